@@ -36,7 +36,7 @@ def command(arguments: argparse.Namespace, out: Path, *more: str) -> list[str]:
 def trained(out: Path) -> list[TrainedJob]:
     path = latest(out)
     assert path is not None
-    return Contents(RunFolder.open(path)).trained
+    return Contents(RunFolder.open(path)).training_jobs
 
 
 def rate(jobs: list[TrainedJob]) -> float:

@@ -70,7 +70,7 @@ def _refuse(file: str, reason: str) -> None:
 
 def fused(run: Path) -> None:
     folder = RunFolder.open(run)
-    records = [job.record for job in Contents(folder).trained]
+    records = [job.record for job in Contents(folder).training_jobs]
     workload = ExtremeWeather.create(
         WeatherSettings.model_validate(records[0].settings), records[0].data
     )
@@ -101,7 +101,7 @@ def shuffled(seeds: int) -> None:
             folder = pipeline.start(
                 Path(temporary), "extreme-weather", settings, pipeline.RunObserver()
             )
-            (trained,) = Contents(folder).trained
+            (trained,) = Contents(folder).training_jobs
             last = trained.evaluations[-1].evaluated
             print(f"shuffled, seed {seed}: mAP@0.5 {last.quality:.4f} after {last.epoch} epochs")
 

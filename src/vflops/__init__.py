@@ -1,3 +1,3 @@
-"""vflops: measures how fast a computer really trains AI, in valid FLOPS."""
+"""Measures how fast a computer really trains AI, in valid FLOPS."""
 
 __version__ = "0.1.0"

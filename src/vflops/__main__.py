@@ -1,4 +1,4 @@
-"""``python -m vflops`` is the command ``vflops``."""
+"""Runs the command line for ``python -m vflops``."""
 
 from vflops.cli import main
 

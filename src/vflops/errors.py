@@ -1,7 +1,7 @@
-"""Errors that a user can cause: each names what is wrong, with the value, and a hint.
+"""Errors that a user can cause: each says what is wrong, with the value, and may give a hint.
 
 The command line prints them without a traceback and exits with ``exit_code``:
-0 success, 1 the check failed, 2 wrong use, 3 the run failed.
+0 for success, 1 if a check failed, 2 for wrong usage, 3 if the run failed.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-_LONGEST_MESSAGE = 4000
-_LONGEST_VALUE = 200
+_MAX_MESSAGE_LENGTH = 4000
+_MAX_VALUE_LENGTH = 200
 
 
 class VflopsError(Exception):
@@ -19,14 +19,14 @@ class VflopsError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        message = _cut(message, _LONGEST_MESSAGE)  # it may quote a file without line breaks
+        message = _shorten(message, _MAX_MESSAGE_LENGTH)  # a quoted file can be one huge line
         super().__init__(message)
         self.message = message
         self.hint = hint
 
 
 class UsageError(VflopsError):
-    """The command, a setting or an input is wrong: nothing was run."""
+    """The command, a setting or an input is wrong, and nothing was run."""
 
 
 class FolderError(VflopsError):
@@ -34,38 +34,40 @@ class FolderError(VflopsError):
 
 
 class RunFailed(VflopsError):
-    """The run itself failed: a disk filled, a device was lost, a result was wrong."""
+    """The run itself failed, for example because a disk filled up or a device was lost."""
 
     exit_code = 3
 
 
 class Interrupted(VflopsError):
-    """The user stopped the run; what it has written is kept."""
+    """The user stopped the run; the files that it has written are kept."""
 
     exit_code = 130
 
 
 class CheckFailed(VflopsError):
-    """The run was read and does not comply with the rules."""
+    """The run could be read, but does not comply with the rules."""
 
     exit_code = 1
 
 
-def shown(value: object) -> str:
-    """Return ``value`` as a message shows it: shortened, and without ever raising."""
+def format_value(value: object) -> str:
+    """Return ``repr(value)``, shortened for a message; never raise."""
     try:
-        return _cut(repr(value), _LONGEST_VALUE)
-    except (RecursionError, ValueError):  # nested too deeply; an integer of 5,000 digits
+        return _shorten(repr(value), _MAX_VALUE_LENGTH)
+    except (RecursionError, ValueError):  # nested too deeply, or an integer with over 4,300 digits
         return f"a huge {type(value).__name__}"
 
 
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+def _shorten(text: str, max_length: int) -> str:
+    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"
 
 
 def unknown_name(what: str, name: str, valid: Iterable[str], *, where: str = "") -> UsageError:
-    """Return the error for a name that does not exist; its hint suggests similar names."""
+    """Return the error for a name that does not exist; its hint suggests valid names."""
     names = sorted(valid)
-    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"one of: {', '.join(names)}"
+    suggestions = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    hint = f"one of: {', '.join(names)}"
+    if suggestions:
+        hint = f"did you mean {' or '.join(suggestions)}?"
     return UsageError(f"unknown {what} {name!r}{where}", hint=hint)

@@ -1,4 +1,4 @@
-"""Text from files made safe for a terminal: control characters have no effect."""
+"""Escapes control characters, so that text from a file is safe to print on a terminal."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import unicodedata
 def printable(text: str, *, keep: str = "") -> str:
     """Return ``text`` with control characters escaped (``\\x1b``), except those in ``keep``.
 
-    This includes Unicode's invisible characters and those that change the writing direction.
+    Unicode's invisible characters and those that change the writing direction are escaped too.
     """
     if text.isprintable():
         return text
-    return "".join(sign if sign in keep or _is_plain(sign) else _escaped(sign) for sign in text)
+    return "".join(
+        character if character in keep or _is_plain(character) else _escape(character)
+        for character in text
+    )
 
 
-def _is_plain(sign: str) -> bool:
-    return sign.isprintable() or unicodedata.category(sign) == "Zs"
+def _is_plain(character: str) -> bool:
+    return character.isprintable() or unicodedata.category(character) == "Zs"
 
 
-def _escaped(sign: str) -> str:
-    return sign.encode("unicode_escape").decode()
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()

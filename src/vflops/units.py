@@ -1,4 +1,4 @@
-"""Quantities formatted for people: ``7.73 GFLOP``, ``4.19 TB/s``, ``3x224x224``."""
+"""Formats quantities for people: ``7.73 GFLOP``, ``4.19 TB/s``, ``3x224x224``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def quantity(value: float | None, unit: str, *, digits: int = 3) -> str:
 
 
 def binary(size_bytes: float) -> str:
-    """Return a size in powers of two: ``80 GiB``, as memory and caches are specified."""
+    """Return a size with a binary prefix: ``80 GiB``."""
     for scale, unit in _BINARY:
         if size_bytes >= scale:
             return f"{size_bytes / scale:.4g} {unit}"
@@ -29,17 +29,19 @@ def binary(size_bytes: float) -> str:
 def _significant(value: float, digits: int) -> str:
     if value == 0:
         return "0"
-    whole = len(str(int(abs(value))))
-    return f"{value:.{max(digits - whole, 0)}f}" if abs(value) >= 1 else f"{value:.{digits}g}"
+    integer_digits = len(str(int(abs(value))))
+    return (
+        f"{value:.{max(digits - integer_digits, 0)}f}" if abs(value) >= 1 else f"{value:.{digits}g}"
+    )
 
 
 def integer(value: int | None) -> str:
-    """Return an exact count with separators: ``7,806,583,495``; ``—`` for None."""
+    """Return an exact count with thousands separators: ``7,806,583,495``; ``—`` for None."""
     return "—" if value is None else f"{value:,}"
 
 
 def percent(share: float | None, *, digits: int = 1) -> str:
-    """Return a share as a percentage; ``—`` for None."""
+    """Return a share between 0 and 1 as a percentage; ``—`` for None."""
     return "—" if share is None else f"{100 * share:.{digits}f} %"
 
 

@@ -17,7 +17,7 @@ from typer.main import get_command
 from tests.support.trained_runs import HandmadeRun, course, job
 from vflops.cli import application
 from vflops.cli.terminal.run_display import Progress
-from vflops.config.profiles import for_one, tiny
+from vflops.config.profiles import for_single_workload, tiny
 from vflops.config.settings import Settings
 from vflops.data.climate.check_years import ClimateReport
 from vflops.data.climate.packed_frames import PackedFrames
@@ -42,7 +42,7 @@ def accepted(stderr: str) -> Settings:
     for option in ("seed", "data"):
         assignments += [f"{option}={given[f'--{option}']}"] if f"--{option}" in given else []
     chosen = given.get("--profile", "tiny")
-    return for_one(load(profile(chosen, [workload]), None, assignments))
+    return for_single_workload(load(profile(chosen, [workload]), None, assignments))
 
 
 def test_years_from_drawing_to_verifying(tmp_path: Path, vflops: Vflops) -> None:
@@ -183,7 +183,7 @@ def test_after_a_missed_target_the_same_run_is_named_but_longer(
     handmade_run.attempt(1, 0.0, *course(0.4, 0.5))
     handmade_run.end()
     name = "image-classification"
-    ran = for_one(load(profile("tiny", [name]), None, [*given, "seed=5"]))
+    ran = for_single_workload(load(profile("tiny", [name]), None, [*given, "seed=5"]))
     record = handmade_run.folder.record.model_copy(update={"settings": ran})
     folder = RunFolder(handmade_run.folder.path, record)
     contents = Contents(folder)

@@ -195,7 +195,7 @@ def test_packed_data_says_its_size_itself(vflops: Vflops, tmp_path: Path) -> Non
         (("--ranks", "-1"), "train.ranks = -1", ""),
         (("--scale", "0"), "scale is 0", "at least 1"),
         (("--scale", "8", "--models", "3"), "do not make the scale 8", "choose"),
-        (("--ranks", "3"), "batch 32 cannot be shared evenly by 3 ranks", ""),
+        (("--ranks", "3"), "batch 32 cannot be divided evenly by 3 ranks", ""),
         (("--on", "slurm", "--nodes", "4", "--ranks", "16", "--slots", "10"), "do not fill", "10"),
         (("--like", "nowhere"), "nowhere is not a run folder", ""),
     ],

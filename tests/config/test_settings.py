@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vflops.config.profiles import PROFILES, for_all, for_one, tiny
+from vflops.config.profiles import PROFILES, for_single_workload, for_suite, tiny
 from vflops.errors import UsageError
 from vflops.workloads.contract.run_settings import load, profile
 
@@ -41,8 +41,8 @@ def test_one_name_where_several_may_stand() -> None:
         ("micro.budget_s=soon", "micro.budget_s = 'soon'", "default is 36.0"),
         ("micro.precisions=fp31", "unknown precision 'fp31'", "fp32"),
         ("micro.benchmarks=gem,memory", "unknown benchmark 'gem'", "gemm"),
-        ("micro=3", "it is a section", "micro.<key>"),
-        ("seed.x=3", "it is a single value", "default is 1"),
+        ("micro=3", "expected a section", "micro.<key>"),
+        ("seed.x=3", "expected a single value", "default is 1"),
         ("seed", "has no '='", "--set micro.budget_s=20"),
         ("count.batch=0", "count.batch = 0", "default is 32"),
     ],
@@ -93,11 +93,11 @@ def test_the_suite_of_a_laptop_shows_an_ensemble_where_two_cores_are(
 ) -> None:
     laptop, name = profile("laptop", ["image-classification", "extreme-weather"]), "extreme-weather"
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    chosen = for_all(laptop)
+    chosen = for_suite(laptop)
     assert (chosen.models_of("image-classification"), chosen.models_of(name)) == (2, 1)
-    assert for_all(profile("gpu", [name])).models_of(name) == 1
+    assert for_suite(profile("gpu", [name])).models_of(name) == 1
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
-    assert for_all(laptop) == laptop
+    assert for_suite(laptop) == laptop
 
 
 def test_a_key_without_its_section_is_refused_with_its_full_name() -> None:
@@ -108,16 +108,16 @@ def test_a_key_without_its_section_is_refused_with_its_full_name() -> None:
 
 def test_precisions_are_those_of_the_workload_whatever_else_of_the_ceilings_is_set() -> None:
     base = profile("tiny", ["image-classification"])
-    usual = for_one(base).micro
+    usual = for_single_workload(base).micro
     assert len(usual.precisions) < len(base.micro.precisions)
-    changed = for_one(load(base, None, ["micro.benchmarks=[]"])).micro
+    changed = for_single_workload(load(base, None, ["micro.benchmarks=[]"])).micro
     assert (changed.benchmarks, changed.precisions) == ((), usual.precisions)
-    asked = for_one(load(base, None, ['micro.precisions=["fp64"]'])).micro
+    asked = for_single_workload(load(base, None, ['micro.precisions=["fp64"]'])).micro
     assert asked.precisions == ("fp64",)
 
 
 def test_a_short_name_is_understood_behind_that_of_a_workload() -> None:
-    suite = for_all(profile("tiny", ["image-classification", "automl"]))
+    suite = for_suite(profile("tiny", ["image-classification", "automl"]))
     given = ["train.ranks=2", "image-classification.parallel.mode=sharded"]
     modes = {
         name: section["train"]["parallel"]["mode"]
@@ -130,7 +130,7 @@ def test_a_short_name_is_understood_behind_that_of_a_workload() -> None:
 
 
 def test_what_one_workload_refuses_can_be_set_for_another() -> None:
-    suite = for_all(profile("tiny", ["image-classification", "automl"]))
+    suite = for_suite(profile("tiny", ["image-classification", "automl"]))
     with pytest.raises(UsageError, match=r"use parallel\.mode data") as caught:
         load(suite, None, ["train.ranks=2", "parallel.mode=sharded"])
     hint = "--set image-classification.parallel.mode=sharded"

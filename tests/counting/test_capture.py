@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tests.support.networks import CASES
 from vflops.counting.capture import InputSpec, capture
-from vflops.counting.meta_shapes import FILLS, SHORTCUTS
+from vflops.counting.meta_shapes import INITIALISATIONS, SHORTCUTS
 from vflops.errors import FolderError, UsageError
 from vflops.models.resnet import ResNet
 from vflops.record.formats.graph import Graph
@@ -117,7 +117,7 @@ def test_edges_lead_from_the_input_to_the_output() -> None:
         if reached.intersection(node.inputs):
             reached.update(node.outputs)
     assert set(graph.outputs) <= reached
-    trained = {graph.nodes[index].scope for index in graph.trained}
+    trained = {graph.nodes[index].scope for index in graph.backward_nodes}
     assert {"left", "right", "both"} <= trained
 
 
@@ -207,7 +207,7 @@ def test_mean_shortcut_without_keepdim() -> None:
 
 
 def test_fills_exist_in_torch() -> None:
-    for op in FILLS:
+    for op in INITIALISATIONS:
         packet, overload = op.removeprefix("aten.").split(".")
         assert hasattr(getattr(torch.ops.aten, packet), overload)
 

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.system_fakes import script
-from vflops.machine.probe import AbsentError, command, fact, listed, text
+from vflops.machine.probe import AbsentError, command, count_listed, fact, text
 
 
 def test_a_value_is_kept_with_its_unit_and_source() -> None:
@@ -100,4 +100,4 @@ def test_a_missing_command_is_absent() -> None:
 
 @pytest.mark.parametrize(("numbers", "count"), [("0", 1), ("0-3", 4), ("0-3,8,10-11", 7)])
 def test_a_kernel_list_is_counted(numbers: str, count: int) -> None:
-    assert listed(numbers) == count
+    assert count_listed(numbers) == count

@@ -147,7 +147,7 @@ def test_a_newer_schema_is_named_with_a_hint(run_folder: RunFolder) -> None:
         ("{", "is not JSON"),
         ("[]", "expected a JSON object"),
         ('{"schema": "other/1"}', "is not a vflops.run file"),
-        ('{"schema": "vflops.run/1"}', "does not fit its schema"),
+        ('{"schema": "vflops.run/1"}', "does not match its schema"),
         ('{"schema": "vflops.run/0"}', "is not a vflops.run file"),
         ('{"schema": "vflops.run/' + "9" * 5000 + '"}', "is not a vflops.run file"),
         ("\xff", "is not"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.automl_runs import SMALL
 from tests.support.fork_server import Forked, server
-from vflops.config.profiles import for_one
+from vflops.config.profiles import for_single_workload
 from vflops.config.settings import Settings
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -21,7 +21,7 @@ _RANK = Path(__file__).with_name("forked_rank.py")
 
 def planned(folder: Path, *settings: str) -> RunFolder:
     """Return the run folder of a search whose workers have not begun."""
-    base = for_one(profile("tiny", ["automl"]))
+    base = for_single_workload(profile("tiny", ["automl"]))
     return _planned(folder, load(base, None, [*SMALL, *settings]))
 
 

@@ -70,11 +70,11 @@ class Starter:
 
 def _serve() -> None:
     import vflops.train.rank  # noqa: F401
-    from vflops.extensions import imported
+    from vflops.extensions import import_object
     from vflops.train import loop
     from vflops.workloads.contract.registry import workload
 
-    imported(workload("image-classification").runner)
+    import_object(workload("image-classification").runner)
     loop._REPORT_S = 0.0  # every step is recorded, with its time
     for line in sys.stdin:
         call = json.loads(line)

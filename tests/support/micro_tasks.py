@@ -48,7 +48,7 @@ def make_task(
         item=Item(benchmark, case, precision, weight=1.0, start_s=start_s),
         device=device,
         deadline=deadline,
-        last=deadline,
+        overall_deadline=deadline,
         budget_s=seconds,
         seed=1,
         folder=folder,

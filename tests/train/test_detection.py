@@ -97,7 +97,7 @@ def test_the_trained_model_is_tested_and_shown(alone: RunFolder) -> None:
     with np.load(alone.attempt_folder(1, 0) / exhibit.file, allow_pickle=False) as arrays:
         assert arrays["frames"].tolist() == [0, 2, 4]
         assert arrays["average_precision"].shape == (4,)
-    (job,) = Contents(alone).trained
+    (job,) = Contents(alone).training_jobs
     assert job.exhibit is not None and job.tested == tested
 
 
@@ -117,15 +117,15 @@ def test_a_kill_after_the_end_changes_no_figure(alone: RunFolder, tmp_path: Path
     processes = start_ranks(folder, KILL_WHEN_FINISHED="1")
     while processes.running():
         time.sleep(0.02)
-    (before,) = Contents(folder).trained
+    (before,) = Contents(folder).training_jobs
     assert before.finished is not None and before.tested is None
     log = run_ranks(folder)
     kinds = [event.kind for event in log.events]
     assert kinds == ["job", "resumed", "tested", "exhibit", "end"]
-    (after,) = Contents(folder).trained
+    (after,) = Contents(folder).training_jobs
     assert after.evaluations == before.evaluations
     assert (after.wall_s, after.phases) == (before.wall_s, before.phases)
-    assert after.exhibit is not None and after.tested == Contents(alone).trained[0].tested
+    assert after.exhibit is not None and after.tested == Contents(alone).training_jobs[0].tested
 
 
 def test_a_rank_without_frames_evaluates_none(tmp_path: Path) -> None:

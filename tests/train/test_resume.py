@@ -72,7 +72,7 @@ def test_kill_9_then_resume_gives_the_same_weights_bit_by_bit(
     undisturbed = losses(whole.history().jobs[1][0])
     assert losses(log) == undisturbed[-len(losses(log)) :]
     assert weights(folder) == weights(whole)
-    (job,) = Contents(folder).trained
+    (job,) = Contents(folder).training_jobs
     assert job.samples_trained == 512
     assert job.samples_redone == (after - sum(resumed)) * 32
     assert sum(job.phases.values()) == pytest.approx(job.wall_s)
@@ -221,7 +221,7 @@ def _ranks_of(folder: RunFolder) -> list[str]:
 
 def test_a_job_without_a_log_says_that_nothing_was_trained(tmp_path: Path) -> None:
     folder = planned(tmp_path)
-    (job,) = Contents(folder).trained
+    (job,) = Contents(folder).training_jobs
     assert job == TrainedJob(job.record, ())
     training = score(Contents(folder)).trainings[0]
     assert training.speed is None

@@ -57,17 +57,17 @@ def settings(
 
     ``workloads`` is the name of one workload, ``suite`` for all of them, or None.
     """
-    from vflops.config.profiles import for_all, for_one
+    from vflops.config.profiles import for_single_workload, for_suite
     from vflops.workloads.contract.registry import suite, workload
     from vflops.workloads.contract.run_settings import load
     from vflops.workloads.contract.run_settings import profile as find
 
     name = profile or default_profile()
     names = suite() if workloads == "suite" else [workload(workloads).name] if workloads else []
-    chosen = for_all(find(name, names)) if workloads == "suite" else find(name, names)
+    chosen = for_suite(find(name, names)) if workloads == "suite" else find(name, names)
     extra = [] if seed is None else [f"seed={seed}"]
     loaded = load(chosen, config, [*assignments, *extra])
-    return loaded if workloads in (None, "suite") else for_one(loaded)
+    return loaded if workloads in (None, "suite") else for_single_workload(loaded)
 
 
 def search_flags(workload: str | None, workers: int | None, for_: str | None) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Nested settings under dotted names, as ``--set`` takes them, and what differs between two."""
+"""Flattens nested settings to the dotted names of ``--set``, and compares two sets of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def flatten(
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return both values of every setting that differs, by its dotted name.
 
-    The names are in the order of ``after``; a value that is missing is None, and equal to None.
+    The names are in the order of ``after``. A missing value counts as None.
     """
     old, new = flatten(before), flatten(after)
     return {

@@ -1,4 +1,4 @@
-"""Settings of launching: where jobs run, and the resources of a rank."""
+"""Settings for launching jobs: where they run, and the resources of each rank."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ class LaunchSettings(Section):
 
     on: Literal["local", "slurm", "pbs", "lsf", "flux"] = "local"
     start: Literal["together", "apart"] = "together"
-    """With SLURM: all jobs in one allocation, or each job submitted separately."""
+    """With SLURM, whether all jobs share one allocation (``together``) or each job is submitted
+    separately (``apart``)."""
     ranks_per_node: int | None = Field(default=None, ge=1, le=1024)
-    """Ranks per node, of one model or of several; None: those of one model."""
+    """Ranks per node, which may belong to several models; None for the ranks of one model."""
     cores_per_rank: int | None = Field(default=None, ge=1, le=4096)
-    """Cores per rank; None: one with a scheduler, an equal share of all cores on one machine."""
+    """Cores per rank. If None, a rank gets one core under a scheduler, and an equal share of all
+    cores on a local machine."""
     gpus_per_rank: int = Field(default=0, ge=0, le=16)
     container: str | None = Field(default=None, min_length=1, pattern=r"^[^\r\n]+$")
-    """A container image for the jobs, instead of that in ``site.toml``; the runtime stays."""
+    """Container image for the jobs, which overrides the image in ``site.toml``; the container
+    runtime is still taken from there."""
     bind: bool = True
     """Whether each rank is bound to its own cores, close to its GPU."""

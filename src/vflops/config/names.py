@@ -1,4 +1,4 @@
-"""Names of precisions and benchmarks, the same in code, command line and files."""
+"""Names of precisions and benchmarks, used alike in code, on the command line and in files."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ BENCHMARKS: dict[str, str] = {
     "all-reduce-modes": "averages over ranks by mode and precision; only on request",
 }
 
-NOT_BY_DEFAULT = ("all-reduce-modes",)
-"""Benchmarks that are run only if they are named."""
+OPT_IN_BENCHMARKS = ("all-reduce-modes",)
+"""Benchmarks that are run only if they are requested by name."""

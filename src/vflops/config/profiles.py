@@ -9,13 +9,14 @@ import os
 from collections.abc import Callable, Mapping
 
 from vflops.config.settings import CountSettings, MicroSettings, Settings
-from vflops.config.training import CEILING_OF, WorkloadSettings
+from vflops.config.training import CEILING_PRECISIONS, WorkloadSettings
 from vflops.errors import unknown_name
 
-_ONE_BUDGET_S = 12.0
-"""Budget for the few ceilings that one workload needs."""
-_SIDE_BY_SIDE = 2
-"""Base models of the suite's ensemble on a laptop, and workers of its search; a core each."""
+_SINGLE_WORKLOAD_BUDGET_S = 12.0
+"""Time budget for the few ceilings that a single workload needs."""
+_LAPTOP_CONCURRENCY = 2
+"""Base models that the suite trains, and search workers that it runs, at once on a laptop; each
+uses one core."""
 
 
 def tiny() -> Settings:
@@ -29,7 +30,7 @@ def laptop() -> Settings:
 
 
 def gpu() -> Settings:
-    """The default with an accelerator: minutes on one of them."""
+    """The default with an accelerator: several minutes on one accelerator."""
     return Settings(
         profile="gpu", count=CountSettings(batch=256), micro=MicroSettings(budget_s=150)
     )
@@ -50,7 +51,7 @@ PROFILES: dict[str, Callable[[], Settings]] = {
 }
 
 
-def check_name(name: str) -> None:
+def check_profile_name(name: str) -> None:
     """Raise a ``UsageError`` unless ``name`` is a profile."""
     if name not in PROFILES:
         raise unknown_name("profile", name, PROFILES)
@@ -58,51 +59,57 @@ def check_name(name: str) -> None:
 
 def with_workloads(name: str, workloads: Mapping[str, WorkloadSettings]) -> Settings:
     """Return the profile ``name`` with the settings of these workloads."""
-    check_name(name)
+    check_profile_name(name)
     sections = {key: section.model_dump(mode="json") for key, section in workloads.items()}
     return PROFILES[name]().model_copy(update={"workloads": sections})
 
 
-def for_all(settings: Settings) -> Settings:
-    """Return the settings of the whole suite; on a laptop with two models and two workers."""
+def for_suite(settings: Settings) -> Settings:
+    """Return the settings for the whole suite; on a laptop it has two models and two workers."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    if settings.profile != "laptop" or cores < _SIDE_BY_SIDE:
+    if settings.profile != "laptop" or cores < _LAPTOP_CONCURRENCY:
         return settings
     workloads = dict(settings.workloads)
     if (ensemble := workloads.get("image-classification")) is not None:
-        workloads["image-classification"] = {**ensemble, "models": _SIDE_BY_SIDE}
+        workloads["image-classification"] = {**ensemble, "models": _LAPTOP_CONCURRENCY}
     if (search := workloads.get("automl")) is not None:
-        shared = {**search["search"], "workers": _SIDE_BY_SIDE}
-        workloads["automl"] = {**search, "search": shared}
+        search_settings = {**search["search"], "workers": _LAPTOP_CONCURRENCY}
+        workloads["automl"] = {**search, "search": search_settings}
     return settings.model_copy(update={"workloads": workloads})
 
 
-def for_one(settings: Settings) -> Settings:
-    """Return the settings of one workload: only the ceilings that bound it, unless others are set.
+def for_single_workload(settings: Settings) -> Settings:
+    """Return the settings for a single workload.
 
-    Its FLOPS are compared with these ceilings; the models of the suite are not counted.
+    Unless the user set otherwise, only the ceilings that bound the workload are measured, and the
+    operations of the suite's models are not counted.
     """
     default = PROFILES[settings.profile]()
     changes: dict[str, object] = {}
     if settings.count == default.count:
         changes["count"] = CountSettings(models=())
-    if settings.launch.on != "local":  # training happens on another machine
+    if settings.launch.on != "local":  # this machine does not train: its ceilings do not matter
         changes["micro"] = settings.micro.model_copy(update={"benchmarks": ()})
     else:
-        changes["micro"] = _bounding(settings, default.micro)
+        changes["micro"] = _restrict_ceilings(settings, default.micro)
     return settings.model_copy(update=changes)
 
 
-def _bounding(settings: Settings, default: MicroSettings) -> MicroSettings:
-    """Return the ceilings that bound the workloads; precisions even if other settings differ."""
-    micro, sections = settings.micro, [section["train"] for section in settings.workloads.values()]
+def _restrict_ceilings(settings: Settings, default: MicroSettings) -> MicroSettings:
+    """Return ``settings.micro`` restricted to the ceilings that bound the workloads.
+
+    The precisions are restricted unless the user chose them; the device, the time and the
+    benchmarks only if the user changed none of the settings.
+    """
+    micro = settings.micro
+    train_settings = [section["train"] for section in settings.workloads.values()]
     narrowed: dict[str, object] = {}
     if micro.precisions == default.precisions:
-        wanted = {CEILING_OF[section["precision"]] for section in sections}
-        narrowed["precisions"] = tuple(sorted(wanted))
+        precisions = {CEILING_PRECISIONS[train["precision"]] for train in train_settings}
+        narrowed["precisions"] = tuple(sorted(precisions))
     if micro == default:
-        devices = {section["device"] for section in sections}
+        devices = {train["device"] for train in train_settings}
         narrowed["device"] = devices.pop() if len(devices) == 1 else "auto"
-        narrowed["budget_s"] = min(default.budget_s, _ONE_BUDGET_S)
+        narrowed["budget_s"] = min(default.budget_s, _SINGLE_WORKLOAD_BUDGET_S)
         narrowed["benchmarks"] = ("gemm", "convolution", "memory")
     return micro.model_copy(update=narrowed)

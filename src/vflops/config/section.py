@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """A group of settings: immutable, and unknown names are refused."""
+    """A group of settings; immutable, and unknown names are an error."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", defer_build=True, validate_default=False, allow_inf_nan=False

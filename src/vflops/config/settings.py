@@ -1,4 +1,4 @@
-"""All settings of a run, and how a file and ``--set`` change them."""
+"""The settings of a run, and how a TOML file and ``--set`` change them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from vflops.config.bagging import BaggingSettings
 from vflops.config.launch import LaunchSettings
-from vflops.config.names import BENCHMARKS, NOT_BY_DEFAULT, PRECISIONS
+from vflops.config.names import BENCHMARKS, OPT_IN_BENCHMARKS, PRECISIONS
 from vflops.config.section import Section
-from vflops.config.toml import assigned, read_toml
+from vflops.config.toml import parse_assignment, read_toml
 from vflops.config.training import WorkloadSettings
-from vflops.errors import UsageError, shown, unknown_name
+from vflops.errors import UsageError, format_value, unknown_name
 
 
-def _one_or_many(names: object) -> object:
+def _as_tuple(names: object) -> object:
     return (names,) if isinstance(names, str) else names
 
 
-def _known(what: str, valid: Mapping[str, str]) -> Any:
+def _names_in(what: str, valid: Mapping[str, str]) -> Any:
+    """Return a validator that raises ``UsageError`` for a name that is not in ``valid``."""
+
     def check(names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
             if name not in valid:
@@ -31,57 +33,59 @@ def _known(what: str, valid: Mapping[str, str]) -> Any:
     return AfterValidator(check)
 
 
-_Names = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
-_Benchmarks = Annotated[_Names, _known("benchmark", BENCHMARKS)]
-_Precisions = Annotated[_Names, _known("precision", PRECISIONS)]
+_Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+_Benchmarks = Annotated[_Names, _names_in("benchmark", BENCHMARKS)]
+_Precisions = Annotated[_Names, _names_in("precision", PRECISIONS)]
 
 
 class MicroSettings(Section):
-    """The ceilings: what is measured, and how long it may take."""
+    """The ceilings (peak speeds of the machine) that are measured, and the time for them."""
 
     budget_s: float = Field(default=36.0, gt=0, le=86400)
-    """Seconds for all benchmarks together."""
-    benchmarks: _Benchmarks = tuple(name for name in BENCHMARKS if name not in NOT_BY_DEFAULT)
+    """Time budget for all benchmarks together."""
+    benchmarks: _Benchmarks = tuple(name for name in BENCHMARKS if name not in OPT_IN_BENCHMARKS)
     precisions: _Precisions = tuple(PRECISIONS)
     device: str = "auto"
     """``auto`` is the accelerator if there is one, else the CPU."""
     ranks: int = Field(default=2, ge=2, le=1024)
-    """Local ranks of the all-reduce if there are not several accelerators."""
+    """Number of local ranks for the all-reduce on the CPU."""
 
 
 class CountSettings(Section):
-    """The models whose work is counted and placed on the roofline."""
+    """The models whose operations are counted and placed on the roofline."""
 
     models: _Names = ("resnet50", "resnet50-v1")
     batch: int = Field(default=32, ge=1)
-    """Samples per step; a larger batch reuses the weights more, so memory limits it less."""
+    """Samples per step. A larger batch reuses the weights more, so that memory bandwidth limits it
+    less."""
 
 
 class TelemetrySettings(Section):
-    """What is sampled while a workload runs."""
+    """The telemetry that is sampled while a workload runs."""
 
     interval_s: float = Field(default=1.0, ge=0.05, le=3600)
     kernels: bool = False
-    """Whether a few steps are profiled for the share of each kind of kernel."""
+    """Whether a few steps are profiled, to find the share of time of each kind of kernel."""
 
 
 class Settings(Section):
-    """A whole run, as it is kept in ``run.json``."""
+    """All settings of a run, as recorded in ``run.json``."""
 
     profile: Literal["tiny", "laptop", "gpu", "reference"]
     seed: int = Field(default=1, ge=0, lt=2**63)
     repeat: int = Field(default=1, ge=1, le=1000)
-    """How often each workload is trained, each time with the next seed."""
+    """How often each workload is trained, each time with the next seed after ``seed``."""
     count: CountSettings = CountSettings()
     micro: MicroSettings = MicroSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     bagging: BaggingSettings = BaggingSettings()
     launch: LaunchSettings = LaunchSettings()
     workloads: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """The settings of each workload of the run, under its name."""
+    """The settings of each workload of the run, by its name."""
 
     def models_of(self, workload: str) -> int:
-        """Return the number of base models of a workload: its own setting, else the run's."""
+        """Return the number of base models of a workload: its ``models``, else
+        ``bagging.models``."""
         return self.workloads[workload].get("models") or self.bagging.models
 
 
@@ -97,44 +101,48 @@ def load_settings(
 ) -> Settings:
     """Return ``base`` changed by a TOML file and then by ``section.key=value`` assignments.
 
-    A key that is not a section of a run belongs to its workloads: ``train.epochs=3`` is set for
-    every workload that has it, ``image-classification.train.epochs=3`` for that one only.
-    ``parallel.mode`` is short for ``train.parallel.mode``, also after a workload's name.
+    A key that is not a section of a run belongs to its workloads: ``train.epochs=3`` applies to
+    every workload with that setting, ``image-classification.train.epochs=3`` only to that workload.
+    ``parallel.mode`` is short for ``train.parallel.mode``, also after the name of a workload.
     """
     data = base.model_dump()
     if file is not None:
         _apply(data, read_toml(file), where=f" in {file}")
     for assignment in assignments:
-        change = assigned(assignment, example="micro.budget_s=20")
+        change = parse_assignment(assignment, example="micro.budget_s=20")
         _apply(data, change, where=f" in --set {assignment}")
-    settings = _validated(Settings, data, "")
+    settings = _validate(Settings, data, "")
     try:
         checked = typed_settings(settings, types)
     except UsageError as error:
-        error.hint = error.hint or _for_one(error.message, assignments, settings.workloads)
+        error.hint = error.hint or _other_workload_hint(
+            error.message, assignments, settings.workloads
+        )
         raise
     sections = {name: section.model_dump(mode="json") for name, section in checked.items()}
     return settings.model_copy(update={"workloads": sections})
 
 
 def typed_settings(settings: Settings, types: SettingsTypes) -> dict[str, WorkloadSettings]:
-    """Return the settings of each workload of the run, validated as its own type."""
+    """Return the settings of each workload of the run as an instance of its settings type."""
     return {
-        name: _validated(types[name], data, f"{name}.") for name, data in settings.workloads.items()
+        name: _validate(types[name], data, f"{name}.") for name, data in settings.workloads.items()
     }
 
 
-def _for_one(message: str, assignments: Sequence[str], names: Iterable[str]) -> str | None:
-    """Return how to give a setting that one workload refused to another workload alone."""
+def _other_workload_hint(
+    message: str, assignments: Sequence[str], names: Iterable[str]
+) -> str | None:
+    """Return a hint: how to set what one workload rejected for another workload only."""
     others = [name for name in names if not message.startswith(f"settings {name}")]
     for assignment in assignments:
         key = assignment.partition("=")[0].strip().removeprefix("train.")
         if "." in key and key in message and others:
-            return f"for {others[0]} alone: --set {others[0]}.{assignment}"
+            return f"for {others[0]} only: --set {others[0]}.{assignment}"
     return None
 
 
-def _validated(section: type[Checked], data: Mapping[str, Any], prefix: str) -> Checked:
+def _validate(section: type[Checked], data: Mapping[str, Any], prefix: str) -> Checked:
     try:
         return section.model_validate(data)
     except ValidationError as error:
@@ -144,13 +152,13 @@ def _validated(section: type[Checked], data: Mapping[str, Any], prefix: str) -> 
             message = fault["msg"].removeprefix("Value error, ")
             name = f"{prefix}{where}".rstrip(".")
             raise UsageError(f"settings {name}: {message}") from error
-        value = shown(fault["input"])
+        value = format_value(fault["input"])
         message = f"setting {prefix}{where} = {value}: {fault['msg'].lower()}"
         raise UsageError(message, hint=_describe(section, where)) from error
 
 
 def _apply(data: dict[str, Any], change: Mapping[str, Any], *, where: str) -> None:
-    """Merge ``change`` into ``data``; keys of workloads go into their sections."""
+    """Merge ``change`` into ``data``; keys of workload settings go into the workloads' sections."""
     sections: dict[str, Any] = data["workloads"]
     for key, value in change.items():
         if key in data or not sections:
@@ -163,7 +171,9 @@ def _apply(data: dict[str, Any], change: Mapping[str, Any], *, where: str) -> No
             if not owners:
                 full = _full_names(key, sections)
                 if full:
-                    raise UsageError(f"unknown setting {key!r}{where}", hint=f"it is {full[0]}")
+                    raise UsageError(
+                        f"unknown setting {key!r}{where}", hint=f"its full name is {full[0]}"
+                    )
                 names = {name for section in sections.values() for name in section}
                 raise unknown_name("setting", key, [*data, *names], where=where)
             for section in owners:
@@ -200,7 +210,7 @@ def _sections_inside(
 
 
 def _full_names(key: str, sections: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the full names of a key that was given without its section."""
+    """Return the full names of settings that end in ``key``, which was given without a section."""
     return [
         f"{name}.{key}"
         for section in sections.values()
@@ -216,8 +226,12 @@ def _merge(data: dict[str, Any], change: Mapping[str, Any], *, where: str, path:
             raise unknown_name("setting", name, [f"{path}{valid}" for valid in data], where=where)
         if isinstance(data[key], dict) != isinstance(value, Mapping):
             raise UsageError(
-                f"setting {name} = {shown(value)}{where}: "
-                + ("it is a section" if isinstance(data[key], dict) else "it is a single value"),
+                f"setting {name} = {format_value(value)}{where}: "
+                + (
+                    "expected a section"
+                    if isinstance(data[key], dict)
+                    else "expected a single value"
+                ),
                 hint=f"set {name}.<key>"
                 if isinstance(data[key], dict)
                 else f"its default is {data[key]!r}",
@@ -229,6 +243,7 @@ def _merge(data: dict[str, Any], change: Mapping[str, Any], *, where: str, path:
 
 
 def _describe(section: type[BaseModel], name: str) -> str:
+    """Return a hint for the setting ``name``: an example or its default."""
     *parents, leaf = [part for part in name.split(".") if not part.isdigit()]
     for parent in parents:
         field = section.model_fields.get(parent)

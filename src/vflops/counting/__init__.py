@@ -1,1 +1,1 @@
-"""Counting the work of a model: capture (torch) gives a graph, and conventions (pure) count it."""
+"""Counts the operations of a model: ``capture`` records its graph, ``conventions`` count them."""

@@ -1,4 +1,4 @@
-"""PyTorch's operators in terms of the operation graph."""
+"""Maps the operators of PyTorch (ATen) to the kinds and attributes of the operation graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vflops.record.formats.graph import Attribute, Kind
 
 
 def _kinds() -> dict[str, Kind]:
-    words: dict[Kind, str] = {
+    names_by_kind: dict[Kind, str] = {
         "convolution": "convolution _convolution convolution_overrideable cudnn_convolution "
         "_slow_conv2d_forward",
         "product": "mm addmm bmm baddbmm mv addmv dot vdot linear _scaled_mm",
@@ -46,7 +46,7 @@ def _kinds() -> dict[str, Kind]:
         "bookkeeping": "empty empty_like empty_strided zeros zeros_like ones ones_like full "
         "full_like arange scalar_tensor new_empty new_zeros new_ones new_full eye linspace",
     }
-    return {name: kind for kind, names in words.items() for name in names.split()}
+    return {name: kind for kind, names in names_by_kind.items() for name in names.split()}
 
 
 KIND_OF: Mapping[str, Kind] = _kinds()
@@ -55,26 +55,26 @@ NEEDS_DATA = frozenset(
     "_local_scalar_dense item is_nonzero nonzero masked_select bincount unique_dim "
     "_unique _unique2 unique_consecutive equal repeat_interleave".split()
 )
-"""Operators whose result depends on values, which the meta device does not have."""
+"""Operators whose result depends on the values of tensors, which the meta device lacks."""
 
 _ADDEND_FIRST = frozenset({"addmm", "baddbmm", "addmv"})
 
 
 def base_name(op: str) -> str:
-    """Return ``relu`` for ``aten.relu_.default``: no namespace, overload or in-place mark."""
+    """Return the plain name of an operator: ``relu`` for ``aten.relu_.default``."""
     name = op.split(".")[1] if op.startswith("aten.") else op
     return name if name.startswith("__") else name.removesuffix("_")
 
 
 def operands(name: str, tensors: list[Any]) -> list[Any]:
-    """Return the operands in the graph's order: factors first, the addend last."""
+    """Return the operands in the order of the graph: factors first, then the addend."""
     return [*tensors[1:], tensors[0]] if name in _ADDEND_FIRST else tensors
 
 
 def attributes(
     name: str, kind: Kind, arguments: Mapping[str, Any], shapes: Sequence[Sequence[int]]
 ) -> dict[str, Attribute]:
-    """Return the attributes of a call that conventions may use, given its arguments by name."""
+    """Return the attributes of a call that conventions use, from its arguments by name."""
     if kind == "convolution":
         keys = ("stride", "padding", "dilation")
         return {
@@ -95,9 +95,9 @@ def attributes(
 def is_global_pool(
     name: str, arguments: Mapping[str, Any], shapes: Sequence[Sequence[int]]
 ) -> bool:
-    """Whether a mean or an adaptive pool reduces each channel's whole plane to one number."""
+    """Whether a mean or an adaptive pooling reduces each channel to one number."""
     rank = len(shapes[0]) if shapes else 0
-    if rank < 4:  # with three the last may be features, over which a mean is not a pooling
+    if rank < 4:  # with three dimensions the last may be features, whose mean is not a pooling
         return False
     if name.startswith("_adaptive_avg_pool"):
         return all(size == 1 for size in arguments["output_size"])

@@ -1,7 +1,7 @@
-"""Capture: run a model once on the meta device and record every operator that it calls.
+"""Captures the graph of a model: runs it on the meta device and records every operator call.
 
-No arithmetic is done and no memory of the model's size is taken, so the cost does not depend on
-the batch. The backward pass is not run: which gradients it needs is read off the forward pass.
+No arithmetic is done and no memory is allocated for tensors, so the cost does not depend on the
+batch size. The backward pass is not run: the forward pass shows which gradients it needs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Loss = Callable[[Any], Tensor]
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input of a model: the shape of a sample without the batch, and its type."""
+    """One input of a model: the shape of a sample without the batch dimension, and its type."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -57,7 +57,7 @@ def capture(
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
-        raise _cannot_run(name, inputs, error) from error
+        raise _capture_error(name, inputs, error) from error
     return recorder.graph(name, batch, [leaf for leaf in tree_leaves(result) if _is_tensor(leaf)])
 
 
@@ -74,16 +74,19 @@ def _is_tensor(leaf: object) -> bool:
 def _dtype(name: str) -> torch.dtype:
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
-        raise UsageError(f"unknown input type {name!r}", hint="for example 128:int64 for tokens")
+        raise UsageError(
+            f"unknown input type {name!r}",
+            hint="use a torch type, for example 128:int64 for tokens",
+        )
     return dtype
 
 
-_SELECTING = ("elementwise", "reduction")
-"""Kinds that only choose what to train on, and are not counted, while gradients are off."""
+_SELECTION_KINDS = ("elementwise", "reduction")
+"""Kinds that are not counted while gradients are disabled: they only select what to train on."""
 
 
 class _Recorder(MetaMode):
-    """Records operators below autograd, where composite ones are already decomposed."""
+    """Records operators below autograd, where composite operators are already decomposed."""
 
     def __init__(self, model: nn.Module, inputs: Sequence[Tensor]) -> None:
         super().__init__()
@@ -91,7 +94,7 @@ class _Recorder(MetaMode):
         self._nodes: list[Node] = []
         self._index: dict[int, int] = {}
         self._written: dict[int, int] = {}
-        self._keep: list[Tensor] = []  # an id is unique only while its tensor lives
+        self._tensors: list[Tensor] = []  # an id is unique only while its tensor exists
         self._scopes = {id(module): path for path, module in model.named_modules()}
         self._path = [""]
         self._parameters: dict[str, int] = {}
@@ -153,9 +156,9 @@ class _Recorder(MetaMode):
         shapes = [self._values[index].shape for index in inputs]
         kind = aten.KIND_OF.get(name, "other")
         if results and not any(_is_real(tensor) for tensor in results):
-            kind = "bookkeeping"  # integers and truth values: no floating-point operation
-        if kind in _SELECTING and not torch.is_grad_enabled():
-            kind = "bookkeeping"  # it decides what is trained on, as matching boxes does
+            kind = "bookkeeping"  # integers and booleans: no floating-point operation
+        if kind in _SELECTION_KINDS and not torch.is_grad_enabled():
+            kind = "bookkeeping"  # it selects what to train on, such as matching boxes
         if aten.is_global_pool(name, arguments, shapes):
             kind = "global-pool"
         source = next((self._values[index].parameter for index in inputs), None)
@@ -163,7 +166,7 @@ class _Recorder(MetaMode):
         if kind == "product" and any(self._values[index].parameter for index in inputs[:2]):
             kind = "dense"
         outputs = tuple(self._add(tensor, parameter=view_of) for tensor in results)
-        if op.split(".")[1].endswith("_"):  # in place: all views of the memory see it
+        if op.split(".")[1].endswith("_"):  # in place: all views of the memory change
             for tensor, index in zip(results, outputs, strict=True):
                 self._written[_memory(tensor)] = index
         self._nodes.append(
@@ -178,7 +181,7 @@ class _Recorder(MetaMode):
         )
 
     def _add(self, tensor: Tensor, parameter: str | None = None) -> int:
-        # A result's requires_grad is set by autograd only after the dispatch: see graph().
+        # Autograd sets requires_grad of a result only after the dispatch: see graph().
         self._values.append(
             Value.model_construct(
                 shape=tuple(tensor.shape),
@@ -187,7 +190,7 @@ class _Recorder(MetaMode):
                 parameter=parameter,
             )
         )
-        self._keep.append(tensor)
+        self._tensors.append(tensor)
         self._index[id(tensor)] = len(self._values) - 1
         return len(self._values) - 1
 
@@ -198,7 +201,7 @@ class _Recorder(MetaMode):
         written = self._written.get(_memory(tensor), index)
         if written <= index:
             return index
-        # A view of this tensor was written to meanwhile: the tensor depends on that operator.
+        # A view of this tensor was written to since: the tensor now depends on that operator.
         alias = self._add(tensor, parameter=self._values[index].parameter)
         self._nodes.append(
             Node.model_construct(
@@ -213,11 +216,11 @@ class _Recorder(MetaMode):
         return alias
 
     def graph(self, name: str, batch: int, results: Sequence[Tensor]) -> Graph:
-        """Return what was recorded, without the nodes whose results are not used."""
+        """Return the recorded graph without unused nodes that do no arithmetic."""
         outputs = [self._lookup(tensor) for tensor in results]
         values = [
             value.model_copy(update={"grad": tensor.requires_grad})
-            for value, tensor in zip(self._values, self._keep, strict=True)
+            for value, tensor in zip(self._values, self._tensors, strict=True)
         ]
         nodes = _without_unused(self._nodes, set(outputs))
         used = sorted(
@@ -248,7 +251,7 @@ class _Recorder(MetaMode):
 
 
 def _without_unused(nodes: Sequence[Node], wanted: set[int]) -> list[Node]:
-    """Return ``nodes`` without those that do no arithmetic and whose results are not read."""
+    """Return ``nodes`` without those that do no arithmetic and whose results are unused."""
     kept: list[Node] = []
     for node in reversed(nodes):
         if node.kind not in NO_ARITHMETIC or wanted.intersection(node.outputs):
@@ -274,14 +277,14 @@ def _memory(tensor: Tensor) -> int:
 
 
 class _NeedsDataError(Exception):
-    """The model reads a number, and the meta device has none."""
+    """The model reads the value of a tensor, which does not exist on the meta device."""
 
 
-def _cannot_run(name: str, inputs: Sequence[InputSpec], error: BaseException) -> UsageError:
+def _capture_error(name: str, inputs: Sequence[InputSpec], error: BaseException) -> UsageError:
     if isinstance(error, _NeedsDataError) or "meta tensor" in str(error).lower():
         return UsageError(
             f"model {name} depends on the values of its data{user_line(error)}",
-            hint="capture sees shapes, not numbers: replace the branch, .item() or mask "
+            hint="capture sees shapes, not values: replace the branch, .item() or mask "
             "by torch.where or a fixed choice",
         )
     shapes = ", ".join("x".join(map(str, spec.shape)) for spec in inputs)

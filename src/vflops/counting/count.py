@@ -1,4 +1,4 @@
-"""The operations of a graph by a convention: totals, by kind, by layer, and what is not counted."""
+"""Counts the operations of a graph by a convention: in total, by kind and by layer."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from vflops.record.formats.graph import NO_ARITHMETIC, Graph
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table: a kind of operator or a layer."""
+    """The operations of one kind of operator or of one layer."""
 
     name: str
     nodes: int
     ops: Ops
     ruled: bool
-    """False if the convention covers none of its nodes."""
+    """Whether the convention covers at least one of the nodes."""
 
 
 @dataclass(frozen=True)
 class Uncounted:
-    """An operator that does arithmetic and that the convention does not count."""
+    """An operator that does arithmetic but is not covered by the convention."""
 
     op: str
     kind: str
     nodes: int
     share: float
-    """Its share of all elements that the model's operators read and write."""
+    """Its share of the elements that all operators of the model read and write."""
 
 
 @dataclass(frozen=True)
@@ -58,27 +58,27 @@ class Count:
 
     @property
     def uncounted(self) -> list[Uncounted]:
-        """Operators that are not counted, those that touch most elements first."""
-        touched = self.graph.elements_touched
-        whole = sum(touched) or 1
+        """Operators that are not counted, in descending order of their share of elements."""
+        elements_by_node = self.graph.elements_touched
+        total_elements = sum(elements_by_node) or 1
         groups: dict[tuple[str, str], list[int]] = {}
-        for index in self._arithmetic():
+        for index in self._arithmetic_nodes():
             if self.ops[index] is None:
                 node = self.graph.nodes[index]
-                groups.setdefault((node.op, node.kind), []).append(touched[index])
+                groups.setdefault((node.op, node.kind), []).append(elements_by_node[index])
         uncounted = [
-            Uncounted(op, kind, len(elements), sum(elements) / whole)
+            Uncounted(op, kind, len(elements), sum(elements) / total_elements)
             for (op, kind), elements in groups.items()
         ]
-        return sorted(uncounted, key=lambda item: (-item.share, item.op))
+        return sorted(uncounted, key=lambda operator: (-operator.share, operator.op))
 
-    def _arithmetic(self) -> Iterable[int]:
+    def _arithmetic_nodes(self) -> Iterable[int]:
         nodes = self.graph.nodes
         return (index for index in range(len(nodes)) if nodes[index].kind not in NO_ARITHMETIC)
 
     def _rows(self, name_of: Callable[[int], str]) -> list[Row]:
         groups: dict[str, list[int]] = {}
-        for index in self._arithmetic():
+        for index in self._arithmetic_nodes():
             groups.setdefault(name_of(index), []).append(index)
         return [
             Row(
@@ -100,9 +100,9 @@ def count(graph: Graph, convention: Convention) -> Count:
     return Count(graph, convention, ops)
 
 
-def _sum(items: Iterable[Ops | None]) -> Ops:
+def _sum(node_ops: Iterable[Ops | None]) -> Ops:
     total = Ops()
-    for ops in items:
+    for ops in node_ops:
         if ops is not None:
             total += ops
     return total

@@ -1,4 +1,4 @@
-"""Models on the meta device: tensors with a shape and a type, and without numbers."""
+"""Builds models on the meta device, whose tensors have a shape and a type but no values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vflops.counting.meta_shapes import FILLS, SHORTCUTS
+from vflops.counting.meta_shapes import INITIALISATIONS, SHORTCUTS
 from vflops.errors import UsageError
 
 
@@ -26,7 +26,7 @@ def on_meta(build: Callable[[], nn.Module], name: str) -> nn.Module:
         fault = first_line(error) + user_line(error)
         raise UsageError(
             f"model {name} cannot be built on the meta device: {fault}",
-            hint="it needs arguments: name a function without any that returns the model"
+            hint="it needs arguments: name a function without arguments that returns the model"
             if needs_arguments
             else "build it without reading weights or values; give random or no initial weights",
         ) from error
@@ -39,7 +39,8 @@ def on_meta(build: Callable[[], nn.Module], name: str) -> nn.Module:
 
 
 class MetaMode(TorchDispatchMode):
-    """A dispatch mode that is hidden from torch.compile: entering it imports no compiler."""
+    """A dispatch mode that torch.compile ignores, so that entering it does not import the
+    compiler."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -47,17 +48,17 @@ class MetaMode(TorchDispatchMode):
 
 
 class _Building(MetaMode):
-    """A mode in which initialisations on the meta device, which have no effect, are skipped."""
+    """A mode that skips initialisations on the meta device, which have no effect."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        fills = str(func) in FILLS and args[0].is_meta
+        fills = str(func) in INITIALISATIONS and args[0].is_meta
         return args[0] if fills else func(*args, **(kwargs or {}))
 
 
 class ShapesOnly(MetaMode):
-    """A mode in which operators on the meta device infer their shapes quickly."""
+    """A mode in which some operators on the meta device infer their shapes faster."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None

@@ -1,9 +1,9 @@
-"""Results of a few operators on the meta device, faster than torch infers them.
+"""Computes the results of some operators on the meta device faster than torch does.
 
 Torch infers these shapes through Python decompositions: batch normalization takes four fifths of
 a ResNet's forward pass on the meta device, and the first such operator of a process imports the
-compiler (1.5 s). Each entry gives the same result as torch, which the tests check; any
-other operator is left to torch.
+compiler (1.5 s). Each entry gives the same result as torch, which the tests check; torch
+infers the shapes of all other operators.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def _nll_loss(x: Tensor, target: Tensor, weight: Any, reduction: int, *rest: Any
 def _mm(left: Tensor, right: Tensor) -> Tensor:
     if left.dim() != 2 or right.dim() != 2 or left.shape[1] != right.shape[0]:
         raise RuntimeError(
-            f"mat1 and mat2 shapes cannot be multiplied ({_by(left.shape)} and {_by(right.shape)})"
+            "mat1 and mat2 shapes cannot be multiplied "
+            f"({_format_shape(left.shape)} and {_format_shape(right.shape)})"
         )
     return left.new_empty(left.shape[0], right.shape[1])
 
@@ -49,7 +50,7 @@ def _mean(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor:
     return x.new_empty([n for dim, n in enumerate(x.shape) if dim not in reduced])
 
 
-def _by(shape: Sequence[int]) -> str:
+def _format_shape(shape: Sequence[int]) -> str:
     return "x".join(str(size) for size in shape)
 
 
@@ -63,7 +64,7 @@ SHORTCUTS: Mapping[str, Shortcut] = {
     "aten.nll_loss_forward.default": _nll_loss,
 }
 
-FILLS = frozenset(
+INITIALISATIONS = frozenset(
     {"aten.normal_.default", "aten.uniform_.default", "aten.fill_.Scalar", "aten.zero_.default"}
 )
 """In-place initialisations, which have no effect on the meta device."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vflops.errors import unknown_name
-from vflops.extensions import imported
+from vflops.extensions import import_object
 from vflops.launch.backend import Backend
 from vflops.launch.interface import Launcher
 from vflops.record.folder import RunFolder
@@ -26,7 +26,7 @@ def backend(name: str) -> Backend:
     """Return the back end that ``launch.on`` names."""
     if name not in _BACKENDS:
         raise unknown_name("launcher", name, _BACKENDS)
-    made: Backend = imported(_BACKENDS[name])(name)
+    made: Backend = import_object(_BACKENDS[name])(name)
     return made
 
 

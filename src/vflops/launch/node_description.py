@@ -22,7 +22,7 @@ def describe_node(folder: RunFolder, attempt: Path, group: NodeGroup) -> None:
     This takes about 0.1 s: torch is not imported, and the clock may take at most 2 s.
     """
     reference, clock = against_controller(folder)
-    system = gather(folder.path, torch_too=False)
+    system = gather(folder.path, import_torch=False)
     host = socket.gethostname()
     NodeRecord(
         node=group.node,

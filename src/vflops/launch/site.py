@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from vflops.config.launch import LaunchSettings
 from vflops.config.section import Section
 from vflops.config.toml import read_toml
-from vflops.errors import UsageError, shown, unknown_name
+from vflops.errors import UsageError, format_value, unknown_name
 from vflops.record.files import atomic
 
 FILE = "site.toml"
@@ -143,7 +143,7 @@ def load(path: Path) -> SiteSettings:
         name = ".".join(str(part) for part in fault["loc"])
         message = fault["msg"].removeprefix("Value error, ")
         raise UsageError(
-            f"{path}: {name} = {shown(fault['input'])}: {message[:1].lower()}{message[1:]}",
+            f"{path}: {name} = {format_value(fault['input'])}: {message[:1].lower()}{message[1:]}",
             hint=f"see 'site.toml' in docs/how-to/cluster.md for what {fault['loc'][0]} may be",
         ) from error
 

@@ -61,7 +61,7 @@ def device_handle(nvml: Any, device: int | str) -> Any:
         return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{device}")
 
 
-def decoded(words: str | bytes) -> str:
+def decode(words: str | bytes) -> str:
     """Return a name that NVML gives as text; before version 11.5 pynvml gives bytes."""
     return words.decode() if isinstance(words, bytes) else words
 

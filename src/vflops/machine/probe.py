@@ -64,7 +64,7 @@ def command(*words: str, timeout_s: float = 2.0) -> str:
     return done.stdout.strip() or done.stderr.strip()
 
 
-def listed(numbers: str) -> int:
+def count_listed(numbers: str) -> int:
     """Return how many numbers a kernel list such as ``0-3,8`` contains."""
     count = 0
     for part in numbers.split(","):

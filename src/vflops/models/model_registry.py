@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vflops.errors import UsageError, unknown_name
-from vflops.extensions import offered
+from vflops.extensions import load_extensions
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ ENTRY_POINTS = "vflops.models"
 def models() -> Mapping[str, ModelSpec]:
     """Return all named models: built-in ones and those of installed packages."""
     built_in = {spec.name: spec for spec in BUILT_IN}
-    return {**built_in, **offered(ENTRY_POINTS), **built_in}  # first, and never replaced
+    return {**built_in, **load_extensions(ENTRY_POINTS), **built_in}  # first, and never replaced
 
 
 def model(name: str) -> ModelSpec:

@@ -1,5 +1,5 @@
-"""The run folder: what was measured, as plain files that stay readable.
+"""The run folder: the record of a run as plain files.
 
-Measuring needs the machine under test. Everything after it (score, check, report) is a pure
-function of this folder and needs no torch.
+Measuring needs the machine under test. All later steps (score, check, report) depend only on this
+folder and do not need torch.
 """

@@ -1,16 +1,16 @@
-"""The run folder: created once, written to by its jobs, read by everything that follows.
+"""The run folder: created once, written by the jobs, read by all later steps.
 
 runs/<utc>-<workload>-<short id>/
   run.json                         settings, versions, seed: written once, never changed
   system.json                      the system in nine layers
-  graphs/<model>.json              operation graphs of what was counted or ran
-  jobs/<k>/job.json                what job k trains; job 0 is the run itself and has none
+  graphs/<model>.json              operation graphs of the models that were counted or trained
+  jobs/<k>/job.json                what job k trains; job 0 is the run itself and has no job.json
   jobs/<k>/<attempt>/events.jsonl  the log of the attempt, chained by hashes
   jobs/<k>/<attempt>/telemetry.jsonl  power, utilisation, memory, network, disk
-  jobs/<k>/<attempt>/node-<n>.json    a node that it ran on; n > 0 has its telemetry-<n>.jsonl
+  jobs/<k>/<attempt>/node-<n>.json    a node of the attempt; node n > 0 has telemetry-<n>.jsonl
   jobs/<k>/<attempt>/exhibit.npz      data of the workload for the report
   jobs/<k>/checkpoint/             the newest complete checkpoints; never part of a result
-  score.json  findings.json  report.html   pure functions of the above
+  score.json  findings.json  report.html   computed from the files above
   manifest.json                    the hash of every file, written at the end of the run
 """
 
@@ -49,7 +49,7 @@ class RunRecord(Document):
     created_utc: str
     settings: Settings
     versions: dict[str, str | None]
-    """Of vflops and Python; the libraries are in ``system.json``."""
+    """Versions of vflops and Python; those of libraries are in ``system.json``."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class State:
 
 @dataclass(frozen=True)
 class History:
-    """What a run has logged so far."""
+    """The logs of a run."""
 
     jobs: dict[int, tuple[Log, ...]]
     """The logs of each job, in the order of its attempts; job 0 is the run itself."""
@@ -73,7 +73,7 @@ class History:
         return tuple(log for logs in self.jobs.values() for log in logs)
 
     def events(self, kind: str, job: int | None = None) -> list[Event]:
-        """Return all events of one kind over the attempts, of one job or of all."""
+        """Return all events of one kind, of one job or of all jobs."""
         logs = self.logs if job is None else self.jobs.get(job, ())
         return [event for log in logs for event in log.events if event.kind == kind]
 
@@ -125,13 +125,13 @@ class RunFolder:
             record.write(path / "run.json")
         except VflopsError:
             with suppress(OSError):
-                path.rmdir()  # leave nothing behind
+                path.rmdir()
             raise
         return cls(path, record)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Open the run in ``path``, or raise a ``FolderError`` that says why it is not a run."""
+        """Open the run in ``path``, or raise ``FolderError`` if it is not a run."""
         try:
             is_run = (path / "run.json").is_file()
         except OSError as error:
@@ -139,14 +139,14 @@ class RunFolder:
         if path.is_file():
             raise FolderError(
                 f"{path} is a file, not a run folder",
-                hint=f"if `vflops archive` made it: vflops extract {path}",
+                hint=f"if it was made by `vflops archive`: vflops extract {path}",
             )
         if not is_run:
             newest = latest(path) if path.is_dir() else None
             raise FolderError(
                 f"{path} is not a run folder: "
                 + ("it has no run.json" if path.exists() else "it does not exist"),
-                hint=f"the newest run inside it is {newest}"
+                hint=f"the newest run in that folder is {newest}"
                 if newest
                 else "give a folder that `vflops run` or `vflops micro` made",
             )
@@ -174,34 +174,35 @@ class RunFolder:
 
     @property
     def manifest_file(self) -> Path:
-        """The path of the hashes of all files."""
+        """The path of the manifest, which has the hashes of all files."""
         return self.path / "manifest.json"
 
     @property
-    def conclusions(self) -> tuple[Path, ...]:
+    def result_files(self) -> tuple[Path, ...]:
         """The files that are written when the run is complete."""
         return self.score_file, self.findings_file, self.report_file, self.manifest_file
 
     @property
     def graph_files(self) -> list[Path]:
-        """The recorded operation graphs, by name."""
+        """The files of the recorded operation graphs, sorted by name."""
         return matching_files(self.path / "graphs", "*.json")
 
     def graph_file(self, model: str) -> Path:
-        """Return the path of the graph of ``model``, which may be a ``package.module:name``."""
+        """Return the path of the graph of ``model``, a name or ``package.module:name``."""
         return self.path / "graphs" / f"{model.replace('/', '_').replace(':', '.')}.json"
 
     def in_use(self) -> AbstractContextManager[None]:
-        """Lock the run for this process; other processes are refused meanwhile."""
+        """Lock the run for this process during a block; raise ``InUse`` if another process holds
+        it."""
         return locked(self.lock, self.path)
 
     @property
     def lock(self) -> Path:
-        """The lock file of the process that runs it."""
+        """The lock file, which the process that executes the run holds."""
         return self.path / ".lock"
 
     def job_file(self, job: int) -> Path:
-        """Return the path of a job's description."""
+        """Return the path of a job's ``job.json``."""
         return self.path / "jobs" / str(job) / "job.json"
 
     def attempt_folder(self, job: int, attempt: int) -> Path:
@@ -209,15 +210,15 @@ class RunFolder:
         return self.path / "jobs" / str(job) / str(attempt)
 
     def next_attempt(self, job: int) -> int:
-        """Return the number of the next attempt."""
-        made = _numbered(self.path / "jobs" / str(job))
-        return int(made[-1].name) + 1 if made else 0
+        """Return the number of the job's next attempt."""
+        attempts = _numbered_folders(self.path / "jobs" / str(job))
+        return int(attempts[-1].name) + 1 if attempts else 0
 
     def effective_job(self, job: int) -> JobRecord:
         """Return the description that the job's next attempt runs with.
 
-        ``job.json`` describes the first attempt; a run that was resumed with changed settings has
-        a ``job-rearranged`` event in its own log, which is the only log that is read.
+        ``job.json`` describes the first attempt. If the run was resumed with changed settings, the
+        log of the run (job 0) has a ``job-rearranged`` event; only that log is read.
         """
         record = JobRecord.read(self.job_file(job))
         events = self.history(0).events("job-rearranged")
@@ -228,7 +229,8 @@ class RunFolder:
         return record.model_copy(update={"ranks": newest.ranks, "settings": newest.settings})
 
     def claim_attempt(self, job: int) -> int:
-        """Create the folder of a new attempt and return its number; concurrent calls differ."""
+        """Create the folder of a new attempt and return its number, unique among concurrent
+        calls."""
         while True:
             attempt = self.next_attempt(job)
             folder = self.attempt_folder(job, attempt)
@@ -242,7 +244,7 @@ class RunFolder:
             return attempt
 
     def job_lock(self, job: int) -> Path:
-        """Return the lock file of the process that runs a job."""
+        """Return the lock file of a job, which the process that runs the job holds."""
         return self.path / "jobs" / str(job) / ".lock"
 
     def start_attempt(self, job: int) -> EventWriter:
@@ -251,21 +253,23 @@ class RunFolder:
 
     def log(self, job: int, attempt: int) -> EventWriter:
         """Start the log of an attempt, chained to the log of the previous attempt."""
-        logs = self._logs_of(self.path / "jobs" / str(job))
+        logs = self._log_files(self.path / "jobs" / str(job))
         anchor = file_hash(logs[-1]) if logs else self.anchor
         return EventWriter(self.attempt_folder(job, attempt) / "events.jsonl", anchor)
 
     @cached_property
     def anchor(self) -> str:
-        """The hash of ``run.json``, which the log of a job's first attempt is chained to.
+        """The hash of ``run.json``, to which the log of a job's first attempt is chained.
 
-        The log of a later attempt is chained to the whole log of the previous one.
+        The log of a later attempt is chained to the whole log of the previous attempt.
         """
         return file_hash(self.path / "run.json")
 
     def history(self, *jobs: int) -> History:
-        """Read the logs of ``jobs``, or of all jobs where none is named."""
-        folders = [self.path / "jobs" / str(job) for job in jobs] or _numbered(self.path / "jobs")
+        """Read the logs of ``jobs``, or of all jobs if none are given."""
+        folders = [self.path / "jobs" / str(job) for job in jobs] or _numbered_folders(
+            self.path / "jobs"
+        )
         return History({int(folder.name): self._read_logs(folder) for folder in folders})
 
     def job_history(self, job: int) -> tuple[Log, ...]:
@@ -274,20 +278,20 @@ class RunFolder:
 
     def logged_attempts(self, job: int) -> list[Path]:
         """Return the folders of a job's attempts that have a log, in order."""
-        return [log.parent for log in self._logs_of(self.path / "jobs" / str(job))]
+        return [log.parent for log in self._log_files(self.path / "jobs" / str(job))]
 
     def ended(self, job: int) -> bool:
         """Whether a job's last attempt finished; only the logs of this job are read."""
         return _ended(self.job_history(job))
 
     def _read_logs(self, job: Path) -> tuple[Log, ...]:
-        paths = self._logs_of(job)
+        paths = self._log_files(job)
         anchors = [self.anchor, *(file_hash(path) for path in paths[:-1])]
         return tuple(read_log(*log) for log in zip(paths, anchors, strict=False))
 
     @staticmethod
-    def _logs_of(job: Path) -> list[Path]:
-        logs = (attempt / "events.jsonl" for attempt in _numbered(job))
+    def _log_files(job: Path) -> list[Path]:
+        logs = (attempt / "events.jsonl" for attempt in _numbered_folders(job))
         return [log for log in logs if log.is_file()]
 
 
@@ -300,10 +304,10 @@ def file_hash(path: Path) -> str:
     return file_digest(path).sha256
 
 
-def _numbered(folder: Path) -> list[Path]:
-    """Return the subfolders whose names are numbers, in that order."""
-    names = subfolders(folder)
-    numbered = (path for path in names if path.name.isascii() and path.name.isdigit())
+def _numbered_folders(folder: Path) -> list[Path]:
+    """Return the subfolders whose names are numbers, in numerical order."""
+    paths = subfolders(folder)
+    numbered = (path for path in paths if path.name.isascii() and path.name.isdigit())
     return sorted(numbered, key=lambda path: int(path.name))
 
 

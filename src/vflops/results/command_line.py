@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator
 
 from vflops.config.flatten import differences
-from vflops.config.profiles import for_all, for_one
+from vflops.config.profiles import for_single_workload, for_suite
 from vflops.config.settings import MicroSettings, Settings
 from vflops.errors import VflopsError
 from vflops.record.folder import RunRecord
@@ -43,7 +43,9 @@ def command_for_epochs(record: RunRecord, workload: str, epochs: int) -> str | N
     try:
         one = settings.model_copy(update={"workloads": {workload: settings.workloads[workload]}})
         longer = load(one, None, [f"train.epochs={epochs}"])
-        words = _words(workload, for_one(longer) if record.workload == _SUITE else longer)
+        words = _words(
+            workload, for_single_workload(longer) if record.workload == _SUITE else longer
+        )
     except VflopsError:
         return None
     return shlex.join(words) if words else None
@@ -58,7 +60,7 @@ def _words(workload: str, wanted: Settings) -> list[str] | None:
     one = workload != _SUITE
     base = profile(wanted.profile, names)
     if not one:
-        base = for_all(base)
+        base = for_suite(base)
     base = load(base, None, [])
     changes = dict(_changes(base, wanted, short=one))
 
@@ -67,7 +69,7 @@ def _words(workload: str, wanted: Settings) -> list[str] | None:
             given = load(base, None, assignments)
         except VflopsError:  # one setting needs another that was left out
             return False
-        return (for_one(given) if one else given) == wanted
+        return (for_single_workload(given) if one else given) == wanted
 
     for implied in _IMPLIED if one else [()]:
         assignments = [

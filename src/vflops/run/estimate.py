@@ -10,7 +10,7 @@ from vflops.config.settings import Settings
 from vflops.config.training import WorkloadSettings
 from vflops.counting.conventions import SCORING_CONVENTION, convention
 from vflops.counting.count import Count, count
-from vflops.extensions import imported
+from vflops.extensions import import_object
 from vflops.launch.placement import Plan
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts, DeclaredWork
@@ -55,7 +55,7 @@ def check_searches(settings: Settings) -> None:
     for name, section in workload_settings(settings).items():
         spec = workload(name)
         if spec.is_search and spec.expected is not None:
-            data: ExpectedData = imported(spec.expected)(section)
+            data: ExpectedData = import_object(spec.expected)(section)
             check_model(spec, section, data.facts)
 
 
@@ -101,7 +101,7 @@ class _WorkloadEstimator:
 
     def _data(self) -> ExpectedData:
         if self.spec.expected is not None:
-            expected: ExpectedData = imported(self.spec.expected)(self.section)
+            expected: ExpectedData = import_object(self.spec.expected)(self.section)
             return expected
         with self.working(f"making the data of {self.spec.name}: its settings do not describe it"):
             code = self.spec.load_code()
@@ -120,7 +120,7 @@ class _WorkloadEstimator:
 
     def _known_graph(self, earlier: Contents, data: DataFacts) -> Graph | None:
         settings = self.section.model_dump(mode="json", exclude=_NOT_THE_MODELS)
-        for job in (job for job in earlier.trained if job.record.workload == self.spec.name):
+        for job in (job for job in earlier.training_jobs if job.record.workload == self.spec.name):
             same = {key: job.record.settings.get(key) for key in settings} == settings
             known = {key: job.record.data.facts.get(key) for key in data.facts} == data.facts
             for graph in earlier.graphs if same and known else ():

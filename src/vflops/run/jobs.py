@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vflops.config.settings import Settings
 from vflops.config.training import WorkloadSettings
 from vflops.errors import RunFailed
-from vflops.extensions import imported
+from vflops.extensions import import_object
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job import (
@@ -221,7 +221,7 @@ def run_side_by_side(
     settings = folder.record.settings
     ops = None if records[0].worker else ops_per_sample(folder, records[0])
     maker = workload(records[0].workload).observer
-    observe = no_observer if maker is None else imported(maker)
+    observe = no_observer if maker is None else import_object(maker)
     standings: list[JobProgress] = []
     with nullcontext() if backend(settings.launch.on).is_this_machine else served(folder):
         for wave in waves(settings, records):

@@ -85,7 +85,7 @@ def resume(folder: RunFolder, observer: RunObserver, assignments: Sequence[str] 
                 + ", ".join(job.changes)
             )
         _attempt(folder, observer, None, changed)
-    elif all(path.is_file() for path in folder.conclusions):
+    elif all(path.is_file() for path in folder.result_files):
         raise UsageError(
             f"{folder.path} is complete: there is nothing to resume",
             hint=f"show its report: vflops report {folder.path}",
@@ -93,7 +93,7 @@ def resume(folder: RunFolder, observer: RunObserver, assignments: Sequence[str] 
 
 
 def _validate(settings: Settings) -> None:
-    from vflops.machine.ceilings.measure import planned
+    from vflops.machine.ceilings.measure import planned_items
     from vflops.models.model_registry import model
 
     for name in settings.count.models:
@@ -102,7 +102,7 @@ def _validate(settings: Settings) -> None:
                 f"count.models has {name!r}, whose input shape is not known",
                 hint=f"a run counts listed models; for yours: vflops count {name} --input SHAPE",
             )
-    planned(settings.micro)
+    planned_items(settings.micro)
 
 
 def _attempt(
@@ -213,12 +213,12 @@ def _describe(folder: RunFolder, events: EventWriter, prepared: Sequence[Prepare
 def _needs_its_machine(folder: RunFolder) -> bool:
     """Whether the remaining work must be done on the same machine."""
     from vflops.launch.factory import backend
-    from vflops.machine.ceilings.measure import planned
+    from vflops.machine.ceilings.measure import planned_items
 
     settings = folder.record.settings
     done = {item.key for item in Contents(folder).measurements if item.value is not None}
     return backend(settings.launch.on).is_this_machine or any(
-        item.key not in done for item in planned(settings.micro)
+        item.key not in done for item in planned_items(settings.micro)
     )
 
 
@@ -229,11 +229,11 @@ def _count(folder: RunFolder, events: EventWriter, model: str) -> None:
 
 
 def _measure(folder: RunFolder, events: EventWriter, observer: RunObserver) -> None:
-    from vflops.machine.ceilings.measure import measure, planned
+    from vflops.machine.ceilings.measure import measure, planned_items
     from vflops.machine.host import HostLoad
 
     settings = folder.record.settings
-    items = planned(settings.micro)
+    items = planned_items(settings.micro)
     events.write("plan", measurements=[item.key for item in items])
     observer.plan(items)
     done = [item for item in Contents(folder).measurements if item.value is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vflops.config.training import CEILING_OF, TrainSettings
+from vflops.config.training import CEILING_PRECISIONS, TrainSettings
 from vflops.counting.count import Count
 from vflops.launch.placement import Placement, Plan
 from vflops.metrics import apc, epoch_ops, out_of_bag_samples
@@ -243,7 +243,7 @@ def bounding_speed(
     counted: Count, machine: Ceilings, one: Training, run: str, *, share: float
 ) -> Speed | None:
     """Return the speed that a run's ceilings allow; ``share``: a model's share of the machine."""
-    precision = CEILING_OF[one.train.precision]
+    precision = CEILING_PRECISIONS[one.train.precision]
     if machine.memory is None or precision not in machine.precisions():
         return None
     return Speed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vflops.config.launch import LaunchSettings
 from vflops.config.settings import Settings
-from vflops.config.training import EIGHT_BITS, TrainSettings, WorkloadSettings
+from vflops.config.training import EIGHT_BIT_PRECISIONS, TrainSettings, WorkloadSettings
 from vflops.errors import UsageError
 from vflops.launch.factory import backend
 from vflops.record.formats.job import DataFacts
@@ -64,7 +64,7 @@ def check_model(spec: WorkloadSpec, section: WorkloadSettings, data: DataFacts) 
         from vflops.train.parallel.feasibility import footprint as footprint_of
 
         footprint = footprint_of(spec.load_code().create(section, data), spec.name, train)
-    if train.precision in EIGHT_BITS:
+    if train.precision in EIGHT_BIT_PRECISIONS:
         from vflops.counting.meta_device import on_meta
         from vflops.train.eight_bit import check_convertible
 

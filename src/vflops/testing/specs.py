@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from vflops.config.profiles import PROFILES
 from vflops.errors import UsageError
-from vflops.extensions import imported
+from vflops.extensions import import_object
 from vflops.workloads.contract.code import WorkloadCode
 from vflops.workloads.contract.spec import WorkloadSpec
 
@@ -55,9 +55,9 @@ class SpecConformance:
     def test_what_it_names_can_be_loaded(self) -> None:
         """Code, runner, combination and figures can be imported."""
         assert issubclass(self.spec.load_code(), WorkloadCode)
-        assert callable(imported(self.spec.runner))
-        assert callable(imported(self.spec.combine))
-        assert self.spec.exhibit is None or callable(imported(self.spec.exhibit))
+        assert callable(import_object(self.spec.runner))
+        assert callable(import_object(self.spec.combine))
+        assert self.spec.exhibit is None or callable(import_object(self.spec.exhibit))
 
     @pytest.mark.parametrize("name", sorted(PROFILES))
     def test_its_settings_survive_a_file(self, name: str) -> None:

@@ -26,7 +26,7 @@ from vflops.counting.conventions import SCORING_CONVENTION, convention
 from vflops.counting.count import count
 from vflops.data.batch_memory import BatchMemory
 from vflops.data.sampler import uniforms
-from vflops.extensions import imported
+from vflops.extensions import import_object
 from vflops.metrics import time_to_quality
 from vflops.record.formats.job import DataFacts
 from vflops.record.readout.contents import Contents
@@ -176,7 +176,7 @@ class WorkloadConformance(SpecConformance):
 
     def test_predictions_combine(self, workload: Workload) -> None:
         """Combining one model changes nothing; the order of several does not matter."""
-        combine = imported(self.spec.combine)
+        combine = import_object(self.spec.combine)
         inputs = self._batch(workload, None)
         models = [self._predicted(workload, inputs, seed).numpy() for seed in (1, 2, 3)]
         assert len(models[0]) == self.batch

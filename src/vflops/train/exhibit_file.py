@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vflops.record.files import atomic
 from vflops.record.folder import file_hash
-from vflops.record.formats.job_events import MOST_EXHIBIT_BYTES, Exhibited
+from vflops.record.formats.job_events import MAX_EXHIBIT_BYTES, Exhibited
 
 FILE = "exhibit.npz"
 
@@ -25,8 +25,8 @@ def write_exhibit(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> Exhibited
     packed = io.BytesIO()
     np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
     size = len(packed.getbuffer())
-    if size > MOST_EXHIBIT_BYTES:
-        raise ValueError(f"the exhibit has {size} bytes: at most {MOST_EXHIBIT_BYTES} are allowed")
+    if size > MAX_EXHIBIT_BYTES:
+        raise ValueError(f"the exhibit has {size} bytes: at most {MAX_EXHIBIT_BYTES} are allowed")
     path = folder / FILE
     atomic.write_bytes(path, packed.getvalue())
     return Exhibited(file=FILE, sha256=file_hash(path), size_bytes=size)

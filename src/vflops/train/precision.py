@@ -18,7 +18,7 @@ from vflops.errors import UsageError, unknown_name
 from vflops.machine.ceilings.precisions import PRECISIONS as PRODUCTS
 from vflops.machine.ceilings.precisions import (
     Fp32Mode,
-    emulated,
+    emulation_caveat,
     fp32_arithmetic,
     product_unavailable_reason,
 )
@@ -95,7 +95,7 @@ class Precision:
             weights=policy.weights,
             operands=policy.autocast,
             loss_scale=_checked_scale(name, policy, loss_scale),
-            emulated=emulated(target, PRODUCTS[policy.ceiling]),
+            emulated=emulation_caveat(target, PRODUCTS[policy.ceiling]),
             products=policy.products,
         )
 
@@ -195,7 +195,7 @@ def _missing(device: Device, policy: _Policy) -> str | None:
         return None
     lacking = product_unavailable_reason(device, PRODUCTS[policy.ceiling])
     if lacking is None and policy.products:  # emulation would be slow and show nothing
-        return emulated(device, PRODUCTS[policy.ceiling])
+        return emulation_caveat(device, PRODUCTS[policy.ceiling])
     return lacking
 
 

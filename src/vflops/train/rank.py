@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vflops.data.staging import read_staged, staged_nodes
 from vflops.errors import Interrupted, VflopsError
-from vflops.extensions import imported
+from vflops.extensions import import_object
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import Finished
@@ -50,7 +50,7 @@ def main(run: str, job: str, attempt: str) -> int:
         try:
             for staged in staged_nodes(attempt_folder):
                 context.write_event("staged", staged)
-            imported(workload(record.workload).runner)(context)
+            import_object(workload(record.workload).runner)(context)
             if events is not None:
                 events.write("end")
             return 0

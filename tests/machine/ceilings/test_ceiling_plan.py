@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from vflops.config.settings import MicroSettings
-from vflops.machine.ceilings.ceiling_plan import plan, share_s
-from vflops.machine.ceilings.interleave import by_turns
+from vflops.machine.ceilings.ceiling_plan import plan, time_share_s
+from vflops.machine.ceilings.interleave import interleave
 
 ALL = MicroSettings()
 
@@ -60,7 +60,7 @@ def test_shares_add_up_to_the_budget_when_each_is_used(budget_s: float) -> None:
     items = plan(ALL, accelerators=0)
     left_s = budget_s
     for index in range(len(items)):
-        share = share_s(items[index:], left_s)
+        share = time_share_s(items[index:], left_s)
         assert share >= 0
         left_s -= share
     assert left_s == pytest.approx(0.0, abs=1e-9)
@@ -68,11 +68,11 @@ def test_shares_add_up_to_the_budget_when_each_is_used(budget_s: float) -> None:
 
 def test_time_that_an_item_leaves_goes_to_the_others() -> None:
     items = plan(ALL, accelerators=0)
-    assert share_s(items[5:], 39.0) > share_s(items[5:], 30.0) > 0
+    assert time_share_s(items[5:], 39.0) > time_share_s(items[5:], 30.0) > 0
 
 
 def test_without_time_the_shares_are_not_negative() -> None:
-    assert share_s(plan(ALL, accelerators=0), -1.0) == 0.0
+    assert time_share_s(plan(ALL, accelerators=0), -1.0) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_planning_and_showing_need_no_torch(module: str) -> None:
 
 
 def test_turns_are_taken_until_all_queues_are_empty() -> None:
-    assert list(by_turns("ad", "b", "cef")) == list("abcdef")
-    assert list(by_turns([], [])) == []
+    assert list(interleave("ad", "b", "cef")) == list("abcdef")
+    assert list(interleave([], [])) == []
 
 
 def test_a_wide_spread_is_a_caveat_beside_any_other() -> None:
     item = plan(MicroSettings(), accelerators=0)[0]
-    steady = item.measured("cpu", [9.0, 10.0, 11.0])
-    unsteady = item.measured("cpu", [1.0, 10.0, 30.0], caveat="emulated")
+    steady = item.measurement("cpu", [9.0, 10.0, 11.0])
+    unsteady = item.measurement("cpu", [1.0, 10.0, 30.0], caveat="emulated")
     assert steady.caveat is None
     words = "emulated; unsteady: the middle half of its samples spreads over 145.0 %"
     assert unsteady.caveat == words

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from vflops.config.settings import MicroSettings
 from vflops.machine.ceilings.ceiling_plan import Item, plan
-from vflops.machine.ceilings.ceiling_table import setting_words, table
+from vflops.machine.ceilings.ceiling_table import format_setting, table
 from vflops.record.formats.measurement import Measurement
 
 ITEMS = plan(MicroSettings(), accelerators=0)
@@ -15,9 +15,11 @@ ITEMS = plan(MicroSettings(), accelerators=0)
 
 def _measured(item: Item) -> Measurement:
     if item.precision == "tf32":
-        return item.absent("cpu", "cpu has no tf32: asked for it, torch's product is as exact")
+        return item.absent_measurement(
+            "cpu", "cpu has no tf32: asked for it, torch's product is as exact"
+        )
     setting: dict[str, int | str] = {"m": 4096, "n": 8192, "k": 2048, "layout": "NT"}
-    return item.measured("cpu", [1.8e11, 1.82e11, 1.9e11], setting=setting, error=1e-7)
+    return item.measurement("cpu", [1.8e11, 1.82e11, 1.9e11], setting=setting, error=1e-7)
 
 
 def _shown(width: int, count: int, rows: int | None = None) -> list[str]:
@@ -62,10 +64,10 @@ def test_a_low_terminal_shows_the_last_rows() -> None:
 
 
 def test_settings_are_short() -> None:
-    assert setting_words({"m": 256, "n": 512, "k": 128, "layout": "TN", "threads": 2}) == (
+    assert format_setting({"m": 256, "n": 512, "k": 128, "layout": "TN", "threads": 2}) == (
         "256x512x128 TN 2 threads"
     )
-    assert setting_words({"block_bytes": 4 << 20, "threads": 1, "access": "direct"}) == (
+    assert format_setting({"block_bytes": 4 << 20, "threads": 1, "access": "direct"}) == (
         "block 4 MiB 1 thread direct"
     )
-    assert setting_words({"bytes": 1 << 10, "ranks": 2}) == "1 KiB 2 ranks"
+    assert format_setting({"bytes": 1 << 10, "ranks": 2}) == "1 KiB 2 ranks"

@@ -9,7 +9,7 @@ from vflops.config.settings import MicroSettings
 from vflops.errors import UsageError
 from vflops.machine.ceilings import measure as run
 from vflops.machine.ceilings.ceiling_plan import Item
-from vflops.machine.ceilings.measure import measure, planned
+from vflops.machine.ceilings.measure import measure, planned_items
 from vflops.machine.ceilings.task import Task
 from vflops.record.formats.measurement import Measurement, Trial
 
@@ -30,7 +30,7 @@ def test_every_planned_item_yields_one_measurement_in_order(tmp_path: Path) -> N
             on_trial=lambda item, trial: trials.append((item, trial)),
         )
     )
-    items = planned(QUICK)
+    items = planned_items(QUICK)
     assert [measurement.key for measurement in measurements] == [item.key for item in items]
     assert started == list(items)
     assert {item for item, _ in trials} <= set(items)
@@ -47,7 +47,7 @@ def test_every_planned_item_yields_one_measurement_in_order(tmp_path: Path) -> N
 
 def test_what_was_done_before_is_skipped(tmp_path: Path) -> None:
     settings = MicroSettings(budget_s=0.4, benchmarks=("gemm",), device="cpu")
-    keys = [item.key for item in planned(settings)]
+    keys = [item.key for item in planned_items(settings)]
     measurements = list(measure(settings, seed=1, folder=tmp_path, done=keys[:4]))
     assert [measurement.key for measurement in measurements] == keys[4:]
     assert list(measure(settings, seed=1, folder=tmp_path, done=keys)) == []
@@ -62,14 +62,14 @@ def test_time_that_an_item_leaves_goes_to_the_later_ones(
     def uses_half(task: Task) -> Measurement:
         shares.append(task.deadline.left_s())
         clock.now_s += shares[-1] / 2
-        return task.measured([1.0])
+        return task.measurement([1.0])
 
     for benchmark in ("memory", "storage"):
         monkeypatch.setitem(run._MEASURE, benchmark, uses_half)
     settings = MicroSettings(budget_s=10, benchmarks=("memory", "transfer", "storage"))
     settings = settings.model_copy(update={"device": "cpu"})
     measurements = list(measure(settings, seed=1, folder=tmp_path, clock=clock))
-    assert len(measurements) == len(planned(settings))
+    assert len(measurements) == len(planned_items(settings))
     # five items of the same weight; copies to the CPU take no time, arrays 0.2 s to be filled
     assert shares[0] == pytest.approx(0.2 + (10 - 0.4) / 5)
     assert shares[1] == pytest.approx(0.2 + (10 - shares[0] / 2 - 0.2) / 4)
@@ -84,7 +84,7 @@ def test_a_budget_that_is_used_up_is_the_reason(tmp_path: Path) -> None:
         measurement.key: measurement
         for measurement in measure(settings, seed=1, folder=tmp_path, clock=clock)
     }
-    assert len(measurements) == len(planned(settings))
+    assert len(measurements) == len(planned_items(settings))
     late = "time budget of 20 s used up; raise micro.budget_s"
     assert measurements["gemm", "peak", "fp32"].reason == late
     assert measurements["memory", "copy", None].reason == late
@@ -115,4 +115,4 @@ def test_a_device_that_does_not_exist_is_an_error_before_anything_runs(tmp_path:
     with pytest.raises(UsageError, match="unknown device 'gpux'"):
         measure(settings, seed=1, folder=tmp_path)
     with pytest.raises(UsageError, match="unknown device 'gpux'"):
-        planned(settings)
+        planned_items(settings)

@@ -169,5 +169,5 @@ def test_a_deadline_within_another_never_ends_later() -> None:
     clock = FakeClock(step_s=0.0, now_s=10.0)
     outer = Deadline(15.0, clock)
     assert outer.left_s() == 5.0
-    assert outer.within(2.0).left_s() == 2.0
-    assert outer.within(9.0).left_s() == 5.0
+    assert outer.limited_to(2.0).left_s() == 2.0
+    assert outer.limited_to(9.0).left_s() == 5.0

@@ -50,14 +50,14 @@ def test_the_record_survives_its_file(tmp_path: Path) -> None:
 
 
 def test_without_a_workload_the_last_three_layers_say_so(tmp_path: Path) -> None:
-    for layer in gather(tmp_path, torch_too=False).layers[-3:]:
+    for layer in gather(tmp_path, import_torch=False).layers[-3:]:
         assert [fact.reason for fact in layer.facts] == ["no workload in this run"]
 
 
 def test_a_workload_fills_its_layers(tmp_path: Path) -> None:
     record = gather(
         tmp_path,
-        torch_too=False,
+        import_torch=False,
         implementation={"model": "resnet50"},
         hyper_parameters={"learning rate": 0.1, "batch": 256},
         problem={"dataset": "ImageNet"},
@@ -70,7 +70,7 @@ def test_a_workload_fills_its_layers(tmp_path: Path) -> None:
 def test_torch_is_not_imported_unless_asked_for(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from vflops.machine.system.gather import gather;"
-        f"record = gather(Path({str(tmp_path)!r}), torch_too=False);"
+        f"record = gather(Path({str(tmp_path)!r}), import_torch=False);"
         "print(record.fact('framework', 'torch').reason); sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -87,7 +87,7 @@ def test_a_torch_that_cannot_be_imported_is_a_reason(
 
 
 def test_a_machine_without_proc_and_sys_gives_reasons(tmp_path: Path) -> None:
-    record = gather(tmp_path, torch_too=False, root=tmp_path / "empty", environ={})
+    record = gather(tmp_path, import_torch=False, root=tmp_path / "empty", environ={})
     for name in ("cpu model", "cpu sockets", "memory", "interfaces", "file system"):
         assert record.fact("hardware", name).reason
     assert record.fact("operating system", "kernel").reason
@@ -118,7 +118,7 @@ FILES = (
 )
 def test_garbage_never_raises(tmp_path: Path, rubbish: str) -> None:
     root = tree(tmp_path, dict.fromkeys(FILES, rubbish))
-    record = gather(tmp_path, torch_too=False, root=root, environ={"SLURM_JOB_ID": rubbish})
+    record = gather(tmp_path, import_torch=False, root=root, environ={"SLURM_JOB_ID": rubbish})
     assert not [fact for fact in facts(record) if fact.source == "vflops" and fact.value is None]
     record.to_json().encode()
 
@@ -130,7 +130,7 @@ def test_an_area_that_fails_as_a_whole_leaves_the_others(
         raise RuntimeError("the kernel is odd")
 
     monkeypatch.setattr(gather_module, "cpu_facts", fail)
-    record = gather(tmp_path, torch_too=False)
+    record = gather(tmp_path, import_torch=False)
     assert record.fact("hardware", "cpu").reason == "RuntimeError: the kernel is odd"
     assert record.fact("hardware", "memory").value is not None
 

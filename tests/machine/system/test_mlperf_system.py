@@ -74,7 +74,7 @@ def test_a_wrong_division_or_status_is_refused() -> None:
 
 
 def test_a_record_without_torch_can_be_described(tmp_path: Path) -> None:
-    description = describe(gather(tmp_path, torch_too=False))
+    description = describe(gather(tmp_path, import_torch=False))
     assert is_valid(description, tmp_path)
     assert description["framework"] == "not measured: torch was not imported"
 

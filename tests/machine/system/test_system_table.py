@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.support.system_fakes import FakeNvml, fake_torch
 from vflops.machine.system.accelerator import accelerator_facts
-from vflops.machine.system.fact_text import shown
+from vflops.machine.system.fact_text import format_fact
 from vflops.machine.system.gather import gather
 from vflops.machine.system.nvidia import Nvidia
 from vflops.machine.system.system_table import SOURCE_WIDTH, WIDE, tables
@@ -40,7 +40,7 @@ def assert_all_is_printed(record: SystemRecord, width: int) -> None:
         assert layer.name in out
         for fact in layer.facts:
             if fact.value is not None:
-                assert without_spaces(shown(fact)) in values, fact.name
+                assert without_spaces(format_fact(fact)) in values, fact.name
             else:
                 assert without_spaces(str(fact.reason)) in lines, fact.name
 
@@ -132,4 +132,4 @@ def test_brackets_in_a_value_are_not_taken_for_markup() -> None:
 )
 def test_values_as_people_write_them(value: Any, unit: str | None, words: str) -> None:
     reason = "not there" if value is None else None
-    assert shown(Fact(name="x", value=value, unit=unit, source="y", reason=reason)) == words
+    assert format_fact(Fact(name="x", value=value, unit=unit, source="y", reason=reason)) == words

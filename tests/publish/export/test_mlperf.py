@@ -151,7 +151,7 @@ def test_what_closed_refuses_is_what_its_checker_refuses(
     settings = {"train": {"epochs": 3, "batch": 100, **train}}
     contents = repeated(handmade_run, (0.4, 0.5, quality), settings=settings)
     closed = written(contents, tmp_path / "closed", division="closed")
-    ours = closed_faults(Course(contents.trained[0], contents.folder.path))
+    ours = closed_faults(Course(contents.training_jobs[0], contents.folder.path))
     assert ours.pop("data") == "the data is synthetic, closed requires ImageNet"
     assert set(ours) == set(faults(closed.results[0]))
     assert ours
@@ -173,7 +173,7 @@ def test_each_result_is_named_with_what_it_reached(
 def test_an_optimizer_that_closed_does_not_know_is_a_fault(handmade_run: HandmadeRun) -> None:
     settings = {"train": {"epochs": 3, "batch": 100, "optimizer": "adam"}}
     contents = repeated(handmade_run, QUALITIES, settings=settings)
-    found = closed_faults(Course(contents.trained[0], contents.folder.path))
+    found = closed_faults(Course(contents.training_jobs[0], contents.folder.path))
     assert found["opt_name"] == "the optimizer is adam, closed allows sgd and lars"
 
 

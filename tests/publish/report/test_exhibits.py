@@ -87,7 +87,7 @@ def trained_with(run: HandmadeRun, content: bytes, number: int = 1, **facts: Any
 def shown(folder: RunFolder) -> Shown:
     contents = Contents(RunFolder.open(folder.path))
     scores = score(contents).trainings
-    pairs = zip(contents.trained, scores, strict=True)
+    pairs = zip(contents.training_jobs, scores, strict=True)
     found = exhibits.shown([(trained, each.complete) for trained, each in pairs])
     assert found is not None
     return found
@@ -122,7 +122,7 @@ class TestFigures:
         self, planned: HandmadeRun, maker: Any
     ) -> None:
         planned.attempt(1, 1000.0, *GOOD)
-        (trained,) = Contents(planned.folder).trained
+        (trained,) = Contents(planned.folder).training_jobs
         assert trained.exhibit is None
         assert exhibits.shown([(trained, True)]) is None
 

@@ -62,7 +62,7 @@ class TestCurves:
 
     def test_throughput_is_samples_over_the_time_of_work(self, handmade_run: HandmadeRun) -> None:
         one_seed(handmade_run, 0.9)
-        (line,) = curves.throughput(Contents(handmade_run.folder).trained[0])
+        (line,) = curves.throughput(Contents(handmade_run.folder).training_jobs[0])
         # 200 samples in 2 steps of 1.1 s; compilation before the first note is no part of it.
         assert [y for _, y in line.points] == pytest.approx([200 / 2.2] * 4)
         assert line.points[0][0] == pytest.approx(4 + 3 + 4 * 1.1)
@@ -73,7 +73,7 @@ class TestCurves:
         handmade_run.plan(job())
         handmade_run.attempt(1, 0.0, *course(0.3)[:-2], progress(15, 99.0, evaluations=1))
         handmade_run.attempt(1, 500.0, *course(0.9, first_step=10))
-        points = curves.loss_over_epochs(Contents(handmade_run.folder).trained[0])
+        points = curves.loss_over_epochs(Contents(handmade_run.folder).training_jobs[0])
         epochs = [epoch for epoch, _ in points]
         assert epochs == sorted(set(epochs))
         assert 99.0 not in [loss for _, loss in points]
@@ -82,7 +82,7 @@ class TestCurves:
         self, trained_folder: RunFolder
     ) -> None:
         contents = Contents(trained_folder)
-        found = curves.sampled(trained_folder, contents.trained[0])
+        found = curves.sampled(trained_folder, contents.training_jobs[0])
         assert [line.attempt for line in found.power] == [0, 1]
         assert {y for line in found.power for _, y in line.points} == {sum(GPU_POWER_W)}
         wall_s = score(contents).trainings[0].wall_s
@@ -91,7 +91,7 @@ class TestCurves:
         assert times == sorted(times)
 
     def test_counters_become_bytes_a_second(self, trained_folder: RunFolder) -> None:
-        found = curves.sampled(trained_folder, Contents(trained_folder).trained[1])
+        found = curves.sampled(trained_folder, Contents(trained_folder).training_jobs[1])
         rates = {line.name: line.points[0][1] for line in found.traffic}
         assert rates == pytest.approx({"received from other nodes": 1e6, "read from storage": 5e7})
 

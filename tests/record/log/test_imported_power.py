@@ -101,7 +101,7 @@ def test_logs_are_numbered_kept_by_node_and_never_twice(tmp_path: Path) -> None:
         (rows("time,watts", "1", "2"), "0 columns of power or energy"),
         (rows("time,power", "1", "2"), "0 columns of power or energy"),
         (rows("time,psu1_power_w,psu2_power_w", "1,1", "2,2"), "2 columns of power or energy"),
-        (rows("time,Power (MW)", "1", "2"), "can be read as mega or as milli"),
+        (rows("time,Power (MW)", "1", "2"), "may mean mega or milli"),
         (rows("time,power_w", "1"), "has 1 readings"),
         (rows("time,power_w", "1", "two"), ":3: power_w is 'two', expected a number"),
         (rows("time,power_w", "1", "-5"), ":3: power_w is '-5'"),

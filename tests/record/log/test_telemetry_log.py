@@ -105,7 +105,7 @@ def test_a_file_without_a_header_is_not_telemetry(tmp_path: Path) -> None:
         "{\n": "is not JSON",
         '{"schema": "vflops.run/1"}\n': "is not a vflops.telemetry file",
         '{"schema": "vflops.telemetry/2"}\n': "newer vflops",
-        '{"schema": "vflops.telemetry/1"}\n': "does not fit its schema",
+        '{"schema": "vflops.telemetry/1"}\n': "does not match its schema",
     }.items():
         path.write_text(content)
         with pytest.raises(FolderError, match=expected):

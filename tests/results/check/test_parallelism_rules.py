@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from tests.support.shared_runs import MIXED, exchange, shared_job, shared_run, stages
 from tests.support.trained_runs import HandmadeRun, Note, course, resumed, started
-from vflops.config.training import CEILING_OF, TrainSettings
+from vflops.config.training import CEILING_PRECISIONS, TrainSettings
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.results.check import expected_traffic
@@ -279,7 +279,10 @@ def test_what_is_known_without_torch_is_what_torch_does() -> None:
 
 @pytest.mark.parametrize("precision", ["mixed-fp8", "mixed-int8"])
 def test_8_bits_are_a_result_of_v3_and_not_of_v2(handmade_run: HandmadeRun, precision: str) -> None:
-    facts: dict[str, Any] = {"precision": precision, "ceiling_precision": CEILING_OF[precision]}
+    facts: dict[str, Any] = {
+        "precision": precision,
+        "ceiling_precision": CEILING_PRECISIONS[precision],
+    }
     sent = changed(plain(), **NCCL)
     folder = shared_run(handmade_run, shared_job(2, precision=precision), sent, **facts)
     contents = Contents(folder)

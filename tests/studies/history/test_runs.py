@@ -156,7 +156,7 @@ def test_what_is_damaged_unfinished_or_a_copy_is_named_and_left_out(tmp_path: Pa
     assert set(reasons) == {cut.path.name, broken.path.name, wrong.path.name, "z-copy"}
     assert "not complete" in reasons[cut.path.name]
     assert "is not JSON" in reasons[broken.path.name]
-    assert "does not fit its schema" in reasons[wrong.path.name]
+    assert "does not match its schema" in reasons[wrong.path.name]
     assert "a copy of" in reasons["z-copy"]
 
 

@@ -38,8 +38,8 @@ from vflops.studies.predict.scaling_model import predict
             {"parallel": {"mode": "mixed", "sharing": None, "mesh": [2, 2]}},
             1,
             8,
-            "parallel.mesh [2, 2] does not make 8 ranks of at least 2 × 2",
-            "those that do are [2, 4], [4, 2]",
+            "parallel.mesh [2, 2] must multiply to 8 ranks, each side at least 2",
+            "use one of [2, 4], [4, 2]",
         ),
         ({"parallel": {"mode": "mixed"}}, 1, 4, "parallel.mesh [1, 4] does not make 4", "[2, 2]"),
         (

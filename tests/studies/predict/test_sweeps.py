@@ -59,7 +59,7 @@ def test_the_reason_of_a_mode_without_a_line_is_that_of_the_largest_scale() -> N
 
 def test_scales_that_a_mode_does_not_fit_are_left_out_with_the_reason() -> None:
     mixed = inputs(parallel={"mode": "mixed"})
-    told = "no P = 2, 4: parallel.mesh [1, 4] does not make 4 ranks of at least 2 × 2"
+    told = "no P = 2, 4: parallel.mesh [1, 4] must multiply to 4 ranks, each side at least 2"
     assert fitting(mixed, 16) == ([1, 8, 16], told)
     assert fitting(inputs(), 8) == ([1, 2, 4, 8], None)
     with pytest.raises(UsageError, match=r"link\.bandwidth is not known"):

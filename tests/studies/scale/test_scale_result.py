@@ -286,7 +286,7 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
         done.append(("resume", folder.path.parent.name))
 
     def conclude(folder: RunFolder, watch: RunObserver) -> None:
-        for path in folder.conclusions:
+        for path in folder.result_files:
             path.touch()
         done.append(("conclude", folder.path.parent.name))
 

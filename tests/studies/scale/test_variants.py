@@ -208,7 +208,7 @@ def test_only_what_can_be_had_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return folder
 
     def conclude(folder: RunFolder, watch: RunObserver) -> None:
-        for path in folder.conclusions:
+        for path in folder.result_files:
             path.touch()
 
     figures = point("fp32", 1, 1e9, 0.8).figures

@@ -73,7 +73,7 @@ def test_settings_of_a_different_training_are_refused(tmp_path: Path) -> None:
     folder = planned(tmp_path)
     with pytest.raises(UsageError, match=r"train\.learning_rate cannot change from 0\.1 to 1\.0"):
         changed_jobs(folder, ["train.learning_rate=1.0"])
-    with pytest.raises(UsageError, match="cannot be shared evenly by 3 ranks"):
+    with pytest.raises(UsageError, match="cannot be divided evenly by 3 ranks"):
         changed_jobs(folder, ["train.ranks=3"])
 
 

@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from vflops.extensions import imported
+from vflops.extensions import import_object
 from vflops.workloads.contract.exhibit import Figure
 from vflops.workloads.contract.registry import workloads
 from vflops.workloads.extreme_weather import colours
@@ -270,7 +270,7 @@ DRAWN = sorted(
 
 @pytest.mark.parametrize("target", DRAWN)
 def test_what_draws_an_exhibit_can_be_loaded_without_torch(target: str) -> None:
-    assert callable(imported(target))
+    assert callable(import_object(target))
     done = subprocess.run(
         [sys.executable, "-c", _IMPORT + "print('torch' in sys.modules)", target],
         env={**os.environ},

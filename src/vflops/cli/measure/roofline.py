@@ -87,7 +87,7 @@ def roofline(
 
 def _trained(contents: Contents) -> set[str]:
     """Return the names of the trained workloads, which are also those of their graphs."""
-    return {job.record.workload for job in contents.trained}
+    return {job.record.workload for job in contents.training_jobs}
 
 
 def _format(out: Path | None) -> Format:

@@ -1,4 +1,4 @@
-"""Counting conventions: pure functions from an operation graph to integer counts, by name."""
+"""Counting conventions: functions from an operation graph to integer counts, by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vflops.counting.conventions.base import Convention, Ops
 from vflops.counting.conventions.executed import EXECUTED, EXECUTED_TORCH
 from vflops.counting.conventions.hpcai500 import HPCAI500, HPCAI500_FC2
 from vflops.errors import unknown_name
-from vflops.extensions import offered
+from vflops.extensions import load_extensions
 
 BUILT_IN: tuple[Convention, ...] = (
     HPCAI500,
@@ -22,21 +22,25 @@ BUILT_IN: tuple[Convention, ...] = (
 )
 
 SCORING_CONVENTION = "hpcai500"
-"""The convention that trainings are scored by."""
+"""The convention that scores use."""
 ENTRY_POINTS = "vflops.rules"
-"""The entry point group by which other packages add a convention."""
+"""The entry point group with which other packages add conventions."""
 
 
 @cache
 def conventions() -> Mapping[str, Convention]:
     """Return all conventions by id: the built-in ones first, then those of other packages."""
     built_in = {convention.id: convention for convention in BUILT_IN}
-    return {**built_in, **offered(ENTRY_POINTS), **built_in}  # a built-in one cannot be replaced
+    return {
+        **built_in,
+        **load_extensions(ENTRY_POINTS),
+        **built_in,
+    }  # built-in ones cannot be replaced
 
 
 def convention(name: str) -> Convention:
     """Return the convention with the id ``name``, or raise ``UsageError``."""
-    for built_in in BUILT_IN:  # without a search for entry points
+    for built_in in BUILT_IN:  # searching for entry points is slow
         if built_in.id == name:
             return built_in
     if name not in conventions():

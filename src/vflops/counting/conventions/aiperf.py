@@ -1,13 +1,13 @@
 """AIPerf's analytic operation counts: tables I and II of the paper, and its original program.
 
-Weights: multiply-accumulate 2; add, subtract, multiply, compare 1; divide, square root 4; special
-functions 8. The tables are per image with the update of the parameters in every image's backward
-count, so the update is multiplied by the batch like everything else.
+A multiply-accumulate counts 2; an addition, subtraction, multiplication or comparison 1; a division
+or square root 4; a special function 8. The tables are per image and include the parameter update in
+the backward count of each image, so the update is multiplied by the batch size as well.
 
-``aiperf`` is tables I and II as printed. ``aiperf-original`` is what the authors' program counts;
-only that reproduces table III: it leaves out the gradient of an input that needs none (the first
-convolution's), counts n−1 additions for a sum of n, and 36 operations per batch normalization in
-the backward pass.
+``aiperf`` follows tables I and II as printed. ``aiperf-original`` counts like the authors' program,
+which alone reproduces table III: it omits the gradient of an input that needs none (that of the
+first convolution), counts n−1 additions for a sum of n, and 36 operations per image for the
+backward pass of a batch normalization.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def _count(graph: Graph, index: int, *, original: bool) -> Ops | None:
 
 
 def _weighted_sum(graph: Graph, index: int, *, skip_unneeded: bool) -> Ops:
-    """Count by tables I and II: the gradients of input and weights cost as much as the forward."""
+    """Return the counts by tables I and II: each gradient costs as much as the forward pass."""
     node = graph.nodes[index]
-    once = MACC * macc(graph, node)
+    forward_ops = MACC * macc(graph, node)
     needs_input_gradient = graph.inputs_of(node)[0].grad or not skip_unneeded
     return Ops(
-        forward=once,
-        backward=once * (2 if needs_input_gradient else 1),
+        forward=forward_ops,
+        backward=forward_ops * (2 if needs_input_gradient else 1),
         update=MACC * new_parameters(graph, index) * graph.batch,
     )
 
@@ -81,8 +81,8 @@ def _global_pool(graph: Graph, node: Node, original: bool) -> Ops | None:
 def _softmax(graph: Graph, node: Node, original: bool) -> Ops | None:
     scores = graph.output_of(node)
     dim = node.attributes.get("dim", -1)
-    over = scores.shape[dim] if scores.shape and isinstance(dim, int) else 1
-    additions = scores.elements - (scores.elements // max(over, 1) if original else 0)
+    dim_size = scores.shape[dim] if scores.shape and isinstance(dim, int) else 1
+    additions = scores.elements - (scores.elements // max(dim_size, 1) if original else 0)
     return Ops(forward=scores.elements * (SPECIAL + DIVIDE) + additions * SIMPLE)
 
 

@@ -11,7 +11,7 @@ from vflops.record.formats.graph import Graph, Node
 
 @dataclass(frozen=True)
 class Ops:
-    """Operations of one node for one batch; the papers' "BP" is backward and update together."""
+    """Operations of one node for one batch; "BP" in the papers is ``backward`` plus ``update``."""
 
     forward: int = 0
     backward: int = 0
@@ -31,12 +31,13 @@ class Ops:
 
 
 Rule = Callable[[Graph, int], Ops | None]
-"""Counts node number ``i`` of a graph; None if the convention does not cover it."""
+"""Returns the operations of the node with a given index; None if the convention does not cover
+it."""
 
 
 @dataclass(frozen=True)
 class Convention:
-    """A way of counting operations, with an id and a version that every score names."""
+    """A way of counting operations; every score records the id and the version."""
 
     id: str
     version: int
@@ -54,8 +55,8 @@ def macc(graph: Graph, node: Node) -> int:
     result = graph.output_of(node)
     if node.kind != "convolution":
         return result.elements * left.shape[-1]
-    # Weights are (out, in / groups, kernel…), transposed (in, out / groups, kernel…): a weight
-    # meets every output pixel of its channel, or, transposed, every input pixel.
+    # Weights have the shape (out, in / groups, kernel…), or (in, out / groups, kernel…) if
+    # transposed. Each weight is multiplied once per output pixel, or per input pixel if transposed.
     pixels = left if node.attributes["transposed"] else result
     return pixels.shape[0] * math.prod(pixels.shape[2:]) * right.elements
 
@@ -63,7 +64,7 @@ def macc(graph: Graph, node: Node) -> int:
 def new_parameters(graph: Graph, index: int) -> int:
     """Return the elements of the parameters that node ``index`` is the first to use.
 
-    Each parameter is updated once per step, whatever the number of nodes that use it.
+    A parameter is updated once per step, even if several nodes use it.
     """
     names = {value.parameter for value in graph.inputs_of(graph.nodes[index])}
     return sum(

@@ -1,8 +1,8 @@
-"""HPC AI500 V3.0's counts: table 3 of the paper, the backward pass as twice the forward.
+"""The counts of HPC AI500 V3.0, table 3; the backward pass counts twice the forward pass.
 
-The table gives the fully-connected layer without the factor 2 that the convolution has;
-``hpcai500`` counts as printed, ``hpcai500-fc2`` with the factor. Operators that the table
-does not list are ignored by the paper; here they are reported as not counted.
+The table counts a fully-connected layer without the factor 2 that a convolution has. ``hpcai500``
+counts as printed, ``hpcai500-fc2`` with the factor. The paper ignores operators that the table
+does not list; here they are reported as not counted.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from vflops.counting.conventions.base import Convention, Ops, macc
 from vflops.record.formats.graph import Graph
 
-BACKWARD = 2
-"""Backward operations for one forward operation."""
+BACKWARD_FACTOR = 2
+"""Backward operations per forward operation."""
 
 
 def _count(graph: Graph, index: int, *, dense_factor: int) -> Ops | None:
@@ -27,7 +27,7 @@ def _count(graph: Graph, index: int, *, dense_factor: int) -> Ops | None:
             forward = graph.inputs_of(node)[0].elements
         case _:
             return None
-    return Ops(forward=forward, backward=BACKWARD * forward)
+    return Ops(forward=forward, backward=BACKWARD_FACTOR * forward)
 
 
 HPCAI500 = Convention(

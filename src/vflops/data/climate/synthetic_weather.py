@@ -36,7 +36,7 @@ from vflops.data.process_pool import (
 from vflops.data.synthetic_folder import begin_folder
 from vflops.errors import Interrupted, UsageError
 from vflops.record.files import atomic
-from vflops.record.files.cache import made_once
+from vflops.record.files.cache import cached_folder
 
 ORIGIN = "synthetic weather"
 FIRST_YEAR = 1979
@@ -134,7 +134,7 @@ def cached(
             writer.finish()
 
     try:
-        return made_once(name, make)
+        return cached_folder(name, make)
     except KeyboardInterrupt:
         raise Interrupted("stopped by the user", hint="the same command starts again") from None
 

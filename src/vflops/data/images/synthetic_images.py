@@ -32,7 +32,7 @@ from vflops.data.synthetic_folder import begin_folder
 from vflops.data.workspace import Workspace
 from vflops.errors import UsageError
 from vflops.record.files import atomic
-from vflops.record.files.cache import made_once
+from vflops.record.files.cache import cached_folder
 
 Format = Literal["png", "jpeg", "webp"]
 ORIGIN = "synthetic images"
@@ -134,7 +134,7 @@ def cached(recipe: Recipe, train: int, val: int, on_progress: OnProgress = no_pr
     """Return the folder of these packed images in the cache; create it if it is missing."""
     about = {**recipe.as_dict(), "images": _splits(recipe, train, val)}
     name = f"images-{digest(about)[:16]}"
-    return made_once(name, lambda folder: packed(recipe, folder, train, val, on_progress))
+    return cached_folder(name, lambda folder: packed(recipe, folder, train, val, on_progress))
 
 
 def images_per_shard(recipe: Recipe) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from vflops.launch.preflight.preflight_findings import Gpu
-from vflops.machine.nvml import decoded, device_handle, nvml_session
+from vflops.machine.nvml import decode, device_handle, nvml_session
 from vflops.machine.probe import AbsentError
 from vflops.machine.visible_devices import cuda_devices
 
@@ -50,7 +50,7 @@ def _gpu(nvml: Any, gpu: Any) -> Gpu:
     running = read_or(lambda: tuple(nvml.nvmlDeviceGetComputeRunningProcesses(gpu)), none)
     rows = read_or(lambda: tuple(nvml.nvmlDeviceGetRemappedRows(gpu)), (0, 0, 0, 0))
     return Gpu(
-        name=decoded(nvml.nvmlDeviceGetName(gpu)),
+        name=decode(nvml.nvmlDeviceGetName(gpu)),
         uncorrected=errors(nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
         corrected=errors(nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
         remapping="failed" if rows[3] else "waits for a reset" if rows[2] else None,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vflops.machine.ceilings.ceiling_plan import Item, mode_of, rows
+from vflops.machine.ceilings.ceiling_plan import Item, has_equal_rows, mode_of
 from vflops.machine.ceilings.sample_statistics import median
 from vflops.machine.ceilings.task import Task
 from vflops.machine.devices import Device
@@ -85,8 +85,10 @@ def measure_mode(task: Task) -> Measurement:
     mode, ranks = mode_of(task.item.case)
     precision = task.item.precision or "fp32"
     backend = "nccl" if task.device.accelerators > 1 else "gloo"
-    if mode != "all-reduce" and not rows(ranks):
-        return task.absent(f"{ranks} ranks have no rows of equal length: {mode} needs 4, 6, 8 …")
+    if mode != "all-reduce" and not has_equal_rows(ranks):
+        return task.absent_measurement(
+            f"{ranks} ranks have no rows of equal length: {mode} needs 4, 6, 8 …"
+        )
     caveat, cores = None, os.cpu_count() or 1
     if backend == "gloo" and ranks > cores:
         shared = "1 core" if cores == 1 else f"{cores} cores"
@@ -125,17 +127,17 @@ def _measure(
 ) -> Measurement:
     device = task.device.name if backend == "nccl" else "cpu"
     if task.deadline.left_s() < _LEAST_START * task.item.start_s:
-        return task.item.absent(device, task.out_of_time)
+        return task.item.absent_measurement(device, task.out_of_time_reason)
     try:
         sizes = _run(task, backend, ranks, mode)
     except (RanksError, OSError) as failure:
-        return task.item.absent(device, str(failure))
+        return task.item.absent_measurement(device, str(failure))
     error = max((size.error for size in sizes), default=0.0)
     if error > tolerance:
         reason = f"wrong result: relative error {error:.2g}, tolerance {tolerance:g}"
-        return task.item.absent(device, reason)
+        return task.item.absent_measurement(device, reason)
     if not any(len(size.times_s) >= _LEAST_SAMPLES for size in sizes):
-        return task.item.absent(device, task.out_of_time)
+        return task.item.absent_measurement(device, task.out_of_time_reason)
     bus_share = 2 * (ranks - 1) / ranks
     speeds = [[bus_share * size.size_bytes / time_s for time_s in size.times_s] for size in sizes]
     tried = [
@@ -148,7 +150,7 @@ def _measure(
         range(len(sizes)),
         key=lambda index: (len(speeds[index]) >= _LEAST_SAMPLES, tried[index].value),
     )
-    return task.item.measured(
+    return task.item.measurement(
         device,
         speeds[best],
         setting=tried[best].setting,

@@ -76,7 +76,7 @@ class Item:
             return "FLOPS"
         return "IO/s" if self.case.startswith("random") else "B/s"
 
-    def measured(self, device: str, samples: Sequence[float], **facts: Any) -> Measurement:
+    def measurement(self, device: str, samples: Sequence[float], **facts: Any) -> Measurement:
         """Return the measurement of ``samples`` in the item's unit; its value is their median."""
         width = spread(samples)
         if width is not None and width > _UNSTEADY:
@@ -94,7 +94,7 @@ class Item:
             **facts,
         )
 
-    def absent(self, device: str, reason: str) -> Measurement:
+    def absent_measurement(self, device: str, reason: str) -> Measurement:
         """Return the measurement without a value, with the reason."""
         return Measurement(
             benchmark=self.benchmark,
@@ -127,7 +127,7 @@ def plan(settings: MicroSettings, *, accelerators: int) -> tuple[Item, ...]:
     )
 
 
-def share_s(items: Sequence[Item], left_s: float) -> float:
+def time_share_s(items: Sequence[Item], left_s: float) -> float:
     """Return the seconds for the first of ``items`` if ``left_s`` are left for all of them."""
     first = items[0]
     shared_s = max(left_s - sum(item.start_s for item in items), 0.0)
@@ -148,13 +148,19 @@ def _cases(benchmark: str, ranks: int, accelerators: int) -> Iterable[str]:
             device_case = f"nccl-{accelerators}-ranks" if accelerators > 1 else "nccl"
             return (device_case, f"gloo-{ranks}-ranks")
         case "all-reduce-modes":
-            count = accelerators if accelerators > 1 else ranks if rows(ranks) else _MODE_RANKS
+            count = (
+                accelerators
+                if accelerators > 1
+                else ranks
+                if has_equal_rows(ranks)
+                else _MODE_RANKS
+            )
             return tuple(f"{mode}-{count}-ranks" for mode in MODE_PRECISIONS)
         case _:
             return ("peak",)
 
 
-def rows(ranks: int) -> bool:
+def has_equal_rows(ranks: int) -> bool:
     """Whether ``ranks`` can be arranged in rows of equal length."""
     return 1 < near_ranks(ranks, ranks) < ranks
 

@@ -66,7 +66,7 @@ _CASES = {
 def _cells(measurement: Measurement) -> tuple[str | Text, ...]:
     if measurement.value is None:
         return ("—", "", Text(_short(measurement.reason or ""), style="dim"), "")
-    setting = Text(setting_words(measurement.setting), style="dim")
+    setting = Text(format_setting(measurement.setting), style="dim")
     if measurement.caveat:
         setting = Text(f"{_short(measurement.caveat)}  ", style="yellow").append_text(setting)
     return (
@@ -86,7 +86,7 @@ def _running(done: int, of: int) -> tuple[str | Text, ...]:
     return (Text("…", style="cyan"), "", Text(f"{done} of {of} done", style="cyan"), "")
 
 
-def setting_words(setting: dict[str, int | str]) -> str:
+def format_setting(setting: dict[str, int | str]) -> str:
     """Return a setting as one short line: ``4096x4096x4096 NN``, ``block 4 MiB 1 thread`` …"""
     rest = dict(setting)
     words: list[str] = []

@@ -12,7 +12,7 @@ from vflops.machine.ceilings.convolution_shapes import ConvolutionShape, search_
 from vflops.machine.ceilings.operands import Operands
 from vflops.machine.ceilings.precisions import (
     Precision,
-    emulated,
+    emulation_caveat,
     fp32_arithmetic,
     precision_of,
     product_unavailable_reason,
@@ -57,7 +57,7 @@ def measure(task: Task) -> Measurement:
     with fp32_arithmetic(precision.fp32_mode), _tuned():
         for shape in search_order(densest_first=not task.device.is_cpu):
             bench.attempt(shape)
-        return bench.search.finish(emulated(task.device, precision))
+        return bench.search.finish(emulation_caveat(task.device, precision))
 
 
 class _Directed:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vflops.machine.ceilings.interleave import by_turns
+from vflops.machine.ceilings.interleave import interleave
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def search_order(*, densest_first: bool) -> list[ConvolutionShape]:
     ]
     if not densest_first:
         queues.sort(key=lambda queue: queue[0].flops)
-    return list(by_turns(*queues))
+    return list(interleave(*queues))
 
 
 def _backbone(model: str, channels: int, height: int, width: int) -> Iterator[ConvolutionShape]:

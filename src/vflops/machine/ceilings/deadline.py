@@ -20,6 +20,6 @@ class Deadline:
         """Return the seconds until then; negative if it has passed."""
         return self.end_s - self.clock()
 
-    def within(self, seconds: float) -> Deadline:
+    def limited_to(self, seconds: float) -> Deadline:
         """Return the deadline ``seconds`` from now, or this one if it is earlier."""
         return Deadline(min(self.end_s, self.clock() + seconds), self.clock)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 
 from vflops.machine.ceilings.ceiling_plan import Item
-from vflops.machine.ceilings.interleave import by_turns
+from vflops.machine.ceilings.interleave import interleave
 from vflops.machine.ceilings.operands import Operands
 from vflops.machine.ceilings.precisions import (
     Precision,
-    emulated,
+    emulation_caveat,
     fp32_arithmetic,
     multiply,
     precision_of,
@@ -63,7 +63,7 @@ def measure(task: Task) -> Measurement:
     with fp32_arithmetic(precision.fp32_mode):
         peak.try_squares()
         peak.try_around_best()
-        return peak.search.finish(emulated(task.device, precision))
+        return peak.search.finish(emulation_caveat(task.device, precision))
 
 
 class _Peak:
@@ -91,7 +91,7 @@ class _Peak:
         m, n, k = (int(best.setting[side]) for side in "mnk")
         variant = next(v for v in self._variants() if v.name == best.setting["layout"])
         waves = whole_waves(self._device.multiprocessors(), k)
-        for shape in by_turns(waves, _neighbours(m, n, k)):
+        for shape in interleave(waves, _neighbours(m, n, k)):
             self._attempt(shape, variant)
 
     def _variants(self) -> list[_Variant]:

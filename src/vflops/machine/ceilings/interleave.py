@@ -8,7 +8,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def by_turns(*queues: Iterable[T]) -> Iterator[T]:
+def interleave(*queues: Iterable[T]) -> Iterator[T]:
     """Yield the first of every queue, then the second of every queue that has one, and so on."""
     waiting = [iter(queue) for queue in queues]
     while waiting:

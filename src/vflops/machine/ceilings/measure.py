@@ -16,14 +16,15 @@ from vflops.machine.ceilings import (
     memory_bandwidth,
     storage_speed,
 )
-from vflops.machine.ceilings.ceiling_plan import Item, Key, plan, share_s
+from vflops.machine.ceilings.ceiling_plan import Item, Key, plan, time_share_s
 from vflops.machine.ceilings.deadline import Clock, Deadline
 from vflops.machine.ceilings.task import Task
 from vflops.machine.devices import Device, first_line, pick
 from vflops.record.formats.measurement import Measurement, Trial
 
 GRACE_S = 2.0
-"""The most time beyond the budget: the last trial, compilation, a rank that is killed."""
+"""The most time beyond the budget: the overall_deadline trial, compilation, a rank that is
+killed."""
 
 _MEASURE: dict[str, Callable[[Task], Measurement]] = {
     "gemm": gemm.measure,
@@ -43,7 +44,7 @@ _UNAVAILABLE_REASON: dict[str, Callable[[Device, Item], str | None]] = {
 """Checked first, so that no time is reserved for what the device lacks."""
 
 
-def planned(settings: MicroSettings) -> tuple[Item, ...]:
+def planned_items(settings: MicroSettings) -> tuple[Item, ...]:
     """Return the items that ``measure`` yields if nothing is done yet, in order."""
     return plan(settings, accelerators=pick(settings.device).accelerators)
 
@@ -69,20 +70,22 @@ def measure(
     todo = [item for item in items if item.key not in done]
 
     def measurements() -> Iterator[Measurement]:
-        last = Deadline(clock() + settings.budget_s, clock)
+        overall_deadline = Deadline(clock() + settings.budget_s, clock)
         reasons = _reasons(device, todo)
         for index, item in enumerate(todo):
             on_start(item)
             if item.key in reasons:
-                yield item.absent(device.name, reasons[item.key])
+                yield item.absent_measurement(device.name, reasons[item.key])
                 continue
             rest = [later for later in todo[index:] if later.key not in reasons]
             yield _measure(
                 Task(
                     item=item,
                     device=device,
-                    deadline=last.within(share_s(rest, last.left_s())),
-                    last=last,
+                    deadline=overall_deadline.limited_to(
+                        time_share_s(rest, overall_deadline.left_s())
+                    ),
+                    overall_deadline=overall_deadline,
                     budget_s=settings.budget_s,
                     seed=seed,
                     folder=folder,
@@ -116,6 +119,6 @@ def _measure(task: Task) -> Measurement:
         with task.device.current():
             return _MEASURE[task.item.benchmark](task)
     except (RuntimeError, OSError) as failure:
-        return task.absent(f"it failed: {first_line(failure)}")
+        return task.absent_measurement(f"it failed: {first_line(failure)}")
     finally:
         task.device.release()

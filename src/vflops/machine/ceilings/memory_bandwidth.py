@@ -36,10 +36,10 @@ def measure(task: Task) -> Measurement:
     operands = Operands(device, torch.float32, task.item_seed)
     search = Search(task, _TOLERANCES[case])
     cache_bytes = device.cache_bytes()
-    most_bytes = int(_MEMORY_SHARE * device.free_bytes())
+    max_bytes = int(_MEMORY_SHARE * device.free_bytes())
     wanted = [times * cache_bytes for times in (_CPU_SIZES if device.is_cpu else _SIZES)]
-    sizes = [size_bytes for size_bytes in wanted if size_bytes <= most_bytes]
-    for size_bytes in sizes or [most_bytes]:
+    sizes = [size_bytes for size_bytes in wanted if size_bytes <= max_bytes]
+    for size_bytes in sizes or [max_bytes]:
         search.attempt(_candidate(operands, case, size_bytes // 4))
     return search.finish(None if sizes else "cached in part: no memory for larger arrays")
 

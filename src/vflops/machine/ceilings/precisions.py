@@ -129,7 +129,7 @@ def product_unavailable_reason(device: Device, precision: Precision) -> str | No
     It is tried: a device that refuses lacks the precision, and so does one whose tf32 product is as
     exact as fp32, since it rounds no operand.
     """
-    if precision.dtype is torch.int8 and emulated(device, precision):
+    if precision.dtype is torch.int8 and emulation_caveat(device, precision):
         return f"{device.name} has no int8 instructions: torch would multiply one by one"
     size = 256
     generator = torch.Generator(device.torch_device).manual_seed(0)
@@ -148,7 +148,7 @@ def product_unavailable_reason(device: Device, precision: Precision) -> str | No
     return None
 
 
-def emulated(device: Device, precision: Precision) -> str | None:
+def emulation_caveat(device: Device, precision: Precision) -> str | None:
     """Return a caveat if the device emulates the precision by computing in a wider one."""
     if device.is_cpu and precision.cpu_flags:
         capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()

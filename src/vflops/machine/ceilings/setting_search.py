@@ -13,7 +13,7 @@ import time
 
 from vflops.machine.ceilings.deadline import Deadline
 from vflops.machine.ceilings.task import Task
-from vflops.machine.ceilings.trial import Candidate, Kernel, Tried
+from vflops.machine.ceilings.trial import Candidate, Kernel, TimedCandidate
 from vflops.machine.ceilings.trial_cost import Costs
 from vflops.machine.devices import first_line, is_out_of_memory, threads
 from vflops.record.formats.measurement import Measurement
@@ -48,8 +48,8 @@ class Search:
         self._task = task
         self._device = task.device
         self._tolerance = tolerance
-        self._deadline = task.deadline.within((1 - _FINAL_SHARE) * task.deadline.left_s())
-        self._tried: list[Tried] = []
+        self._deadline = task.deadline.limited_to((1 - _FINAL_SHARE) * task.deadline.left_s())
+        self._tried: list[TimedCandidate] = []
         self._wrong: list[str] = []
         self._refused: list[str] = []
         self._threads = task.device.thread_counts()
@@ -60,7 +60,7 @@ class Search:
     def attempt(self, candidate: Candidate) -> float | None:
         """Return the best speed of ``candidate``; None if it is wrong, refused or too slow."""
         first = not (self._tried or self._wrong or self._refused)
-        deadline = self._task.last if first else self._deadline
+        deadline = self._task.overall_deadline if first else self._deadline
         if _TRIAL_SHARE * deadline.left_s() < self._expected_s(candidate):
             return None
         try:
@@ -101,17 +101,19 @@ class Search:
             self._tried.remove(winner)
         if self._wrong:
             reason = f"wrong result: {self._wrong[0]}, tolerance {self._tolerance:g}"
-            return self._task.absent(reason)
-        return self._task.absent(self._refused[0] if self._refused else self._task.out_of_time)
+            return self._task.absent_measurement(reason)
+        return self._task.absent_measurement(
+            self._refused[0] if self._refused else self._task.out_of_time_reason
+        )
 
     def _time(
         self, candidate: Candidate, kernel: Kernel, error: float, deadline: Deadline
-    ) -> Tried:
+    ) -> TimedCandidate:
         """Take a few samples with the best thread count so far, or another if it is faster."""
         best, *others = self._threads
         with threads(best):
             times_s = self._samples(kernel, self._warm_up(kernel, deadline), deadline)
-        tried = Tried(candidate, error, times_s, best)
+        tried = TimedCandidate(candidate, error, times_s, best)
         calls = self._calls(min(times_s))
         for count in others:
             if deadline.left_s() < _COARSE_SAMPLES * calls * min(times_s):
@@ -142,7 +144,7 @@ class Search:
             times_s.append(self._device.time_s(kernel.call, calls))
         return times_s
 
-    def _final(self) -> Tried:
+    def _final(self) -> TimedCandidate:
         ranked = sorted(self._tried, key=lambda tried: tried.speed, reverse=True)
         enough = _CONTENDER * ranked[0].speed
         contenders = [tried for tried in ranked[:_FINALISTS] if tried.speed >= enough]
@@ -163,18 +165,18 @@ class Search:
             tried.times_s = times_s
         return max(contenders, key=lambda tried: tried.speed)
 
-    def _burst(self, tried: Tried, kernel: Kernel) -> float:
+    def _burst(self, tried: TimedCandidate, kernel: Kernel) -> float:
         """Take one sample that counts and return the seconds of a call."""
         pause_s, warm_calls, calls = self._pace(tried)
         time.sleep(pause_s)
         with threads(tried.threads):
             return self._device.time_s(kernel.call, calls, warm_calls=warm_calls)
 
-    def _burst_s(self, tried: Tried) -> float:
+    def _burst_s(self, tried: TimedCandidate) -> float:
         pause_s, warm_calls, calls = self._pace(tried)
         return pause_s + (warm_calls + calls) * tried.call_s
 
-    def _pace(self, tried: Tried) -> tuple[float, int, int]:
+    def _pace(self, tried: TimedCandidate) -> tuple[float, int, int]:
         """Return the pause, warm-up calls and timed calls of a burst."""
         calls = self._calls(tried.call_s)
         pause_s = min(_PAUSE * calls * tried.call_s, _LONGEST_PAUSE_S)
@@ -192,11 +194,11 @@ class Search:
     def _reject(self, candidate: Candidate, error: float) -> None:
         self._wrong.append(f"relative error {error:.2g} at {_words(candidate.setting)}")
 
-    def _measurement(self, winner: Tried, error: float, caveat: str | None) -> Measurement:
+    def _measurement(self, winner: TimedCandidate, error: float, caveat: str | None) -> Measurement:
         caveats = [caveat] if caveat else []
         if self._wrong:
             caveats.append(f"{len(self._wrong)} settings gave a wrong result: {self._wrong[0]}")
-        return self._task.measured(
+        return self._task.measurement(
             winner.speeds,
             setting=winner.setting,
             tried=tuple(tried.trial for tried in self._tried),

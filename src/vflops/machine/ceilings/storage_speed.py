@@ -69,26 +69,30 @@ def measure(task: Task) -> Measurement:
     """Measure the bytes or reads per second of the item's case."""
     system = file_system(task.folder)
     device = f"{system} file system"
-    if task.last.left_s() <= 0:
-        return task.item.absent(device, task.out_of_time)
+    if task.overall_deadline.left_s() <= 0:
+        return task.item.absent_measurement(device, task.out_of_time_reason)
     try:
         room = os.statvfs(task.folder)
         free_bytes = room.f_bavail * room.f_frsize
-        most_bytes = min(int(_ROOM_SHARE * free_bytes), _LARGEST_BYTES) // TILE * TILE
-        if most_bytes == 0:
+        max_bytes = min(int(_ROOM_SHARE * free_bytes), _LARGEST_BYTES) // TILE * TILE
+        if max_bytes == 0:
             free = units.quantity(free_bytes, "B")
-            return task.item.absent(device, f"no space in the run folder: {free} are free")
+            return task.item.absent_measurement(
+                device, f"no space in the run folder: {free} are free"
+            )
         with (
             ScratchFile(task.folder, task.item_seed) as file,
             ThreadPoolExecutor(max(_THREADS)) as pool,
         ):
             bench = _Bench(task, file, pool)
-            bench.fill(most_bytes)
+            bench.fill(max_bytes)
             return bench.measure(device, hidden_cache(system))
     except OSError as failure:
         if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-            return task.item.absent(device, "the file system of the run folder is full")
-        return task.item.absent(device, f"cannot use the run folder: {failure.strerror}")
+            return task.item.absent_measurement(device, "the file system of the run folder is full")
+        return task.item.absent_measurement(
+            device, f"cannot use the run folder: {failure.strerror}"
+        )
 
 
 class _Bench:
@@ -102,11 +106,11 @@ class _Bench:
         self._cached_share = 0.0
         self._random = random.Random(task.item_seed)
 
-    def fill(self, most_bytes: int) -> None:
+    def fill(self, max_bytes: int) -> None:
         """Make the file as large as its share of the time allows, but at least one tile."""
-        until = self._task.deadline.within(_FILL_SHARE * self._task.deadline.left_s())
+        until = self._task.deadline.limited_to(_FILL_SHARE * self._task.deadline.left_s())
         size_bytes = 0
-        while size_bytes < most_bytes and (size_bytes == 0 or until.left_s() > 0):
+        while size_bytes < max_bytes and (size_bytes == 0 or until.left_s() > 0):
             self._file.write(size_bytes, TILE)
             size_bytes += TILE
         self._file.sync()
@@ -115,10 +119,10 @@ class _Bench:
         """Try all settings, sample the fastest again, and compare the content."""
         best, tried = self._search()
         if not self._intact():
-            return self._task.item.absent(
+            return self._task.item.absent_measurement(
                 device, "wrong result: the file does not hold what was written"
             )
-        return self._task.item.measured(
+        return self._task.item.measurement(
             device,
             best.speeds,
             setting=best.setting,
@@ -130,7 +134,7 @@ class _Bench:
 
     def _search(self) -> tuple[_Way, list[_Way]]:
         deadline = self._task.deadline
-        searching = deadline.within(_SEARCH_SHARE * deadline.left_s())
+        searching = deadline.limited_to(_SEARCH_SHARE * deadline.left_s())
         tried: list[_Way] = []
         for way in self._ways():
             if tried and searching.left_s() < max(sum(other.times_s) for other in tried):

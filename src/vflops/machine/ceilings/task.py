@@ -22,7 +22,7 @@ class Task:
     device: Device
     deadline: Deadline
     """Of this item: no trial that would exceed it is started, except the first."""
-    last: Deadline
+    overall_deadline: Deadline
     """The deadline of all items together."""
     budget_s: float
     seed: int
@@ -37,14 +37,14 @@ class Task:
         return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")
 
     @property
-    def out_of_time(self) -> str:
+    def out_of_time_reason(self) -> str:
         """The reason for an item that could not be started."""
         return f"time budget of {self.budget_s:g} s used up; raise micro.budget_s"
 
-    def measured(self, samples: Sequence[float], **facts: Any) -> Measurement:
+    def measurement(self, samples: Sequence[float], **facts: Any) -> Measurement:
         """Return the item's measurement on the task's device."""
-        return self.item.measured(self.device.name, samples, **facts)
+        return self.item.measurement(self.device.name, samples, **facts)
 
-    def absent(self, reason: str) -> Measurement:
+    def absent_measurement(self, reason: str) -> Measurement:
         """Return the item's measurement without a value, with the reason."""
-        return self.item.absent(self.device.name, reason)
+        return self.item.absent_measurement(self.device.name, reason)

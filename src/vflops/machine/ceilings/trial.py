@@ -31,7 +31,7 @@ class Candidate:
 
 
 @dataclass
-class Tried:
+class TimedCandidate:
     """A candidate whose result was correct, and its samples."""
 
     candidate: Candidate

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from vflops.machine.probe import AbsentError, fact, listed, missing, text
+from vflops.machine.probe import AbsentError, count_listed, fact, missing, text
 from vflops.machine.system import cgroup
 from vflops.machine.system.cpu_caches import read_caches
 from vflops.machine.system.cpu_info import CpuInfo
@@ -33,7 +33,7 @@ def cpu_facts(root: Path) -> list[Fact]:
         fact("cpu model", _CPUINFO, info.model),
         fact("cpu sockets", f"{_CPUS}/cpu*/topology", lambda: _sockets(cpus, info)),
         fact("physical cores", f"{_CPUS}/cpu*/topology", lambda: _cores(cpus, info)),
-        fact("logical cpus", f"{_CPUS}/online", lambda: listed(text(cpus / "online"))),
+        fact("logical cpus", f"{_CPUS}/online", lambda: count_listed(text(cpus / "online"))),
         fact("usable cpus", "/proc/self/status and cgroup", lambda: _usable(root)),
         fact("cpus in affinity", "/proc/self/status", lambda: _affinity(root)),
         fact("cpus in cgroup quota", "cgroup", lambda: _whole(cgroup.cpu_quota(root))),
@@ -80,7 +80,7 @@ def _affinity(root: Path) -> int:
     for line in text(root / "proc/self/status").splitlines():
         key, _, value = line.partition(":")
         if key == "Cpus_allowed_list":
-            return listed(value.strip())
+            return count_listed(value.strip())
     raise AbsentError("/proc/self/status has no Cpus_allowed_list")
 
 
@@ -98,7 +98,7 @@ def _whole(count: float) -> int | float:
 
 
 def _numa_nodes(root: Path) -> int:
-    return listed(text(root / "sys/devices/system/node/online"))
+    return count_listed(text(root / "sys/devices/system/node/online"))
 
 
 def _cpufreq(cpus: Path, name: str) -> list[str]:

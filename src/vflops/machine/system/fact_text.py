@@ -6,7 +6,7 @@ from vflops.record.formats.system import Fact
 from vflops.units import binary, quantity
 
 
-def shown(fact: Fact) -> str:
+def format_fact(fact: Fact) -> str:
     """Return ``23.5 GiB``, ``25.0 Gbit/s``, ``yes``; ``—`` if it is absent."""
     value = fact.value
     if value is None:

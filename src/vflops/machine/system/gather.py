@@ -31,7 +31,7 @@ Area = tuple[str, Callable[[], list[Fact]]]
 def gather(
     folder: Path,
     *,
-    torch_too: bool = True,
+    import_torch: bool = True,
     implementation: Mapping[str, Value] | None = None,
     hyper_parameters: Mapping[str, Value] | None = None,
     problem: Mapping[str, Value] | None = None,
@@ -42,7 +42,7 @@ def gather(
 
     The last three layers describe the workload: a run with one gives them as plain values.
     """
-    torch = load_torch(torch_too)
+    torch = load_torch(import_torch)
     with nvidia() as vendor:
         layers: dict[str, tuple[Area, ...]] = {
             "hardware": (

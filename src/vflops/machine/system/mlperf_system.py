@@ -6,7 +6,7 @@ from collections import Counter
 
 from vflops.errors import unknown_name
 from vflops.machine.probe import absent
-from vflops.machine.system.fact_text import shown
+from vflops.machine.system.fact_text import format_fact
 from vflops.record.formats.system import Fact, SystemRecord
 
 DIVISIONS = ("closed", "open")
@@ -81,7 +81,7 @@ def _host(record: SystemRecord) -> dict[str, str]:
 def _frequency(record: SystemRecord) -> str:
     highest, now = (_fact(record, "hardware", f"cpu clock {when}") for when in ("max", "now"))
     if highest.value is None and now.value is not None:
-        return f"{shown(now)} when read"
+        return f"{format_fact(now)} when read"
     return _text(highest)
 
 
@@ -98,7 +98,9 @@ def _cores_per_socket(record: SystemRecord) -> str:
 
 def _caches(record: SystemRecord) -> str:
     facts = record.matching("hardware", "cpu L* cache")
-    known = [f"{fact.name.split()[1]} {shown(fact)}" for fact in facts if fact.value is not None]
+    known = [
+        f"{fact.name.split()[1]} {format_fact(fact)}" for fact in facts if fact.value is not None
+    ]
     return "; ".join(known) or _not_measured("the kernel lists none")
 
 
@@ -114,7 +116,7 @@ def _networking(record: SystemRecord) -> str:
         if _fact(record, "hardware", f"{port} state").value == "active"
     ]
     speeds = record.matching("hardware", "interface * speed")
-    interfaces = [shown(speed) for speed in speeds if speed.value is not None]
+    interfaces = [format_fact(speed) for speed in speeds if speed.value is not None]
     counted = [
         f"{kind} {count} x {link}"
         for kind, links in (("rdma", ports), ("interfaces", interfaces))
@@ -139,14 +141,16 @@ def _of_all(record: SystemRecord, form: str, *names: str) -> str:
         member = model.name.removesuffix(" model")
         facts = [_fact(record, "hardware", f"{member} {name}") for name in names]
         reasons = [fact.reason for fact in facts if fact.reason is not None]
-        texts.append(_not_measured(reasons[0]) if reasons else form.format(*map(shown, facts)))
+        texts.append(
+            _not_measured(reasons[0]) if reasons else form.format(*map(format_fact, facts))
+        )
     return "; ".join(dict.fromkeys(texts)) or _not_measured("the record has no accelerator")
 
 
 def _software(record: SystemRecord) -> dict[str, str]:
     def stack(layer: str, names: tuple[str, ...]) -> list[str]:
         facts = (_fact(record, layer, name) for name in names)
-        return [f"{fact.name} {shown(fact)}" for fact in facts if fact.value is not None]
+        return [f"{fact.name} {format_fact(fact)}" for fact in facts if fact.value is not None]
 
     system = "operating system"
     torch = _fact(record, "framework", "torch")
@@ -181,17 +185,17 @@ def _hardware_notes(record: SystemRecord) -> str:
     virtual = _fact(record, "operating system", "virtualisation")
     notes = []
     if usable.value is not None and usable.value != logical.value:
-        notes.append(f"{shown(usable)} of {shown(logical)} CPUs are usable")
+        notes.append(f"{format_fact(usable)} of {format_fact(logical)} CPUs are usable")
     if None not in (ours.value, seen.value) and ours.value != seen.value:
-        notes.append(f"{shown(ours)} of {shown(seen)} accelerators are usable")
+        notes.append(f"{format_fact(ours)} of {format_fact(seen)} accelerators are usable")
     if virtual.value not in (None, "none"):
-        notes.append(f"virtual machine: {shown(virtual)}")
+        notes.append(f"virtual machine: {format_fact(virtual)}")
     return "; ".join(notes) or "none"
 
 
 def _text(*facts: Fact) -> str:
     """Return the known values, or the first reason if there are none."""
-    known = [shown(fact) for fact in facts if fact.value is not None]
+    known = [format_fact(fact) for fact in facts if fact.value is not None]
     return "; ".join(known) or _not_measured(facts[0].reason or "")
 
 

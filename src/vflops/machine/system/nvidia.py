@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from vflops.machine.nvml import decoded, device_handle, nvml_session
+from vflops.machine.nvml import decode, device_handle, nvml_session
 from vflops.machine.probe import AbsentError, fact
 from vflops.machine.system.vendor import FIGURES, NoVendor, Vendor
 from vflops.record.formats.system import Fact, Value
@@ -44,7 +44,7 @@ class Nvidia:
 
     def driver(self) -> str:
         """Return the version of the kernel module."""
-        return decoded(self._nvml.nvmlSystemGetDriverVersion())
+        return decode(self._nvml.nvmlSystemGetDriverVersion())
 
     def cuda(self) -> str:
         """Return the newest CUDA that the driver supports: 12040 is 12.4."""
@@ -83,7 +83,7 @@ def _nvlinks(nvml: Any, gpu: Any) -> int:
 
 
 _READ: dict[str, Callable[[Any, Any], Value]] = {
-    "model": lambda nvml, gpu: decoded(nvml.nvmlDeviceGetName(gpu)),
+    "model": lambda nvml, gpu: decode(nvml.nvmlDeviceGetName(gpu)),
     "memory": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total),
     "memory bus width": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryBusWidth(gpu)),
     "ecc": lambda nvml, gpu: bool(nvml.nvmlDeviceGetEccMode(gpu)[0]),

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from vflops.machine.system.fact_text import shown
+from vflops.machine.system.fact_text import format_fact
 from vflops.record.formats.system import Fact, Layer, SystemRecord
 
 WIDE = 110
@@ -53,7 +53,10 @@ def tables(record: SystemRecord) -> list[Section]:
 def _read(facts: Iterable[Fact]) -> list[tuple[str, str, str]]:
     """Return label, value and source of the facts that have a value."""
     known = [fact for fact in facts if fact.value is not None]
-    return [(label, shown(group[0]), group[0].source) for label, group in _folded(known, key=shown)]
+    return [
+        (label, format_fact(group[0]), group[0].source)
+        for label, group in _folded(known, key=format_fact)
+    ]
 
 
 def _absent(facts: Iterable[Fact]) -> list[tuple[list[str], str]]:

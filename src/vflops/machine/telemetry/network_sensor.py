@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vflops.machine.probe import text
-from vflops.machine.telemetry.sensor import Channel, Channels, number
+from vflops.machine.telemetry.sensor import Channel, Channels, number_reader
 from vflops.record.formats.telemetry import Absent, Series
 
 _NET = "/sys/class/net"
@@ -57,7 +57,7 @@ def _of_interfaces(paths: list[Path]) -> Iterator[Channel]:
                 kind="counter",
                 part="network-within" if within else "network-between",
             )
-            yield Channel(series, number(path / "statistics" / file))
+            yield Channel(series, number_reader(path / "statistics" / file))
 
 
 def _of_ports(ports: list[Path]) -> Iterator[Channel]:
@@ -72,7 +72,7 @@ def _of_ports(ports: list[Path]) -> Iterator[Channel]:
                 kind="counter",
                 part="network-between",
             )
-            yield Channel(series, number(port / "counters" / file, scale=_WORD_B))
+            yield Channel(series, number_reader(port / "counters" / file, scale=_WORD_B))
 
 
 def _word(name: str) -> str:

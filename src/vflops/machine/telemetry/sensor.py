@@ -61,7 +61,7 @@ class Channels:
         return [_value(channel.read) for channel in self._channels]
 
 
-def number(path: Path, scale: float = 1) -> Callable[[], float]:
+def number_reader(path: Path, scale: float = 1) -> Callable[[], float]:
     """Return a function that reads the number in a small file of ``/sys``, times ``scale``."""
     return lambda: scale * float(text(path))
 

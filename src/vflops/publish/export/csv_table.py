@@ -40,7 +40,7 @@ def _row(scored: Pass) -> list[Cell]:
 
 def _readings(contents: Contents) -> Iterator[list[Cell]]:
     run = contents.folder.record.id
-    for job in (*contents.trained, *contents.workers):
+    for job in (*contents.training_jobs, *contents.workers):
         for attempt in range(len(job.logs)):
             lead: list[Cell] = [run, job.record.job, int(job.folders[attempt].name)]
             yield from ([*lead, 0, *rest] for rest in _logged(job, attempt))

@@ -147,7 +147,7 @@ def passes(contents: Contents) -> Iterator[Pass]:
         yield _pass(score.run, training_figures(training), _training_facts(training))
     for ensemble in score.ensembles:
         facts = {
-            **_job_facts(contents.trained, ensemble),
+            **_job_facts(contents.training_jobs, ensemble),
             "complete": "no" if ensemble.partial else "yes",
             "quality is": ensemble.quality_name,
         }

@@ -93,7 +93,7 @@ def _logged(mlflow: Any, client: Any, contents: Contents) -> str:
 
 def _curves(contents: Contents) -> Iterator[Point]:
     """Yield loss, learning rate and quality of each training by step."""
-    for job in contents.trained:
+    for job in contents.training_jobs:
         lead = _lead(contents, job.record.job)
         names = {"loss": "loss", "learning_rate": "learning rate", "quality": "quality"}
         for event in (event for log in job.logs for event in log.events):
@@ -119,7 +119,7 @@ def _figures(contents: Contents, end_ms: int) -> Iterator[Point]:
 
 def _lead(contents: Contents, job: int) -> str:
     """Return a prefix that distinguishes the training if there are several."""
-    return f"job {job}/" if len(contents.trained) > 1 else ""
+    return f"job {job}/" if len(contents.training_jobs) > 1 else ""
 
 
 def _batches(entities: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from vflops import __version__, units
 from vflops.errors import VflopsError
-from vflops.machine.system.fact_text import shown
+from vflops.machine.system.fact_text import format_fact
 from vflops.publish.pages.chart_style import DARK
 from vflops.record.files import atomic
-from vflops.record.files.cache import made_once
+from vflops.record.files.cache import cached_folder
 from vflops.text import printable
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def templates(folder: Path | None = None) -> Environment:
         percent=units.percent,
         seconds=units.seconds,
         spec=_spec,
-        fact=shown,
+        fact=format_fact,
     )
     return environment
 
@@ -122,7 +122,7 @@ def chart_library() -> str:
         atomic.write_text(folder / _LIBRARY, bundle())
 
     try:
-        kept = made_once(f"charts-{version}-by-{metadata.version('vl-convert-python')}", make)
+        kept = cached_folder(f"charts-{version}-by-{metadata.version('vl-convert-python')}", make)
         return (kept / _LIBRARY).read_text(encoding="utf-8")
     except (VflopsError, OSError, metadata.PackageNotFoundError):
         return bundle()

@@ -62,7 +62,7 @@ def _trainings(contents: Contents, repeats: Sequence[TrainingScore]) -> Result:
         or _mixed(contents, repeats)
         or _changed_target(contents, repeats)
         or _impossible(quality.target, quality.better, [t.quality.achieved for t in repeats])
-        or _unbounded(contents, contents.trained, first.workload),
+        or _unbounded(contents, contents.training_jobs, first.workload),
     )
 
 
@@ -101,7 +101,7 @@ def _ensembles(contents: Contents, whole: Score, repeats: Sequence[EnsembleScore
         or _differ("sizes", [(e.planned, e.bootstrap, e.waves) for e in repeats])
         or _changed_target(contents, members)
         or _impossible(first.target, better, [ensemble.achieved for ensemble in repeats])
-        or _unbounded(contents, contents.trained, first.workload),
+        or _unbounded(contents, contents.training_jobs, first.workload),
     )
 
 
@@ -147,7 +147,9 @@ def _data(trainings: Sequence[TrainingScore]) -> DataKind:
 
 
 def _accelerated(contents: Contents, job: int) -> bool:
-    started = next(trained.started for trained in contents.trained if trained.record.job == job)
+    started = next(
+        trained.started for trained in contents.training_jobs if trained.record.job == job
+    )
     return started is not None and started.device != "cpu"
 
 
@@ -251,7 +253,7 @@ def _search_length(contents: Contents, search: SearchScore, workers: Sequence[Tr
 
 
 def _record(contents: Contents, training: TrainingScore) -> JobRecord:
-    return next(job.record for job in contents.trained if job.record.job == training.job)
+    return next(job.record for job in contents.training_jobs if job.record.job == training.job)
 
 
 def _data_name(record: JobRecord) -> str:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflops.errors import FolderError, VflopsError
-from vflops.extensions import imported
+from vflops.extensions import import_object
 from vflops.publish.pages.chart_style import with_style
-from vflops.record.formats.job_events import MOST_EXHIBIT_BYTES, Exhibited
+from vflops.record.formats.job_events import MAX_EXHIBIT_BYTES, Exhibited
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.workloads.contract.exhibit import Figure
 from vflops.workloads.contract.registry import workload
@@ -26,7 +26,7 @@ from vflops.workloads.contract.registry import workload
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOST_BYTES = MOST_EXHIBIT_BYTES
+MOST_BYTES = MAX_EXHIBIT_BYTES
 """The maximum size of the file; four times as much after decompression."""
 
 
@@ -76,7 +76,7 @@ def _figures(job: TrainedJob) -> tuple[Figure, ...]:
     if maker is None:
         raise FolderError(f"workload {job.record.workload} draws no figures of its exhibit")
     try:
-        figures = tuple(imported(maker)(arrays))
+        figures = tuple(import_object(maker)(arrays))
         for figure in figures:
             if not isinstance(figure, Figure):
                 raise TypeError(f"{figure!r} is not a Figure")

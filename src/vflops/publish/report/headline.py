@@ -138,7 +138,7 @@ def job_rows(contents: Contents, scored: Score) -> list[tuple[str, ...]]:
     """Return one row per job of the run, with the columns of ``JOBS``."""
     complete_jobs = {training.job: training.complete for training in scored.trainings}
     rows: list[tuple[str, ...]] = []
-    for job in sorted((*contents.trained, *contents.workers), key=lambda job: job.record.job):
+    for job in sorted((*contents.training_jobs, *contents.workers), key=lambda job: job.record.job):
         record, started = job.record, job.started
         which = f"seed {record.seed}"
         if record.worker is not None:

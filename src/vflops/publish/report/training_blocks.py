@@ -68,7 +68,7 @@ class Placed:
 
 def blocks(contents: Contents, scored: Score) -> list[Block]:
     """Return one block per workload whose training has begun."""
-    pairs = list(zip(contents.trained, scored.trainings, strict=True))
+    pairs = list(zip(contents.training_jobs, scored.trainings, strict=True))
     made = []
     for number, name in enumerate(
         dict.fromkeys(training.workload for training in scored.trainings)
@@ -100,7 +100,7 @@ def placed(contents: Contents, scored: Score, machine: Ceilings) -> list[Placed]
     """Return each trained model with a counted graph, in the precision of its training."""
     by_workload: dict[str, Placed] = {}
     graphs = {graph.model: graph for graph in contents.graphs}
-    for trained, score in zip(contents.trained, scored.trainings, strict=True):
+    for trained, score in zip(contents.training_jobs, scored.trainings, strict=True):
         graph = graphs.get(score.workload)
         known = by_workload.get(score.workload)
         if graph is None or (known is not None and known.achieved is not None):

@@ -1,4 +1,4 @@
-"""Files that are complete or absent: written under a temporary name, synced and renamed."""
+"""Atomic file writes: to a temporary name, then synced and renamed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HINTS = {
     errno.EROFS: "the file system is read-only: choose another folder, or copy the run folder",
     errno.EACCES: "you have no permission to write there: choose another folder",
     errno.EPERM: "you have no permission to write there: choose another folder",
-    errno.ENOTDIR: "a part of the path is a file: choose another folder",
+    errno.ENOTDIR: "a component of the path is a file: choose another folder",
 }
 
 
@@ -48,7 +48,7 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def json_text(data: Any) -> str:
-    """Return the JSON that all files of a run folder hold: sorted, indented, without NaN."""
+    """Return ``data`` as JSON text with sorted keys and indentation; NaN is an error."""
     return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -69,13 +69,13 @@ def sync_folder(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError:
-        pass  # some network file systems refuse to sync a folder: the file itself is synced
+        pass  # some network file systems cannot sync a folder; the file itself is synced
     finally:
         os.close(descriptor)
 
 
 def cannot_write(path: Path, error: OSError) -> VflopsError:
-    """Return the error for a failed write: ``RunFailed`` for a full disk, else ``UsageError``."""
+    """Return the error to raise: ``RunFailed`` for a full or faulty disk, else ``UsageError``."""
     kind = RunFailed if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else UsageError
     hint = _HINTS.get(error.errno or 0, "check the path, or choose another folder")
     return kind(f"cannot write {path}: {error.strerror or error}", hint=hint)

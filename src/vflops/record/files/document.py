@@ -1,4 +1,4 @@
-"""The base of every file format: a name and a version; newer versions are refused."""
+"""The base class of JSON file formats: each file names its schema and version."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from vflops.record.files import atomic
 
 
 class Data(BaseModel):
-    """Plain data that crosses a boundary: immutable, and unknown fields are refused."""
+    """Data that is written to or read from a file; immutable, and unknown fields are an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class Document(Data):
-    """A JSON file of the run folder that names its schema and version."""
+    """A JSON file that names its schema and version; newer versions cannot be read."""
 
     schema_name: ClassVar[str]
     schema_version: ClassVar[int] = 1
@@ -46,7 +46,7 @@ class Document(Data):
 
     @classmethod
     def parse(cls, data: dict[str, Any], source: Path) -> Self:
-        """Return ``data`` of the file ``source``, validated against the schema and its version."""
+        """Return ``data``, read from ``source``, as an instance, or raise ``FolderError``."""
         tag = data.pop("schema", None)
         name, _, version = str(tag).rpartition("/")
         if name != cls.schema_name or not re.fullmatch("[1-9][0-9]{0,5}", version):
@@ -56,21 +56,21 @@ class Document(Data):
             )
         if int(version) > cls.schema_version:
             raise FolderError(
-                f"{source} was written by a newer vflops: schema {tag}, "
-                f"this one reads up to {cls.schema_name}/{cls.schema_version}",
+                f"{source} was written by a newer vflops: its schema is {tag}, but "
+                f"this version reads up to {cls.schema_name}/{cls.schema_version}",
                 hint="upgrade: pip install -U vflops",
             )
         try:
             return cls.model_validate(data)
         except ValidationError as error:
             raise FolderError(
-                f"{source} does not fit its schema {tag}: {first_fault(error)}",
+                f"{source} does not match its schema {tag}: {first_fault(error)}",
                 hint="the file was changed or damaged: restore it from a backup, or run again",
             ) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from ``path``, or raise an error with the file and the position."""
+    """Read a JSON object from ``path``, or raise ``FolderError`` with the file and the position."""
     try:
         data = from_json(path.read_bytes())
     except FileNotFoundError as error:
@@ -85,9 +85,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def first_fault(error: ValidationError) -> str:
-    """Return the first error of a validation as text: field, message and value."""
+    """Return the first validation error as text: field, message and value."""
     fault = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in fault["loc"]) or "the object"
     value = fault.get("input")
-    shown = "" if isinstance(value, dict | list) else f" (it is {value!r})"
-    return f"{where}: {fault['msg'].lower()}{shown}"
+    suffix = "" if isinstance(value, dict | list) else f" (it is {value!r})"
+    return f"{where}: {fault['msg'].lower()}{suffix}"

@@ -1,4 +1,4 @@
-"""The direct contents of a folder, ten times faster than by a glob."""
+"""Lists the direct contents of a folder, ten times faster than ``Path.glob``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 def matching_files(folder: Path, pattern: str) -> list[Path]:
     """Return the paths whose names match ``pattern``, sorted; none if the folder is missing."""
-    return [folder / item.name for item in _entries(folder) if fnmatchcase(item.name, pattern)]
+    return [folder / entry.name for entry in _entries(folder) if fnmatchcase(entry.name, pattern)]
 
 
 def subfolders(folder: Path) -> list[Path]:
     """Return the folders in ``folder``, sorted; none if it is missing."""
-    return [folder / item.name for item in _entries(folder) if item.is_dir()]
+    return [folder / entry.name for entry in _entries(folder) if entry.is_dir()]
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

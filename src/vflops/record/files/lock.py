@@ -1,4 +1,4 @@
-"""A lock on a folder that is released when its process ends."""
+"""A lock on a folder, released when the process that holds it ends."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import IO
 from vflops.errors import UsageError
 from vflops.record.files import atomic
 
-_TRIES, _TRY_AGAIN_S = 5, 0.02
+_RETRIES, _RETRY_DELAY_S = 5, 0.02
 
 
 class InUse(UsageError):
-    """Another process holds the folder."""
+    """Another process holds the lock on the folder."""
 
 
 @contextmanager
 def locked(lock: Path, folder: Path) -> Iterator[None]:
-    """Lock ``folder`` by the file ``lock`` for the length of a block, or raise ``InUse``."""
+    """Lock ``folder`` with the file ``lock`` for the duration of a block, or raise ``InUse``."""
     try:
         file = lock.open("a+")
     except OSError as error:
@@ -38,7 +38,7 @@ def locked(lock: Path, folder: Path) -> Iterator[None]:
             owner = file.read().strip() or "unknown"
             raise InUse(
                 f"{folder} is in use by process {owner}",
-                hint="wait until it ends, or stop that process first",
+                hint="wait until that process ends, or stop it first",
             ) from error
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -47,15 +47,15 @@ def locked(lock: Path, folder: Path) -> Iterator[None]:
 
 
 def _lock(file: IO[str]) -> None:
-    """Lock the file for this process; ``is_locked`` holds it for a moment, so try again."""
-    for tries_left in range(_TRIES, -1, -1):
+    """Lock the file for this process; retry, since ``is_locked`` also holds the lock briefly."""
+    for retries_left in range(_RETRIES, -1, -1):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except OSError as error:
-            if not tries_left or error.errno not in (errno.EAGAIN, errno.EACCES):
+            if not retries_left or error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
-        time.sleep(_TRY_AGAIN_S)
+        time.sleep(_RETRY_DELAY_S)
 
 
 def is_locked(lock: Path) -> bool:

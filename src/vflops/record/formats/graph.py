@@ -1,7 +1,7 @@
-"""The operation graph: what a model does with one batch, as data that no framework owns.
+"""The operation graph: the operators that a model applies to one batch, independent of torch.
 
-A capture writes it and counting conventions read it; nothing here depends on torch. ``Kind`` says
-what a node is. The order of its operands is fixed for the kinds that conventions look into:
+``vflops.counting.capture`` writes it, and counting conventions read it. ``Kind`` is the kind of a
+node. The order of the operands is fixed for the kinds that conventions inspect:
 
     convolution   input, weight[, bias]      attributes: kernel, stride, padding, dilation,
                                              groups, transposed
@@ -45,12 +45,12 @@ Kind = Literal[
 ]
 
 NO_ARITHMETIC: frozenset[Kind] = frozenset({"copy", "layout", "bookkeeping"})
-"""Kinds that move, rename or index data: no floating-point operation by any convention."""
+"""Kinds that move, rename or index data; no convention counts operations for them."""
 
 Attribute = bool | int | float | str | tuple[int, ...]
 
 
-_NEEDS: dict[Kind, tuple[int, tuple[tuple[str, type], ...]]] = {
+_REQUIRED: dict[Kind, tuple[int, tuple[tuple[str, type], ...]]] = {
     "convolution": (2, (("kernel", tuple), ("groups", int), ("transposed", bool))),
     "dense": (2, ()),
     "product": (2, ()),
@@ -62,14 +62,14 @@ _NEEDS: dict[Kind, tuple[int, tuple[tuple[str, type], ...]]] = {
     "global-pool": (1, ()),
     "softmax": (1, (("function", str),)),
 }
-"""Operands and attributes that conventions rely on."""
+"""The number of operands and the attributes that conventions rely on, by kind."""
 
 _PRODUCTS: frozenset[Kind] = frozenset({"dense", "product"})
 
-MOST_ELEMENTS = 2**62
+MAX_ELEMENTS = 2**62
 
 
-def _is(value: object, kind: type) -> bool:
+def _has_type(value: object, kind: type) -> bool:
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool) and value > 0
     return isinstance(value, kind)
@@ -83,7 +83,7 @@ class Value(Data):
     grad: bool
     """Whether training needs its gradient."""
     parameter: str | None = None
-    """The name of the parameter that it is, or that it is a view of."""
+    """The name of the parameter, if the tensor is a parameter or a view of one."""
 
     @property
     def elements(self) -> int:
@@ -96,9 +96,9 @@ class Node(Data):
 
     kind: Kind
     op: str
-    """The framework's own name for it."""
+    """The name of the operator in the framework."""
     scope: str
-    """The module that it belongs to, as a dotted path; empty for the model itself."""
+    """The dotted path of the module that called the operator; empty for the model itself."""
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     attributes: dict[str, Attribute] = Field(default={})
@@ -115,19 +115,19 @@ class Graph(Document):
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     parameters: dict[str, int]
-    """Elements of every trainable parameter, used or not."""
+    """Number of elements of each trainable parameter, including unused ones."""
     values: tuple[Value, ...]
     nodes: tuple[Node, ...]
 
     @model_validator(mode="after")
-    def _nodes_are_whole(self) -> Self:
-        if any(value.elements > MOST_ELEMENTS for value in self.values):
-            raise ValueError(f"a tensor has more than {MOST_ELEMENTS} elements")
+    def _nodes_are_complete(self) -> Self:
+        if any(value.elements > MAX_ELEMENTS for value in self.values):
+            raise ValueError(f"a tensor has more than {MAX_ELEMENTS} elements")
         for number, node in enumerate(self.nodes):
-            operands, attributes = _NEEDS.get(node.kind, (0, ()))
+            operands, attributes = _REQUIRED.get(node.kind, (0, ()))
             results = 0 if node.kind in ("other", "bookkeeping", "copy") else 1
             missing = [
-                name for name, kind in attributes if not _is(node.attributes.get(name), kind)
+                name for name, kind in attributes if not _has_type(node.attributes.get(name), kind)
             ]
             if missing or len(node.inputs) < operands or len(node.outputs) < results:
                 what = f"attribute {missing[0]}" if missing else "operands or results"
@@ -141,10 +141,12 @@ class Graph(Document):
         ready = known - produced
         for number, node in enumerate(self.nodes):
             if not set(node.inputs) <= ready:
-                raise ValueError(f"node {number} ({node.op}) uses a value that nothing made yet")
+                raise ValueError(
+                    f"node {number} ({node.op}) uses a value that no earlier node produced"
+                )
             ready |= set(node.outputs) & known
         if not set(self.outputs) <= ready or not set(self.inputs) <= ready:
-            raise ValueError("an input or output of the graph names no value")
+            raise ValueError("an input or output of the graph is not one of its values")
         for number, node in enumerate(self.nodes):
             rank = 3 if node.kind == "convolution" else 1 if node.kind in _PRODUCTS else 0
             used = (*node.inputs[:2], *node.outputs[:1]) if rank == 3 else node.inputs[:1]
@@ -164,15 +166,15 @@ class Graph(Document):
 
     @cached_property
     def elements_touched(self) -> tuple[int, ...]:
-        """The elements that each node reads and writes, each tensor once."""
+        """For each node, the number of elements that it reads and writes."""
         sizes = [value.elements for value in self.values]
         return tuple(
             sum(sizes[index] for index in (*node.inputs, *node.outputs)) for node in self.nodes
         )
 
     @cached_property
-    def trained(self) -> frozenset[int]:
-        """Nodes that the backward pass visits: those whose result reaches the loss by gradients."""
+    def backward_nodes(self) -> frozenset[int]:
+        """Indices of the nodes that the backward pass visits: those that gradients flow through."""
         wanted = {index for index in self.outputs if self.values[index].grad}
         visited: set[int] = set()
         for number in range(len(self.nodes) - 1, -1, -1):
@@ -184,7 +186,7 @@ class Graph(Document):
 
     @cached_property
     def first_use(self) -> dict[str, int]:
-        """The node that uses each parameter first; a shared parameter is updated once."""
+        """For each parameter, the index of the first node that uses it."""
         first: dict[str, int] = {}
         for number, node in enumerate(self.nodes):
             for value in self.inputs_of(node):
@@ -194,7 +196,7 @@ class Graph(Document):
 
     @property
     def parameter_count(self) -> int:
-        """The number of trainable elements."""
+        """The number of elements in all trainable parameters."""
         return sum(self.parameters.values())
 
     def to_json(self) -> str:

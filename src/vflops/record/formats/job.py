@@ -19,21 +19,21 @@ Seconds = Annotated[float, Field(ge=0)]
 
 
 class DataFacts(Data):
-    """The data of a job, checked before any rank starts."""
+    """The dataset of a job, checked before any rank starts."""
 
     path: str
     synthetic: bool
     fingerprint: str
-    """SHA-256 of the data's index."""
+    """SHA-256 of the index of the dataset."""
     train: NonNegative
-    """Samples of the training split."""
+    """Number of samples in the training split."""
     validation: NonNegative
     test: NonNegative = 0
-    """Samples that the trained model is tested on once, after training."""
+    """Number of samples that the trained model is tested on once, after training."""
     skipped: NonNegative = 0
-    """Unreadable samples that were left out because the user chose so."""
+    """Number of unreadable samples that were skipped at the user's request."""
     facts: dict[str, int | float | str] = Field(default_factory=dict)
-    """What the workload needs to know later: classes, sizes."""
+    """Properties that the workload needs later, such as classes and sizes."""
 
 
 class Goal(Data):
@@ -44,11 +44,11 @@ class Goal(Data):
     target: float
     exponent: int
     profile_target: float | None = None
-    """The target of the profile on the same data; None for the user's own data."""
+    """The target of the profile for synthetic data; None for the user's data."""
 
 
 class DeclaredWork(Data):
-    """Operations of one sample as the user states them, without a graph to count."""
+    """Operations per sample as declared by the user, if there is no graph to count."""
 
     ops_forward: int
     ops_total: int
@@ -56,36 +56,38 @@ class DeclaredWork(Data):
 
 
 class BagRecord(Data):
-    """Which base model of an ensemble a job trains, and how its samples are drawn."""
+    """The base model of an ensemble that a job trains, and how its samples are drawn."""
 
     model: NonNegative
-    """From 0."""
+    """Index of the base model, from 0."""
     models: Positive
-    """Of the ensemble."""
+    """Number of base models in the ensemble."""
     bootstrap: str
     seed: int
-    """The same for all models of the ensemble; with the model's number it determines the sample."""
+    """The same for all models of the ensemble; together with ``number`` it determines the
+    sample."""
     out_of_bag: NonNegative = 0
-    """The most out-of-bag samples that the model is evaluated on."""
+    """Maximum number of out-of-bag samples that the model is evaluated on."""
     twins: bool = False
     """Whether models 2k and 2k + 1 share sample and seed."""
 
     @property
     def number(self) -> int:
-        """The number that determines the sample: that of the model, or of its pair of twins."""
+        """The index of the model or, with twins, of its pair; determines the sample with
+        ``seed``."""
         return self.model // 2 if self.twins else self.model
 
 
 class WorkerRecord(Data):
-    """Which worker of a search a job is."""
+    """The worker of a search that a job runs."""
 
     worker: NonNegative
-    """From 0."""
+    """Index of the worker, from 0."""
     workers: Positive
 
 
 class JobRecord(Document):
-    """``job.json``: everything that the ranks of one job need to know."""
+    """``job.json``: everything that the ranks of one job need."""
 
     schema_name: ClassVar[str] = "vflops.job"
 
@@ -97,22 +99,22 @@ class JobRecord(Document):
     ranks: Positive
     goal: Goal
     settings: dict[str, Any]
-    """Of the workload, as its settings type validates them."""
+    """The settings of the workload; ``settings_as`` validates them."""
     data: DataFacts
     bag: BagRecord | None = None
-    """None for a single training on all samples."""
+    """None for a single model that is trained on all samples."""
     worker: WorkerRecord | None = None
-    """Of a search; None for a training."""
+    """Set for a worker of a search; None for a training job."""
     kernels: bool = False
     """Whether a few steps are profiled."""
     declared: DeclaredWork | None = None
     graph_declared: bool = False
-    """Whether the user supplied the graph; nothing verifies that the training computes it."""
+    """Whether the user supplied the graph; it is then not verified that training computes it."""
 
     def settings_as(self, kind: type[Checked]) -> Checked:
-        """Return the settings as the workload's type, or raise an error that names the job."""
+        """Return the settings as an instance of ``kind``, or raise ``FolderError`` with the job."""
         try:
             return kind.model_validate(self.settings)
         except ValidationError as error:
             fault = f"settings of {self.workload}: {first_fault(error)}"
-            raise FolderError(f"jobs/{self.job}/job.json does not hold {fault}") from error
+            raise FolderError(f"jobs/{self.job}/job.json has invalid {fault}") from error

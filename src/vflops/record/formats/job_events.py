@@ -10,10 +10,10 @@ from vflops.record.files.document import Data
 from vflops.record.formats.job import NonNegative, Positive, Seconds
 
 PHASES = ("start-up", "compilation", "data", "training", "evaluation", "checkpointing")
-"""The phases of a job; at every moment it is in exactly one of them."""
+"""The phases of a job; at any time a job is in exactly one of them."""
 
 WORK_PHASES = ("data", "training", "checkpointing")
-"""The phases whose time FLOPS are divided by."""
+"""The phases whose time counts as work when FLOPS are computed."""
 
 
 class JobPlanned(Data):
@@ -21,7 +21,7 @@ class JobPlanned(Data):
 
     job: int
     sha256: str
-    """Of its ``job.json``."""
+    """Hash of its ``job.json``."""
 
 
 class JobRearranged(Data):
@@ -30,9 +30,9 @@ class JobRearranged(Data):
     job: int
     ranks: Positive
     settings: dict[str, Any]
-    """Of its workload; they replace those of ``job.json``."""
+    """Settings of the workload, which replace those in ``job.json``."""
     changes: tuple[str, ...]
-    """As text: the name of a setting, its old and its new value."""
+    """One text per changed setting: its name, its old and its new value."""
 
 
 class JobBegun(Data):
@@ -42,7 +42,7 @@ class JobBegun(Data):
     launcher: str
     where: str
     attempt: int
-    """From 1; restarts for a job that was given up and is tried again."""
+    """Number of the attempt, from 1; starts again at 1 if a job that was given up is retried."""
 
 
 class JobLost(Data):
@@ -52,11 +52,12 @@ class JobLost(Data):
     reason: str
     where: str
     suspects: tuple[str, ...] = ()
-    """Nodes that may be at fault; a node that is suspected twice gets no more jobs of the run."""
+    """Nodes that may be at fault; a node that is suspected twice gets no further jobs of the
+    run."""
 
 
 class JobGivenUp(Data):
-    """A job died too often; its ensemble is evaluated without it."""
+    """A job failed too often; the ensemble is evaluated without it."""
 
     job: int
     attempts: int
@@ -64,23 +65,23 @@ class JobGivenUp(Data):
 
 
 class JobTrained(Data):
-    """A job finished; the files of its last attempt are pinned by their hashes."""
+    """A job finished; the event records the hashes of the files of its last attempt."""
 
     job: int
     attempt: int
     sha256: str
-    """Of its log."""
+    """Hash of the log of the attempt."""
     telemetry_sha256: str | None = None
-    """Of its telemetry; None if there is none."""
+    """Hash of its telemetry; None if there is no telemetry."""
     files: dict[str, str] | None = None
-    """Of the files of its nodes, by name; None in the log of an older vflops."""
+    """Hashes of the files of its nodes, by file name; None in logs of older versions."""
 
 
 class PowerImported(Data):
     """A power log of the node was added to the run."""
 
     file: str
-    """Under the run folder."""
+    """Path relative to the run folder."""
     sha256: str
 
 
@@ -89,38 +90,38 @@ class Staged(Data):
 
     node: str
     where: Literal["local", "shared"]
-    """The node's local storage, or the data's original location."""
+    """``local`` for the storage of the node, ``shared`` for the original location of the data."""
     folder: str
     bytes: int = 0
-    """Copied by this attempt; only one of the jobs that share a node copies."""
+    """Bytes copied by this attempt; only one of the jobs that share a node copies."""
     seconds: float = 0.0
     """Time for copying, hashing and syncing."""
     bandwidth: float | None = None
     """B/s; None if nothing was copied."""
     waited_s: float = 0.0
-    """For another job of the node, and for its turn among the nodes."""
+    """Time spent waiting for another job on the node, or for other nodes to finish copying."""
     reason: str | None = None
     """Why nothing was copied."""
 
 
 class JobStarted(Data):
-    """The ranks of an attempt at a job began."""
+    """The ranks of an attempt at a job started."""
 
     device: str
     device_name: str
     ranks: Positive
     precision: str
     ceiling_precision: str | None
-    """The precision of the ceiling that bounds it."""
+    """The precision of the ceiling that bounds the job."""
     batch: Positive
     emulated: str | None = None
     """A note if the device emulates the precision by computing in a wider one."""
     layers_of_8_bits: NonNegative = 0
-    """Layers of rank 0 whose matrix products are in fp8 or int8."""
+    """Number of layers of rank 0 whose matrix products are in fp8 or int8."""
     compiled: bool
-    """By torch.compile."""
+    """Whether the model was compiled by torch.compile."""
     recorded: bool = False
-    """Whether the step uses vflops' own kernels and is replayed as a CUDA graph."""
+    """Whether the step uses the kernels of vflops and is replayed as a CUDA graph."""
     deterministic: bool = False
     """Whether the same computation gives the same bits on the same device."""
     threads: NonNegative
@@ -144,21 +145,22 @@ class Fallback(Data):
 
 
 class ProgressPoint(Data):
-    """How far training has got."""
+    """The progress of training."""
 
     step: NonNegative
     samples: NonNegative
-    """Trained on so far, over all attempts."""
+    """Samples trained on so far, over all attempts."""
     epoch: float = Field(ge=0)
     phases: dict[str, Seconds]
     """Seconds that this attempt has spent in each phase."""
     samples_compiling: NonNegative = 0
-    """Samples of this attempt whose steps compiled: their time is in ``compilation``."""
+    """Samples of this attempt whose steps included compilation; their time is in the phase
+    ``compilation``."""
 
     @field_validator("phases")
     @classmethod
-    def _known(cls, phases: dict[str, float]) -> dict[str, float]:
-        """Refuse an unknown phase: its time would be counted nowhere."""
+    def _check_phases(cls, phases: dict[str, float]) -> dict[str, float]:
+        """Raise ``ValueError`` for an unknown phase, whose time would not be counted."""
         for name in phases:
             if name not in PHASES:
                 raise ValueError(f"{name!r} is not a phase: expected one of {', '.join(PHASES)}")
@@ -177,27 +179,27 @@ class Evaluated(ProgressPoint):
 
     quality: float
     evaluated: NonNegative
-    """Samples that were evaluated, each once."""
+    """Number of samples that were evaluated."""
 
 
 class Tested(Data):
-    """The quality of the trained model on samples that influenced no decision."""
+    """The quality of the trained model on the test set, which is not used during training."""
 
     quality: float
     evaluated: NonNegative
 
 
 class OutOfBag(Data):
-    """The quality of a base model on samples that it was not trained on."""
+    """The quality of a base model on its out-of-bag samples, which it was not trained on."""
 
     quality: float
     evaluated: NonNegative
     available: NonNegative
-    """Out-of-bag samples; possibly more than were evaluated."""
+    """Number of out-of-bag samples; may exceed ``evaluated``."""
 
 
 class KeptFile(Data):
-    """A file that an attempt wrote beside its log."""
+    """A file that an attempt wrote to the folder of its log."""
 
     file: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")
     sha256: str
@@ -225,11 +227,11 @@ class Ensembled(Data):
     repeat: NonNegative
     planned: Positive
     jobs: tuple[int, ...]
-    """The jobs whose predictions are included; fewer than planned make a partial ensemble. Both
-    twins of a pair are listed, and the predictions of one are included."""
+    """The jobs of the ensemble; if there are fewer than planned, the ensemble is partial. Both
+    twins of a pair are listed, but only the predictions of one are included."""
     evaluated: NonNegative
     sizes: tuple[EnsembleSize, ...]
-    """The last one includes all of them."""
+    """Qualities of ensembles of increasing size; the last one includes all base models."""
     took_s: Seconds
 
 
@@ -247,73 +249,77 @@ class Finished(ProgressPoint):
 
     reason: Literal["epochs", "target", "patience", "command"]
     weights_sha256: str | None
-    """Of the trained weights: the same for the same seed on the same CPU."""
+    """Hash of the trained weights; reproducible for the same seed on the same CPU."""
     peak_memory_bytes: int | None = None
 
 
 class StagesRun(Data):
-    """How a model was cut into stages, and how long its ranks were idle."""
+    """How a model was divided into stages, and how long ranks were idle."""
 
     operations: tuple[NonNegative, ...]
-    """Per stage: forward and backward pass of one sample."""
+    """For each stage, the operations of the forward and backward pass of one sample."""
     ranks: Positive
     """Ranks that share one copy of the model."""
     micro_batches: Positive
     schedule: Literal["gpipe", "1f1b", "interleaved"]
     bubble: float | None = Field(ge=0, le=1)
-    """The share of the steps' time in which ranks were idle; None if it is not known."""
+    """Share of the time of a step in which ranks were idle; None if it is not known."""
     reason: str | None = None
-    """Why it is not known."""
+    """Why ``bubble`` is not known."""
     bubble_theory: float = Field(ge=0, le=1)
-    """The same for stages of equal length and messages that take no time."""
+    """The theoretical value of ``bubble`` for equally long stages and instant messages."""
 
 
-MOST_EXHIBIT_BYTES = 1 << 26
+MAX_EXHIBIT_BYTES = 1 << 26
 """Size limit of the data that a workload writes for the report."""
 
 
 class Exhibited(Data):
-    """The workload's data for the report was written, beside the log of the attempt."""
+    """The workload wrote data for the report to the folder of the attempt."""
 
     file: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")
-    """A plain name, so that a log cannot point to files outside of its folder."""
+    """A plain file name, so that a log cannot refer to files outside of its folder."""
     sha256: str
     size_bytes: int = Field(ge=0)
 
 
 ModelSharing = Literal["sharded", "model", "pipeline"]
-"""How ranks share one copy of a model, if that needs communication."""
+"""Ways of sharing one copy of a model between ranks that need communication."""
 
 
 class Exchanged(Data):
-    """The traffic between the ranks of an attempt in training steps, over all ranks.
+    """The bytes that the ranks of an attempt sent in training steps, summed over all ranks.
 
-    For averaging gradients over copies of the model or, with a ``ModelSharing``, within one copy.
+    One event covers either the averaging of gradients over copies of the model, or the
+    communication within one copy.
     """
 
     mode: str
-    """The mode of communication between copies, or a ``ModelSharing``."""
+    """The communication mode for averages over copies, or a ``ModelSharing`` within one copy."""
     precision: str
-    """Of what is sent; several are joined by ``+``."""
+    """Precision of the messages; several are joined by ``+``."""
     ranks: Positive
-    """Ranks with one copy of the model each, or that share one copy."""
+    """Number of ranks that have one copy each or, within one copy, that share it."""
     near: Positive
-    """Ranks that are close to each other: those of a row, or of a node."""
+    """Number of ranks in a group with fast links: a node, or a row of the torus."""
     backend: str
     algorithm: str | None
-    """The algorithm of the library for each kind of call."""
+    """The algorithm that the library used for each kind of call; None if it is not known."""
     reason: str | None = None
-    """Why it is not known."""
+    """Why ``algorithm`` is not known."""
     bytes_near: NonNegative
+    """Bytes sent within groups of ``near`` ranks."""
     bytes_far: NonNegative
+    """Bytes sent between such groups."""
     steps: NonNegative
-    """Backward passes whose gradients were averaged, or steps."""
+    """Number of backward passes whose gradients were averaged or, within one copy, of steps."""
     elements: NonNegative | None = None
-    """Gradients that were averaged, over all steps; None in the log of an older vflops."""
+    """Number of gradient elements that were averaged, over all steps; None in logs of older
+    versions."""
 
 
 class KernelTime(Data):
-    """The share of one kind of kernel in profiled steps."""
+    """The time of one kind of kernel in the profiled steps."""
 
     kind: str
     time_s: float
@@ -322,7 +328,7 @@ class KernelTime(Data):
 
 
 class KernelsProfiled(Data):
-    """Where the time of a few steps went, by kind of kernel."""
+    """The time of a few profiled steps, by kind of kernel."""
 
     steps: int
     kernels: tuple[KernelTime, ...]

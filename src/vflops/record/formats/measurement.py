@@ -14,7 +14,7 @@ Unit = Literal["FLOPS", "B/s", "IO/s"]
 
 
 class Trial(Data):
-    """One setting that a search tried, and the speed that it reached."""
+    """One setting that a search tried, and its speed."""
 
     setting: dict[str, int | str]
     value: float
@@ -27,25 +27,26 @@ class Measurement(Data):
     benchmark: str
     """``gemm``, ``convolution``, ``memory``, ``storage``, ``all-reduce`` or ``transfer``."""
     case: str
-    """Which part of it: ``forward``, ``copy``, ``sequential-read``, ``gloo-2-ranks`` …"""
+    """The case of the benchmark: ``forward``, ``copy``, ``sequential-read``, ``gloo-2-ranks`` …"""
     precision: str | None
-    """Of the operands; None where bytes are measured."""
+    """Precision of the operands; None for a benchmark that measures bytes."""
     device: str
     unit: Unit
     value: float | None
-    """Median of ``samples`` at the best setting; None if it was not measured."""
+    """Median of ``samples``, taken with the best setting; None if it was not measured."""
     spread: float | None = None
-    """Interquartile range of the samples over their median."""
+    """Interquartile range of the samples divided by their median."""
     samples: tuple[float, ...] = ()
     setting: dict[str, int | str] = Field(default={})
-    """The setting that reached ``value``: sizes, layout, threads."""
+    """The setting with which ``value`` was reached: sizes, layout, threads."""
     tried: tuple[Trial, ...] = ()
-    """Every setting of the search, including the best one."""
+    """All settings that the search tried, including the best one."""
     error: float | None = None
-    """Relative error against a higher-precision reference, where arithmetic was done."""
+    """Relative error compared with a reference of higher precision; None if nothing was
+    computed."""
     tolerance: float | None = None
     caveat: str | None = None
-    """What a reader must know about the value, such as a possible effect of the page cache."""
+    """A warning about the value, such as a possible effect of the page cache."""
     reason: str | None = None
     """Why there is no value."""
 
@@ -60,5 +61,5 @@ class Measurement(Data):
 
     @property
     def key(self) -> tuple[str, str, str | None]:
-        """What identifies this measurement within a run."""
+        """The key that identifies the measurement within a run."""
         return (self.benchmark, self.case, self.precision)

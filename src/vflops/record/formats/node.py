@@ -1,4 +1,4 @@
-"""``node-<n>.json`` beside the log of an attempt: the node that trains, and its clock."""
+"""``node-<n>.json`` in the folder of an attempt: one of its nodes, and the node's clock."""
 
 from __future__ import annotations
 
@@ -13,72 +13,76 @@ from vflops.record.formats.system import Fact
 
 
 class Clock(Data):
-    """The offset of a node's clock from that of another machine, by TCP pings."""
+    """The offset of a node's clock from that of the reference host, measured by TCP messages."""
 
     offset_s: float | None
     uncertainty_s: float | None
-    """Half of the fastest round trip."""
+    """Half of the shortest round-trip time."""
     fault: str | None = None
+    """Why the offset is not known."""
 
 
 class NodeRecord(Document):
-    """One node of an attempt; written before its ranks start."""
+    """One node of an attempt; written before the ranks start."""
 
     schema_name: ClassVar[str] = "vflops.node"
 
     node: int = Field(ge=0)
-    """The node's number in the attempt; node 0 leads, and its clock is that of the log."""
+    """Index of the node in the attempt; the log has the clock of node 0."""
     nodes: int = Field(ge=1)
-    """The number of nodes of the attempt."""
+    """Number of nodes of the attempt."""
     host: str
-    """The machine's host name: two of a scheduler's nodes can be one machine."""
+    """Host name of the machine; two nodes of a scheduler can be on one machine."""
     name: str
-    """What the scheduler calls it."""
+    """The name of the node in the scheduler."""
     reference: str | None
-    """The host whose clock this one is compared with: that of the controller. The host itself if
-    all jobs run on one machine; the offset is then 0 by definition, not by measurement."""
+    """The reference host, whose clock the offset is relative to: the host of the controller. If all
+    jobs run on one machine, it is that machine, and the offset is 0 by definition."""
     clock: Clock
     facts: tuple[Fact, ...]
-    """The machine and its operating system, as in ``system.json``."""
+    """Facts about the machine and its operating system, as in ``system.json``."""
 
     @property
     def machine(self) -> str:
         """A short description of accelerators, CPUs and processor."""
-        known = {fact.name: str(fact.value) for fact in self.facts if fact.value is not None}
+        values = {fact.name: str(fact.value) for fact in self.facts if fact.value is not None}
         accelerators = [
             value
-            for name, value in known.items()
+            for name, value in values.items()
             if name.startswith("accelerator ") and name.endswith(" model")
         ]
-        counted = [
+        accelerator_counts = [
             f"{accelerators.count(model)} × {model}" for model in dict.fromkeys(accelerators)
         ]
-        cpus = [f"{known['logical cpus']} CPUs"] if "logical cpus" in known else []
-        processor = [known["cpu model"]] if "cpu model" in known else []
-        return ", ".join((*counted, *cpus, *processor))
+        cpus = [f"{values['logical cpus']} CPUs"] if "logical cpus" in values else []
+        processor = [values["cpu model"]] if "cpu model" in values else []
+        return ", ".join((*accelerator_counts, *cpus, *processor))
 
 
 def node_file(attempt: Path, node: int) -> Path:
-    """Return the path of a node's description in the folder of an attempt."""
+    """Return the path of a node's record in the folder of an attempt."""
     return attempt / f"node-{node}.json"
 
 
 def node_records(attempt: Path) -> list[NodeRecord]:
-    """Read the descriptions of an attempt's nodes, in their order."""
-    return [NodeRecord.read(path) for path in _numbered(attempt, "node-*.json")]
+    """Read the records of an attempt's nodes, in the order of their indices."""
+    return [NodeRecord.read(path) for path in _numbered_files(attempt, "node-*.json")]
 
 
 def telemetry_file(attempt: Path, node: int) -> Path:
-    """Return the path of a node's telemetry."""
+    """Return the path of a node's telemetry in the folder of an attempt."""
     return attempt / (f"telemetry-{node}.jsonl" if node else "telemetry.jsonl")
 
 
 def node_files(attempt: Path) -> list[Path]:
-    """Return the files of an attempt's nodes besides the log and the first node's telemetry."""
-    return [*_numbered(attempt, "node-*.json"), *_numbered(attempt, "telemetry-*.jsonl")]
+    """Return the node records of an attempt, and the telemetry files of all nodes but the first."""
+    return [
+        *_numbered_files(attempt, "node-*.json"),
+        *_numbered_files(attempt, "telemetry-*.jsonl"),
+    ]
 
 
-def _numbered(attempt: Path, pattern: str) -> list[Path]:
+def _numbered_files(attempt: Path, pattern: str) -> list[Path]:
     paths = [
         path for path in matching_files(attempt, pattern) if path.stem.rpartition("-")[2].isdigit()
     ]

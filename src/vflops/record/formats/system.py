@@ -1,4 +1,4 @@
-"""``system.json``: the system in nine layers of facts, readable without torch."""
+"""``system.json``: a description of the system as facts in nine layers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Fact(Data):
     value: Value | None
     unit: str | None = None
     source: str
-    """Where it was read or looked for: ``/proc/cpuinfo``, ``NVML``, ``torch`` …"""
+    """Where the fact was looked up: ``/proc/cpuinfo``, ``NVML``, ``torch`` …"""
     reason: str | None = None
     """Why there is no value."""
 
@@ -53,9 +53,9 @@ class Layer(Data):
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
         names = [fact.name for fact in self.facts]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"layer {self.name!r} has two facts named {twice[0]!r}")
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        if duplicates:
+            raise ValueError(f"layer {self.name!r} has two facts named {duplicates[0]!r}")
         return self
 
 
@@ -71,12 +71,12 @@ class SystemRecord(Document):
     def _all_nine_layers(self) -> Self:
         names = tuple(layer.name for layer in self.layers)
         if names != LAYERS:
-            raise ValueError(f"expected the layers {', '.join(LAYERS)}; found {', '.join(names)}")
+            raise ValueError(f"expected the layers {', '.join(LAYERS)}, got {', '.join(names)}")
         return self
 
     @property
     def machine(self) -> tuple[str, ...]:
-        """What distinguishes this machine from others: processor, cores and accelerators."""
+        """The facts that identify the kind of machine: processor, cores and accelerators."""
         facts = [self.fact("hardware", name) for name in ("cpu model", "usable cpus")]
         facts += self.matching("hardware", "accelerator * model")
         return tuple(f"{fact.name} {fact.value}" for fact in facts)

@@ -1,4 +1,4 @@
-"""Telemetry: named series of readings over time, and the sensors that were absent."""
+"""Telemetry: named series of readings over time, and the sensors that are absent."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class Series(Data):
     """One quantity that is sampled."""
 
     id: str = Field(pattern=r"^[^\s.]+(\.[^\s.]+)*$")
-    """``gpu0.power``: the device, then the quantity; never the name of a host."""
+    """The device and the quantity, such as ``gpu0.power``; never a host name."""
     title: str
     unit: str
     source: str
-    """Where it is read: a library function, a file of the kernel, an imported log."""
+    """Where the series is read: a library function, a kernel file or an imported log."""
     kind: Kind
     part: Part
-    """The part of the machine that it belongs to."""
+    """The part of the machine that the series belongs to."""
     wraps_at: PositiveFloat | None = None
-    """The value at which a counter restarts from 0; None if it does not."""
+    """The value at which a counter wraps around to 0; None if it does not wrap."""
     device: str | None = None
-    """Which device of the node it is: ids number the devices of one job, so jobs that share a node
-    each have a ``gpu0``. None: the id is unique on the node."""
+    """Identifies the device on the node: ids number the devices of one job, so that each job on a
+    shared node has a ``gpu0``. None if the id is unique on the node."""
 
 
 class Absent(Data):
-    """A sensor that is absent."""
+    """A sensor that is absent, and the reason."""
 
     what: str
     reason: str
@@ -50,7 +50,7 @@ class Header(Document):
     schema_name: ClassVar[str] = "vflops.telemetry"
 
     node: int = Field(default=0, ge=0)
-    """The node's number in the attempt; its name is not recorded, as results are published."""
+    """Index of the node in the attempt; its name is not recorded, since results are published."""
     clock: Literal["monotonic", "utc"] = "monotonic"
     """The clock of ``time_s``: ``time.monotonic()``, as for events, or Unix time."""
     interval_s: PositiveFloat
@@ -60,36 +60,36 @@ class Header(Document):
     @model_validator(mode="after")
     def _ids_are_unique(self) -> Header:
         ids = [series.id for series in self.series]
-        twice = sorted({id for id in ids if ids.count(id) > 1})
-        if twice:
-            raise ValueError(f"series named twice: {', '.join(twice)}")
+        duplicates = sorted({id for id in ids if ids.count(id) > 1})
+        if duplicates:
+            raise ValueError(f"series named twice: {', '.join(duplicates)}")
         return self
 
 
 @dataclass(frozen=True)
 class Telemetry:
-    """A telemetry file: its header, its samples, and what was wrong with other lines.
+    """The contents of a telemetry file: its header, its samples, and errors in other lines.
 
-    Samples are kept in plain arrays, since a run of a day has 86 400 of them.
+    Samples are stored in arrays, since a one-day run has 86,400 of them.
     """
 
     header: Header
     times_s: Sequence[float]
-    """By the clock that the header names; strictly increasing."""
+    """Times by the clock in the header; strictly increasing."""
     utc_s: Sequence[float]
-    """The same moments as Unix time."""
+    """The same times as Unix time."""
     table: array[float]
-    """Row after row, one value per series; NaN where a reading failed."""
+    """All rows in order, each with one value per series; NaN if a reading failed."""
     faults: tuple[str, ...] = ()
-    """Lines that are not samples, each with file and line."""
+    """Error messages for invalid lines, each with file and line."""
     torn: str | None = None
-    """A last line that was cut off while it was being written."""
+    """File and number of a last line that was cut off while it was being written."""
 
     def __len__(self) -> int:
         return len(self.times_s)
 
     def column(self, id: str) -> list[float | None]:
-        """Return the readings of one series, None where one failed.
+        """Return the readings of one series; None for those that failed.
 
         Raise ``KeyError`` for an unknown id.
         """
@@ -97,14 +97,14 @@ class Telemetry:
         return [None if math.isnan(value) else value for value in self.table[index :: self._width]]
 
     def series(self, part: Part | None = None) -> list[Series]:
-        """Return the series of one part of the machine, or all."""
+        """Return the series of one part of the machine, or of all parts."""
         return [series for series in self.header.series if part in (None, series.part)]
 
     @cached_property
     def utc_offset_s(self) -> float:
         """Unix time minus ``time_s``, or 0 without samples.
 
-        The median is robust against a clock that was set in the meantime.
+        It is the median over all samples, in case the clock was adjusted during the run.
         """
         offsets = [utc - time for utc, time in zip(self.utc_s, self.times_s, strict=True)]
         return statistics.median(offsets) if offsets else 0.0
@@ -114,7 +114,7 @@ class Telemetry:
         return replace(self, times_s=array("d", (time_s + by_s for time_s in self.times_s)))
 
     def on_clock_of(self, other: Telemetry) -> Telemetry:
-        """Return the same samples with the times of ``other``'s clock, converted through UTC."""
+        """Return the same samples with times by the clock of ``other``, converted through UTC."""
         return self.shifted(self.utc_offset_s - other.utc_offset_s)
 
     @cached_property

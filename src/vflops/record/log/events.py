@@ -1,7 +1,8 @@
 """The log of a job: one JSON object per line, synced, and chained to the previous line.
 
-``prev`` of a line is the SHA-256 of the line before it; of the first line that of ``run.json``, or
-of the whole log of the previous attempt. A line that is changed, removed or moved breaks the chain.
+``prev`` of a line is the SHA-256 of the previous line. In the first line it is the SHA-256 of
+``run.json`` or, for a later attempt, of the whole log of the previous attempt. A line that is
+changed, removed or moved breaks the chain.
 """
 
 from __future__ import annotations
@@ -28,36 +29,36 @@ class EventLine(Data):
     kind: str
     data: dict[str, Any]
     time_s: float
-    """Monotonic clock of the process that wrote it."""
+    """Time by the monotonic clock of the process that wrote the event."""
     utc: str
     prev: str
-    """SHA-256 of the line before, or of ``run.json``."""
+    """SHA-256 of the previous line; in the first line, of ``run.json`` or of the previous log."""
 
 
 class Described(Data):
     """The system was described."""
 
     sha256: str
-    """Of ``system.json``."""
+    """Hash of ``system.json``."""
 
 
 class Counted(Data):
-    """A model was counted."""
+    """The operations of a model were counted."""
 
     model: str
     batch: int
     sha256: str
-    """Of its graph."""
+    """Hash of the graph file."""
 
 
 class Planned(Data):
-    """The measurements that will be made, by their keys."""
+    """The keys of the measurements that will be made."""
 
     measurements: tuple[tuple[str, str, str | None], ...]
 
 
 class Loaded(Data):
-    """The load by other processes while ceilings were measured."""
+    """The CPU load by other processes while ceilings were measured."""
 
     others_share: float = Field(ge=0, le=1)
 
@@ -67,7 +68,7 @@ Payload = TypeVar("Payload", bound=Data)
 
 @dataclass(frozen=True)
 class Event:
-    """An event, and the file and line that it was read from."""
+    """An event; ``source`` is the file and line that it was read from."""
 
     kind: str
     data: dict[str, Any]
@@ -77,10 +78,10 @@ class Event:
 
     @property
     def utc_s(self) -> float:
-        """When it was written, as Unix time."""
+        """When the event was written, as Unix time."""
         try:
             return datetime.fromisoformat(self.utc).timestamp()
-        except (ValueError, OverflowError, OSError) as error:  # OSError: of years before 1
+        except (ValueError, OverflowError, OSError) as error:  # OSError for years before 1
             raise FolderError(f"{self.source}: utc is {self.utc!r}, expected a time") from error
 
     def payload(self, type: type[Payload]) -> Payload:
@@ -98,9 +99,9 @@ class Log:
 
     events: tuple[Event, ...]
     faults: tuple[str, ...]
-    """Broken links of the chain, each with file and line."""
+    """Invalid lines and broken links of the chain, each with file and line."""
     torn: str | None
-    """A last line that was cut off while it was being written."""
+    """File and number of a last line that was cut off while it was being written."""
 
 
 class EventWriter:
@@ -116,7 +117,7 @@ class EventWriter:
             raise atomic.cannot_write(path, error) from error
 
     def write(self, kind: str, *, sync: bool = True, **data: Any) -> None:
-        """Append one event; with ``sync`` it is on disk when this returns."""
+        """Append one event; with ``sync``, it is on disk when the call returns."""
         entry = EventLine(
             kind=kind,
             data=data,
@@ -144,7 +145,7 @@ class EventWriter:
 
 
 def read_log(path: Path, anchor: str) -> Log:
-    """Read every complete line of ``path``; a torn last line is reported, and not an error."""
+    """Read every complete line of ``path``; an incomplete last line is reported, not an error."""
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Power logs of nodes or power supplies, imported into a run in the format of telemetry."""
+"""Imports power logs of nodes or power supplies into a run, converted to telemetry files."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ def import_power(
 ) -> Path:
     """Store the power log ``log`` in the run folder and return the path of the new file.
 
-    The file is ``telemetry/imported-<n>.jsonl``, in the format of telemetry. ``spans`` are the
-    times of the trainings as Unix time; a log that overlaps none of them is refused.
+    The file is ``telemetry/imported-<n>.jsonl``, in the telemetry format. ``spans`` are the start
+    and end times of training as Unix time; a log that overlaps none of them raises ``UsageError``.
     """
     _, samples = read_power_csv(log)
     first_s, last_s = samples[0][0], samples[-1][0]
-    if spans is not None and not any(a <= last_s and first_s <= b for a, b in spans):
+    if spans is not None and not any(
+        start_s <= last_s and first_s <= end_s for start_s, end_s in spans
+    ):
         raise UsageError(
-            f"{log} covers {_utc(first_s)} to {_utc(last_s)}: no training of "
-            f"{folder} ran at that time",
+            f"{log} covers {_utc(first_s)} to {_utc(last_s)}, but {folder} did not train "
+            "in that time",
             hint="give a log from the time of the run; times without a zone are UTC",
         )
     text = _as_telemetry(log, node)
@@ -48,13 +50,13 @@ def import_power(
 
 
 def imported_files(folder: Path) -> list[Path]:
-    """Return the logs that were imported into a run folder, in that order."""
+    """Return the logs that were imported into a run folder, in the order of import."""
     paths = matching_files(folder / "telemetry", "imported-*.jsonl")
     return sorted((path for path in paths if _number(path)), key=_number)
 
 
 def read_imported(folder: Path, *, node: int = 0) -> list[Telemetry]:
-    """Read the imported logs of one node, with times in UTC."""
+    """Read the imported logs of one node; their times are Unix time."""
     logs = [read(path) for path in imported_files(folder)]
     return [log for log in logs if log.header.node == node]
 
@@ -76,16 +78,16 @@ def _as_telemetry(log: Path, node: int) -> str:
         interval_s=statistics.median(b_s - a_s for (a_s, _), (b_s, _) in pairwise(samples)),
         series=tuple(_series(column, log) for column in columns),
     )
-    lines = (sample_line(at_s, at_s, values) for at_s, values in samples)
+    lines = (sample_line(time_s, time_s, values) for time_s, values in samples)
     return header_line(header) + "".join(lines)
 
 
 def _series(column: Column, log: Path) -> Series:
-    power = column.kind == "gauge"
+    is_power = column.kind == "gauge"
     return Series(
-        id="node.power" if power else "node.energy",
-        title="node, power" if power else "node, energy",
-        unit="W" if power else "J",
+        id="node.power" if is_power else "node.energy",
+        title="node, power" if is_power else "node, energy",
+        unit="W" if is_power else "J",
         source=f"imported: {log.name}",
         kind=column.kind,
         part="node",

@@ -1,4 +1,4 @@
-"""A power log as a CSV file: a time column, and power or an energy counter with its unit."""
+"""Reads a power log from CSV: a time column, and columns of power or of an energy counter."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from vflops.errors import UsageError, shown
+from vflops.errors import UsageError, format_value
 from vflops.record.formats.telemetry import Kind
 
-_TIMES = {"time", "timestamp", "utc", "time_utc", "utc_time", "datetime", "epoch", "epoch_s"}
-_POWERS = {"w": 1.0, "watt": 1.0, "watts": 1.0, "kw": 1e3, "mw": 1e-3}
-_ENERGIES = {"j": 1.0, "joule": 1.0, "joules": 1.0, "kj": 1e3, "wh": 3600.0, "kwh": 3.6e6}
+_TIME_NAMES = {"time", "timestamp", "utc", "time_utc", "utc_time", "datetime", "epoch", "epoch_s"}
+_POWER_UNITS = {"w": 1.0, "watt": 1.0, "watts": 1.0, "kw": 1e3, "mw": 1e-3}
+_ENERGY_UNITS = {"j": 1.0, "joule": 1.0, "joules": 1.0, "kj": 1e3, "wh": 3600.0, "kwh": 3.6e6}
 _EXPECTED = "expected a time column and one such as power_w, power_kw, energy_j or energy_kwh"
-_EARLIEST_S, _LATEST_S = 1e9, 1e10  # 2001 to 2286: seconds, not milliseconds
+_EARLIEST_S, _LATEST_S = 1e9, 1e10  # the years 2001 to 2286; milliseconds would be larger
 
 
 @dataclass(frozen=True)
@@ -28,28 +28,28 @@ class Column:
     name: str
     kind: Kind
     scale: float
-    """From its unit to W or J."""
+    """Factor that converts the values of the column to W or J."""
 
 
 def read_power_csv(log: Path) -> tuple[list[Column], list[tuple[float, list[float | None]]]]:
-    """Return the columns, and each reading as Unix time and values in W or J.
+    """Return the columns, and for each line the Unix time and its values in W or J.
 
-    Raise a ``UsageError`` with the line and the value of the first error.
+    Raise ``UsageError`` with the line number and the value of the first error.
     """
-    rows = _rows(log)
+    rows = _read_rows(log)
     names = next(rows, (0, []))[1]
-    time, columns = _time_column(names, log), _value_columns(names, log)
+    time_index, columns = _time_column(names, log), _value_columns(names, log)
     samples: list[tuple[float, list[float | None]]] = []
     for line, row in rows:
         where = f"{log}:{line}"
         _require_cells(row, len(names), where)
-        at_s = _time_s(row[time], where)
-        if samples and at_s <= samples[-1][0]:
+        time_s = _parse_time(row[time_index], where)
+        if samples and time_s <= samples[-1][0]:
             raise UsageError(
-                f"{where}: time {row[time]!r} is not later than the line before it",
-                hint="sort the log by time and keep one reading for each instant",
+                f"{where}: time {row[time_index]!r} is not later than the line before it",
+                hint="sort the log by time and keep one reading per time",
             )
-        samples.append((at_s, [_value(row, column, where) for column in columns]))
+        samples.append((time_s, [_parse_value(row, column, where) for column in columns]))
     if len(samples) < 2:
         raise UsageError(
             f"{log} has {len(samples)} readings, expected two or more",
@@ -58,14 +58,14 @@ def read_power_csv(log: Path) -> tuple[list[Column], list[tuple[float, list[floa
     return columns, samples
 
 
-def _rows(log: Path) -> Iterator[tuple[int, list[str]]]:
+def _read_rows(log: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield each line that is not blank, with its number; the first is the header."""
     try:
         text = log.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UsageError(
             f"cannot read {log}: {error.strerror or error}",
-            hint=f"name the CSV that the meter wrote: {_EXPECTED}",
+            hint=f"give the path of the CSV file that the meter wrote: {_EXPECTED}",
         ) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{log} is not UTF-8: {error}", hint="save it as CSV in UTF-8") from error
@@ -88,79 +88,81 @@ def _require_cells(row: list[str], width: int, where: str) -> None:
 
 
 def _time_column(names: list[str], log: Path) -> int:
-    indices = [index for index, name in enumerate(names) if _snake(name) in _TIMES]
+    indices = [index for index, name in enumerate(names) if _snake_case(name) in _TIME_NAMES]
     if len(indices) != 1:
         raise UsageError(
             f"{log} has {len(indices)} time columns in its header: {', '.join(names) or 'empty'}",
-            hint="name one of them time: UTC as 2026-01-31T12:00:00Z, or seconds of Unix time",
+            hint="name one column time: UTC as 2026-01-31T12:00:00Z, or Unix time in seconds",
         )
     return indices[0]
 
 
 def _value_columns(names: list[str], log: Path) -> list[Column]:
-    columns = [c for index, name in enumerate(names) if (c := _column(index, name, log))]
+    columns = [
+        column for index, name in enumerate(names) if (column := _parse_column(index, name, log))
+    ]
     kinds = [column.kind for column in columns]
     if not columns or len(set(kinds)) != len(kinds):
         raise UsageError(
-            f"{log} has {len(columns)} columns of power or energy in its header: "
-            f"{', '.join(names)}",
-            hint=f"{_EXPECTED}; at most one of each; import several power feeds one by one",
+            f"{log} has {len(columns)} power or energy columns in its header: {', '.join(names)}",
+            hint=f"{_EXPECTED}; at most one of each: import several power feeds one by one",
         )
     return columns
 
 
-def _column(index: int, name: str, log: Path) -> Column | None:
-    quantity, _, unit = _snake(name).rpartition("_")
+def _parse_column(index: int, name: str, log: Path) -> Column | None:
+    """Return the column if its name gives power or energy with a known unit, else None."""
+    quantity, _, unit = _snake_case(name).rpartition("_")
     if not re.search("power|energy", quantity):
         return None
     if re.search(r"(?<![A-Za-z])M[WJ](?![A-Za-z])", name):
         raise UsageError(
-            f"{log}: the unit of column {name!r} can be read as mega or as milli",
-            hint="give it in W, kW, J, kJ, Wh or kWh",
+            f"{log}: the prefix in the unit of column {name!r} may mean mega or milli",
+            hint="use W, kW, J, kJ, Wh or kWh",
         )
-    if "power" in quantity and unit in _POWERS:
-        return Column(index, name, "gauge", _POWERS[unit])
-    if "energy" in quantity and unit in _ENERGIES:
-        return Column(index, name, "counter", _ENERGIES[unit])
+    if "power" in quantity and unit in _POWER_UNITS:
+        return Column(index, name, "gauge", _POWER_UNITS[unit])
+    if "energy" in quantity and unit in _ENERGY_UNITS:
+        return Column(index, name, "counter", _ENERGY_UNITS[unit])
     return None
 
 
-def _snake(name: str) -> str:
+def _snake_case(name: str) -> str:
     """Return ``power_kw`` for ``Power (kW)``."""
     return re.sub("[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
-def _time_s(cell: str, where: str) -> float:
+def _parse_time(cell: str, where: str) -> float:
     try:
-        at_s = float(cell)
+        time_s = float(cell)
     except ValueError:
-        return _iso_s(cell, where)
-    if not _EARLIEST_S < at_s < _LATEST_S:
+        return _parse_iso_time(cell, where)
+    if not _EARLIEST_S < time_s < _LATEST_S:
         raise UsageError(
-            f"{where}: time {shown(cell)} is a number but not seconds of Unix time",
+            f"{where}: time {format_value(cell)} is a number, but not Unix time in seconds",
             hint="divide milliseconds by 1000; local or relative times cannot be used",
         )
-    return at_s
+    return time_s
 
 
-def _iso_s(cell: str, where: str) -> float:
+def _parse_iso_time(cell: str, where: str) -> float:
     try:
-        at = datetime.fromisoformat(cell)
+        parsed = datetime.fromisoformat(cell)
     except ValueError as error:
         raise UsageError(
-            f"{where}: time {shown(cell)} is neither ISO 8601 nor a number",
-            hint="write it as 2026-01-31T12:00:00Z, in UTC, or as seconds of Unix time",
+            f"{where}: time {format_value(cell)} is neither ISO 8601 nor a number",
+            hint="write it as 2026-01-31T12:00:00Z, in UTC, or as Unix time in seconds",
         ) from error
-    at_s = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-    if not _EARLIEST_S < at_s < _LATEST_S:
+    time_s = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
+    if not _EARLIEST_S < time_s < _LATEST_S:
         raise UsageError(
             f"{where}: time {cell!r} is not between the years 2001 and 2286",
-            hint="set the clock of the device that wrote the log",
+            hint="correct the clock of the device that wrote the log",
         )
-    return at_s
+    return time_s
 
 
-def _value(row: list[str], column: Column, where: str) -> float | None:
+def _parse_value(row: list[str], column: Column, where: str) -> float | None:
     cell = row[column.index]
     if not cell:
         return None
@@ -170,7 +172,7 @@ def _value(row: list[str], column: Column, where: str) -> float | None:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
         raise UsageError(
-            f"{where}: {column.name} is {shown(cell)}, expected a number of 0 or more",
+            f"{where}: {column.name} is {format_value(cell)}, expected a number that is at least 0",
             hint="leave the cell empty where there was no reading; write decimals with a point",
         )
     return value

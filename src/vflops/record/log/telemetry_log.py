@@ -1,7 +1,7 @@
-"""Telemetry files: a header, then one JSON object per sample, flushed but not synced.
+"""Reads and writes telemetry files: a header, then one JSON object per sample.
 
-Losing a sample in a power failure does no harm, while a sync every second would slow down the disk
-that the run trains from.
+Samples are flushed but not synced. Losing a sample in a power failure does no harm, while a sync
+every second would slow down the disk that the training data is read from.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TelemetryWriter:
     def _write(self, line: str) -> None:
         data = line.encode()
         written = self._file.write(data)
-        if written != len(data):  # the line is torn, and the next one would be joined to it
+        if written != len(data):  # the line is incomplete, and the next one would be appended to it
             raise OSError(28, "No space left on device")
 
 
@@ -61,7 +61,7 @@ def sample_line(time_s: float, utc_s: float, values: Sequence[float | None]) -> 
 
 
 def read(path: Path) -> Telemetry:
-    """Read every complete sample of ``path``; a torn last line is reported, and not an error."""
+    """Read every complete sample of ``path``; an incomplete last line is reported, not an error."""
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
@@ -71,7 +71,7 @@ def read(path: Path) -> Telemetry:
     if not lines:
         raise FolderError(
             f"{path} has no header: it was cut off while its first line was written",
-            hint="remove it; the run has no telemetry",
+            hint="remove the file; the run has no telemetry",
         )
     header = Header.parse(_object(lines[0], path), path)
     samples = _Samples(len(header.series))
@@ -90,7 +90,7 @@ def read_header(path: Path) -> Header:
 
 
 class _Samples:
-    """The samples of a file as arrays, without one object each: a day is read in a second."""
+    """The samples of a file as arrays: much faster than one object per sample."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -99,7 +99,7 @@ class _Samples:
         self.table = array("d")
 
     def add(self, lines: Iterable[bytes], path: Path) -> Iterable[str]:
-        """Add all lines that are samples; yield what is wrong with the others."""
+        """Add all valid lines; yield an error message for each of the others."""
         previous_s = -math.inf
         for number, line in enumerate(lines, start=2):
             try:
@@ -124,7 +124,7 @@ def _row(values: Any, width: int) -> array[float]:
     if len(values) != width or math.inf in values or -math.inf in values:  # 1e999 is JSON
         raise ValueError
     try:
-        return array("d", values)  # fast, but only if no reading failed
+        return array("d", values)  # fast, but works only if no reading failed
     except TypeError:
         return array("d", [math.nan if value is None else value for value in values])
 

@@ -1,1 +1,1 @@
-"""The read side of a run folder: its contents, trained jobs and time lines."""
+"""Reading a run folder: its contents, training jobs and timelines."""

@@ -22,32 +22,32 @@ from vflops.record.readout.trained_job import TrainedJob
 if TYPE_CHECKING:
     from vflops.record.formats.telemetry import Telemetry
 
-_LARGEST_KEPT_BYTES = 1 << 20
-"""Larger telemetry files are read again instead of being kept in memory."""
+_MAX_CACHED_BYTES = 1 << 20
+"""Telemetry files above this size are read again each time instead of being kept in memory."""
 
 Result = TypeVar("Result")
-Kind = TypeVar("Kind", bound=Document)
+DocumentType = TypeVar("DocumentType", bound=Document)
 
 
 class Contents:
-    """The files of a run folder as data; each is read when it is first used."""
+    """The parsed files of a run folder; each file is read when it is first needed, and cached."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self._known: dict[Any, Any] = {}
+        self._cache: dict[Any, Any] = {}
 
-    def once(self, find: Callable[[Contents], Result]) -> Result:
-        """Return ``find(self)``; it is called once, and the result is kept."""
-        result: Result = self._once(find, lambda: find(self))
+    def once(self, compute: Callable[[Contents], Result]) -> Result:
+        """Return ``compute(self)``, which is called only once; the result is cached."""
+        result: Result = self._once(compute, lambda: compute(self))
         return result
 
-    def read(self, kind: type[Kind], path: Path) -> Kind:
+    def read(self, kind: type[DocumentType], path: Path) -> DocumentType:
         """Read a document of the folder."""
-        result: Kind = self._once((kind, str(path)), lambda: kind.read(path))
+        result: DocumentType = self._once((kind, str(path)), lambda: kind.read(path))
         return result
 
     def digest(self, path: Path) -> Digest:
-        """Return hash and size of a file of the folder."""
+        """Return the hash and the size of a file of the folder."""
         result: Digest = self._once(str(path), lambda: file_digest(path))
         return result
 
@@ -59,19 +59,19 @@ class Contents:
         """Read a telemetry file."""
         from vflops.record.log.telemetry_log import read
 
-        if path.stat().st_size > _LARGEST_KEPT_BYTES:
+        if path.stat().st_size > _MAX_CACHED_BYTES:
             return read(path)
         result: Telemetry = self._once((read, str(path)), lambda: read(path))
         return result
 
-    def _once(self, key: object, find: Callable[[], Any]) -> Any:
-        if key not in self._known:
-            self._known[key] = find()
-        return self._known[key]
+    def _once(self, key: object, compute: Callable[[], Any]) -> Any:
+        if key not in self._cache:
+            self._cache[key] = compute()
+        return self._cache[key]
 
     @cached_property
     def history(self) -> History:
-        """All logs."""
+        """The logs of all jobs."""
         return self.folder.history()
 
     @cached_property
@@ -81,31 +81,31 @@ class Contents:
 
     @property
     def state(self) -> State:
-        """Whether the run is complete; if not, whether it is in progress or how it stopped."""
+        """Whether the run is complete; if not, why: it is in progress, or how it stopped."""
         return State(False, "it is in progress") if self.in_progress else self.history.state
 
     @cached_property
     def measurements(self) -> list[Measurement]:
-        """The newest measurement of every ceiling, in the order of the first ones."""
+        """The newest measurement of each ceiling, in the order of their first measurements."""
         newest: dict[tuple[str, str, str | None], Measurement] = {}
         for event in self.history.events("measurement"):
-            item = event.payload(Measurement)
-            newest[item.key] = item
+            measurement = event.payload(Measurement)
+            newest[measurement.key] = measurement
         return list(newest.values())
 
     @cached_property
     def counted(self) -> list[Counted]:
-        """The models that were counted."""
+        """The models whose operations were counted."""
         return [event.payload(Counted) for event in self.history.events("counted")]
 
     @cached_property
-    def trained(self) -> list[TrainedJob]:
-        """The planned training jobs, in order."""
+    def training_jobs(self) -> list[TrainedJob]:
+        """The planned training jobs, in the order of planning; they need not have started."""
         return [job for job in self._jobs if job.record.worker is None]
 
     @cached_property
     def workers(self) -> list[TrainedJob]:
-        """The workers of searches, in order."""
+        """The planned workers of searches, in the order of planning."""
         return [job for job in self._jobs if job.record.worker is not None]
 
     @cached_property
@@ -122,13 +122,15 @@ class Contents:
 
     @cached_property
     def graphs(self) -> list[Graph]:
-        """The graphs that were counted, in that order; other graph files are ignored."""
+        """The graphs of the counted models, in the order of counting; other files are ignored."""
         graphs: list[Graph] = []
         for model in dict.fromkeys(counted.model for counted in self.counted):
             path = self.folder.graph_file(model)
             if path.is_file():
                 graph = self.read(Graph, path)
                 if graph.model != model:
-                    raise FolderError(f"{path} contains the graph of {graph.model}, not of {model}")
+                    raise FolderError(
+                        f"{path} contains the graph of {graph.model}, expected {model}"
+                    )
                 graphs.append(graph)
         return graphs

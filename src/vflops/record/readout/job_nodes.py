@@ -16,7 +16,7 @@ class JobNodes:
     """The nodes of a job; empty if they are not known."""
 
     names: tuple[str, ...] = ()
-    """How results name them: if all jobs share one machine, the part that the job used."""
+    """The names in results; if all jobs share one machine, the part of it that the job used."""
     nodes: tuple[str, ...] = ()
 
 

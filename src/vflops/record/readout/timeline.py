@@ -1,4 +1,4 @@
-"""The common time line: the times of several nodes by one clock, that of the controller."""
+"""The common timeline: times of several nodes, converted to the clock of the controller."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class Part:
-    """What one node did for an attempt at a job."""
+    """The part of one node in an attempt at a job."""
 
     job: int
     host: str
     record: NodeRecord | None
-    """None if the node did not describe itself."""
+    """None if the node wrote no record."""
     telemetry: Path | None
     span_s: Span
-    """From the attempt's first step to its last progress event, on the common time line."""
+    """From the attempt's first step to its last progress event, on the common timeline."""
     offset_s: float
-    """Of its clock; 0 if that is not known."""
+    """Offset of the node's clock from the common timeline; 0 if it is not known."""
 
 
 class Timeline:
-    """The jobs of some trainings on one time line.
+    """Several jobs on one timeline.
 
-    Offsets are relative to the first job's reference: a later controller may run elsewhere.
+    Offsets are relative to the reference host of the first job. A resumed run may have a controller
+    on another host: offsets from that host are treated as unknown.
     """
 
     def __init__(self, members: Sequence[TrainedJob]) -> None:
@@ -45,42 +46,43 @@ class Timeline:
 
     @property
     def corrected_s(self) -> float:
-        """The largest correction that was applied."""
-        return max((abs(self._of_log(folder) or 0.0) for folder in self._nodes), default=0.0)
+        """The largest clock offset that was corrected."""
+        return max((abs(self._log_offset_s(folder) or 0.0) for folder in self._nodes), default=0.0)
 
     @property
-    def unknown(self) -> tuple[int, ...]:
-        """The jobs with an attempt whose clock is not known."""
+    def jobs_without_clock(self) -> tuple[int, ...]:
+        """The jobs with an attempt whose clock offset is not known."""
         return tuple(
             member.record.job
             for member in self._members
-            if not member.folders or any(self._of_log(path) is None for path in member.folders)
+            if not member.folders
+            or any(self._log_offset_s(path) is None for path in member.folders)
         )
 
-    def start_s(self, trained: TrainedJob) -> float:
+    def start_s(self, job: TrainedJob) -> float:
         """Return when the job began its first step."""
-        return self._moments(trained, "job")[0]
+        return self._event_times_s(job, "job")[0]
 
-    def end_s(self, trained: TrainedJob) -> float:
+    def end_s(self, job: TrainedJob) -> float:
         """Return when the job's training ended, including its last evaluation and checkpoint."""
-        return self._moments(trained, "finished")[-1]
+        return self._event_times_s(job, "finished")[-1]
 
     @cached_property
     def parts(self) -> dict[str, list[Part]]:
-        """The parts of all attempts that trained, by host, in the order of the jobs."""
+        """The parts of all attempts with progress, by host, in the order of the jobs."""
         parts: dict[str, list[Part]] = {}
-        for trained in self._members:
-            for folder, attempt in zip(trained.folders, trained.attempts, strict=True):
+        for job in self._members:
+            for folder, attempt in zip(job.folders, job.attempts, strict=True):
                 if attempt.span_utc_s is not None:
-                    offset_s = self._of_log(folder) or 0.0
+                    offset_s = self._log_offset_s(folder) or 0.0
                     start_s, end_s = attempt.span_utc_s
                     span_s = start_s - offset_s, end_s - offset_s
-                    for part in self.parts_of(trained.record.job, folder, span_s):
+                    for part in self.parts_of(job.record.job, folder, span_s):
                         parts.setdefault(part.host, []).append(part)
         return parts
 
     def offset_s(self, node: NodeRecord) -> float | None:
-        """Return the offset of the node's clock from the time line; None if it is not known."""
+        """Return the offset of the node's clock from the timeline; None if it is not known."""
         return node.clock.offset_s if node.reference == self._reference else None
 
     def parts_of(self, job: int, folder: Path, span_s: Span) -> list[Part]:
@@ -102,19 +104,19 @@ class Timeline:
             )
         return parts
 
-    def _of_log(self, folder: Path) -> float | None:
-        """Return the offset of the node that wrote an attempt's log."""
+    def _log_offset_s(self, folder: Path) -> float | None:
+        """Return the clock offset of the node that wrote an attempt's log."""
         first = next((node for node in self._nodes[folder] if node.node == 0), None)
         return self.offset_s(first) if first else None
 
-    def _moments(self, trained: TrainedJob, kind: str) -> list[float]:
-        folders: Sequence[Path | None] = trained.folders or [None] * len(trained.logs)
+    def _event_times_s(self, job: TrainedJob, kind: str) -> list[float]:
+        folders: Sequence[Path | None] = job.folders or [None] * len(job.logs)
         return [
             self._utc_s(event, folder)
-            for log, folder in zip(trained.logs, folders, strict=True)
+            for log, folder in zip(job.logs, folders, strict=True)
             for event in log.events
             if event.kind == kind
         ]
 
     def _utc_s(self, event: Event, folder: Path | None) -> float:
-        return event.utc_s - ((self._of_log(folder) if folder else None) or 0.0)
+        return event.utc_s - ((self._log_offset_s(folder) if folder else None) or 0.0)

@@ -28,7 +28,7 @@ PROGRESS_EVENTS: dict[str, type[ProgressPoint]] = {
     "evaluation": Evaluated,
     "finished": Finished,
 }
-"""The events that report how far training has got."""
+"""The events that report the progress of training, with their types."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,21 @@ class Attempt:
 
     @cached_property
     def _last(self) -> ProgressPoint | None:
-        for event in reversed(self.log.events):  # a score needs only this one, and a day has 86 400
+        for event in reversed(
+            self.log.events
+        ):  # a score needs only the last of, say, 86,400 events
             if event.kind in PROGRESS_EVENTS:
                 return event.payload(PROGRESS_EVENTS[event.kind])
         return None
 
     @property
     def has_progress(self) -> bool:
-        """Whether it has a progress event."""
+        """Whether the attempt has a progress event."""
         return self._last is not None
 
     @property
     def began_s(self) -> float | None:
-        """When its processes began, by the clock of the events; None without a progress event."""
+        """When its processes started, by the clock of the events; None without a progress event."""
         for event in self.log.events:
             if event.kind in PROGRESS_EVENTS:
                 return event.time_s - sum(
@@ -85,17 +87,17 @@ class Attempt:
 
     @property
     def samples_compiling(self) -> int:
-        """Its samples whose steps compiled."""
+        """Samples of the attempt whose steps included compilation."""
         return self._last.samples_compiling if self._last else 0
 
     @property
     def first_sample(self) -> int:
-        """Samples that earlier attempts had trained on."""
+        """Samples that the job had trained on at the checkpoint from which the attempt resumed."""
         return self._resumed.samples if self._resumed else 0
 
     @property
     def first_step(self) -> int:
-        """The step of the checkpoint that it resumed from; 0 without one."""
+        """The step of the checkpoint that the attempt resumed from; 0 without a checkpoint."""
         return self._resumed.step if self._resumed else 0
 
     @cached_property
@@ -105,23 +107,23 @@ class Attempt:
 
     @property
     def span_s(self) -> tuple[float, float] | None:
-        """From the first step to the last progress event, by the clock of the events."""
+        """The times of the first step and the last progress event, by the clock of the events."""
         events = self._edges
         return (events[0].time_s, events[1].time_s) if events else None
 
     @property
     def span_utc_s(self) -> tuple[float, float] | None:
-        """The same as Unix time of the node that wrote the log."""
+        """Like ``span_s``, as Unix time by the clock of the node that wrote the log."""
         events = self._edges
         return (events[0].utc_s, events[1].utc_s) if events else None
 
     @cached_property
     def _edges(self) -> tuple[Event, Event] | None:
         begun = self._first("job")
-        noted = [event for event in self.log.events if event.kind in PROGRESS_EVENTS]
-        if begun is None or not noted or noted[-1].time_s <= begun.time_s:
+        with_progress = [event for event in self.log.events if event.kind in PROGRESS_EVENTS]
+        if begun is None or not with_progress or with_progress[-1].time_s <= begun.time_s:
             return None
-        return begun, noted[-1]
+        return begun, with_progress[-1]
 
     def _first(self, kind: str) -> Event | None:
         return next((event for event in self.log.events if event.kind == kind), None)
@@ -129,7 +131,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class TimedEvaluation:
-    """An evaluation, and the seconds that the whole job had taken when it was done."""
+    """An evaluation, and the seconds that the job had taken over all attempts when it was done."""
 
     evaluated: Evaluated
     time_s: float
@@ -137,7 +139,7 @@ class TimedEvaluation:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A job's data for the report: its expected path, and its event."""
+    """The data that a job wrote for the report: the expected path of the file, and its event."""
 
     path: Path
     payload: Exhibited
@@ -150,7 +152,7 @@ class TrainedJob:
     record: JobRecord
     logs: tuple[Log, ...]
     folders: tuple[Path, ...] = ()
-    """The folder of each log; empty if no other files are needed."""
+    """The folder of each log; empty if only the logs are needed."""
 
     @cached_property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -159,24 +161,29 @@ class TrainedJob:
 
     @cached_property
     def started(self) -> JobStarted | None:
-        """What ran, from the newest attempt."""
+        """The start event of the newest attempt; None if no attempt started."""
         events = self._events("job")
         return events[-1].payload(JobStarted) if events else None
 
     @property
     def finished(self) -> Finished | None:
-        """How training ended; None if it has not."""
+        """How training ended; None if it has not finished."""
         events = self._events("finished")
         return events[-1].payload(Finished) if events else None
 
     @cached_property
     def evaluations(self) -> list[TimedEvaluation]:
-        """Every evaluation that counts, in order; one repeated after a resume counts once."""
+        """The evaluations that count, in order.
+
+        If a job resumes from a checkpoint, earlier evaluations after that checkpoint do not count.
+        """
         by_step: dict[int, TimedEvaluation] = {}
         before_s = 0.0
         for attempt in self.attempts:
-            if attempt.has_progress:  # what followed its checkpoint was lost; the time still counts
-                by_step = {s: e for s, e in by_step.items() if s <= attempt.first_step}
+            if attempt.has_progress:  # drop what was lost; its time still counts
+                by_step = {
+                    step: timed for step, timed in by_step.items() if step <= attempt.first_step
+                }
             for event in attempt.log.events:
                 if event.kind == "evaluation":
                     evaluated = event.payload(Evaluated)
@@ -187,7 +194,8 @@ class TrainedJob:
 
     @cached_property
     def progress(self) -> list[tuple[float, Progressed]]:
-        """The progress events, with the seconds that the whole job had taken."""
+        """The regular progress reports, each with the seconds that the job had taken over all
+        attempts."""
         timed: list[tuple[float, Progressed]] = []
         before_s = 0.0
         for attempt in self.attempts:
@@ -213,52 +221,54 @@ class TrainedJob:
 
     @property
     def work_s(self) -> float:
-        """Seconds that FLOPS are divided by: training, waiting for data, checkpointing."""
+        """Seconds that count as work when FLOPS are computed: training, data and checkpointing."""
         return sum(self.phases[phase] for phase in WORK_PHASES)
 
     @property
     def samples_trained(self) -> int:
-        """Samples that the model was trained on; repeated ones count once."""
+        """Samples that the model was trained on; samples repeated after a resume count once."""
         # An attempt that was killed before its first progress event changed nothing.
-        return next((past.samples for past in reversed(self.attempts) if past.has_progress), 0)
+        return next(
+            (attempt.samples for attempt in reversed(self.attempts) if attempt.has_progress), 0
+        )
 
     @property
     def samples_compiling(self) -> int:
-        """Samples whose steps compiled; their time is not working time."""
+        """Samples whose steps included compilation; their time does not count as work."""
         return sum(attempt.samples_compiling for attempt in self.attempts)
 
     @property
     def samples_redone(self) -> int:
-        """Samples that were lost with an attempt and trained on again."""
-        noted = [attempt for attempt in self.attempts if attempt.has_progress]
-        # A checkpoint can be newer than the attempt's last progress event; it counts all the same.
-        kept = [attempt.first_sample for attempt in noted[1:]] + [0]
+        """Samples whose training was lost with an attempt and repeated."""
+        with_progress = [attempt for attempt in self.attempts if attempt.has_progress]
+        # A checkpoint can be newer than the last progress event of the attempt; it still counts.
+        resumed_samples = [attempt.first_sample for attempt in with_progress[1:]] + [0]
         done = sum(
-            max(attempt.samples, later) - attempt.first_sample
-            for attempt, later in zip(noted, kept, strict=False)
+            max(attempt.samples, resumed) - attempt.first_sample
+            for attempt, resumed in zip(with_progress, resumed_samples, strict=False)
         )
         return done - self.samples_trained
 
     @property
     def devices(self) -> int:
-        """Devices whose ceilings bound it: the CPU as one, or one accelerator per rank."""
+        """Number of devices whose ceilings bound the job: 1 for the CPU, else one per rank."""
         started = self.started
         return 1 if started is None or started.device == "cpu" else started.ranks
 
     @property
     def samples_evaluated(self) -> int:
-        """Samples of all evaluations that count."""
+        """Number of samples in all evaluations that count."""
         return sum(timed.evaluated.evaluated for timed in self.evaluations)
 
     @property
     def kernels(self) -> tuple[KernelTime, ...]:
-        """Shares of the kinds of kernels, if they were profiled."""
+        """The time of each kind of kernel; empty if no steps were profiled."""
         events = self._events("kernels")
         return events[-1].payload(KernelsProfiled).kernels if events else ()
 
     @property
     def exhibits(self) -> list[Exhibit]:
-        """The data of each attempt for the report, in order; the last file of each attempt."""
+        """The data for the report: the last file of each attempt, in order."""
         exhibits: list[Exhibit] = []
         for log, folder in zip(self.logs, self.folders, strict=False):
             events = [event for event in log.events if event.kind == "exhibit"]
@@ -269,13 +279,13 @@ class TrainedJob:
 
     @property
     def exhibit(self) -> Exhibit | None:
-        """The newest data for the report; None without any."""
+        """The newest data for the report; None if there is none."""
         exhibits = self.exhibits
         return exhibits[-1] if exhibits else None
 
     @property
     def tested(self) -> Tested | None:
-        """The quality on the test set; None without one."""
+        """The quality on the test set; None if the model was not tested."""
         events = self._events("tested")
         return events[-1].payload(Tested) if events else None
 

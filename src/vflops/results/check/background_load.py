@@ -65,7 +65,7 @@ def _at_ceilings(contents: Contents) -> Event | None:
 
 def _at_trainings(contents: Contents) -> Iterator[tuple[Part, float]]:
     """Yield the CPU share of other processes for every attempt and node with enough readings."""
-    for parts in Timeline((*contents.trained, *contents.workers)).parts.values():
+    for parts in Timeline((*contents.training_jobs, *contents.workers)).parts.values():
         for part in parts:
             long = part.span_s[1] - part.span_s[0] >= LEAST_S
             used = _used(contents, part, part, _OTHERS) if long else None

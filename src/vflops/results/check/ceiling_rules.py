@@ -105,7 +105,7 @@ def _not_compared(contents: Contents, trusted: Ceilings) -> str:
 def peaks(contents: Contents) -> Outcome:
     """Fail if a training is compared with a ceiling of another kind of device."""
     compared = 0
-    for job in contents.trained:
+    for job in contents.training_jobs:
         started = job.started
         if started is None or started.ceiling_precision is None:
             continue
@@ -126,10 +126,10 @@ def peaks(contents: Contents) -> Outcome:
 
 def bounded(contents: Contents) -> Outcome:
     """Fail if a training executed more operations per second than the ceiling of its devices."""
-    if not contents.trained:
+    if not contents.training_jobs:
         return Outcome("not applicable", "nothing was trained in this run")
     nearest, doubts = 0.0, set[str]()
-    for job in contents.trained:
+    for job in contents.training_jobs:
         executed = _executed_flops(contents, job)
         bound = _bound(contents, job, executed) if executed is not None else None
         if bound is None or executed is None:

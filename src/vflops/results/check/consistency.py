@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from vflops.config.flatten import differences
-from vflops.config.training import CEILING_OF
+from vflops.config.training import CEILING_PRECISIONS
 from vflops.errors import UsageError
 from vflops.record.files.document import first_fault
 from vflops.record.formats.job import Goal, JobRecord
@@ -32,7 +32,7 @@ _NONE = Outcome("not applicable", "nothing was trained in this run")
 
 def settings_applied(contents: Contents) -> Outcome:
     """Fail unless every job has the settings of the run, and its logs show them in effect."""
-    jobs = (*contents.trained, *contents.workers)
+    jobs = (*contents.training_jobs, *contents.workers)
     if not jobs:
         return _NONE
     for job in jobs:
@@ -94,7 +94,7 @@ def _log_faults(job: TrainedJob) -> Iterator[tuple[Event, str]]:
                 yield event, f"a batch of {integer(began.batch)}, {integer(batch)} configured"
             if precision is not None and began.precision != precision:
                 yield event, f"precision {began.precision}, {precision} configured"
-            if began.ceiling_precision != CEILING_OF.get(began.precision):
+            if began.ceiling_precision != CEILING_PRECISIONS.get(began.precision):
                 ceiling = f"a ceiling of {began.ceiling_precision}"
                 yield event, f"{ceiling} does not bound a training in {began.precision}"
         elif event.kind in PROGRESS_EVENTS and not record.worker:  # searches have other rules
@@ -109,7 +109,7 @@ def _log_faults(job: TrainedJob) -> Iterator[tuple[Event, str]]:
 
 def goal(contents: Contents) -> Outcome:
     """Fail unless all jobs of a workload have its goal, and the same ranks and device."""
-    jobs = (*contents.trained, *contents.workers)
+    jobs = (*contents.training_jobs, *contents.workers)
     if not jobs:
         return _NONE
     first: dict[str, TrainedJob] = {}

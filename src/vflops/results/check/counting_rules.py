@@ -30,7 +30,7 @@ def recounted(contents: Contents) -> Outcome:
 
 def operations(contents: Contents) -> Outcome:
     """Fail unless the graphs are of the models that ran, and the score has their operations."""
-    jobs = [job for job in contents.trained if job.record.declared is None]
+    jobs = [job for job in contents.training_jobs if job.record.declared is None]
     if not jobs:
         return Outcome("not applicable", "no operations are claimed for a training")
     graphs = {graph.model: graph for graph in contents.graphs}

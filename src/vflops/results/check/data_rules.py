@@ -22,7 +22,7 @@ _NONE = Outcome("not applicable", "nothing was trained in this run")
 
 
 def _records(contents: Contents) -> list[JobRecord]:
-    return [job.record for job in (*contents.trained, *contents.workers)]
+    return [job.record for job in (*contents.training_jobs, *contents.workers)]
 
 
 def seeds(contents: Contents) -> Outcome:
@@ -37,7 +37,7 @@ def seeds(contents: Contents) -> Outcome:
         if first != group:
             words = f"seed {record.seed} is also that of job {job}: the same training twice"
             return Outcome("fail", words, job_file(record))
-    copy = _copied(contents.trained)
+    copy = _copied(contents.training_jobs)
     if copy:
         return copy
     return Outcome("pass", f"{count(len(owners), 'seed')} for {count(len(records), 'job')}")
@@ -94,19 +94,19 @@ def evaluated(contents: Contents) -> Outcome:
     for event, name, quality in _qualities(contents):
         if name in SHARES and not 0 <= quality <= 1:
             return Outcome("fail", f"a {name} of {quality:g} is impossible", event.source)
-    if not contents.trained:
+    if not contents.training_jobs:
         return _NONE
-    for job in contents.trained:
+    for job in contents.training_jobs:
         fault = _evaluations(job)
         if fault:
             words = f"job {job.record.job}: {fault}"
             return Outcome("fail", words, noted(job, "evaluation", "finished"))
-    partial = _ensembles(contents, contents.trained)
+    partial = _ensembles(contents, contents.training_jobs)
     if partial:
         return Outcome("fail", partial[1], partial[0].source)
-    evaluations = sum(len(job.evaluations) for job in contents.trained)
+    evaluations = sum(len(job.evaluations) for job in contents.training_jobs)
     if not evaluations:
-        where = noted(contents.trained[0], "job")
+        where = noted(contents.training_jobs[0], "job")
         return Outcome("cannot tell", "nothing was evaluated", where)
     return Outcome("pass", f"{count(evaluations, 'evaluation')}, each on the whole validation set")
 
@@ -118,7 +118,7 @@ def _qualities(contents: Contents) -> Iterator[tuple[Event, str, float]]:
         "tested": Tested,
         "out-of-bag": OutOfBag,
     }
-    for job in (*contents.trained, *contents.workers):
+    for job in (*contents.training_jobs, *contents.workers):
         name = _quality(job.record.workload, job.record.goal.quality)
         for event in (event for log in job.logs for event in log.events if event.kind in kinds):
             yield event, name, event.payload(kinds[event.kind]).quality

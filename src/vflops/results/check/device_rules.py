@@ -30,7 +30,7 @@ def described(contents: Contents) -> Outcome:
             words = f"{item.benchmark} {item.case} was measured on {item.device}: {fault}"
             return Outcome("fail", words, measured_at(contents, item))
         compared += 1
-    for job in (*contents.trained, *contents.workers):
+    for job in (*contents.training_jobs, *contents.workers):
         if job.started is None:
             continue
         used, described_by = job.started, _node_facts(job) or facts

@@ -43,7 +43,7 @@ class _Sampled:
 
 
 def _sampled(contents: Contents) -> Iterator[_Sampled]:
-    for job in (*contents.trained, *contents.workers):
+    for job in (*contents.training_jobs, *contents.workers):
         for folder, attempt in zip(job.folders, job.attempts, strict=True):
             span_s, first = attempt.span_s, telemetry_file(folder, 0)
             if span_s is None:

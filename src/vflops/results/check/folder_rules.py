@@ -94,7 +94,7 @@ def _outside(contents: Contents) -> tuple[Event, str] | None:
         {event.data.get("job"): event.utc_s for event in contents.history.events(kind, 0)}
         for kind in ("job-planned", "job-trained")
     )
-    for job in (*contents.trained, *contents.workers):
+    for job in (*contents.training_jobs, *contents.workers):
         from_s = planned.get(job.record.job, -inf)
         until_s = pinned.get(job.record.job, inf)
         for log, folder in zip(job.logs, job.folders, strict=True):

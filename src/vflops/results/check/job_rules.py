@@ -19,7 +19,7 @@ Position = tuple[int, int]
 def all_jobs(contents: Contents) -> Outcome:
     """Fail unless every repeat of every model is planned once, with its seed, and nothing else."""
     run = contents.folder.record.settings
-    records = [job.record for job in (*contents.trained, *contents.workers)]
+    records = [job.record for job in (*contents.training_jobs, *contents.workers)]
     if not records and not run.workloads:
         return Outcome("not applicable", "nothing was trained in this run")
     for name in run.workloads:

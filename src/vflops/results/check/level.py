@@ -137,7 +137,7 @@ class Levels:
 
 def levels(contents: Contents) -> Levels:
     """Return the level of a run, from the settings of its jobs and its ensemble."""
-    records = [job.record for job in (*contents.trained, *contents.workers)]
+    records = [job.record for job in (*contents.training_jobs, *contents.workers)]
     if not records:
         return Levels(None, (), "nothing was trained")
     found: dict[str, Difference] = {}

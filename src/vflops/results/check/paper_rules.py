@@ -31,7 +31,9 @@ class PaperRules:
         """Return the jobs of its workloads; a benchmark without workloads judges searches."""
         if not self.paper.workloads:
             return contents.workers
-        return [job for job in contents.trained if job.record.workload in self.paper.workloads]
+        return [
+            job for job in contents.training_jobs if job.record.workload in self.paper.workloads
+        ]
 
     def _all_jobs(
         self,
@@ -239,7 +241,7 @@ def whole_ensembles(contents: Contents) -> Outcome:
 
 def bootstrapped(contents: Contents) -> Outcome:
     """Fail unless every base model has its own sample, drawn with replacement."""
-    bags = [(job.record.bag, job.record) for job in contents.trained if job.record.bag]
+    bags = [(job.record.bag, job.record) for job in contents.training_jobs if job.record.bag]
     if not bags:
         return Outcome("not applicable", "no ensemble in this run: M = 1")
     for bag, record in bags:
@@ -254,7 +256,7 @@ def bootstrapped(contents: Contents) -> Outcome:
 
 def _ensembles(contents: Contents) -> dict[tuple[str, int], Sequence[TrainedJob]]:
     members: dict[tuple[str, int], list[TrainedJob]] = {}
-    for job in contents.trained:
+    for job in contents.training_jobs:
         if job.record.bag:
             members.setdefault((job.record.workload, job.record.repeat), []).append(job)
     return dict(members)

@@ -203,7 +203,7 @@ def _stages(team: Team, run: StagesRun, graph: Graph | None) -> Iterator[Fact]:
     yield Fact("stages:", len(run.operations), stages, "configured")
     yield Fact("ranks of a copy:", run.ranks, team.sharing, "configured")
     yield Fact("micro-batches:", run.micro_batches, parts, "configured")
-    yield Fact("schedule", run.schedule, parallel.running, "configured")
+    yield Fact("schedule", run.schedule, parallel.effective_schedule, "configured")
     bubble = (team.sharing - 1) / (stages // team.sharing * parts + team.sharing - 1)
     if abs(run.bubble_theory - bubble) > _ROUNDING:
         yield Fact("bubble_theory", run.bubble_theory, bubble)

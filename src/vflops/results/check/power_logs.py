@@ -38,7 +38,7 @@ def judged_logs(contents: Contents) -> Iterator[tuple[Path, str | None]]:
     for path, log in logs:
         if log.faults:
             yield path, log.faults[0]
-    for job in (*contents.trained, *contents.workers) if logs else ():
+    for job in (*contents.training_jobs, *contents.workers) if logs else ():
         for folder, attempt in zip(job.folders, job.attempts, strict=True):
             sampled = telemetry_file(folder, 0)
             alone = all(node.nodes == 1 for node in node_records(folder))

@@ -56,7 +56,7 @@ def trained(contents: Contents) -> Outcome:
         changed = _changed(contents, log.parent, pinned[job.job].files)
         if changed:
             return Outcome("fail", "not the file as a node of the job left it", str(changed))
-    for trained_job in contents.trained:
+    for trained_job in contents.training_jobs:
         for exhibit in trained_job.exhibits:
             if contents.hash(exhibit.path) != exhibit.payload.sha256:
                 return Outcome("fail", "not the exhibit as the job left it", str(exhibit.path))
@@ -94,10 +94,10 @@ def powered(contents: Contents) -> Outcome:
 
 def processed(contents: Contents) -> Outcome:
     """Fail unless the samples trained on are epochs × data set."""
-    if not contents.trained:
+    if not contents.training_jobs:
         return _NONE
     total = 0
-    for job in contents.trained:
+    for job in contents.training_jobs:
         fault = _samples(job)
         if fault:
             words = f"job {job.record.job}: {fault}"
@@ -110,7 +110,7 @@ def processed(contents: Contents) -> Outcome:
 
 def timed(contents: Contents) -> Outcome:
     """Fail unless the phases of every attempt add up to the clock of its events."""
-    jobs = (*contents.trained, *contents.workers)
+    jobs = (*contents.training_jobs, *contents.workers)
     if not jobs:
         return _NONE
     spans = 0

@@ -18,7 +18,7 @@ _SHOWN = 3
 def twins(contents: Contents) -> Outcome:
     """Fail if a pair differs; "cannot tell" if one cannot be compared."""
     ensembles: dict[tuple[str, int], list[TrainedJob]] = {}
-    for job in contents.trained:
+    for job in contents.training_jobs:
         ensembles.setdefault((job.record.workload, job.record.repeat), []).append(job)
     pairs = [
         (pair, members[0])

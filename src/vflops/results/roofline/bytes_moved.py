@@ -26,7 +26,7 @@ def forward_bytes(graph: Graph, node: Node, precision: str) -> int:
 def backward_bytes(graph: Graph, index: int, precision: str) -> int:
     """Return the bytes that the backward pass of a node reads and writes; 0 if it has none."""
     node = graph.nodes[index]
-    if index not in graph.trained or node.kind in NO_ARITHMETIC:
+    if index not in graph.backward_nodes or node.kind in NO_ARITHMETIC:
         return 0
     inputs = graph.inputs_of(node)
     result = size(graph.output_of(node), precision)

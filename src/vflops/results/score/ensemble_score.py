@@ -25,7 +25,7 @@ def ensemble_scores(
         ensembled = event.payload(Ensembled)
         newest[ensembled.workload, ensembled.repeat] = ensembled
     by_job = {score.job: score for score in scores}
-    trained = {job.record.job: job for job in contents.trained}
+    trained = {job.record.job: job for job in contents.training_jobs}
     return tuple(
         _score(contents, one, [trained[job] for job in one.jobs], [by_job[j] for j in one.jobs])
         for one in newest.values()
@@ -58,7 +58,7 @@ def _score(
     power = all_power(nodes, window_s)
     planned = [
         job
-        for job in contents.trained
+        for job in contents.training_jobs
         if (job.record.workload, job.record.repeat) == (ensembled.workload, ensembled.repeat)
     ]
     job_nodes = nodes_by_job(contents, planned)
@@ -91,7 +91,7 @@ def _score(
         flops_epoch=_epoch_flops(members, scores) if known else None,
         vflops=valid,
         clock_corrected_s=round(timeline.corrected_s, 6),
-        clock_unknown=timeline.unknown,
+        clock_unknown=timeline.jobs_without_clock,
         nodes=nodes,
         power=power,
         vflops_per_watt=None

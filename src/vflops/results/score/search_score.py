@@ -99,7 +99,7 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
         lost_workers=lost,
         clock_faults=tuple(search.clock_faults),
         clock_corrected_s=round(timeline.corrected_s, 6),
-        clock_unknown=timeline.unknown,
+        clock_unknown=timeline.jobs_without_clock,
         nodes=nodes,
         power=power,
         ops_per_watt=None

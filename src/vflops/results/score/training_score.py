@@ -37,10 +37,10 @@ from vflops.results.score.score_file import (
 def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
     """Return one score per training job, in the order of the jobs."""
     machine = measured_ceilings(contents.measurements)
-    shared = sharing(contents.folder, contents.trained)
+    shared = sharing(contents.folder, contents.training_jobs)
     return tuple(
         _score(contents, trained, machine, shared.get(trained.record.job, ()))
-        for trained in contents.trained
+        for trained in contents.training_jobs
     )
 
 

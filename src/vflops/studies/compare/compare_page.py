@@ -44,7 +44,9 @@ def write_page(comparison: Comparison, given: Sequence[Side], path: Path) -> Non
 def overlays(given: Sequence[Side]) -> list[Overlay]:
     """Return charts of quality and speed over time, by workload."""
     runs = [run for side in given for run in side.runs]
-    trained = dict.fromkeys(job.record.workload for run in runs for job in run.contents.trained)
+    trained = dict.fromkeys(
+        job.record.workload for run in runs for job in run.contents.training_jobs
+    )
     searched = dict.fromkeys(search.workload for run in runs for search in run.score.searches)
     wanted = [
         *((name, "quality over time", "quality", _quality) for name in trained),
@@ -66,7 +68,7 @@ Lines = list[tuple[str, curves.Points]]
 def _quality(run: ReadRun, workload: str) -> Lines:
     return [
         (str(job.record.job), [(e.time_s, e.evaluated.quality) for e in job.evaluations])
-        for job in run.contents.trained
+        for job in run.contents.training_jobs
         if job.record.workload == workload
     ]
 
@@ -74,7 +76,7 @@ def _quality(run: ReadRun, workload: str) -> Lines:
 def _throughput(run: ReadRun, workload: str) -> Lines:
     return [
         (f"{job.record.job}/{line.attempt}", line.points)
-        for job in run.contents.trained
+        for job in run.contents.training_jobs
         if job.record.workload == workload
         for line in curves.throughput(job)
     ]

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from vflops.config.flatten import flatten
-from vflops.machine.system.fact_text import shown
+from vflops.machine.system.fact_text import format_fact
 from vflops.record.folder import RunFolder, RunRecord
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
@@ -81,7 +81,7 @@ class ReadRun:
     def facts(self) -> Facts:
         """The lasting facts of its system, by layer and name."""
         return {
-            (layer.name, fact.name): shown(fact)
+            (layer.name, fact.name): format_fact(fact)
             for layer in (self.system.layers if self.system else ())
             for fact in layer.facts
             if not any(fnmatchcase(fact.name, pattern) for pattern in MOMENTARY)
@@ -95,7 +95,7 @@ class ReadRun:
     @cached_property
     def data(self) -> dict[str, str]:
         """The fingerprint of the data by workload."""
-        jobs = [*self.contents.trained, *self.contents.workers]
+        jobs = [*self.contents.training_jobs, *self.contents.workers]
         return {job.record.workload: job.record.data.fingerprint for job in jobs}
 
     @cached_property
@@ -131,7 +131,7 @@ class ReadRun:
         """The planned number of epochs, by workload."""
         return {
             job.record.workload: count(train.get("end_epoch") or train["epochs"], "epoch")
-            for job in self.contents.trained
+            for job in self.contents.training_jobs
             if "epochs" in (train := job.record.settings.get("train", {}))
         }
 

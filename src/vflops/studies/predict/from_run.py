@@ -64,7 +64,7 @@ def read_inputs(contents: Contents) -> RunInputs:
 
 def _training(inputs: RunInputs, contents: Contents, training: TrainingScore) -> None:
     source = f"job {training.job}, {training.workload}"
-    (job,) = (trained for trained in contents.trained if trained.record.job == training.job)
+    (job,) = (trained for trained in contents.training_jobs if trained.record.job == training.job)
     speed, ranks = training.speed, training.ranks
     assert speed is not None
     shared = f"{source} ran on {ranks} ranks: its steps include the exchange"

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from vflops.config.flatten import flatten
-from vflops.config.parallel import CHUNKS, CommunicationSettings, ParallelSettings
+from vflops.config.parallel import STAGES_PER_RANK, CommunicationSettings, ParallelSettings
 from vflops.config.section import Section
-from vflops.config.toml import assigned, read_toml
-from vflops.errors import UsageError, shown, unknown_name
+from vflops.config.toml import parse_assignment, read_toml
+from vflops.errors import UsageError, format_value, unknown_name
 from vflops.studies.predict.exchange_time import SHARES, Algorithm, ExchangeMode
 
 MOST = 100_000
@@ -152,7 +152,7 @@ class ParallelInputs(ParallelSettings):
     @property
     def chunks(self) -> int:
         """Pipeline stages per rank."""
-        return CHUNKS if self.running == "interleaved" else 1
+        return STAGES_PER_RANK if self.effective_schedule == "interleaved" else 1
 
     def at(self, ranks: int, node: int) -> ParallelSettings:
         """Return the settings of a run with so many ranks; those of other modes are left out."""
@@ -224,7 +224,7 @@ def given(file: Path | None, assignments: Sequence[str]) -> dict[str, Any]:
     """Return what the user gives: the file, changed by the assignments."""
     data: dict[str, Any] = _short(read_toml(file)) if file is not None else {}
     for assignment in assignments:
-        data = _merged(data, _short(assigned(assignment, example="link.bandwidth=1.25e9")))
+        data = _merged(data, _short(parse_assignment(assignment, example="link.bandwidth=1.25e9")))
     return data
 
 
@@ -253,7 +253,7 @@ def validated(data: Mapping[str, Any]) -> Inputs:
             message = f"settings {name}: {fault['msg'].removeprefix('Value error, ')}"
             raise UsageError(message) from error
         raise UsageError(
-            f"setting {name} = {shown(fault['input'])}: {fault['msg'].lower()}",
+            f"setting {name} = {format_value(fault['input'])}: {fault['msg'].lower()}",
             hint="docs/explanation/prediction.md lists all settings with their units",
         ) from error
 

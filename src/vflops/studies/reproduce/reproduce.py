@@ -159,7 +159,7 @@ def _key(job: TrainedJob) -> tuple[int, str, int]:
 
 
 def _jobs(contents: Contents) -> list[TrainedJob]:
-    return [*contents.trained, *contents.workers]
+    return [*contents.training_jobs, *contents.workers]
 
 
 def _same_data(pairs: Sequence[tuple[TrainedJob, TrainedJob]]) -> bool | None:

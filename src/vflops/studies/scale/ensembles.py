@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from vflops.config.parallel import ParallelSettings
 from vflops.config.settings import Settings
-from vflops.config.toml import assigned
+from vflops.config.toml import parse_assignment
 from vflops.metrics import flops, mean, quality_factor
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -194,7 +194,7 @@ def _copies(train: Mapping[str, Any], changes: Mapping[str, str], ranks: int) ->
     for key, value in changes.items():
         section, _, name = key.removeprefix("train.").rpartition(".")
         if section == "parallel":
-            parallel |= assigned(f"{name}={value}", example="mode=sharded")
+            parallel |= parse_assignment(f"{name}={value}", example="mode=sharded")
     try:
         return ParallelSettings.model_validate(parallel).shares(ranks)
     except ValidationError:  # loading the settings of the point raises the error
@@ -225,7 +225,7 @@ def _of_ensemble(score: EnsembleScore) -> _Repeat:
 
 def _of_one(contents: Contents, score: TrainingScore) -> _Repeat:
     """Return the figures of a single training, timed like an ensemble: first step to last."""
-    (trained,) = (job for job in contents.trained if job.record.job == score.job)
+    (trained,) = (job for job in contents.training_jobs if job.record.job == score.job)
     window_s, quality = window([trained]), score.quality
     achieved = quality.achieved or 0.0
     factor = quality_factor(
@@ -250,7 +250,7 @@ def _time_to_quality(scores: Sequence[TrainingScore]) -> float | None:
 def _exchanged(contents: Contents) -> float | None:
     """Return the bytes per step of one model; the stages of a pipeline record theirs separately."""
     per_step: list[float] = []
-    for trained in contents.trained:
+    for trained in contents.training_jobs:
         events = contents.history.events("exchange", trained.record.job)
         exchanges = [event.payload(Exchanged) for event in events]
         steps = max((exchange.steps for exchange in exchanges), default=0)

@@ -140,7 +140,7 @@ class Experiment:
                 folder = pipeline.start(parent, self.workload, self.point_settings(size), watch)
             elif not folder.history(0).state.complete:
                 pipeline.resume(folder, watch)
-            if not all(path.is_file() for path in folder.conclusions):
+            if not all(path.is_file() for path in folder.result_files):
                 pipeline.conclude(folder, watch)
         except Interrupted as error:
             raise Interrupted(
@@ -152,7 +152,7 @@ class Experiment:
             return Point(**size._asdict(), refused=self.refused[size], run=None, figures=None)
         folder = self._folder_of(size)
         run = None if folder is None else str(folder.path.relative_to(self.folder))
-        done = folder is not None and all(path.is_file() for path in folder.conclusions)
+        done = folder is not None and all(path.is_file() for path in folder.result_files)
         complete = done and folder is not None and folder.history(0).state.complete
         return Point(
             **size._asdict(),

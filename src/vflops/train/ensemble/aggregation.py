@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vflops.extensions import imported
+from vflops.extensions import import_object
 from vflops.record.folder import History, RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import Ensembled, EnsembleSize, Predicted
@@ -90,7 +90,7 @@ def _qualities(members: Sequence[_Member], sizes: Sequence[int]) -> list[float]:
     first = members[0]
     samples = len(first.predictions)
     spec = workload(first.record.workload)
-    combine = imported(spec.combine)
+    combine = import_object(spec.combine)
     settings = spec.settings.model_validate(first.record.settings)
     code = spec.load_code().create(settings, first.record.data)
     meters = [code.meter(torch.device("cpu")) for _ in sizes]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from vflops.data.sampler import Indices, mix, splitmix64
 from vflops.errors import UsageError, unknown_name
-from vflops.extensions import broken, offered
+from vflops.extensions import extension_errors, load_extensions
 
 ENTRY_POINTS = "vflops.bootstraps"
 """Other packages provide a ``Bootstrap`` by an entry point of this group."""
@@ -135,13 +135,13 @@ BUILT_IN = (
 def bootstraps() -> Mapping[str, Bootstrap]:
     """Return all bootstraps by name, built in and installed."""
     built_in = {method.name: method for method in BUILT_IN}
-    return {**built_in, **offered(ENTRY_POINTS), **built_in}  # first, and never replaced
+    return {**built_in, **load_extensions(ENTRY_POINTS), **built_in}  # first, and never replaced
 
 
 def bootstrap(name: str) -> Bootstrap:
     """Return the bootstrap called ``name``."""
     if name not in bootstraps():
-        if name in (errors := broken(ENTRY_POINTS)):
+        if name in (errors := extension_errors(ENTRY_POINTS)):
             raise errors[name]
         raise unknown_name("bootstrap", name, bootstraps())
     return bootstraps()[name]

@@ -179,7 +179,7 @@ class Pipeline(GroupPlan):
         options: dict[str, Any] = {"loss_fn": self._loss, "scale_grads": False}
         if len(self._timed) > 1:
             return ScheduleInterleaved1F1B(list(self._timed), self._micro_batches, **options)
-        kind = Schedule1F1B if parallel.running == "1f1b" else ScheduleGPipe
+        kind = Schedule1F1B if parallel.effective_schedule == "1f1b" else ScheduleGPipe
         return kind(self._timed[0], self._micro_batches, **options)
 
     def _averaged(self, stage: Stage) -> nn.Module:
@@ -279,7 +279,7 @@ class Pipeline(GroupPlan):
             operations=tuple(cut.operations for cut in self._cuts),
             ranks=self._sharing,
             micro_batches=self._micro_batches,
-            schedule=self._settings.parallel.running,
+            schedule=self._settings.parallel.effective_schedule,
             bubble=None if reason else max(0.0, 1 - computing_s / stepping_s),
             reason=reason,
             bubble_theory=bubble(self._sharing, self._micro_batches, per_rank),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vflops.config.flatten import differences
-from vflops.config.profiles import for_one
+from vflops.config.profiles import for_single_workload
 from vflops.config.settings import Settings
 from vflops.errors import FolderError, UsageError
 from vflops.record.files.document import Data, Document
@@ -143,7 +143,7 @@ class SearchLedger(Document):
             **self.settings,
             "search": {**self.settings["search"], "candidates": None, "duration_s": _NO_END_S},
         }
-        base = for_one(profile(self.profile, ["automl"]))
+        base = for_single_workload(profile(self.profile, ["automl"]))
         base = base.model_copy(update={"seed": self.seed, "workloads": {"automl": section}})
         given = [f"{key}={value}" for key, value in flags.items() if value is not None]
         ledger = f"search.ledger={json.dumps(str(file.resolve()))}"

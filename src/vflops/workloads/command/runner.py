@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vflops.config.training import CEILING_OF
+from vflops.config.training import CEILING_PRECISIONS
 from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
 from vflops.record.formats.job_events import Evaluated, Finished, JobStarted, Progressed, Resumed
 from vflops.train.context import JobContext
@@ -116,7 +116,7 @@ class CommandJob:
             device_name=str(facts["device name"]),
             ranks=self._context.record.ranks,
             precision=precision or "unstated precision",
-            ceiling_precision=CEILING_OF[precision] if precision else None,
+            ceiling_precision=CEILING_PRECISIONS[precision] if precision else None,
             batch=settings.train.batch,
             compiled=False,
             threads=cores_of_a_rank(self._context.record.ranks) if device == "cpu" else 0,

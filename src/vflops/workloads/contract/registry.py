@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 from vflops.errors import unknown_name
-from vflops.extensions import broken, offered
+from vflops.extensions import extension_errors, load_extensions
 from vflops.workloads.contract.spec import WorkloadSpec
 
 ENTRY_POINTS = "vflops.workloads"
@@ -32,13 +32,17 @@ def workloads() -> Mapping[str, WorkloadSpec]:
     for module in pkgutil.iter_modules(package.__path__):
         if module.ispkg:  # every folder is a workload, which registers itself when imported
             importlib.import_module(f"{_PACKAGE}.{module.name}")
-    return {**_BUILT_IN, **offered(ENTRY_POINTS), **_BUILT_IN}  # nothing replaces a built-in one
+    return {
+        **_BUILT_IN,
+        **load_extensions(ENTRY_POINTS),
+        **_BUILT_IN,
+    }  # nothing replaces a built-in one
 
 
 def workload(name: str) -> WorkloadSpec:
     """Return the workload called ``name``; raise ``UsageError`` if it is unknown."""
     if name not in workloads():
-        if name in (cannot := broken(ENTRY_POINTS)):
+        if name in (cannot := extension_errors(ENTRY_POINTS)):
             raise cannot[name]
         raise unknown_name("workload", name, workloads())
     return workloads()[name]

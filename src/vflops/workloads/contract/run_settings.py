@@ -16,7 +16,7 @@ from vflops.workloads.contract.registry import workload
 
 def profile(name: str, workloads: Sequence[str] = ()) -> Settings:
     """Return the settings of the profile ``name``, including each of ``workloads``."""
-    profiles.check_name(name)
+    profiles.check_profile_name(name)
     return profiles.with_workloads(name, {key: workload(key).profile(name) for key in workloads})
 
 

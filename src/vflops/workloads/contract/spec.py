@@ -8,7 +8,7 @@ from typing import Any
 
 from vflops.config.training import WorkloadSettings
 from vflops.errors import UsageError
-from vflops.extensions import imported
+from vflops.extensions import import_object
 from vflops.metrics.quality import Better
 
 ENGINE = "vflops.train.engine:run"
@@ -70,4 +70,4 @@ class WorkloadSpec:
 
     def load_code(self) -> Any:
         """Import and return the workload's class; its module may import torch."""
-        return imported(self.code)
+        return import_object(self.code)

@@ -107,7 +107,7 @@ def _entries(runs: Sequence[Contents]) -> tuple[list[Entry], list[str]]:
     entries: list[Entry] = []
     left_out: dict[str, int] = {}
     for contents in runs:
-        for job in (*contents.trained, *contents.workers):
+        for job in (*contents.training_jobs, *contents.workers):
             why = None
             if job.record.workload != WORKLOAD:
                 why = f"{job.record.workload}: rule set {RULE_SET} has no such benchmark"
