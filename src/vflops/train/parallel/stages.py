@@ -93,7 +93,7 @@ class TimedStage(PipelineStage):
 
     def _counted(self, messages: list[dist.P2POp]) -> list[dist.P2POp]:
         for message in messages:
-            self.tally.sends(message.tensor, message.group_peer)
+            self.tally.count_send(message.tensor, message.group_peer)
         return messages
 
 
