@@ -243,9 +243,7 @@ class Engine:
     def _out_of_memory(self, error: RuntimeError) -> RunFailed:
         train = self.settings
         fits = None
-        if (
-            not train.parallel.cuts_layers
-        ):  # a rank with some of the layers cannot take a step alone
+        if not train.parallel.cuts_layers:  # a single stage cannot take a step alone
             fits = out_of_memory.fitting_batch(
                 self.state, self.workload, self.device, train.rank_batch
             )

@@ -262,9 +262,8 @@ def _keep_setup_on_load(optimizer: Optimizer) -> None:
 
     def keep_kernels(loading: Optimizer, state: Group) -> Group:
         groups = [dict(saved) for saved in state["param_groups"]]
-        for saved, group in zip(
-            groups, loading.param_groups, strict=False
-        ):  # torch checks the count
+        # torch checks that the numbers of groups are equal.
+        for saved, group in zip(groups, loading.param_groups, strict=False):
             saved.update({key: group[key] for key in _KERNEL_KEYS if key in group})
         return state | {"param_groups": groups}
 
