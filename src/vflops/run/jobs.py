@@ -60,7 +60,7 @@ class PreparedWorkload:
         )
 
     def _profile_target(self, profile: str) -> float | None:
-        """Return the target of the profile; None for the user's own data."""
+        """Return the target of the profile; None for the user's data and outside of the suite."""
         if self.settings.data is not None or not self.spec.in_suite:
             return None
         target: float = self.spec.load_code().target(self.spec.profile(profile))

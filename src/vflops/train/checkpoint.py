@@ -51,7 +51,7 @@ class Checkpoints:
         record = CheckpointRecord(
             step=step, sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data)
         )
-        path = self._file(step)
+        path = self._path(step)
         atomic.write_bytes(path, data)
         record.write(path.with_suffix(".json"))
         for marker in self._markers()[:-_KEPT_CHECKPOINTS]:
@@ -99,5 +99,5 @@ class Checkpoints:
         """Return the JSON files of complete checkpoints, oldest first."""
         return sorted(self._folder.glob("step-*.json"))
 
-    def _file(self, step: int) -> Path:
+    def _path(self, step: int) -> Path:
         return self._folder / f"step-{step:09d}.pt"

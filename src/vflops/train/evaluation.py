@@ -105,7 +105,7 @@ class Evaluation:
         return self._prepare(batch)
 
     def _starts(self) -> range:
-        """Return the first positions of this rank's batches; every rank has as many batches."""
+        """Return the first positions of this rank's batches; all ranks have as many."""
         step = self._batch * self._plan.shares
         first = self._plan.share * self._batch
         rounds = -(-len(self._indices) // step)

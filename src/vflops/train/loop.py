@@ -200,7 +200,7 @@ class Loop:
         self._saving_s = self._saved_s - started_s
 
     def _checkpoint_is_affordable(self) -> bool:
-        """Whether another checkpoint would keep checkpoints within their share of the time.
+        """Whether checkpoints stay within their share of the time if another one is written now.
 
         It is assumed to take as long as the last one.
         """

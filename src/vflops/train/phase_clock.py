@@ -28,7 +28,7 @@ class Clock:
         return before
 
     def rename(self, phase: str) -> None:
-        """Change the current phase to ``phase``, including the time since it was entered."""
+        """Enter ``phase``, and count the time since the last change as ``phase``, too."""
         self._phase = phase
 
     @contextmanager

@@ -103,7 +103,7 @@ class PlainExchange(Exchange):
 
 
 class CustomExchange(Exchange):
-    """Averages in the background, with error feedback, while the backward pass continues."""
+    """Averages in the background while the backward pass continues."""
 
     def __init__(
         self, settings: CommunicationSettings, near_ranks: int, backend: str, device: torch.device

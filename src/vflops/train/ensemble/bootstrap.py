@@ -27,7 +27,7 @@ ENTRY_POINTS = "vflops.bootstraps"
 _STREAM = int.from_bytes(b"bag")
 """Makes these random numbers independent of others from the same seed."""
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
-_MAX_SIZE = 1 << 32
+_SIZE_LIMIT = 1 << 32
 """Samples must be fewer than this, so that 64-bit products do not overflow."""
 
 
@@ -46,7 +46,7 @@ def counts(method: str, seed: int, model: int, size: int) -> Indices:
     """Return how often each of ``size`` samples is in the bag of base model ``model``."""
     if model < 0:
         raise UsageError(f"base model {model} does not exist", hint="models count from 0")
-    if not 1 <= size < _MAX_SIZE:
+    if not 1 <= size < _SIZE_LIMIT:
         raise UsageError(
             f"a bag cannot be drawn from {size} samples", hint="give 1 to 4,294,967,295 samples"
         )
@@ -116,7 +116,7 @@ def _multinomial(seed: int, model: int, size: int) -> Indices:
     # floor(word × size / 2⁶⁴), in halves so that no product exceeds 64 bits: the probability of a
     # sample differs from 1 / size by less than 2⁻⁶⁴.
     half, factor = np.uint64(32), np.uint64(size)
-    low = ((words & np.uint64(_MAX_SIZE - 1)) * factor) >> half
+    low = ((words & np.uint64((1 << 32) - 1)) * factor) >> half
     samples = ((words >> half) * factor + low) >> half
     return np.bincount(samples.astype(np.int64), minlength=size)
 

@@ -72,9 +72,9 @@ class ParallelPlan(ABC):
         return parameter
 
     def predictor(self, objective: Objective) -> Callable[..., Tensor | None]:
-        """Return a function from a batch to its predictions; None on ranks without output.
+        """Return a function that maps a batch to its predictions.
 
-        All ranks call the function.
+        All ranks call the function; it returns None on ranks without output.
         """
         return objective.evaluate
 
