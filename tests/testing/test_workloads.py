@@ -193,7 +193,7 @@ def test_a_description_that_needs_torch_is_found() -> None:
 def test_a_fault_of_the_description_is_found(changes: dict[str, Any], test: str) -> None:
     check = getattr(suite_of(**changes), test)
     with pytest.raises(AssertionError):
-        check(*(["tiny"] if "file" in test else []))
+        check(*(["tiny"] if "settings" in test else []))
 
 
 def test_settings_that_ignore_a_misspelling_are_found() -> None:

@@ -299,6 +299,6 @@ def conclude(folder: RunFolder, observer: RunObserver) -> Findings:
 
 def _interrupted(folder: RunFolder, message: str, hint: str | None = None) -> Interrupted:
     return Interrupted(
-        f"interrupted, {message}; finished work is kept in {folder.path}",
+        f"the run was interrupted ({message}); finished work is kept in {folder.path}",
         hint=hint or f"resume it: vflops resume {folder.path}",
     )

@@ -222,7 +222,7 @@ class WorkloadConformance(SpecConformance):
     def test_it_trains_and_scores(self, cache: Path, tmp_path: Path) -> None:
         """A complete run with profile tiny, in separate processes."""
         if workloads().get(self.spec.name) is None:
-            pytest.skip("no installed entry point of group vflops.workloads has this workload")
+            pytest.skip("not installed: no entry point of group vflops.workloads provides it")
         training_only = {"count": CountSettings(models=()), "micro": MicroSettings(benchmarks=())}
         settings = load(profile("tiny", [self.spec.name]), None, self.shorter)
         settings = settings.model_copy(update=training_only)

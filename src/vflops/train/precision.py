@@ -205,7 +205,7 @@ def _checked_scale(name: str, policy: _Policy, requested: LossScale | None) -> L
         return requested or policy.loss_scale
     if policy.autocast is not torch.float16:
         raise UsageError(
-            f"loss scale {requested!r} with precision {name}: only fp16 gradients need one",
+            f"precision {name} cannot use loss scale {requested!r}: only fp16 gradients need one",
             hint='omit it, or use "none"',
         )
     if requested != "dynamic" and not 0 < requested < float("inf"):
