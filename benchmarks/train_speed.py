@@ -65,7 +65,7 @@ def engine(arguments: argparse.Namespace, folder: Path) -> Engine:
 def batches(made: Engine) -> Loader:
     """As the loop reads them, without an end."""
     loop = made.loop()
-    return loader(loop._samples, loop._requests(0), loop._prepared, made.device)
+    return loader(loop._samples, loop._requests(0), loop._prepare_batch, made.device)
 
 
 def plain_loop(made: Engine) -> Callable[[], None]:

@@ -382,7 +382,7 @@ def test_jobs_that_are_left_keep_running_and_the_command_shows_how_to_attach(
     shown = until(outer, shown, "or go on (Enter)?")
     os.write(outer, b"l\n")
     words = " ".join(until(outer, shown, "vflops attach").split())
-    assert "interrupted, its jobs were left running" in words
+    assert "interrupted (its jobs were left running" in words
     assert process.wait(timeout=60) == 130
     assert all(is_locked(folder.job_lock(job)) for job in (1, 2))
     vflops = [sys.executable, "-m", "vflops", "cancel", str(folder.path)]

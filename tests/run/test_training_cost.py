@@ -155,11 +155,11 @@ def test_an_earlier_runs_slowest_model_says_the_speed(handmade_run: HandmadeRun)
     assert measured_speed(scores, "extreme-weather", same, "before") is None
 
 
-def test_ceilings_give_the_least_time(run_folder: RunFolder) -> None:
+def test_ceilings_give_a_lower_bound_of_the_time(run_folder: RunFolder) -> None:
     machine = measured_ceilings(Contents(run_folder).measurements)
     counted = count(sample_graph(batch=4), convention("hpcai500"))
     needs = bounding_speed(counted, machine, training(), "before", share=0.5)
-    assert needs is not None and needs.least_time
+    assert needs is not None and needs.is_lower_bound
     assert needs.samples_per_s == pytest.approx(bound(counted, machine, "fp32").samples_per_s / 2)
     shown = dict(estimate_rows(estimate(plan(FOUR, 4, 1), training(), speed=needs)))["time"]
     assert shown.startswith("at best ") and "fp32 ceilings of before" in shown

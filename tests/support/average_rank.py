@@ -43,7 +43,7 @@ def largest(value: float) -> float:
 
 def one_way(mode: str, precision: str) -> dict[str, Any]:
     """Return the errors of one mean and of the mean of many; what all ranks sent for one."""
-    way = average(mode, precision, node=ranks)
+    way = average(mode, precision, local_ranks=ranks)
     left: Residuals = {}
     exact = torch.stack([gradients(item) for item in range(ranks)]).double().mean(0)
     total = torch.zeros_like(exact)
@@ -54,7 +54,7 @@ def one_way(mode: str, precision: str) -> dict[str, Any]:
         way(mine, left)
         if first is None:
             first = mine
-            sent = torch.tensor([way.traffic.near, way.traffic.far])
+            sent = torch.tensor([way.traffic.near_bytes, way.traffic.far_bytes])
             dist.all_reduce(sent)
         total += mine
     assert first is not None
@@ -65,7 +65,7 @@ def one_way(mode: str, precision: str) -> dict[str, Any]:
         "later": float((total / EXCHANGES - exact).abs().max()),
         "differs": largest(float((first - lead).abs().max())),
         "sent": sent.tolist(),
-        "near": way.near,
+        "near": way.near_ranks,
     }
 
 
@@ -80,7 +80,7 @@ def ways() -> dict[str, Any]:
 
 def overflow() -> list[bool]:
     """Return whether a mean is finite if a number of one rank is not, and the next time."""
-    way, finite = average("torus", "int8", node=ranks), []
+    way, finite = average("torus", "int8", local_ranks=ranks), []
     left: Residuals = {}
     for wrong in (True, False):
         mine = gradients(rank)
@@ -94,7 +94,7 @@ def overflow() -> list[bool]:
 def halves() -> float:
     """Return the error of separate means over ranks 0, 2 … and 1, 3 …"""
     groups = [dist.new_group(list(range(first, ranks, 2))) for first in (0, 1)]
-    way = average("all-reduce", "fp32", groups[rank % 2], node=ranks // 2)
+    way = average("all-reduce", "fp32", groups[rank % 2], local_ranks=ranks // 2)
     mine = torch.full((5,), float(rank))
     way(mine, {})
     return largest(float((mine - (rank % 2 + ranks / 2 - 1)).abs().max()))
@@ -102,9 +102,9 @@ def halves() -> float:
 
 def by_node() -> list[int]:
     """Return the bytes of a ring over near and far links, with two ranks per node."""
-    way = average("all-reduce", "fp32", node=2)
+    way = average("all-reduce", "fp32", local_ranks=2)
     way(torch.ones(ranks), {})
-    sent = torch.tensor([way.traffic.near, way.traffic.far])
+    sent = torch.tensor([way.traffic.near_bytes, way.traffic.far_bytes])
     dist.all_reduce(sent)
     return [int(item) for item in sent]
 

@@ -27,7 +27,7 @@ from torch._C._distributed_c10d import (
 
 from vflops.metrics.traffic import POWERSGD_RANK, POWERSGD_START, powersgd_elements
 from vflops.record.formats.graph import Graph
-from vflops.train.communication.average import Flat
+from vflops.train.communication.average import FlatAverage
 from vflops.train.communication.bucket import FlatBucket
 from vflops.train.communication.codec import Residuals, codec
 from vflops.train.communication.link import Link, Traffic
@@ -54,7 +54,7 @@ class LoopbackLink(Link):
         return piece.expand(self.ranks, *piece.shape).contiguous()
 
 
-class AverageAlone(Flat):
+class AverageAlone(FlatAverage):
     """One of several ranks that average, without the others."""
 
     def _join(self, ranks: list[int]) -> None:
@@ -92,7 +92,7 @@ def _bucket(number: int, sizes: Sequence[torch.Size], last: bool) -> FlatBucket:
 def coded_s(precision: str, filled: Sequence[FlatBucket], ranks: int) -> float:
     """Return the median seconds for all buckets, with error feedback; the numbers stay the same."""
     if precision == "powersgd":
-        mean: Callable[[FlatBucket], object] = PowerSgd(Link.of(None, 1, Traffic()))
+        mean: Callable[[FlatBucket], object] = PowerSgd(Link.wrap(None, 1, Traffic()))
         warm_up = POWERSGD_START + 1  # sent in full, and started without an earlier product
     else:
         average, warm_up = AverageAlone(range(ranks), "gloo", 1, codec(precision)), 1

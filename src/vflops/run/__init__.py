@@ -1,1 +1,1 @@
-"""One run from settings to report: validate, estimate, start the jobs, conclude, resume."""
+"""Runs, from settings to report: validation, estimates, jobs, the report, and resuming."""

@@ -1,4 +1,4 @@
-"""The workload layers of a system description: implementation, hyper-parameters, problem."""
+"""The layers of a system description that depend on workloads."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from vflops.record.formats.system import Value
 from vflops.results.check.level import layer_of
 from vflops.run.jobs import PreparedWorkload
 
-_PLAIN = (str, int, float, bool)
-_ELSEWHERE = ("data", "target")
+_PLAIN_TYPES = (str, int, float, bool)
+_IN_PROBLEM_LAYER = ("data", "target")
 """Settings that the problem layer already describes."""
-_LEARNING = ("train.batch",)
-"""Hyper-parameters here, although a level treats them as settings of the machine."""
+_HYPER_PARAMETERS = ("train.batch",)
+"""Settings described as hyper-parameters, although ``layer_of`` assigns another layer."""
 
 
 @dataclass(frozen=True)
 class WorkloadLayers:
-    """Facts by name, in the form that ``gather`` expects."""
+    """Facts by name for each layer, in the form that ``gather`` expects."""
 
     implementation: dict[str, Value] = field(default_factory=dict)
     hyper_parameters: dict[str, Value] = field(default_factory=dict)
@@ -29,9 +29,9 @@ class WorkloadLayers:
 
 
 def workload_layers(prepared: Sequence[PreparedWorkload], profile: str) -> WorkloadLayers:
-    """Return the settings of every workload by layer, with its data and its target.
+    """Return the settings, data and targets of all workloads by layer.
 
-    If there are several workloads, each fact is prefixed with the workload's name.
+    If there are several workloads, the name of each fact starts with that of its workload.
     """
     result = WorkloadLayers()
     layers = {
@@ -44,9 +44,14 @@ def workload_layers(prepared: Sequence[PreparedWorkload], profile: str) -> Workl
         result.implementation[f"{prefix}workload"] = workload.spec.name
         result.problem.update({f"{prefix}{k}": v for k, v in _problem(workload, profile).items()})
         for name, value in flatten(workload.settings.model_dump(mode="json")).items():
-            layer = "hyper-parameters" if name in _LEARNING else layer_of(name)
+            layer = "hyper-parameters" if name in _HYPER_PARAMETERS else layer_of(name)
             unused = name.startswith("synthetic.") and not workload.data.synthetic
-            if layer in layers and name not in _ELSEWHERE and value is not None and not unused:
+            if (
+                layer in layers
+                and name not in _IN_PROBLEM_LAYER
+                and value is not None
+                and not unused
+            ):
                 layers[layer][f"{prefix}{name}"] = _plain(value)
     return result
 
@@ -67,4 +72,4 @@ def _problem(workload: PreparedWorkload, profile: str) -> dict[str, Value]:
 
 
 def _plain(value: Any) -> Value:
-    return value if isinstance(value, _PLAIN) else json.dumps(value)
+    return value if isinstance(value, _PLAIN_TYPES) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""Estimates of what a run's trainings need, from settings and earlier runs."""
+"""Estimates of the time, memory and storage that a run needs, from settings and earlier runs."""
 
 from __future__ import annotations
 
@@ -25,33 +25,34 @@ from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import workload_settings
 from vflops.workloads.contract.spec import WorkloadSpec
 
-_NOT_THE_MODELS = {"train", "data", "target", "synthetic", "models"}
-"""Settings that do not change the model; what follows from the data is compared separately."""
+_NOT_ABOUT_MODEL = {"train", "data", "target", "synthetic", "models"}
+"""Settings that do not change the model; facts about the data are compared separately."""
 
-Working = Callable[[str], AbstractContextManager[object]]
+ShowStep = Callable[[str], AbstractContextManager[object]]
 
 
 def estimate_run(
     settings: Settings,
-    mapping: Plan,
+    placement: Plan,
     earlier: Contents | None,
-    working: Working = lambda text: nullcontext(),
+    show_step: ShowStep = lambda text: nullcontext(),
 ) -> dict[str, Estimate]:
-    """Return an estimate for each workload of a run, with its models placed by ``mapping``.
+    """Return an estimate for each workload of a run, with its models placed as in ``placement``.
 
-    Raise if the run would refuse a model. ``earlier``: a run from which to estimate the speed.
-    ``working`` wraps operations that take long.
+    Raise if the run would reject a model. The speed is estimated from the run ``earlier``, if any.
+    ``show_step`` is called with a description of each slow operation, and returns a context in
+    which the operation is executed.
     """
     return {
         name: _WorkloadEstimator(
-            workload(name), section, settings, mapping, earlier, working
+            workload(name), section, settings, placement, earlier, show_step
         ).estimate()
         for name, section in workload_settings(settings).items()
     }
 
 
 def check_searches(settings: Settings) -> None:
-    """Raise if a run would refuse a search once it had the data."""
+    """Raise if a run would reject one of its searches after preparing the data."""
     for name, section in workload_settings(settings).items():
         spec = workload(name)
         if spec.is_search and spec.expected is not None:
@@ -66,13 +67,13 @@ class _WorkloadEstimator:
     spec: WorkloadSpec
     section: WorkloadSettings
     settings: Settings
-    mapping: Plan
+    placement: Plan
     earlier: Contents | None
-    working: Working
+    show_step: ShowStep
 
     def estimate(self) -> Estimate:
         data = self._data()
-        with self.working(f"looking at {self.spec.name}"):
+        with self.show_step(f"checking the model of {self.spec.name}"):
             footprint = check_model(self.spec, self.section, data.facts)
         work = self._work(data.facts)
         counted, parameters = None, None
@@ -82,7 +83,7 @@ class _WorkloadEstimator:
             forward, total = ops.forward // work.batch, ops.total // work.batch
         else:
             forward, total = work.ops_forward, work.ops_total
-        one = Training(
+        training = Training(
             train=self.section.train,
             samples=data.facts.train,
             validation=data.facts.validation,
@@ -92,56 +93,63 @@ class _WorkloadEstimator:
             ops_total=total,
             parameters=parameters,
             kept_bytes=data.kept_bytes,
-            out_of_bag=self.settings.bagging.out_of_bag if self.mapping.models > 1 else None,
+            out_of_bag=self.settings.bagging.out_of_bag if self.placement.models > 1 else None,
             footprint=footprint,
         )
-        speed, unknown = self._speed(one, counted)
+        speed, unknown = self._speed(training, counted)
         repeat = self.settings.repeat
-        return estimate_training(self.mapping, one, repeat=repeat, speed=speed, unknown=unknown)
+        return estimate_training(
+            self.placement, training, repeat=repeat, speed=speed, unknown=unknown
+        )
 
     def _data(self) -> ExpectedData:
         if self.spec.expected is not None:
             expected: ExpectedData = import_object(self.spec.expected)(self.section)
             return expected
-        with self.working(f"making the data of {self.spec.name}: its settings do not describe it"):
+        with self.show_step(
+            f"preparing the data of {self.spec.name}, which its settings do not describe"
+        ):
             code = self.spec.load_code()
-            made = code.prepare_data(self.section, lambda text, done, whole: None)
-        return ExpectedData(made, None, None)
+            facts = code.prepare_data(self.section, lambda text, done, whole: None)
+        return ExpectedData(facts, None, None)
 
     def _work(self, data: DataFacts) -> Graph | DeclaredWork:
-        """Return the model's graph, from an earlier run of the same model or captured by torch."""
+        """Return the model's graph, from an earlier run or from torch, or its declared work."""
         known = self._known_graph(self.earlier, data) if self.earlier else None
         if known is not None:
             return known
-        with self.working(f"counting {self.spec.name}"):
+        with self.show_step(f"counting the operations of {self.spec.name}"):
             code = self.spec.load_code()
             work: Graph | DeclaredWork = code.work(self.section, data, self.spec.name)
         return work
 
     def _known_graph(self, earlier: Contents, data: DataFacts) -> Graph | None:
-        settings = self.section.model_dump(mode="json", exclude=_NOT_THE_MODELS)
+        settings = self.section.model_dump(mode="json", exclude=_NOT_ABOUT_MODEL)
         for job in (job for job in earlier.training_jobs if job.record.workload == self.spec.name):
-            same = {key: job.record.settings.get(key) for key in settings} == settings
-            known = {key: job.record.data.facts.get(key) for key in data.facts} == data.facts
-            for graph in earlier.graphs if same and known else ():
+            same_settings = {key: job.record.settings.get(key) for key in settings} == settings
+            same_facts = {key: job.record.data.facts.get(key) for key in data.facts} == data.facts
+            for graph in earlier.graphs if same_settings and same_facts else ():
                 if graph.model == self.spec.name and graph.batch == self.section.train.rank_batch:
                     return graph
         return None
 
-    def _speed(self, one: Training, counted: Count | None) -> tuple[Speed | None, str]:
-        """Return the speed from an earlier run or from its ceilings, or the reason why not."""
-        name, mapping, earlier = self.spec.name, self.mapping, self.earlier
+    def _speed(self, training: Training, counted: Count | None) -> tuple[Speed | None, str]:
+        """Return the speed from an earlier run or its ceilings, and the reason if it is None."""
+        name, placement, earlier = self.spec.name, self.placement, self.earlier
         if earlier is None:
             short = f"vflops run {name} --profile {self.settings.profile} --set train.epochs=1"
             short += " --set train.warmup_epochs=0"
-            return None, f"not known: name an earlier run, --like RUN; to make a short one: {short}"
+            return (
+                None,
+                f"not known: name an earlier run with --like RUN; a short one: {short}",
+            )
         run = earlier.folder.path.name
-        speed = measured_speed(training_scores(earlier), name, one, run)
+        speed = measured_speed(training_scores(earlier), name, training, run)
         if speed is None and counted is not None:
             on_cpu = any(item.device == "cpu" for item in earlier.measurements if item.precision)
-            # CPUs were measured as one device, which a node's ranks share; accelerators one by one.
-            share = mapping.ranks / (min(node.slots for node in mapping.nodes) if on_cpu else 1)
+            # All CPUs are measured as one device, which a node's ranks share.
+            share = placement.ranks / (min(node.slots for node in placement.nodes) if on_cpu else 1)
             speed = bounding_speed(
-                counted, measured_ceilings(earlier.measurements), one, run, share=share
+                counted, measured_ceilings(earlier.measurements), training, run, share=share
             )
         return speed, f"not known: {run} neither trained {name} nor measured its ceilings"

@@ -1,4 +1,4 @@
-"""The trainings of a run: prepared before the folder is created, planned as jobs, and run."""
+"""The jobs of a run: their workloads are prepared, then the jobs are planned and run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PreparedWorkload:
     data: DataFacts
 
     def goal(self, profile: str) -> Goal:
-        """Return the quality to reach, with the target of ``profile`` on its own data."""
+        """Return the quality that the workload must reach, with the target of ``profile``."""
         code = self.spec.load_code()
         quality = code.judged_by(self.settings, self.spec)
         return Goal(
@@ -60,7 +60,7 @@ class PreparedWorkload:
         )
 
     def _profile_target(self, profile: str) -> float | None:
-        """Return the target of the profile; None for the user's own data."""
+        """Return the target of the profile; None for the user's data and outside of the suite."""
         if self.settings.data is not None or not self.spec.in_suite:
             return None
         target: float = self.spec.load_code().target(self.spec.profile(profile))
@@ -68,7 +68,7 @@ class PreparedWorkload:
 
 
 def prepare(settings: Settings, progress: Progress) -> list[PreparedWorkload]:
-    """Return every workload of the run with its data; raise if settings or data are wrong."""
+    """Return every workload of the run with its data; raise if settings or data are invalid."""
     prepared = []
     validate.check_all(settings)
     for name, section in workload_settings(settings).items():
@@ -85,40 +85,40 @@ def plan(
     prepared: list[PreparedWorkload] | None,
     progress: Progress,
 ) -> list[JobRecord]:
-    """Return the jobs of the run; write them to the folder if they are new."""
+    """Return the jobs of the run; plan them and write them to the folder if that was not done."""
     planned = [event.payload(JobPlanned) for event in folder.history(0).events("job-planned")]
     if planned:
-        records = [_planned_before(folder, job) for job in planned]
+        records = [_read_planned(folder, job) for job in planned]
         for record in records:
             if not folder.ended(record.job):
                 workload(record.workload).load_code().verify_data(record.data)
         return records
     settings = folder.record.settings
     jobs: list[JobRecord] = []
-    for item in prepared if prepared is not None else prepare(settings, progress):
-        code = item.spec.load_code()
-        work = code.work(item.settings, item.data, item.spec.name)
+    for entry in prepared if prepared is not None else prepare(settings, progress):
+        code = entry.spec.load_code()
+        work = code.work(entry.settings, entry.data, entry.spec.name)
         declared = work if isinstance(work, DeclaredWork) else None
         if declared is None:
             write_graph(folder, events, work)
-        workers = code.workers(item.settings)
-        code.lay_out(folder.path, item.settings)
-        models = settings.models_of(item.spec.name) if workers is None else 1
+        workers = code.workers(entry.settings)
+        code.lay_out(folder.path, entry.settings)
+        models = settings.models_of(entry.spec.name) if workers is None else 1
         numbers = placement_order(models, settings) if workers is None else range(workers)
         repeats = settings.repeat if workers is None else 1
         for repeat, model in product(range(repeats), numbers):
             bag = _bag(settings, models, repeat, model)
             record = JobRecord(
                 job=1 + len(jobs),
-                workload=item.spec.name,
+                workload=entry.spec.name,
                 repeat=repeat,
                 seed=settings.seed + repeat * models + (bag.number if bag else 0),
                 bag=bag,
                 worker=WorkerRecord(worker=model, workers=workers) if workers else None,
-                ranks=item.settings.train.ranks,
-                goal=item.goal(settings.profile),
-                settings=item.settings.model_dump(mode="json"),
-                data=item.data,
+                ranks=entry.settings.train.ranks,
+                goal=entry.goal(settings.profile),
+                settings=entry.settings.model_dump(mode="json"),
+                data=entry.data,
                 kernels=settings.telemetry.kernels,
                 declared=declared,
                 graph_declared=declared is None and code.graph_declared,
@@ -127,13 +127,16 @@ def plan(
             atomic.make_folder(path.parent)
             record.write(path)
             jobs.append(record)
-    for record in jobs:  # after all files are written, so that a plan is complete
+    for record in jobs:  # after all files are written, so that the plan is complete
         events.write("job-planned", job=record.job, sha256=record.digest())
     return jobs
 
 
 def placement_order(models: int, settings: Settings) -> Sequence[int]:
-    """Return the models in order of placement: twins far apart, so that few pairs share a node."""
+    """Return the models in order of placement.
+
+    The models of a pair of twins are far apart, so that few pairs share a node.
+    """
     if not settings.bagging.twins:
         return range(models)
     return (*range(0, models, 2), *range(1, models, 2))
@@ -160,19 +163,19 @@ def run_ensembles(
     step: Callable[[str], None],
     show: Callable[[Sequence[JobProgress]], None],
 ) -> None:
-    """Train base models side by side, evaluate the ensembles, and record the jobs' hashes."""
+    """Train the base models of each ensemble at the same time, and evaluate the ensembles."""
     from vflops.train.ensemble.aggregation import ensembles, evaluate_ensemble
 
     groups = ensembles(records)
     for number, group in enumerate(groups, start=1):
-        which = f", ensemble {number} of {len(groups)}" if len(groups) > 1 else ""
-        step(f"training {len(group)} models of {group[0].workload}{which}")
+        suffix = f", ensemble {number} of {len(groups)}" if len(groups) > 1 else ""
+        step(f"training {len(group)} models of {group[0].workload}{suffix}")
         run_side_by_side(folder, events, group, show)
         ensemble = evaluate_ensemble(folder, folder.history(), group)
         if ensemble is None:
             raise RunFailed(
                 f"no model of {group[0].workload} stored its predictions",
-                hint="its runner must write them, with one event 'predictions' per job",
+                hint="the workload's runner must write them, and one event 'predictions' per job",
             )
         events.write("ensemble", **ensemble.model_dump(mode="json"))
 
@@ -184,7 +187,7 @@ def run_searches(
     step: Callable[[str], None],
     show: Callable[[Sequence[JobProgress]], None],
 ) -> None:
-    """Search with workers side by side, and write the ledger of what they trained."""
+    """Run the workers of each search at the same time, and write the ledger of their candidates."""
     from vflops.workloads.automl.replay import write_ledger
 
     for repeat in dict.fromkeys(record.repeat for record in records):
@@ -196,11 +199,11 @@ def run_searches(
             step(message)
         written = write_ledger(folder, group)
         events.write("ledger", **written.model_dump(mode="json"))
-    rmtree(folder.path / "weights", ignore_errors=True)  # no candidate needs them any more
+    rmtree(folder.path / "weights", ignore_errors=True)  # no candidate needs these any more
 
 
 def _early_ends(folder: RunFolder, group: Sequence[JobRecord]) -> list[str]:
-    """Return the reasons why workers ended early, each once."""
+    """Return the reasons why workers ended early, without duplicates."""
     history = folder.history(*(record.job for record in group))
     ends = history.events("search-ended")
     return list(dict.fromkeys(str(event.data.get("message")) for event in ends))
@@ -212,7 +215,10 @@ def run_side_by_side(
     records: Sequence[JobRecord],
     show: Callable[[Sequence[JobProgress]], None],
 ) -> None:
-    """Train jobs at the same time, each by an agent on its own slots, and record their hashes."""
+    """Run jobs at the same time, each by an agent on separate slots, and record their hashes.
+
+    If there are too few slots and the settings allow it, the jobs run in several waves.
+    """
     from vflops.launch.controller import Controller, JobProgress, no_observer
     from vflops.launch.factory import backend, launcher
     from vflops.launch.node_clock import served
@@ -220,12 +226,12 @@ def run_side_by_side(
 
     settings = folder.record.settings
     ops = None if records[0].worker else ops_per_sample(folder, records[0])
-    maker = workload(records[0].workload).observer
-    observe = no_observer if maker is None else import_object(maker)
-    standings: list[JobProgress] = []
+    observer = workload(records[0].workload).observer
+    observe = no_observer if observer is None else import_object(observer)
+    progress_list: list[JobProgress] = []
     with nullcontext() if backend(settings.launch.on).is_this_machine else served(folder):
         for wave in waves(settings, records):
-            waiting = records[len(standings) + len(wave) :]
+            waiting = records[len(progress_list) + len(wave) :]
             later = [JobProgress(record, observer=observe(record)) for record in waiting]
             controller = Controller(
                 folder,
@@ -235,17 +241,17 @@ def run_side_by_side(
                 attempts=settings.bagging.attempts,
                 ops_per_sample=ops,
                 observe=observe,
-                show=partial(_show_all, show, tuple(standings), later),
+                show=partial(_show_all, show, tuple(progress_list), later),
             )
-            standings += controller.run()
+            progress_list += controller.run()
     history = folder.history()
-    pinned = {e.payload(JobTrained).job for e in history.events("job-trained")}
+    hashed = {e.payload(JobTrained).job for e in history.events("job-trained")}
     ended = [record.job for record in records if history.ended(record.job)]
     for job in ended:
-        if job not in pinned:
-            _pin(folder, events, job)
+        if job not in hashed:
+            _record_hashes(folder, events, job)
     if not ended:
-        reasons = {standing.reason for standing in standings}
+        reasons = {progress.reason for progress in progress_list}
         raise RunFailed(
             f"no model of {records[0].workload} finished: {'; '.join(map(str, reasons))}",
             hint=f"see the log: {folder.job_file(records[0].job).parent / 'agent.log'}",
@@ -254,15 +260,15 @@ def run_side_by_side(
 
 def _show_all(
     show: Callable[[Sequence[JobProgress]], None],
-    before: Sequence[JobProgress],
-    later: Sequence[JobProgress],
-    now: Sequence[JobProgress],
+    ended: Sequence[JobProgress],
+    waiting: Sequence[JobProgress],
+    running: Sequence[JobProgress],
 ) -> None:
-    show([*before, *now, *later])
+    show([*ended, *running, *waiting])
 
 
 def uses_agents(settings: Settings) -> bool:
-    """Whether a single training also needs an agent: elsewhere, or on given cores."""
+    """Whether even a single job needs an agent: on other nodes, or if it is bound to cores."""
     from vflops.launch.factory import backend
 
     elsewhere = not backend(settings.launch.on).is_this_machine
@@ -275,17 +281,17 @@ def run(
     record: JobRecord,
     on_event: Callable[[str, dict[str, Any]], None],
 ) -> None:
-    """Train one job, unless it has finished already, and record its hashes."""
+    """Run one job on this machine, unless it has finished already, and record its hashes."""
     from vflops.launch.attempt import run_job
 
     history = folder.history(0, record.job)
     if not history.ended(record.job):
         run_job(folder, record, on_event)
     if record.job not in {e.payload(JobTrained).job for e in history.events("job-trained")}:
-        _pin(folder, events, record.job)
+        _record_hashes(folder, events, record.job)
 
 
-def _pin(folder: RunFolder, events: EventWriter, job: int) -> None:
+def _record_hashes(folder: RunFolder, events: EventWriter, job: int) -> None:
     """Record the hashes of the job's last attempt, so that a later change is detected."""
     attempt = folder.logged_attempts(job)[-1]
     telemetry = attempt / "telemetry.jsonl"
@@ -300,7 +306,7 @@ def _pin(folder: RunFolder, events: EventWriter, job: int) -> None:
 
 
 def ops_per_sample(folder: RunFolder, record: JobRecord) -> int | None:
-    """Return the operations of training on one sample, by the rules of the score."""
+    """Return the operations for training on one sample, as the score counts them."""
     from vflops.record.readout.contents import Contents
     from vflops.results.score.training_score import work_of
 
@@ -317,9 +323,9 @@ def write_graph(folder: RunFolder, events: EventWriter, graph: Graph) -> None:
     events.write("counted", **counted.model_dump(mode="json"))
 
 
-def _planned_before(folder: RunFolder, planned: JobPlanned) -> JobRecord:
+def _read_planned(folder: RunFolder, planned: JobPlanned) -> JobRecord:
     path = folder.job_file(planned.job)
     record = folder.effective_job(planned.job)
     if file_hash(path) != planned.sha256:
-        raise RunFailed(f"{path} was changed after it was planned", hint="start a new run")
+        raise RunFailed(f"{path} was changed after the job was planned", hint="start a new run")
     return record

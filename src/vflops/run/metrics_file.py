@@ -1,4 +1,4 @@
-"""``--metrics-file``: the progress of a run in a file for Prometheus' node exporter."""
+"""The file of ``--metrics-file``: the progress of a run, for Prometheus' node exporter."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from vflops.record.folder import RunFolder
     from vflops.record.formats.job import JobRecord
 
-EVERY_S = 3.0
-"""Minimum of seconds between two updates."""
+MIN_INTERVAL_S = 3.0
+"""Minimum seconds between two updates, except for important ones."""
 STATES = ("waiting", "running", "ended", "lost")
 
 
 class MetricsFile:
-    """Writes the progress of a run to a file, which is complete at any time.
+    """Writes the progress of a run to a file, which is replaced atomically.
 
-    A file that cannot be created is an error; a later failure prints a line, but the run continues.
+    A file that cannot be created is an error. If a later update fails, a message is printed and the
+    run continues.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,55 +50,55 @@ class MetricsFile:
     def __exit__(self, *error: object) -> None:
         self._active = False
         with suppress(KeyboardInterrupt):
-            self._write(at_once=True)
+            self._write(force=True)
 
-    def added_to(self, other: RunObserver) -> RunObserver:
-        """Return an observer that calls ``other`` and updates this file."""
+    def wrap(self, other: RunObserver) -> RunObserver:
+        """Return an observer that updates this file and then calls ``other``."""
         return RunObserver(
             step=other.step,
-            progress=_both(self._tick, other.progress),
+            progress=_call_both(self._on_progress, other.progress),
             plan=other.plan,
             start=other.start,
-            ceiling=_both(self._tick, other.ceiling),
-            folder=_both(self._folder, other.folder),
-            job=_both(self._job, other.job),
-            event=_both(self._event, other.event),
-            jobs=_both(self._all, other.jobs),
+            ceiling=_call_both(self._on_progress, other.ceiling),
+            folder=_call_both(self._on_folder, other.folder),
+            job=_call_both(self._on_job, other.job),
+            event=_call_both(self._on_event, other.event),
+            jobs=_call_both(self._on_jobs, other.jobs),
         )
 
-    def _folder(self, folder: RunFolder) -> None:
+    def _on_folder(self, folder: RunFolder) -> None:
         self._run = {"run": folder.record.id}
         self._workload = folder.record.workload
-        self._write(at_once=True)
+        self._write(force=True)
 
-    def _job(self, record: JobRecord, planned: int, ops_per_sample: int | None) -> None:
+    def _on_job(self, record: JobRecord, planned: int, ops_per_sample: int | None) -> None:
         from vflops.launch.controller import JobProgress
 
-        standing = JobProgress(record, state="running", ops_per_sample=ops_per_sample)
-        self._jobs, self._planned = [*self._jobs, standing], planned
-        self._write(at_once=True)
+        progress = JobProgress(record, state="running", ops_per_sample=ops_per_sample)
+        self._jobs, self._planned = [*self._jobs, progress], planned
+        self._write(force=True)
 
-    def _event(self, kind: str, data: dict[str, Any]) -> None:
+    def _on_event(self, kind: str, data: dict[str, Any]) -> None:
         if self._jobs:
             self._jobs[-1].take(kind, data)
-        self._write(at_once=kind == "end")
+        self._write(force=kind == "end")
 
-    def _all(self, jobs: Sequence[JobProgress]) -> None:
+    def _on_jobs(self, jobs: Sequence[JobProgress]) -> None:
         self._jobs = jobs
         self._planned = max(self._planned, len(jobs))
-        self._write(at_once=all(job.over for job in jobs))
+        self._write(force=all(job.over for job in jobs))
 
-    def _tick(self, *anything: object) -> None:
+    def _on_progress(self, *anything: object) -> None:
         self._write()
 
-    def _write(self, *, at_once: bool = False) -> None:
+    def _write(self, *, force: bool = False) -> None:
         now_s = time.monotonic()
-        if not at_once and now_s - self._written_s < EVERY_S:
+        if not force and now_s - self._written_s < MIN_INTERVAL_S:
             return
         self._written_s = now_s
         try:
             atomic.write_text(self._path, self._text())
-        except Exception as error:  # a training matters more than its metrics
+        except Exception as error:  # the run matters more than its metrics
             if not self._failed:
                 print(f"the metrics file cannot be written: {_message(error)}", file=sys.stderr)
             self._failed = True
@@ -111,7 +112,7 @@ class MetricsFile:
         counts = tuple(({**run, "state": state}, float(states[state])) for state in STATES)
         return prometheus(
             (
-                Family("run", "The run.", ((about, 1.0),), kind="info"),
+                Family("run", "Name and workload of the run.", ((about, 1.0),), kind="info"),
                 Family("run_active", "1 while the run is in progress.", ((run, active),)),
                 Family(
                     "run_seconds",
@@ -122,21 +123,25 @@ class MetricsFile:
                     "updated_timestamp_seconds", "Time of the last update.", ((run, time.time()),)
                 ),
                 Family("jobs", "Jobs of the run by state.", counts),
-                self._of_jobs("job_epoch", "Passes over the data.", lambda job: job.epoch),
-                self._of_jobs("job_loss", "Loss at the last report.", lambda job: job.loss),
-                self._of_jobs(
+                self._job_family(
+                    "job_epoch", "Passes over the training data.", lambda job: job.epoch
+                ),
+                self._job_family("job_loss", "Loss at the last report.", lambda job: job.loss),
+                self._job_family(
                     "job_quality", "Quality at the last evaluation.", lambda job: job.quality
                 ),
-                self._of_jobs("job_samples_per_second", "Mean over this attempt.", _samples_per_s),
-                self._of_jobs("job_flops", "Mean over this attempt.", lambda job: job.flops),
-                self._of_jobs("job_attempts", "Attempts at the job.", _attempts),
+                self._job_family(
+                    "job_samples_per_second", "Mean training speed of this attempt.", _samples_per_s
+                ),
+                self._job_family("job_flops", "Mean FLOPS of this attempt.", lambda job: job.flops),
+                self._job_family("job_attempts", "Attempts at the job.", _attempts),
             )
         )
 
-    def _of_jobs(
-        self, name: str, help: str, figure: Callable[[JobProgress], float | None]
+    def _job_family(
+        self, name: str, help: str, value_of: Callable[[JobProgress], float | None]
     ) -> Family:
-        values = ((job.record, figure(job)) for job in self._jobs)
+        values = ((job.record, value_of(job)) for job in self._jobs)
         samples = tuple(
             (
                 {
@@ -153,10 +158,10 @@ class MetricsFile:
         return Family(name, help, samples)
 
 
-def _both(ours: Callable[..., None], theirs: Callable[..., None]) -> Callable[..., None]:
+def _call_both(first: Callable[..., None], second: Callable[..., None]) -> Callable[..., None]:
     def call(*arguments: Any) -> None:
-        ours(*arguments)
-        theirs(*arguments)
+        first(*arguments)
+        second(*arguments)
 
     return call
 

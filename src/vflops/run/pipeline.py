@@ -1,7 +1,7 @@
-"""A run: describe the system, count, measure the ceilings, train the workloads.
+"""The steps of a run: describe the system, count, measure the ceilings, train the workloads.
 
 Each step writes events, and finished steps are not repeated, so an interrupted run resumes where it
-stopped. Job 0 is the run itself; each training is a separate job.
+stopped. Job 0 is the run itself; each model is trained by a separate job.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ class RunObserver:
     step: Callable[[str], None] = lambda text: None
     """Called with the name of each step when it starts."""
     progress: Callable[[str, int, int], None] = lambda text, done, whole: None
-    """Called with the progress of a step."""
+    """Called with the progress of a step: a description, the amount done, and the total."""
     plan: Callable[[tuple[Item, ...]], None] = lambda items: None
-    """Called with everything that will be measured."""
+    """Called with all planned measurements."""
     start: Callable[[Item], None] = lambda item: None
     """Called when a measurement starts."""
     ceiling: Callable[[Measurement], None] = lambda measurement: None
-    """Called with each measurement when it is done."""
+    """Called with each measured ceiling."""
     folder: Callable[[RunFolder], None] = lambda folder: None
     """Called with the run folder, as soon as it exists."""
     job: Callable[[JobRecord, int, int | None], None] = lambda record, planned, ops: None
-    """Called when a training starts, with the number of jobs and the operations per sample."""
+    """Called when a job starts, with the number of jobs and the operations per sample."""
     event: Callable[[str, dict[str, Any]], None] = lambda kind, data: None
-    """Called with kind and data of each event of a training."""
+    """Called with the kind and the data of each event of a job."""
     jobs: Callable[[Sequence[JobProgress]], None] = lambda jobs: None
-    """Called repeatedly with the progress of all jobs that run side by side."""
+    """Called repeatedly with the progress of all jobs that run at the same time."""
 
 
 def start(parent: Path, workload: str, settings: Settings, observer: RunObserver) -> RunFolder:
-    """Create a run folder under ``parent`` and run; wrong settings create no folder."""
+    """Create a run folder in ``parent`` and run; raise before that if settings are invalid."""
     _validate(settings)
     prepared = jobs.prepare(settings, observer.progress)
     folder = RunFolder.create(parent, workload, settings)
@@ -69,10 +69,10 @@ def start(parent: Path, workload: str, settings: Settings, observer: RunObserver
 
 
 def resume(folder: RunFolder, observer: RunObserver, assignments: Sequence[str] = ()) -> None:
-    """Resume an unfinished run: do only what is missing.
+    """Do the remaining work of an unfinished run; raise if nothing is left to do.
 
-    A finished run without a report only needs to be concluded. ``assignments`` change how ranks
-    share the remaining trainings.
+    For a finished run without a report this does nothing: the caller writes the report with
+    ``conclude``. ``assignments`` change how ranks share the models of the remaining jobs.
     """
     if not folder.history(0).state.complete:
         from vflops.run.resume_changes import changed_jobs
@@ -99,8 +99,8 @@ def _validate(settings: Settings) -> None:
     for name in settings.count.models:
         if model(name).input_shape is None:
             raise UsageError(
-                f"count.models has {name!r}, whose input shape is not known",
-                hint=f"a run counts listed models; for yours: vflops count {name} --input SHAPE",
+                f"count.models includes {name!r}, whose input shape is not known",
+                hint=f"count it separately: vflops count {name} --input SHAPE",
             )
     planned_items(settings.micro)
 
@@ -129,7 +129,7 @@ def _attempt(
 
 @contextmanager
 def _signals_interrupt() -> Iterator[None]:
-    """Make signals of a scheduler stop a run as Ctrl-C does."""
+    """Make a scheduler's signals stop the run like Ctrl-C."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -143,7 +143,7 @@ def _signals_interrupt() -> Iterator[None]:
 
 
 def _record_failure(events: EventWriter, error: VflopsError) -> None:
-    with suppress(VflopsError):  # the log may be on the disk that failed
+    with suppress(VflopsError):  # writing the log may fail for the same reason
         events.write("failed", message=error.message)
 
 
@@ -185,7 +185,7 @@ def _steps(
 
 
 def _describe(folder: RunFolder, events: EventWriter, prepared: Sequence[PreparedWorkload]) -> None:
-    """Write system.json: the machine, and the layers of the workloads."""
+    """Write system.json; raise if the remaining work needs the machine of an earlier attempt."""
     from vflops.machine.system.gather import gather
     from vflops.record.formats.system import SystemRecord
     from vflops.run.describe import workload_layers
@@ -199,7 +199,7 @@ def _describe(folder: RunFolder, events: EventWriter, prepared: Sequence[Prepare
     )
     if folder.history(0).events("described"):
         before = SystemRecord.read(folder.system_file)
-        if before.machine != now.machine and _needs_its_machine(folder):
+        if before.machine != now.machine and _needs_same_machine(folder):
             raise UsageError(
                 f"{folder.path} was started on another machine: {', '.join(before.machine)}; "
                 f"this is {', '.join(now.machine)}",
@@ -210,7 +210,7 @@ def _describe(folder: RunFolder, events: EventWriter, prepared: Sequence[Prepare
     events.write("described", sha256=now.digest())
 
 
-def _needs_its_machine(folder: RunFolder) -> bool:
+def _needs_same_machine(folder: RunFolder) -> bool:
     """Whether the remaining work must be done on the same machine."""
     from vflops.launch.factory import backend
     from vflops.machine.ceilings.measure import planned_items
@@ -279,7 +279,7 @@ def import_power(folder: RunFolder, log: Path) -> Path:
 
 
 def conclude(folder: RunFolder, observer: RunObserver) -> Findings:
-    """Write score, findings and report of a run, and the manifest of all its files."""
+    """Write the score, findings and report of a run, and the manifest if the run is complete."""
     from vflops.publish.report.report_page import write_report
     from vflops.results.evidence.manifest import write_manifest
 
@@ -299,6 +299,6 @@ def conclude(folder: RunFolder, observer: RunObserver) -> Findings:
 
 def _interrupted(folder: RunFolder, message: str, hint: str | None = None) -> Interrupted:
     return Interrupted(
-        f"interrupted, {message}; finished work is kept in {folder.path}",
+        f"the run was interrupted ({message}); finished work is kept in {folder.path}",
         hint=hint or f"resume it: vflops resume {folder.path}",
     )

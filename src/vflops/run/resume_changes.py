@@ -1,4 +1,4 @@
-"""Changed settings of a resumed run: other ranks, or another way to share the model."""
+"""Changes to the settings of a resumed run: how many ranks share a model, and how."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import load, workload_settings
 from vflops.workloads.contract.spec import ENGINE
 
-_FREE = (
+_CHANGEABLE = (
     "train.ranks",
     "train.parallel.",
     "train.communication.",
@@ -23,7 +23,7 @@ _FREE = (
     "train.batch_norm",
     "train.ghosts",
 )
-"""Settings that may change: with any other it would be a different training."""
+"""Prefixes of the settings that may change; any other change would train a different model."""
 
 
 def changed_jobs(folder: RunFolder, assignments: Sequence[str]) -> list[JobRearranged]:
@@ -33,10 +33,10 @@ def changed_jobs(folder: RunFolder, assignments: Sequence[str]) -> list[JobRearr
     history, run = folder.history(), folder.record.settings
     jobs = [event.payload(JobPlanned).job for event in history.events("job-planned")]
     records = [folder.effective_job(job) for job in jobs if not history.ended(job)]
-    now = {**run.workloads, **{record.workload: record.settings for record in records}}
-    before = run.model_copy(update={"workloads": now})
-    after = load(_without_mode(before, assignments), None, assignments)
-    _refuse_others(before, after)
+    workloads = {**run.workloads, **{record.workload: record.settings for record in records}}
+    before = run.model_copy(update={"workloads": workloads})
+    after = load(_without_old_mode(before, assignments), None, assignments)
+    _check_changeable(before, after)
     sections = workload_settings(after)
     changed = []
     for record in records:
@@ -62,24 +62,24 @@ def changed_jobs(folder: RunFolder, assignments: Sequence[str]) -> list[JobRearr
     return changed
 
 
-def _without_mode(settings: Settings, assignments: Sequence[str]) -> Settings:
-    """Return ``settings`` without those of the old mode, such as a mesh, if the mode changes."""
+def _without_old_mode(settings: Settings, assignments: Sequence[str]) -> Settings:
+    """Return ``settings`` without those of the old parallel mode, if the mode changes."""
     names = [assignment.partition("=")[0].strip() for assignment in assignments]
     if not any(name.endswith("parallel.mode") for name in names):
         return settings
-    plain = ParallelSettings().model_dump()
+    defaults = ParallelSettings().model_dump()
     workloads = {
-        name: {**section, "train": {**section["train"], "parallel": plain}}
+        name: {**section, "train": {**section["train"], "parallel": defaults}}
         for name, section in settings.workloads.items()
     }
     return settings.model_copy(update={"workloads": workloads})
 
 
-def _refuse_others(before: Settings, after: Settings) -> None:
-    one, other = before.model_dump(mode="json"), after.model_dump(mode="json")
-    for key, (old, new) in differences(one, other).items():
+def _check_changeable(before: Settings, after: Settings) -> None:
+    old_settings, new_settings = before.model_dump(mode="json"), after.model_dump(mode="json")
+    for key, (old, new) in differences(old_settings, new_settings).items():
         name = key.split(".", 2)[2] if key.startswith("workloads.") else key
-        if not name.startswith(_FREE):
+        if not name.startswith(_CHANGEABLE):
             raise UsageError(
                 f"{name} cannot change from {old} to {new} when a run is resumed",
                 hint="change only how ranks share the training: --ranks, --set parallel.mode, "

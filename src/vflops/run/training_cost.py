@@ -1,4 +1,4 @@
-"""Operations, bytes, memory and time of a plan of base models: plain arithmetic."""
+"""Operations, bytes, memory and time that a plan of base models needs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from vflops.results.score.score_file import TrainingScore
 from vflops.train.parallel.footprint import MODEL_STATE, Footprint
 from vflops.units import integer, quantity, seconds
 
-_CHECKPOINTS = 3
-"""Checkpoints of a model on disk at once: two that are kept, and one being written."""
-_MOST_NODES = 4
-"""Nodes of a model up to which all are named."""
-_LONG_S = 3 * 3600.0
-"""Times from here on are shown in hours."""
-_STATES = {"sgd": 1, "adam": 2, "adagrad": 1, "lars": 1, "lamb": 2}
+_MAX_CHECKPOINTS = 3
+"""Checkpoints of a model that may be on disk at once: two kept and one being written."""
+_MAX_NAMED_NODES = 4
+"""Maximum number of nodes of a model that are all named."""
+_HOURS_FROM_S = 3 * 3600.0
+"""Times of this length or longer are shown in hours."""
+_OPTIMIZER_STATES = {"sgd": 1, "adam": 2, "adagrad": 1, "lars": 1, "lamb": 2}
 """Numbers that an optimizer keeps per parameter; sgd without momentum keeps none."""
 
 
@@ -32,26 +32,26 @@ class Training:
 
     train: TrainSettings
     samples: int
-    """Samples of the training split."""
+    """Number of samples in the training split."""
     validation: int
     test: int
     data_bytes: int | None
-    """Size of all splits, packed."""
+    """Size of all splits in packed form."""
     ops_forward: int
-    """Operations of one sample."""
+    """Operations of the forward pass for one sample."""
     ops_total: int
     parameters: int | None
     """Number of trained parameters."""
     kept_bytes: int | None
     """Size of one sample's stored predictions with its true labels."""
     out_of_bag: int | None
-    """Maximum number of out-of-bag samples; None if it is not a member of an ensemble."""
+    """Maximum number of out-of-bag samples to evaluate; None outside of an ensemble."""
     footprint: Footprint | None = None
-    """Footprint of a rank if ranks share the model; None if each has all of it."""
+    """Footprint of a rank if ranks share the model; None if each rank has all of it."""
 
     @property
     def trained(self) -> int:
-        """Number of samples trained on, independent of the bag; the last batch is complete."""
+        """Number of samples trained on, including those that fill the last batch."""
         steps = training_steps(
             epochs=self.train.epochs, samples=self.samples, batch_size=self.train.batch
         )
@@ -59,19 +59,19 @@ class Training:
 
     @property
     def evaluated(self) -> int:
-        """Number of samples of all timed evaluations."""
+        """Number of samples evaluated in all timed evaluations."""
         every = range(self.train.evaluate_every, self.train.epochs + 1, self.train.evaluate_every)
         return len({*every, self.train.epochs}) * self.validation
 
     @property
-    def judged(self) -> int:
-        """Number of samples evaluated after the clock: test, out of bag, predictions."""
+    def evaluated_after(self) -> int:
+        """Number of samples evaluated after training: test, out-of-bag and predicted samples."""
         if self.out_of_bag is None:
             return self.test
         return self.test + min(self.out_of_bag, out_of_bag_samples(self.samples)) + self.validation
 
     def bytes_of(self, samples: int) -> int | None:
-        """Return the size of ``samples`` samples, by their mean size."""
+        """Return the size of ``samples`` samples of mean size; None if it is not known."""
         if self.data_bytes is None:
             return None
         return self.data_bytes * samples // (self.samples + self.validation + self.test)
@@ -83,7 +83,7 @@ class Training:
 
     @property
     def memory_bytes(self) -> int | None:
-        """Memory for a rank's weights, gradients and optimizer."""
+        """Memory for a rank's weights, gradients and optimizer state."""
         footprint = self.footprint
         if footprint is None and self.parameters is not None:
             footprint = Footprint(self.parameters)
@@ -97,24 +97,24 @@ class Training:
     def states(self) -> int:
         """Numbers that the optimizer keeps per parameter."""
         stateless = self.train.optimizer == "sgd" and not self.train.momentum
-        return 0 if stateless else _STATES[self.train.optimizer]
+        return 0 if stateless else _OPTIMIZER_STATES[self.train.optimizer]
 
 
 @dataclass(frozen=True)
 class Speed:
-    """The expected speed of a base model's training, and its source."""
+    """The expected speed of training a base model, and its source."""
 
     samples_per_s: float
     evaluated_per_s: float | None
     start_s: float
     """Seconds before the first step."""
-    least_time: bool
-    """Whether it is a lower bound of the time from ceilings, not from a run."""
+    is_lower_bound: bool
+    """Whether the time is a lower bound, computed from ceilings and not from a run."""
     source: str
 
 
 class Estimate(Data):
-    """The needs of a plan; None for what is not known."""
+    """The resources that a plan needs; values that are not known are None."""
 
     models: int
     ranks: int
@@ -129,7 +129,7 @@ class Estimate(Data):
     nodes_known: int
     repeat: int
     apc: int
-    """Operations of all models for one update each."""
+    """Operations for one update of every model."""
     ops_training: int
     ops_evaluation: int
     """Operations of timed evaluations."""
@@ -142,12 +142,12 @@ class Estimate(Data):
     staged_node_bytes: int | None
     """Bytes on a node's local storage, independent of the number of models there."""
     checkpoint_bytes: int | None
-    """Maximum on disk for all models, without buffers such as those of batch norm."""
+    """Maximum size on disk for all models, without buffers such as those of batch norm."""
     prediction_bytes: int | None
     memory_rank_bytes: int | None
-    """For weights, gradients and optimizer of a rank, without activations and messages."""
+    """Memory for a rank's weights, gradients and optimizer state, without activations."""
     memory_rank_holds: str = MODEL_STATE
-    """Which part of these a rank has."""
+    """Description of what ``memory_rank_bytes`` includes."""
     samples_per_s: float | None = None
     """Speed of one model."""
     time_s: float | None = None
@@ -157,14 +157,22 @@ class Estimate(Data):
 
 
 def estimate(
-    planned: Plan, one: Training, *, repeat: int = 1, speed: Speed | None = None, unknown: str = ""
+    planned: Plan,
+    training: Training,
+    *,
+    repeat: int = 1,
+    speed: Speed | None = None,
+    unknown: str = "",
 ) -> Estimate:
-    """Return the needs of a plan that trains every model as ``one``; ``unknown``: why no time."""
+    """Return the resources that a plan needs to train all its models like ``training``.
+
+    ``unknown`` is the reason why ``speed`` is not known.
+    """
     models = planned.models
-    times = models * repeat
-    read = one.bytes_of(one.trained + one.evaluated + one.judged)
-    epoch, weights = one.bytes_of(one.samples), one.weight_bytes
-    stored = 0 if one.out_of_bag is None else one.kept_bytes
+    trainings = models * repeat
+    read = training.bytes_of(training.trained + training.evaluated + training.evaluated_after)
+    epoch, weights = training.bytes_of(training.samples), training.weight_bytes
+    stored = 0 if training.out_of_bag is None else training.kept_bytes
     return Estimate(
         models=models,
         ranks=planned.ranks,
@@ -175,38 +183,40 @@ def estimate(
         slots=sum(node.slots for node in planned.nodes),
         nodes_known=len(planned.nodes),
         repeat=repeat,
-        apc=apc(ops_per_sample=one.ops_total, batch_size=one.train.batch, models=models),
-        ops_training=epoch_ops(ops_per_sample=one.ops_total, samples=one.trained, models=times),
-        ops_evaluation=epoch_ops(
-            ops_per_sample=one.ops_forward, samples=one.evaluated, models=times
+        apc=apc(ops_per_sample=training.ops_total, batch_size=training.train.batch, models=models),
+        ops_training=epoch_ops(
+            ops_per_sample=training.ops_total, samples=training.trained, models=trainings
         ),
-        samples=times * one.trained,
+        ops_evaluation=epoch_ops(
+            ops_per_sample=training.ops_forward, samples=training.evaluated, models=trainings
+        ),
+        samples=trainings * training.trained,
         epoch_bytes=None if epoch is None else models * epoch,
-        read_bytes=None if read is None else times * read,
-        staged_node_bytes=one.data_bytes,
+        read_bytes=None if read is None else trainings * read,
+        staged_node_bytes=training.data_bytes,
         checkpoint_bytes=None
         if weights is None
-        else times * _CHECKPOINTS * weights * (1 + one.states),
-        prediction_bytes=None if stored is None else times * one.validation * stored,
-        memory_rank_bytes=one.memory_bytes,
-        memory_rank_holds=one.footprint.description if one.footprint else MODEL_STATE,
+        else trainings * _MAX_CHECKPOINTS * weights * (1 + training.states),
+        prediction_bytes=None if stored is None else trainings * training.validation * stored,
+        memory_rank_bytes=training.memory_bytes,
+        memory_rank_holds=training.footprint.description if training.footprint else MODEL_STATE,
         samples_per_s=speed.samples_per_s if speed else None,
-        time_s=_time_s(one, speed) * planned.waves * repeat if speed else None,
-        time_is_least=speed.least_time if speed else False,
+        time_s=_time_s(training, speed) * planned.waves * repeat if speed else None,
+        time_is_least=speed.is_lower_bound if speed else False,
         time_source=speed.source if speed else unknown or None,
     )
 
 
-def _time_s(one: Training, speed: Speed) -> float:
-    """Return the time of one model, from the start of its processes to its last evaluation."""
-    evaluation_s = one.evaluated / speed.evaluated_per_s if speed.evaluated_per_s else 0.0
-    return speed.start_s + one.trained / speed.samples_per_s + evaluation_s
+def _time_s(training: Training, speed: Speed) -> float:
+    """Return the time to train one model, from process start to the last evaluation."""
+    evaluation_s = training.evaluated / speed.evaluated_per_s if speed.evaluated_per_s else 0.0
+    return speed.start_s + training.trained / speed.samples_per_s + evaluation_s
 
 
 def measured_speed(
-    scores: Sequence[TrainingScore], workload: str, one: Training, run: str
+    scores: Sequence[TrainingScore], workload: str, training: Training, run: str
 ) -> Speed | None:
-    """Return the speed of a run's slowest training of ``workload``, scaled to these ranks."""
+    """Return the speed of a run's slowest job of ``workload``, scaled to the number of ranks."""
     known = [
         (score, score.speed, score.work)
         for score in scores
@@ -215,7 +225,7 @@ def measured_speed(
     if not known:
         return None
     score, speed, work = min(known, key=lambda item: item[1].flops / item[0].ranks)
-    ratio = one.train.ranks / score.ranks
+    ratio = training.train.ranks / score.ranks
     evaluation = speed.flops_evaluation
     source = (
         f"{run}: {speed.samples_per_s:,.4g} samples/s of a model on {score.ranks} rank"
@@ -225,58 +235,61 @@ def measured_speed(
     if len(known) > 1:
         source += f", the slowest of {len(known)}"
     if ratio != 1:
-        source += f"; scaled to {one.train.ranks} ranks without waiting"
-    if work.ops_total != one.ops_total:
-        source += "; another model or batch, scaled by operations per sample"
+        source += f"; scaled to {training.train.ranks} ranks, assuming no waiting"
+    if work.ops_total != training.ops_total:
+        source += "; scaled by operations per sample, since model or batch differ"
     return Speed(
-        samples_per_s=ratio * speed.flops / one.ops_total,
-        evaluated_per_s=ratio * evaluation / one.ops_forward
-        if evaluation and one.ops_forward
+        samples_per_s=ratio * speed.flops / training.ops_total,
+        evaluated_per_s=ratio * evaluation / training.ops_forward
+        if evaluation and training.ops_forward
         else None,
         start_s=score.phases.get("start-up", 0.0) + score.phases.get("compilation", 0.0),
-        least_time=False,
+        is_lower_bound=False,
         source=source,
     )
 
 
 def bounding_speed(
-    counted: Count, machine: Ceilings, one: Training, run: str, *, share: float
+    counted: Count, machine: Ceilings, training: Training, run: str, *, share: float
 ) -> Speed | None:
-    """Return the speed that a run's ceilings allow; ``share``: a model's share of the machine."""
-    precision = CEILING_PRECISIONS[one.train.precision]
+    """Return the speed that a run's ceilings allow; None if they were not measured.
+
+    ``share`` is the share of the machine that a model uses.
+    """
+    precision = CEILING_PRECISIONS[training.train.precision]
     if machine.memory is None or precision not in machine.precisions():
         return None
     return Speed(
         samples_per_s=share * bound(counted, machine, precision).samples_per_s,
         evaluated_per_s=None,
         start_s=0.0,
-        least_time=True,
+        is_lower_bound=True,
         source=f"the {precision} ceilings of {run}, without start-up and evaluations",
     )
 
 
 def placement_text(placement: Placement) -> str:
-    """Return the nodes of a model with their slots; of many nodes the first and the last."""
-    nodes = [f"{name}: {_span(slots)}" for name, slots in placement.places]
-    if len(nodes) > _MOST_NODES:
+    """Return the nodes of a model with their slots; only the first and the last of many."""
+    nodes = [f"{name}: {_slot_range(slots)}" for name, slots in placement.places]
+    if len(nodes) > _MAX_NAMED_NODES:
         return f"{nodes[0]} … {nodes[-1]} ({len(nodes)} nodes)"
     return "; ".join(nodes)
 
 
-def _span(slots: Sequence[int]) -> str:
+def _slot_range(slots: Sequence[int]) -> str:
     return f"{slots[0]}" if len(slots) == 1 else f"{slots[0]}–{slots[-1]}"
 
 
 def estimate_rows(needs: Estimate) -> list[list[str]]:
-    """Return the rows of a table: names, and figures with units."""
+    """Return the rows of a table, each with a name and a value with its unit."""
 
     def size(number: int | None) -> str:
         return "not known" if number is None else quantity(number, "B")
 
-    several = f", {needs.repeat} times" if needs.repeat > 1 else ""
+    repeats = f", {needs.repeat} times" if needs.repeat > 1 else ""
     time = needs.time_source or ""
     if needs.time_s is not None:
-        long = needs.time_s >= _LONG_S
+        long = needs.time_s >= _HOURS_FROM_S
         spent = f"{needs.time_s / 3600:,.1f} h" if long else seconds(needs.time_s)
         time = f"{'at best ' * needs.time_is_least}{spent}, by {time}"
     waves = f" in {needs.waves} waves: no claim of weak scaling" if needs.waves > 1 else ""
@@ -287,7 +300,7 @@ def estimate_rows(needs: Estimate) -> list[list[str]]:
             f"nodes{waves}",
         ],
         ["APC", f"{integer(needs.apc)} operations of all models for one update each"],
-        ["operations", f"{integer(needs.ops_training)} of training{several}"],
+        ["operations", f"{integer(needs.ops_training)} of training{repeats}"],
         ["", f"{integer(needs.ops_evaluation)} of evaluations"],
         ["samples", f"{integer(needs.samples)} trained on"],
         ["read", f"{size(needs.epoch_bytes)} per epoch, {size(needs.read_bytes)} in total"],

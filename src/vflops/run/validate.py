@@ -15,14 +15,14 @@ from vflops.workloads.contract.spec import ENGINE, WorkloadSpec
 
 
 def check_launch(launch: LaunchSettings) -> None:
-    """Raise if no job could be started: no scheduler, a wrong site, a local container."""
+    """Raise if no job could be started, for example because there is no scheduler."""
     backend(launch.on).check(launch)
 
 
 def check_all(settings: Settings, *, here: bool = True) -> None:
-    """Raise if a workload of the run does not fit the machine or its settings are contradictory.
+    """Raise if a workload of the run does not fit the machine, or its settings conflict.
 
-    ``here`` False: the run is for another machine, whose nodes cannot be queried.
+    ``here`` is False if the run is for another machine, whose nodes cannot be queried.
     """
     if here:
         check_launch(settings.launch)
@@ -36,25 +36,25 @@ def check_all(settings: Settings, *, here: bool = True) -> None:
 
 
 def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> None:
-    """Raise if a workload's models or workers do not fit, or its settings are contradictory."""
+    """Raise if a workload's models or workers do not fit the nodes, or its settings conflict."""
     check_ensemble(settings, spec)
     workers = spec.load_code().workers(section)
     if workers is not None:
-        _check_room(settings, workers, section.train)
+        _check_workers_fit(settings, workers, section.train)
         _check_search(settings, spec.name, section.train)
     models, waves = workers or settings.models_of(spec.name), settings.bagging.waves
-    place = backend(settings.launch.on)
-    if place.is_this_machine:
+    launch_backend = backend(settings.launch.on)
+    if launch_backend.is_this_machine:
         if spec.runner == ENGINE or workers:
             _check_placement(section.train, models, settings.launch, waves=waves)
-    elif place.knows_nodes:
+    elif launch_backend.knows_nodes:
         _check_nodes(settings.launch, section.train, models, waves)
 
 
 def check_model(spec: WorkloadSpec, section: WorkloadSettings, data: DataFacts) -> Footprint | None:
-    """Raise if ranks cannot share or compute the model as the settings say.
+    """Return the footprint of a rank; None if each rank has the whole model.
 
-    Return the footprint of a rank; None if each rank has the whole model.
+    Raise if the ranks cannot share the model, or cannot compute it in the precision.
     """
     train, footprint = section.train, None
     if spec.runner != ENGINE:
@@ -90,12 +90,12 @@ def _check_nodes(launch: LaunchSettings, train: TrainSettings, models: int, wave
 
 
 def check_ensemble(settings: Settings, spec: WorkloadSpec) -> None:
-    """Raise if the models could not be combined, or twins are not in pairs."""
+    """Raise if the models cannot be combined, or twins are not in pairs."""
     name, models = spec.name, settings.models_of(spec.name)
     if models > 1 and not spec.can_be_bagged:
         raise UsageError(
             f"{name} cannot be an ensemble: its models store no predictions that could be combined",
-            hint=f"omit --models; for {models} trainings one after the other: --repeat {models}",
+            hint=f"omit --models; to train {models} models in turn, use --repeat {models}",
         )
     if settings.bagging.twins and models % 2:
         raise UsageError(
@@ -104,17 +104,17 @@ def check_ensemble(settings: Settings, spec: WorkloadSpec) -> None:
         )
 
 
-def _check_room(settings: Settings, workers: int, train: TrainSettings) -> None:
+def _check_workers_fit(settings: Settings, workers: int, train: TrainSettings) -> None:
     """Raise if the workers do not all fit at once."""
     from vflops.launch.nodes import usable_nodes
     from vflops.launch.placement import capacity
 
     if backend(settings.launch.on).knows_nodes:
-        places = usable_nodes(settings.launch, train.device, train.ranks)
-        slots, fit = sum(node.slots for node in places), capacity(places, train.ranks, workers)
+        nodes = usable_nodes(settings.launch, train.device, train.ranks)
+        slots, fit = sum(node.slots for node in nodes), capacity(nodes, train.ranks, workers)
         if 0 < fit < workers:
             raise UsageError(
-                f"{workers} workers × {train.ranks} ranks do not fit here: there are {slots} slots",
+                f"{workers} workers × {train.ranks} ranks do not fit: there are {slots} slots",
                 hint=f"use --workers {fit}" + (" or fewer" if fit > 1 else ""),
             )
 
@@ -123,11 +123,10 @@ def _check_search(settings: Settings, name: str, train: TrainSettings) -> None:
     """Raise if a search has base models, repeats, or a parallel mode other than data."""
     if train.parallel.mode != "data":
         raise UsageError(
-            f"{name} is a search, whose candidates need parallel.mode data, "
-            f"but it is {train.parallel.mode}",
+            f"{name} is a search, which needs parallel.mode data, but it is {train.parallel.mode}",
             hint="omit train.parallel",
         )
-    if len(settings.workloads) > 1:  # models and repeats are for the other workloads of the suite
+    if len(settings.workloads) > 1:  # models and repeats are meant for other workloads of the run
         return
     if settings.models_of(name) > 1:
         models = settings.models_of(name)
@@ -137,7 +136,7 @@ def _check_search(settings: Settings, name: str, train: TrainSettings) -> None:
         )
     if settings.repeat > 1:
         raise UsageError(
-            f"{name} is a search, of which a run has only one: repeat is {settings.repeat}",
+            f"{name} is a search, which a run cannot repeat, but repeat is {settings.repeat}",
             hint="run it again with another --seed, or repeat its work: vflops replay RUN",
         )
 
@@ -145,7 +144,7 @@ def _check_search(settings: Settings, name: str, train: TrainSettings) -> None:
 def _check_placement(
     settings: TrainSettings, models: int, launch: LaunchSettings, *, waves: bool
 ) -> None:
-    """Raise if this machine has too few devices for the ranks, or they lack the precision."""
+    """Raise if this machine has too few devices, or they do not support the precision."""
     from vflops.launch.placement import Node, plan
     from vflops.machine.devices import pick, rank_capacity
     from vflops.train.precision import Precision

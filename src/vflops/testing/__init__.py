@@ -1,1 +1,1 @@
-"""Conformance suites: extensions of vflops inherit their tests from here."""
+"""Conformance suites, from which extensions of vflops inherit their tests."""

@@ -1,6 +1,6 @@
 """Tests that every counting convention must pass.
 
-Subclass them with a parameter or fixture ``convention``::
+Subclass ``ConventionConformance`` and provide a parameter or fixture ``convention``::
 
     @pytest.mark.parametrize("convention", [MY_CONVENTION])
     class TestMine(ConventionConformance):
@@ -15,7 +15,7 @@ from vflops.record.formats.graph import Graph, Node, Value
 
 
 def sample_graph(batch: int = 1) -> Graph:
-    """Return a graph: convolution, batch normalization, ReLU and classifier on 4×4 images."""
+    """Return a graph of a convolution, batch norm, ReLU and a classifier on 4×4 images."""
 
     def value(*shape: int, grad: bool = True, parameter: str | None = None) -> Value:
         return Value(shape=shape, dtype="float32", grad=grad, parameter=parameter)
@@ -72,45 +72,45 @@ def sample_graph(batch: int = 1) -> Graph:
 
 
 class ConventionConformance:
-    """Counts are pure, integer and linear in the batch, and what is not counted is listed."""
+    """Tests that counts are reproducible, integer, linear in the batch, and complete."""
 
     def test_it_has_an_id_a_version_and_a_source(self, convention: Convention) -> None:
-        """A score must be able to name what it was counted by."""
+        """A score names the convention that it was counted with."""
         assert convention.id == convention.id.strip().lower() != ""
         assert convention.version >= 1
         assert convention.title
         assert convention.source
 
     def test_counts_are_integers_and_not_negative(self, convention: Convention) -> None:
-        """FLOP counts are exact."""
+        """FLOP counts are exact integers."""
         for ops in count(sample_graph(), convention).ops:
             if ops is not None:
-                for figure in (ops.forward, ops.backward, ops.update):
-                    assert type(figure) is int
-                    assert figure >= 0
+                for value in (ops.forward, ops.backward, ops.update):
+                    assert type(value) is int
+                    assert value >= 0
 
     def test_the_same_graph_gives_the_same_count(self, convention: Convention) -> None:
         """A convention is a pure function."""
         assert count(sample_graph(), convention).ops == count(sample_graph(), convention).ops
 
     def test_work_grows_with_the_batch(self, convention: Convention) -> None:
-        """Forward and backward of n samples are n times those of one."""
+        """The forward and backward operations of n samples are n times those of one."""
         one, five = (count(sample_graph(batch), convention).total for batch in (1, 5))
         assert (five.forward, five.backward) == (5 * one.forward, 5 * one.backward)
 
     def test_kinds_and_layers_add_up_to_the_total(self, convention: Convention) -> None:
-        """No table hides a part of the whole."""
+        """The tables by kind and by layer are complete."""
         counted = count(sample_graph(), convention)
         for rows in (counted.by_kind, counted.by_layer):
             assert sum(row.ops.total for row in rows) == counted.total.total
 
-    def test_what_it_does_not_count_is_listed(self, convention: Convention) -> None:
-        """Every operator with arithmetic is either counted or listed."""
+    def test_uncounted_operators_are_listed(self, convention: Convention) -> None:
+        """Every operator with arithmetic is either counted or listed as uncounted."""
         counted = count(sample_graph(), convention)
-        listed = {item.op for item in counted.uncounted}
-        silent = [
+        uncounted = {entry.op for entry in counted.uncounted}
+        missing = [
             node.op
             for node, ops in zip(counted.graph.nodes, counted.ops, strict=True)
-            if ops is None and node.op not in listed
+            if ops is None and node.op not in uncounted
         ]
-        assert silent == []
+        assert missing == []

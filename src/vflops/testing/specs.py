@@ -1,4 +1,4 @@
-"""Conformance tests for the description of a workload, with any runner."""
+"""Conformance tests for the description of a workload, whatever its runner."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ print("torch" in sys.modules)
 
 
 class SpecConformance:
-    """A description is plain data, complete in every profile, and needs no torch."""
+    """Tests that a description is valid in every profile, and does not import torch."""
 
     spec: ClassVar[WorkloadSpec]
 
     def test_its_description_does_not_import_torch(self) -> None:
-        """Listing workloads and scoring a run must not load torch."""
-        named = [self.spec.combine, *([self.spec.exhibit] if self.spec.exhibit else [])]
-        modules = {self.spec.settings.__module__, *(path.partition(":")[0] for path in named)}
+        """Listing workloads and scoring a run must not import torch."""
+        import_paths = [self.spec.combine, *([self.spec.exhibit] if self.spec.exhibit else [])]
+        modules = {
+            self.spec.settings.__module__,
+            *(path.partition(":")[0] for path in import_paths),
+        }
         search_path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109
         done = subprocess.run(
             [sys.executable, "-c", _IMPORTS, *sorted(modules)],
@@ -52,15 +55,15 @@ class SpecConformance:
         assert not set(self.spec.name) & set(" ./:=")
         assert self.spec.title
 
-    def test_what_it_names_can_be_loaded(self) -> None:
-        """Code, runner, combination and figures can be imported."""
+    def test_its_import_paths_are_valid(self) -> None:
+        """The code, the runner, and the functions for ensembles and figures can be imported."""
         assert issubclass(self.spec.load_code(), WorkloadCode)
         assert callable(import_object(self.spec.runner))
         assert callable(import_object(self.spec.combine))
         assert self.spec.exhibit is None or callable(import_object(self.spec.exhibit))
 
     @pytest.mark.parametrize("name", sorted(PROFILES))
-    def test_its_settings_survive_a_file(self, name: str) -> None:
+    def test_its_settings_survive_a_round_trip(self, name: str) -> None:
         """Every profile is valid, and unchanged after a round trip through JSON."""
         settings = self.spec.profile(name)
         assert type(settings) is self.spec.settings
@@ -75,7 +78,7 @@ class SpecConformance:
         with pytest.raises(ValidationError):
             self.spec.settings.model_validate({**data, "train": {"no_such_setting": 1}})
 
-    def test_what_it_is_judged_by_makes_sense(self) -> None:
+    def test_its_quality_is_valid(self) -> None:
         """The quality has a name, a direction and an exponent of at least 1."""
         quality = self.spec.quality
         assert quality.name
@@ -83,11 +86,11 @@ class SpecConformance:
         assert type(quality.exponent) is int and quality.exponent >= 1
 
     def test_its_targets_are_positive(self) -> None:
-        """In every profile: the quality factor divides by the target."""
+        """The quality factor divides by the target, so it must be positive in every profile."""
         code = self.spec.load_code()
         for name in PROFILES:
             try:
                 target = code.target(self.spec.profile(name))
-            except UsageError as error:  # it depends on the user's data
+            except UsageError as error:  # the target depends on the user's data
                 pytest.skip(f"{name}: {error.message}")
             assert target > 0 and math.isfinite(target), f"{name}: {target}"

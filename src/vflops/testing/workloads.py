@@ -1,12 +1,14 @@
-"""Conformance tests for workloads, on the CPU within seconds; subclass and set ``spec``.
+"""Conformance tests for workloads, which run on the CPU within seconds.
 
-class TestMine(WorkloadConformance):
-    spec = my_package.workload()
+Subclass ``WorkloadConformance`` and set ``spec``::
 
-    def perfect(self, inputs):  # optional: the predictions of a perfect model
-        return one_hot(inputs[1])
+    class TestMine(WorkloadConformance):
+        spec = my_package.workload()
 
-A workload with another runner, whose code is not a ``Workload``, inherits ``SpecConformance``.
+        def perfect(self, inputs):  # optional: the predictions of a perfect model
+            return one_hot(inputs[1])
+
+For a workload with another runner, whose code is not a ``Workload``, subclass ``SpecConformance``.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class WorkloadConformance(SpecConformance):
-    """What every workload of the training engine fulfils, tested with its profile ``tiny``."""
+    """Tests for workloads that vflops trains itself, with their profile ``tiny``."""
 
     batch: ClassVar[int] = 8
     """The batch size of the tests."""
@@ -52,7 +54,7 @@ class WorkloadConformance(SpecConformance):
     overfit_rate: ClassVar[float] = 0.01
     """The learning rate of Adam when overfitting one batch."""
     shorter: ClassVar[tuple[str, ...]] = ()
-    """Settings, as for ``--set``, that shorten the complete run if profile ``tiny`` takes long."""
+    """Settings, as for ``--set``, that shorten the complete run if it would take long."""
 
     def perfect(self, inputs: Inputs) -> Tensor | None:
         """Return the predictions of a perfect model; None if they are not known."""
@@ -62,7 +64,7 @@ class WorkloadConformance(SpecConformance):
     def cache(
         self, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
     ) -> Path:
-        """A cache that all tests share, separate from the user's."""
+        """The data cache of all tests, separate from the user's."""
         folder = os.environ.get("VFLOPS_CACHE") or tmp_path_factory.getbasetemp() / "vflops-cache"
         monkeypatch.setenv("VFLOPS_CACHE", str(folder))
         return Path(folder)
@@ -70,29 +72,29 @@ class WorkloadConformance(SpecConformance):
     @pytest.fixture
     def facts(self, cache: Path) -> DataFacts:
         """The data of profile tiny."""
-        return self._prepared()
+        return self._prepare_data()
 
     @pytest.fixture
     def workload(self, facts: DataFacts) -> Workload:
         """The workload with its data opened."""
-        made: Workload = self.spec.load_code().create(self.spec.profile("tiny"), facts)
-        return made
+        created: Workload = self.spec.load_code().create(self.spec.profile("tiny"), facts)
+        return created
 
-    def test_its_data_is_the_same_each_time(
+    def test_its_data_is_reproducible(
         self, facts: DataFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Every machine trains on the same samples."""
         monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path))
-        again = self._prepared()
-        assert again.fingerprint == facts.fingerprint
-        assert (again.train, again.validation) == (facts.train, facts.validation)
+        second = self._prepare_data()
+        assert second.fingerprint == facts.fingerprint
+        assert (second.train, second.validation) == (facts.train, facts.validation)
         assert facts.train > 0 and facts.validation > 0
 
     @pytest.mark.parametrize("split", ["train", "validation"])
-    def test_a_sample_is_the_same_wherever_it_is_read(
+    def test_a_sample_does_not_depend_on_the_batch(
         self, workload: Workload, facts: DataFacts, split: Split
     ) -> None:
-        """Indices may come in any order, repeat, and be read-only like those of the sampler."""
+        """Indices may be in any order, repeated and read-only, like those of the sampler."""
         size = len(workload.samples(split))
         assert size == (facts.train if split == "train" else facts.validation)
         indices = np.array([size - 1, 0, size // 2, 0], dtype=np.int64)
@@ -100,11 +102,11 @@ class WorkloadConformance(SpecConformance):
         together = self._inputs(workload, indices, split)
         for row, index in enumerate(indices):
             alone = self._inputs(workload, np.array([index], dtype=np.int64), split)
-            for many, one in zip(together, alone, strict=True):
-                torch.testing.assert_close(many[row], one[0])
+            for batched, single in zip(together, alone, strict=True):
+                torch.testing.assert_close(batched[row], single[0])
 
     def test_inputs_are_as_specified(self, workload: Workload) -> None:
-        """Shapes and types are those that operations are counted with, plus the batch dimension."""
+        """Inputs have the shapes and types of ``input_specs``, and a batch dimension."""
         specs = workload.input_specs()
         assert 1 <= workload.model_inputs <= len(specs)
         for draws in (self._draws(workload), None):
@@ -115,17 +117,17 @@ class WorkloadConformance(SpecConformance):
                 assert str(tensor.dtype) == f"torch.{spec.dtype}"
                 assert not tensor.is_floating_point() or tensor.isfinite().all()
 
-    def test_augmentation_depends_on_the_draws_alone(self, workload: Workload) -> None:
-        """A resumed run repeats it, and it does not depend on which rank has a sample."""
+    def test_augmentation_depends_only_on_the_draws(self, workload: Workload) -> None:
+        """Augmentation is the same after resuming, and whichever rank has a sample."""
         draws = self._draws(workload)
         if draws is None:
-            pytest.skip("it does not augment")
+            pytest.skip("the workload does not augment its samples")
         torch.manual_seed(1)
         first = self._batch(workload, draws)
         torch.manual_seed(2)
-        again = self._batch(workload, draws)
-        for one, other in zip(first, again, strict=True):
-            assert torch.equal(one, other)
+        second = self._batch(workload, draws)
+        for a, b in zip(first, second, strict=True):
+            assert torch.equal(a, b)
         indices, half = self._indices(workload), self.batch // 2
         part = self._inputs(workload, indices[half:], "train", draws[half:])
         for whole, tail in zip(first, part, strict=True):
@@ -134,13 +136,13 @@ class WorkloadConformance(SpecConformance):
         changed = any(not torch.equal(a, b) for a, b in zip(first, moved, strict=True))
         assert changed, f"none of the {workload.draws} draws per sample has an effect"
 
-    def test_its_weights_follow_from_the_seed(self, workload: Workload) -> None:
+    def test_its_weights_depend_only_on_the_seed(self, workload: Workload) -> None:
         """All ranks start with the same model."""
         one, other = self._model(workload), self._model(workload)
         for name, weight in one.state_dict().items():
             assert torch.equal(weight, other.state_dict()[name]), name
 
-    def test_every_parameter_learns(self, workload: Workload) -> None:
+    def test_every_parameter_has_a_gradient(self, workload: Workload) -> None:
         """The loss and the gradient of every trainable weight are finite."""
         model = self._model(workload)
         loss = self._loss(workload, model, self._batch(workload, self._draws(workload)))
@@ -151,8 +153,8 @@ class WorkloadConformance(SpecConformance):
                 assert weight.grad is not None, f"{name} has no gradient"
                 assert weight.grad.isfinite().all(), f"the gradient of {name} is not finite"
 
-    def test_it_learns_a_batch_by_heart(self, workload: Workload) -> None:
-        """Training on one batch reduces the loss: loss, model and labels fit together."""
+    def test_it_overfits_a_batch(self, workload: Workload) -> None:
+        """Training on one batch reduces the loss, so loss, model and labels are consistent."""
         model = self._model(workload)
         inputs = self._batch(workload, None)
         optimizer = torch.optim.Adam(model.parameters(), lr=self.overfit_rate)
@@ -163,10 +165,12 @@ class WorkloadConformance(SpecConformance):
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-        assert min(losses[-3:]) < 0.9 * losses[0], f"{losses[0]:.4g} became {losses[-1]:.4g}"
+        assert min(losses[-3:]) < 0.9 * losses[0], (
+            f"the loss went from {losses[0]:.4g} to {losses[-1]:.4g}"
+        )
 
     def test_its_work_is_counted(self, workload: Workload, facts: DataFacts) -> None:
-        """The graph is that of the trained model, and the rules count operations in it."""
+        """The graph is that of the trained model, and has operations that the score counts."""
         settings = self.spec.profile("tiny")
         graph = type(workload).work(settings, facts, self.spec.name)
         assert (graph.model, graph.batch) == (self.spec.name, settings.train.rank_batch)
@@ -175,20 +179,20 @@ class WorkloadConformance(SpecConformance):
         assert graph.parameter_count == trained
 
     def test_predictions_combine(self, workload: Workload) -> None:
-        """Combining one model changes nothing; the order of several does not matter."""
+        """Combining one model's predictions keeps them, and the order of models does not matter."""
         combine = import_object(self.spec.combine)
         inputs = self._batch(workload, None)
-        models = [self._predicted(workload, inputs, seed).numpy() for seed in (1, 2, 3)]
+        models = [self._predict(workload, inputs, seed).numpy() for seed in (1, 2, 3)]
         assert len(models[0]) == self.batch
         np.testing.assert_allclose(combine(models[:1]), models[0], rtol=1e-6)
         together = combine(models)
         assert together.shape == models[0].shape
         np.testing.assert_allclose(combine(models[::-1]), together, rtol=1e-5, atol=1e-7)
 
-    def test_quality_does_not_depend_on_how_it_is_added_up(self, workload: Workload) -> None:
-        """Splitting the batch, several ranks, an empty rank and padding do not change it."""
+    def test_quality_does_not_depend_on_how_samples_are_split(self, workload: Workload) -> None:
+        """The quality is the same for split batches, several ranks, an empty rank and padding."""
         inputs = self._batch(workload, None)
-        predictions = self._predicted(workload, inputs, _SEED)
+        predictions = self._predict(workload, inputs, _SEED)
         half = self.batch // 3  # unequal parts, to detect a mean of means
         parts = [slice(0, half), slice(half, self.batch)]
         whole = self._quality(workload, predictions, inputs, [[slice(0, self.batch)]])
@@ -200,11 +204,11 @@ class WorkloadConformance(SpecConformance):
         first = self._quality(workload, predictions, inputs, [parts[:1]])
         meter = workload.meter(torch.device("cpu"))
         meter.update(predictions, inputs, torch.arange(self.batch) < half)
-        filled = workload.quality([meter.summary()])
-        assert filled == pytest.approx(first, rel=1e-6), "a padding sample was counted"
+        padded = workload.quality([meter.summary()])
+        assert padded == pytest.approx(first, rel=1e-6), "padding was counted"
 
-    def test_a_faultless_model_meets_the_target(self, workload: Workload) -> None:
-        """The quality has the direction that ``better`` states."""
+    def test_a_perfect_model_reaches_the_target(self, workload: Workload) -> None:
+        """Better predictions change the quality in the direction that ``better`` states."""
         inputs = self._batch(workload, None)
         predictions = self.perfect(inputs)
         if predictions is None:
@@ -218,10 +222,10 @@ class WorkloadConformance(SpecConformance):
     def test_it_trains_and_scores(self, cache: Path, tmp_path: Path) -> None:
         """A complete run with profile tiny, in separate processes."""
         if workloads().get(self.spec.name) is None:
-            pytest.skip("not installed: no entry point of group vflops.workloads offers it")
-        plain = {"count": CountSettings(models=()), "micro": MicroSettings(benchmarks=())}
+            pytest.skip("not installed: no entry point of group vflops.workloads provides it")
+        training_only = {"count": CountSettings(models=()), "micro": MicroSettings(benchmarks=())}
         settings = load(profile("tiny", [self.spec.name]), None, self.shorter)
-        settings = settings.model_copy(update=plain)
+        settings = settings.model_copy(update=training_only)
         folder = pipeline.start(tmp_path, self.spec.name, settings, pipeline.RunObserver())
         assert folder.history(0).state.complete
         (score,) = training_scores(Contents(folder))
@@ -229,7 +233,7 @@ class WorkloadConformance(SpecConformance):
         assert score.speed is not None and score.speed.vflops is not None
         assert sum(score.phases.values()) == pytest.approx(score.wall_s)
 
-    def _prepared(self) -> DataFacts:
+    def _prepare_data(self) -> DataFacts:
         code, settings = self.spec.load_code(), self.spec.profile("tiny")
         facts: DataFacts = code.prepare_data(settings, lambda text, done, whole: None)
         return facts
@@ -262,7 +266,7 @@ class WorkloadConformance(SpecConformance):
     def _loss(self, workload: Workload, model: torch.nn.Module, inputs: Inputs) -> Tensor:
         return workload.loss(model(*inputs[: workload.model_inputs]), inputs)
 
-    def _predicted(self, workload: Workload, inputs: Inputs, seed: int) -> Tensor:
+    def _predict(self, workload: Workload, inputs: Inputs, seed: int) -> Tensor:
         model = self._model(workload, seed).eval()
         with torch.no_grad():
             return workload.predict(model(*inputs[: workload.model_inputs]))

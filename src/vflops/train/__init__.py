@@ -1,1 +1,1 @@
-"""Training of one job on P ranks: precision, optimizers, schedules, batch norm, checkpoints."""
+"""Training of one job on one or more ranks."""

@@ -1,7 +1,8 @@
-"""Checkpoints: written atomically, verified when read, the last two kept.
+"""Checkpoints: written atomically and verified when read; the last two are kept.
 
-``step-000000123.pt`` holds the state, ``step-000000123.json`` its hash; the second is written last,
-so a checkpoint without it is incomplete. Only the run's own files are read, without pickled code.
+``step-000000123.pt`` holds the state and ``step-000000123.json`` its hash. The JSON file is written
+last, so a checkpoint without one is incomplete. State is loaded with ``weights_only=True``, so that
+a file cannot execute code.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from typing import Any, ClassVar
 import torch
 
 from vflops.errors import FolderError
+from vflops.machine.devices import first_line
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
 from vflops.record.formats.job_events import Checkpointed
 
-_KEPT = 2
+_KEPT_CHECKPOINTS = 2
 
 
 class CheckpointRecord(Document):
-    """The small file beside a checkpoint that says it is complete."""
+    """The JSON file that marks a checkpoint as complete."""
 
     schema_name: ClassVar[str] = "vflops.checkpoint"
 
@@ -49,12 +51,12 @@ class Checkpoints:
         record = CheckpointRecord(
             step=step, sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data)
         )
-        path = self._file(step)
+        path = self._path(step)
         atomic.write_bytes(path, data)
         record.write(path.with_suffix(".json"))
-        for old in self._complete()[:-_KEPT]:
-            old.unlink(missing_ok=True)
-            old.with_suffix(".pt").unlink(missing_ok=True)
+        for marker in self._markers()[:-_KEPT_CHECKPOINTS]:
+            marker.unlink(missing_ok=True)
+            marker.with_suffix(".pt").unlink(missing_ok=True)
         return Checkpointed(
             step=step, file=path.name, sha256=record.sha256, size_bytes=record.size_bytes
         )
@@ -62,22 +64,25 @@ class Checkpoints:
     def load(
         self, on_bad: Callable[[str, str], None] = lambda file, reason: None
     ) -> tuple[str, dict[str, Any]] | None:
-        """Return name and state of the newest good checkpoint; call ``on_bad`` for each bad one."""
-        for marker in reversed(self._complete()):
+        """Return the name and the state of the newest readable checkpoint; None if there is none.
+
+        ``on_bad`` is called with the file name and the reason for each damaged checkpoint.
+        """
+        for marker in reversed(self._markers()):
             path = marker.with_suffix(".pt")
             try:
                 return path.name, self._read(path, CheckpointRecord.read(marker))
             except (FolderError, OSError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
-                on_bad(path.name, str(error).splitlines()[0])
+                on_bad(path.name, first_line(error))
         return None
 
     def latest(self) -> str | None:
-        """Return the name of the newest complete checkpoint."""
-        complete = self._complete()
-        return complete[-1].with_suffix(".pt").name if complete else None
+        """Return the name of the newest complete checkpoint; None if there is none."""
+        markers = self._markers()
+        return markers[-1].with_suffix(".pt").name if markers else None
 
-    def drop(self, files: list[str]) -> None:
-        """Delete damaged checkpoints, so that they do not count among those that are kept."""
+    def delete(self, files: list[str]) -> None:
+        """Delete damaged checkpoints, so that they do not count as kept ones."""
         for name in files:
             for path in (self._folder / name, (self._folder / name).with_suffix(".json")):
                 with suppress(OSError):
@@ -90,8 +95,9 @@ class Checkpoints:
         state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         return state
 
-    def _complete(self) -> list[Path]:
+    def _markers(self) -> list[Path]:
+        """Return the JSON files of complete checkpoints, oldest first."""
         return sorted(self._folder.glob("step-*.json"))
 
-    def _file(self, step: int) -> Path:
+    def _path(self, step: int) -> Path:
         return self._folder / f"step-{step:09d}.pt"

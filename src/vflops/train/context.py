@@ -1,4 +1,4 @@
-"""What a rank knows about its job before anything is built."""
+"""The context of a rank: its job, its attempt, its log and its clock."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class JobContext:
     attempt: Path
     """The folder of the attempt."""
     events: EventWriter | None
-    """The job's log; only rank 0 has it."""
+    """Writes the job's log; None on ranks other than 0."""
     clock: Clock
     stop: StopSource
     local_ranks: int | None = None
     """Number of the job's ranks on this node; None for all of them."""
     keep_after_s: float = 0.0
-    """Seconds of training before an evaluation may write a checkpoint."""
+    """Minimum seconds since the last checkpoint before an evaluation may write another."""
     keep_last: bool = True
-    """Whether to write a checkpoint at the end of the training."""
+    """Whether to write a checkpoint when training ends."""
     finished_step: int | None = None
-    """The last step, if an earlier attempt reached it."""
+    """The last step of training, if an earlier attempt reached it; otherwise None."""
 
     @property
     def checkpoints(self) -> Path:
@@ -43,7 +43,7 @@ class JobContext:
 
     @property
     def store(self) -> str:
-        """Where the ranks of this attempt rendezvous: a file, or what the launcher says."""
+        """URL of the ranks' rendezvous: from the launcher, or a file in the attempt's folder."""
         return os.environ.get(STORE) or f"file://{(self.attempt / 'store').resolve()}"
 
     def write_event(self, kind: str, payload: Data, *, sync: bool = True) -> None:

@@ -1,17 +1,18 @@
 """8-bit matrix products in training: linear layers and 1×1 convolutions, forward and backward.
 
-Operands are rounded to fp8 or int8 with a scale each time they are used; sums, weights and all else
-keep their precision. Layers whose sizes the hardware does not support are left unchanged.
+Operands are scaled and rounded to fp8 or int8 each time they are used; sums, weights and everything
+else keep their precision. Layers whose sizes the hardware does not support are left unchanged.
 
 - *fp8*: activations and weights e4m3, gradients e5m2 (Micikevicius et al. 2022); outputs use the
   tensor cores' fast accumulation, gradients do not.
-- *int8*: 255 steps, 32-bit sums.
+- *int8*: integers from -127 to 127 and 32-bit sums.
 
 Both use one scale per row of the left operand and per column of the right one: the maximum of a row
-is known when the row is computed, that of a tensor only after another pass over it.
+is known as soon as the row is computed, but the maximum of a tensor needs another pass over it.
 
-Output and input gradient are 8-bit. The weights' gradient is not: it sums over the batch, where
-rounding errors add up, and both its operands would have to be transposed in memory first.
+The output and the gradient of the input are 8-bit products. The gradient of the weights is not: it
+sums over the batch, where rounding errors add up, and both operands would have to be transposed in
+memory first.
 """
 
 from __future__ import annotations
@@ -26,18 +27,19 @@ from vflops.errors import UsageError
 Kind = Literal["fp8", "int8"]
 
 _MULTIPLE = 16
-"""Tensor cores need 8-bit operands whose channels are multiples of this."""
-_LEAST = torch.finfo(torch.float32).tiny
+"""Tensor cores need 8-bit operands whose sizes are multiples of this."""
+_MIN_MAXIMUM = torch.finfo(torch.float32).tiny
+"""Smallest maximum of a row, so that no scale is 0."""
 
 
 def convert(model: nn.Module, kind: Kind, dtype: torch.dtype | None = None) -> int:
-    """Convert layers of ``model`` to products of ``kind`` in place; return how many.
+    """Make the layers of ``model`` compute products of ``kind``, in place; return their number.
 
-    ``dtype`` is the type of inputs and outputs; None keeps that of the input.
+    ``dtype`` is the type of inputs and outputs; None for the type of the input.
     """
-    layers = [layer for layer in model.modules() if _fits(layer)]
+    layers = [layer for layer in model.modules() if _is_convertible(layer)]
     for layer in layers:
-        # Parameters, their names and all hooks stay: only forward changes.
+        # This keeps parameters, their names and all hooks: only forward changes.
         layer.__class__ = _Linear if isinstance(layer, nn.Linear) else _Pointwise
         converted = cast(_EightBitLayer, layer)
         converted.kind, converted.dtype = kind, dtype
@@ -51,7 +53,7 @@ def converted_layers(model: nn.Module) -> int:
 
 def check_convertible(model: nn.Module, precision: str) -> None:
     """Raise if no layer of ``model`` could use the 8-bit ``precision``."""
-    if not any(_fits(layer) for layer in model.modules()):
+    if not any(_is_convertible(layer) for layer in model.modules()):
         raise UsageError(
             f"precision {precision} would have no effect: this model has no linear layer or 1×1 "
             "convolution whose channels are multiples of 16",
@@ -59,7 +61,7 @@ def check_convertible(model: nn.Module, precision: str) -> None:
         )
 
 
-def _fits(layer: nn.Module) -> bool:
+def _is_convertible(layer: nn.Module) -> bool:
     if type(layer) is nn.Linear:
         return layer.in_features % _MULTIPLE == 0 and layer.out_features % _MULTIPLE == 0
     return (
@@ -79,7 +81,7 @@ class _EightBitLayer(nn.Module):
     dtype: torch.dtype | None
 
     def multiply(self, rows: Tensor, weight: Tensor) -> Tensor:
-        """Return the rows times the transposed weights."""
+        """Return ``rows`` times the transposed ``weight``."""
         dtype = self.dtype or rows.dtype
         result: Tensor = _Product.apply(rows.to(dtype), weight.to(dtype), self.kind)  # type: ignore[no-untyped-call]
         return result
@@ -107,7 +109,7 @@ class _Pointwise(_EightBitLayer, nn.Conv2d):
 
 
 class _Product(torch.autograd.Function):
-    """x · weightᵀ."""
+    """The product x · weightᵀ."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, kind: Kind) -> Tensor:
@@ -119,10 +121,10 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight = ctx.saved_tensors
         if ctx.kind == "int8":
-            of_x = _int8(gradient, weight)
+            input_gradient = _int8(gradient, weight)
         else:
-            of_x = _fp8(gradient, weight, torch.float8_e5m2)
-        return of_x, gradient.t() @ x, None
+            input_gradient = _fp8(gradient, weight, torch.float8_e5m2)
+        return input_gradient, gradient.t() @ x, None
 
 
 def _fp8(a: Tensor, b: Tensor, left: torch.dtype) -> Tensor:
@@ -131,7 +133,7 @@ def _fp8(a: Tensor, b: Tensor, left: torch.dtype) -> Tensor:
     b8, b_scale = _to_fp8(b, torch.float8_e4m3fn, 0)
     return torch._scaled_mm(
         a8.contiguous(),
-        _by_columns(b8),
+        _column_major(b8),
         scale_a=a_scale,
         scale_b=b_scale,
         out_dtype=a.dtype,
@@ -140,25 +142,25 @@ def _fp8(a: Tensor, b: Tensor, left: torch.dtype) -> Tensor:
 
 
 def _to_fp8(x: Tensor, dtype: torch.dtype, axis: int) -> tuple[Tensor, Tensor]:
-    """Return ``x`` in fp8, and its scale."""
-    most = torch.finfo(dtype).max
-    scale = x.abs().amax(axis, keepdim=True).float().clamp(min=_LEAST) / most
-    return (x.float() / scale).clamp(-most, most).to(dtype), scale
+    """Return ``x`` in fp8, and its scales along ``axis``."""
+    largest = torch.finfo(dtype).max
+    scale = x.abs().amax(axis, keepdim=True).float().clamp(min=_MIN_MAXIMUM) / largest
+    return (x.float() / scale).clamp(-largest, largest).to(dtype), scale
 
 
 def _int8(a: Tensor, b: Tensor) -> Tensor:
-    """Return a · b with each row of ``a`` and each column of ``b`` rounded to 255 steps."""
+    """Return a · b with each row of ``a`` and each column of ``b`` rounded to int8."""
     a8, a_scale = _to_int8(a, 1)
     b8, b_scale = _to_int8(b, 0)
-    result = torch._int_mm(a8.contiguous(), _by_columns(b8))
+    result = torch._int_mm(a8.contiguous(), _column_major(b8))
     return (result.float() * a_scale * b_scale).to(a.dtype)
 
 
 def _to_int8(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    scale = x.abs().amax(axis, keepdim=True).float().clamp(min=_LEAST) / 127
+    scale = x.abs().amax(axis, keepdim=True).float().clamp(min=_MIN_MAXIMUM) / 127
     return (x.float() / scale).round().to(torch.int8), scale
 
 
-def _by_columns(x: Tensor) -> Tensor:
+def _column_major(x: Tensor) -> Tensor:
     """Return ``x`` in the layout that tensor cores need for the right operand."""
     return x.t().contiguous().t()

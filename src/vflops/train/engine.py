@@ -1,4 +1,4 @@
-"""Builds and trains a job of a torch workload on one rank."""
+"""The training engine: builds and trains one rank's part of a torch workload."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from vflops.workloads.contract.workload import Indices, Split, Workload
 
 
 def run(context: JobContext) -> None:
-    """Run this rank's part of the job's training."""
+    """Train this rank's part of the job."""
     record = context.record
     spec = find(record.workload)
     settings = spec.settings.model_validate(record.settings)
@@ -48,7 +48,7 @@ def run(context: JobContext) -> None:
     try:
         with precision.settings():
             engine = Engine(context, train, workload, plan, precision, device)
-            context.write_event("job", engine.started(threads))
+            context.write_event("job", engine.start_event(threads))
             engine.train()
     finally:
         plan.close()
@@ -56,7 +56,7 @@ def run(context: JobContext) -> None:
 
 @dataclass
 class Engine:
-    """The parts of a job: model, optimizer, step, evaluation and loop."""
+    """The parts of a job's training: model, optimizer, step, evaluation and loop."""
 
     context: JobContext
     settings: TrainSettings
@@ -66,13 +66,13 @@ class Engine:
     device: torch.device
 
     def __post_init__(self) -> None:
-        torch.manual_seed(
-            mix(self.context.record.seed, 2) >> 1
-        )  # the same initial weights on every rank
+        # The same seed, and so the same initial weights, on every rank.
+        torch.manual_seed(mix(self.context.record.seed, 2) >> 1)
         exact = self.settings.deterministic
-        # Shapes never change, so cuDNN's search for the fastest kernel pays; it is not repeatable.
-        searches = not exact and self.settings.compile != "record"
-        torch.backends.cudnn.benchmark = self.device.type == "cuda" and searches
+        # Shapes never change, so cuDNN's search for the fastest kernels is worthwhile. Its result
+        # is not reproducible.
+        searches_kernels = not exact and self.settings.compile != "record"
+        torch.backends.cudnn.benchmark = self.device.type == "cuda" and searches_kernels
         if exact and self.device.type != "cpu":
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch requires it
             torch.use_deterministic_algorithms(True)
@@ -100,7 +100,7 @@ class Engine:
             nesterov=self.settings.nesterov,
         )
         plain = Step(module, optimizer, self.precision.scaler(self.plan.maximum), self.plan)
-        self.recorded = self._records(plain)
+        self.recorded = self._can_record(plain)
         step = RecordedStep(plain, self.device) if self.recorded else plain
         self.state = TrainState(model, step, predict, Checkpoints(self.context.checkpoints))
 
@@ -115,11 +115,11 @@ class Engine:
         assert operands is not None
         return self.workload.fast_model(operands, self.device)
 
-    def _records(self, step: Step) -> bool:
-        """Whether the step is recorded once as a CUDA graph and replayed.
+    def _can_record(self, step: Step) -> bool:
+        """Whether the step is recorded once as a CUDA graph and then replayed.
 
-        Steps of several ranks, or with a loss scaler, are launched one by one: recording these has
-        not been tested.
+        Steps of several ranks or with a loss scaler are not recorded, since this has not been
+        tested.
         """
         return (
             self.device.type == "cuda"
@@ -130,8 +130,8 @@ class Engine:
             and can_be_recorded(step.optimizer)
         )
 
-    def started(self, threads: int) -> JobStarted:
-        """Return the event that describes what runs."""
+    def start_event(self, threads: int) -> JobStarted:
+        """Return the event that describes the job's device, precision and model."""
         accelerator = self.device.type != "cpu"
         return JobStarted(
             device=self.device.type,
@@ -151,7 +151,7 @@ class Engine:
         )
 
     def train(self) -> None:
-        """Train from the newest checkpoint, or from the start."""
+        """Train from the newest checkpoint or from the start, and evaluate the trained model."""
         self._restore()
         loop = self.loop()
         if self.state.step != self.context.finished_step:
@@ -169,7 +169,7 @@ class Engine:
             raise Interrupted(f"stopped by {stopped} after step {self.state.step}")
 
     def _conclude(self, loop: Loop) -> None:
-        """Evaluate and describe the trained model after the clock has stopped."""
+        """Evaluate the trained model; none of this counts as training time."""
         for kind, payload in self.plan.report():
             self.context.write_event(kind, payload)
         if self.context.record.data.test:
@@ -187,13 +187,13 @@ class Engine:
             )
 
     def _exhibit(self, outcome: Outcome) -> None:
-        """Write examples for the report; a failure here does not affect the training."""
+        """Write example results for the report; a failure is printed, but does not fail the job."""
         try:
             arrays = self.workload.exhibit(outcome.summaries)
             if arrays is not None:
                 self.context.write_event("exhibit", write_exhibit(self.context.attempt, arrays))
         except Exception:
-            print("the report will show no examples of this model:", file=sys.stderr)
+            print("the report will not show examples of this model:", file=sys.stderr)
             traceback.print_exc()
 
     def loop(self) -> Loop:
@@ -234,7 +234,7 @@ class Engine:
         name = self.state.restore(self.plan, on_bad)
         self.plan.barrier()  # until all ranks have read the checkpoints
         if self.plan.leads:
-            self.state.checkpoints.drop(bad)
+            self.state.checkpoints.delete(bad)
         if name is not None:
             samples = self.state.step * self.settings.batch
             resumed = Resumed(step=self.state.step, samples=samples, file=name)
@@ -243,15 +243,15 @@ class Engine:
     def _out_of_memory(self, error: RuntimeError) -> RunFailed:
         train = self.settings
         fits = None
-        if not train.parallel.cuts_layers:  # otherwise no rank can take a step alone
+        if not train.parallel.cuts_layers:  # a single stage cannot take a step alone
             fits = out_of_memory.fitting_batch(
                 self.state, self.workload, self.device, train.rank_batch
             )
-        whole = fits * train.shares * train.accumulate if fits else None
+        batch = fits * train.shares * train.accumulate if fits else None
         hint = "use a smaller --set train.batch or a larger --set train.accumulate"
-        if whole:
+        if batch:
             hint = (
-                f"--set train.batch={whole} would fit, or --set train.accumulate="
+                f"--set train.batch={batch} would fit, or --set train.accumulate="
                 f"{train.accumulate * -(-train.rank_batch // (fits or 1))} with the same batch"
             )
         return RunFailed(

@@ -1,4 +1,4 @@
-"""Out-of-bag quality and predictions of a base model, computed after its training."""
+"""Out-of-bag quality and predictions of a base model, computed after training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vflops.workloads.contract.workload import Indices, Split
 
 
 class TrainedMember(Protocol):
-    """The parts of an engine that are needed after its training."""
+    """The parts of an engine that are needed after training."""
 
     context: JobContext
     state: TrainState
@@ -29,12 +29,12 @@ class TrainedMember(Protocol):
 
 
 def conclude_member(engine: TrainedMember, bag: BagRecord) -> None:
-    """Evaluate the model on samples that it was not trained on, and store its predictions."""
-    _out_of_bag(engine, bag)
-    _predictions(engine)
+    """Evaluate a base model on its out-of-bag samples, and store its validation predictions."""
+    _evaluate_out_of_bag(engine, bag)
+    _store_predictions(engine)
 
 
-def _out_of_bag(engine: TrainedMember, bag: BagRecord) -> None:
+def _evaluate_out_of_bag(engine: TrainedMember, bag: BagRecord) -> None:
     indices = out_of_bag_indices(bag, engine.context.record.data.train)
     if not bag.out_of_bag or not len(indices):
         return
@@ -45,7 +45,7 @@ def _out_of_bag(engine: TrainedMember, bag: BagRecord) -> None:
     engine.context.write_event("out-of-bag", result)
 
 
-def _predictions(engine: TrainedMember) -> None:
+def _store_predictions(engine: TrainedMember) -> None:
     collected = CollectedPredictions()
     evaluation = engine.evaluation("validation")
     outcome = engine.state.evaluate(lambda predict: evaluation(predict, collected))

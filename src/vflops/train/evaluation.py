@@ -1,4 +1,4 @@
-"""Evaluation of a model on a split of the data, shared by the ranks."""
+"""Evaluation of a model on a split of the data, which the ranks divide between them."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Outcome:
 
 
 class CollectedPredictions:
-    """Predictions of a rank with their positions and true labels, in the host's memory."""
+    """A rank's predictions with the samples' positions and true labels, in host memory."""
 
     def __init__(self) -> None:
         self._batches: list[tuple[Tensor, ...]] = []
 
     @property
     def samples(self) -> int:
-        """Number of samples; a rank may have none."""
+        """Number of samples, which is 0 on a rank without any."""
         return sum(len(batch[0]) for batch in self._batches)
 
     def add(self, positions: Tensor, predictions: Tensor, inputs: Inputs, valid: Tensor) -> None:
-        """Add a batch without the samples that only pad it."""
+        """Add the valid samples of a batch, not its padding."""
         columns = (positions, predictions.float(), *inputs[1:])
         self._batches.append(tuple(column[valid].cpu() for column in columns))
 
@@ -50,7 +50,7 @@ class CollectedPredictions:
 
 
 class Evaluation:
-    """Evaluates in batches of one size; the last one is padded, and the padding not counted."""
+    """Evaluates in batches of equal size; the last one is padded, but padding is not counted."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class Evaluation:
     def __call__(
         self, predict: Callable[..., Tensor | None], collected: CollectedPredictions | None = None
     ) -> Outcome:
-        """Return the quality of the predictions of ``predict``, and add these to ``collected``."""
+        """Evaluate the predictions of ``predict``, and add them to ``collected``."""
         meter = self._workload.meter(self._device)
-        batches = loader(self._samples, self._requests(), self._prepared, self._device)
+        batches = loader(self._samples, self._requests(), self._prepare_batch, self._device)
         try:
             with torch.no_grad():
                 for start, inputs in zip(self._starts(), batches, strict=True):
@@ -90,9 +90,9 @@ class Evaluation:
         return Outcome(self._workload.quality(summaries), len(self._indices), summaries)
 
     def first_batch(self, predict: Callable[..., Tensor | None]) -> None:
-        """Predict one batch and drop the result, so that compilation is not timed as evaluation."""
+        """Predict one batch and discard the result, so that compilation is not timed later."""
         batches = loader(
-            self._samples, itertools.islice(self._requests(), 1), self._prepared, self._device
+            self._samples, itertools.islice(self._requests(), 1), self._prepare_batch, self._device
         )
         try:
             with torch.no_grad():
@@ -101,11 +101,11 @@ class Evaluation:
         finally:
             batches.close()
 
-    def _prepared(self, batch: tuple[Tensor, ...], draws: Tensor | None) -> Inputs:
+    def _prepare_batch(self, batch: tuple[Tensor, ...], draws: Tensor | None) -> Inputs:
         return self._prepare(batch)
 
     def _starts(self) -> range:
-        """Return the starts of this rank's batches; every rank has the same number of them."""
+        """Return the first positions of this rank's batches; all ranks have as many."""
         step = self._batch * self._plan.shares
         first = self._plan.share * self._batch
         rounds = -(-len(self._indices) // step)

@@ -1,4 +1,4 @@
-"""Examples of a trained model's results, stored for the report."""
+"""Writes a job's exhibit: example results of the trained model, for the report."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ FILE = "exhibit.npz"
 
 
 def write_exhibit(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> Exhibited:
-    """Write the arrays into ``folder``; return the event that describes the file."""
+    """Write the arrays to a file in ``folder``; return the event that describes it."""
     for name, array in arrays.items():
         if array.dtype.hasobject:
-            raise ValueError(f"{name} holds Python objects: an exhibit may hold only plain arrays")
-    packed = io.BytesIO()
-    np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
-    size = len(packed.getbuffer())
+            raise ValueError(
+                f"{name} contains Python objects, but an exhibit may contain only plain arrays"
+            )
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    size = len(buffer.getbuffer())
     if size > MAX_EXHIBIT_BYTES:
-        raise ValueError(f"the exhibit has {size} bytes: at most {MAX_EXHIBIT_BYTES} are allowed")
+        raise ValueError(f"the exhibit has {size} bytes, but only {MAX_EXHIBIT_BYTES} are allowed")
     path = folder / FILE
-    atomic.write_bytes(path, packed.getvalue())
+    atomic.write_bytes(path, buffer.getvalue())
     return Exhibited(file=FILE, sha256=file_hash(path), size_bytes=size)

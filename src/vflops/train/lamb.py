@@ -82,5 +82,5 @@ class LAMB(LayerwiseOptimizer):
 
 
 def _bias_correction(beta: float, steps: Tensor) -> Tensor:
-    """Return 1 / (1 − βᵗ), without the loss of digits of 1 − 0.999 in fp32."""
+    """Return 1 / (1 − βᵗ), without the cancellation of 1 − 0.999 in fp32."""
     return -1.0 / torch.expm1(steps * math.log(beta))

@@ -1,7 +1,7 @@
 """The common part of LARS and LAMB: a step size for every tensor, computed on the device.
 
-Nothing here waits for the device. Norms, ratios and the learning rate stay tensors; a step in which
-a GradScaler found an overflow is undone by ``torch.where``, not by a branch on the host.
+The host never waits for the device. Norms, ratios and the learning rate stay tensors; a step in
+which a GradScaler found an overflow is undone by ``torch.where``, not by a branch on the host.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ Tensors = list[Tensor] | tuple[Tensor, ...]
 
 
 class LayerwiseOptimizer(Optimizer):
-    """An optimizer whose groups say with ``adapt`` whether steps are scaled by the weights' norms.
+    """An optimizer that scales the step of each tensor by the norm of its weights.
 
-    A group's parameters are on one device. The state is created with the optimizer, not in its
-    first step, so that ``torch.compile`` and CUDA graphs see the same step every time.
+    This applies to parameter groups with ``adapt`` true. A group's parameters are on one device.
+    The state is created with the optimizer, not in its first step, so that ``torch.compile`` and
+    CUDA graphs see the same step every time.
     """
 
     state_names: ClassVar[tuple[str, ...]]
-    """Names of the state tensors with the parameter's shape; ``step`` counts its updates."""
-    _step_supports_amp_scaling = True  # GradScaler then leaves unscaling and skipping to us
+    """Names of the state tensors, which have the parameter's shape."""
+    _step_supports_amp_scaling = True  # GradScaler then leaves unscaling and skipping to this class
 
     def __init__(
         self,
@@ -66,17 +67,17 @@ class LayerwiseOptimizer(Optimizer):
             name: [self.state[p][name] for p in parameters] for name in (*self.state_names, "step")
         }
         found_inf: Tensor | None = getattr(self, "found_inf", None)
-        touched = [*parameters, *(tensor for tensors in state.values() for tensor in tensors)]
-        before = [] if found_inf is None else [tensor.clone() for tensor in touched]
+        tensors = [*parameters, *(tensor for values in state.values() for tensor in values)]
+        before = [] if found_inf is None else [tensor.clone() for tensor in tensors]
         torch._foreach_add_(state["step"], 1.0)
         self._update(group, parameters, self._gradients(parameters), state)
         if found_inf is not None:
             skip = found_inf.to(parameters[0].device).reshape(()) > 0
-            for tensor, old in zip(touched, before, strict=True):
+            for tensor, old in zip(tensors, before, strict=True):
                 tensor.copy_(torch.where(skip, old, tensor))
 
     def _gradients(self, parameters: Sequence[Tensor]) -> Tensors:
-        """Return the gradients without the loss scale, at least in fp32: fp16 would underflow."""
+        """Return the gradients without the loss scale, at least in fp32 to avoid underflow."""
         gradients: Tensors = [_at_least_fp32(p.grad) for p in parameters if p.grad is not None]
         scale: Tensor | None = getattr(self, "grad_scale", None)
         if scale is None:
@@ -102,8 +103,8 @@ def wide_dtype(tensors: Tensors) -> torch.dtype:
 def norms(tensors: Tensors, parameters: Sequence[Tensor]) -> Tensor:
     """Return the Euclidean norm of each tensor as one vector, at least in fp32.
 
-    A parameter that is divided between ranks has their group as ``divided_over``: then the norm of
-    its tensor, for example its gradient, is that of all parts together.
+    If a parameter is divided between ranks, its attribute ``divided_over`` is their process group,
+    and the norm is that of all parts together.
     """
     result = list(torch._foreach_norm(tensors, 2, wide_dtype(tensors)))
     divided: dict[Any, list[int]] = {}

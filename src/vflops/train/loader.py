@@ -1,4 +1,4 @@
-"""Loaders that bring batches to the device: on demand on a CPU, ahead for an accelerator."""
+"""Loaders that bring batches to the device: on demand on a CPU, in advance on an accelerator."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _AHEAD = 3
 
 @dataclass(frozen=True)
 class Request:
-    """Samples to read, with the random numbers of their positions in the training."""
+    """Samples to read, with the random numbers that augment them; None for no augmentation."""
 
     indices: Indices
     draws: Tensor | None
 
 
 Prepare = Callable[[tuple[Tensor, ...], Tensor | None], Inputs]
-"""Turns the data read, on the device, into the inputs of the model."""
+"""Converts the data read, which is on the device, to the inputs of the model."""
 
 
 class Loader(ABC):
-    """Yields the batches of a list of requests, in order."""
+    """Yields the batches of a sequence of requests, in order."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[Inputs]:
@@ -51,14 +51,13 @@ class DirectLoader(Loader):
     def __iter__(self) -> Iterator[Inputs]:
         """Yield one batch per request."""
         for request in self._requests:
-            batch = self._samples.read(
-                request.indices, BatchMemory()
-            )  # new: the caller may keep a batch
+            memory = BatchMemory()  # not reused, since the caller may keep the batch
+            batch = self._samples.read(request.indices, memory)
             yield self._prepare(batch, request.draws)
 
 
 @dataclass(frozen=True)
-class _Ready:
+class _ReadyBatch:
     inputs: Inputs
     done: torch.Event
 
@@ -75,8 +74,10 @@ class PrefetchLoader(Loader):
     ) -> None:
         self._samples, self._requests, self._prepare = samples, requests, prepare
         self._device = device
-        self._ready: queue.Queue[_Ready | BaseException | None] = queue.Queue(maxsize=_AHEAD - 1)
-        self._ended = threading.Event()
+        self._ready: queue.Queue[_ReadyBatch | BaseException | None] = queue.Queue(
+            maxsize=_AHEAD - 1
+        )
+        self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="vflops-loader", daemon=True)
         self._thread.start()
 
@@ -95,8 +96,8 @@ class PrefetchLoader(Loader):
             yield ready.inputs
 
     def close(self) -> None:
-        """Stop the thread and drop the batches that it has prepared."""
-        self._ended.set()
+        """Stop the thread and discard the batches that it has prepared."""
+        self._stopping.set()
         while self._thread.is_alive():
             try:
                 self._ready.get(timeout=0.05)
@@ -110,25 +111,25 @@ class PrefetchLoader(Loader):
             buffers = [BatchMemory(pinned=True) for _ in range(_AHEAD)]
             copied: list[torch.Event | None] = [None] * _AHEAD
             for number, request in enumerate(self._requests):
-                if self._ended.is_set():
+                if self._stopping.is_set():
                     return
                 slot = number % _AHEAD
-                before = copied[slot]
-                if before is not None:
-                    before.synchronize()  # its pinned memory may still be in use
+                last_copy = copied[slot]
+                if last_copy is not None:
+                    last_copy.synchronize()  # it may still be reading the pinned memory
                 batch = self._samples.read(request.indices, buffers[slot])
                 with stream:
-                    moved = [self._moved(tensor, buffers[slot]) for tensor in batch]
-                    draws = None if request.draws is None else self._moved(request.draws)
-                    copied[slot] = _recorded(self._device)
+                    moved = [self._to_device(tensor, buffers[slot]) for tensor in batch]
+                    draws = None if request.draws is None else self._to_device(request.draws)
+                    copied[slot] = _record_event(self._device)
                     inputs = self._prepare(tuple(moved), draws)
-                    done = _recorded(self._device)
-                self._ready.put(_Ready(inputs, done))
+                    done = _record_event(self._device)
+                self._ready.put(_ReadyBatch(inputs, done))
             self._ready.put(None)
-        except BaseException as error:  # raised where the batch is awaited
+        except BaseException as error:  # __iter__ raises it
             self._ready.put(error)
 
-    def _moved(self, tensor: Tensor, memory: BatchMemory | None = None) -> Tensor:
+    def _to_device(self, tensor: Tensor, memory: BatchMemory | None = None) -> Tensor:
         if memory is None:
             return tensor.pin_memory().to(self._device, non_blocking=True)
         moved = torch.empty_like(tensor, device=self._device)
@@ -137,7 +138,7 @@ class PrefetchLoader(Loader):
         return moved
 
 
-def _recorded(device: torch.device) -> torch.Event:
+def _record_event(device: torch.device) -> torch.Event:
     event = torch.Event(device)
     event.record()
     return event
@@ -149,7 +150,7 @@ def loader(
     prepare: Prepare,
     device: torch.device,
 ) -> Loader:
-    """Return the loader that suits the device."""
+    """Return a loader that suits the device."""
     if device.type == "cpu":
         return DirectLoader(samples, iter(requests), prepare)
     return PrefetchLoader(samples, iter(requests), prepare, device)

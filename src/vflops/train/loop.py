@@ -20,7 +20,7 @@ from vflops.train.context import JobContext
 from vflops.train.ensemble.sample import bag_indices
 from vflops.train.evaluation import Evaluation, Outcome
 from vflops.train.loader import Loader, Request, loader
-from vflops.train.losses import Losses, first_bad
+from vflops.train.losses import Losses, first_non_finite
 from vflops.train.parallel.factory import ParallelPlan
 from vflops.train.schedules import learning_rate
 from vflops.train.state import TrainState
@@ -45,9 +45,9 @@ class Loop:
     device: torch.device
     dtype: torch.dtype
     prepare: Callable[..., Inputs]
-    """The workload's ``inputs``, compiled if that pays."""
+    """The workload's method ``inputs``, which may be compiled."""
     compiles: bool
-    """Whether the first steps compile."""
+    """Whether the first steps include compilation."""
 
     def __post_init__(self) -> None:
         self._clock = self.context.clock
@@ -56,8 +56,9 @@ class Loop:
         self._bag = bag_indices(record.bag, len(self._samples))
         size = len(self._samples) if self._bag is None else len(self._bag)
         self._sampler = Sampler(size, mix(record.seed))
-        self._steps = self._after(self.settings.epochs)
-        self._end = min(self._after(self.settings.end_epoch or self.settings.epochs), self._steps)
+        self._steps = self._steps_in(self.settings.epochs)
+        end_epoch = self.settings.end_epoch or self.settings.epochs
+        self._end = min(self._steps_in(end_epoch), self._steps)
         self._losses = Losses(self.device)
         self._loss: float | None = None
         self._reported_s = self._saved_s = time.monotonic()
@@ -65,30 +66,33 @@ class Loop:
         self._saving_s = 0.0
         self._compiling = 0
         self.outcome: Outcome | None = None
-        """The outcome of the newest evaluation."""
+        """The outcome of the last evaluation; None before the first one."""
 
     def run(self) -> str | None:
         """Train to the end; return the signal that stopped the training, or None if it finished."""
         self._clock.enter("training")
-        due = self._evaluations()
-        # A checkpoint is older than the evaluation of its step, which may have been interrupted.
-        if self.state.step in due and (reason := self._evaluate_for_end()):
+        evaluation_steps = self._evaluation_steps()
+        # A checkpoint is written before the evaluation of its step, which may not have finished.
+        if self.state.step in evaluation_steps and (reason := self._evaluate_and_check_end()):
             self._finish(reason)
             return None
         batches = loader(
-            self._samples, self._requests(self.state.step), self._prepared, self.device
+            self._samples, self._requests(self.state.step), self._prepare_batch, self.device
         )
         incoming = iter(batches)
         try:
             while self.state.step < self._end:
                 self._step(incoming)
-                if self.state.step in due:
-                    if self.plan.agree(self._checkpoint_pays()):
+                if self.state.step in evaluation_steps:
+                    if self.plan.agree(self._checkpoint_is_affordable()):
                         self._checkpoint()
-                    if reason := self._evaluate_for_end():
+                    if reason := self._evaluate_and_check_end():
                         self._finish(reason)
                         return None
-                if self.state.step % self.plan.agree_every == 0 or self.state.step in due:
+                if (
+                    self.state.step % self.plan.agree_every == 0
+                    or self.state.step in evaluation_steps
+                ):
                     action = self._next_action()
                     if action >= _CHECKPOINT:
                         self._checkpoint()
@@ -96,26 +100,26 @@ class Loop:
                         self._report_progress()
                         return self.context.stop.signal or "a signal on another rank"
         finally:
-            self._end_loader(batches)
+            self._close_loader(batches)
         self._finish("epochs")
         return None
 
     def one_batch(self) -> list[Inputs]:
         """Return the first batch of the training data."""
         requests = itertools.islice(self._requests(0), self.settings.accumulate)
-        batches = loader(self._samples, requests, self._prepared, self.device)
+        batches = loader(self._samples, requests, self._prepare_batch, self.device)
         try:
             return list(batches)
         finally:
             batches.close()
 
-    def _evaluate_for_end(self) -> str | None:
-        """Evaluate; return the reason to end the training, or None to continue."""
+    def _evaluate_and_check_end(self) -> str | None:
+        """Evaluate the model; return the reason to end training, or None to continue."""
         if self._evaluate() and self.settings.stop_at_target:
             return "target"
         assert self.outcome is not None
-        since = self.state.since_best(self.outcome.quality, self.goal.better)
-        return "patience" if since == self.settings.patience else None
+        evaluations = self.state.since_best(self.outcome.quality, self.goal.better)
+        return "patience" if evaluations == self.settings.patience else None
 
     def _step(self, incoming: Iterator[Inputs]) -> None:
         state = self.state
@@ -131,11 +135,11 @@ class Loop:
             self._collect_losses(all=compiling)
 
     def _collect_losses(self, *, all: bool = False) -> None:
-        """Take the losses that are known by now; raise if one is not finite."""
+        """Read the losses that are known by now, or all of them; raise if one is not finite."""
         known = self._losses.ready(all=all)
-        bad = first_bad(known)
-        if bad is not None:
-            raise self._diverged(*bad)
+        diverged = first_non_finite(known)
+        if diverged is not None:
+            raise self._diverged(*diverged)
         if known:
             self._loss = known[-1][1]
         if known and time.monotonic() - self._reported_s >= _REPORT_S:
@@ -195,12 +199,15 @@ class Loop:
         self._saved_s, self._saved_step = time.monotonic(), self.state.step
         self._saving_s = self._saved_s - started_s
 
-    def _checkpoint_pays(self) -> bool:
-        """Whether a checkpoint as long as the last one stays within its share of the time."""
-        share, since_s = self.settings.checkpoint_share, time.monotonic() - self._saved_s
-        if since_s < self.context.keep_after_s:
+    def _checkpoint_is_affordable(self) -> bool:
+        """Whether checkpoints stay within their share of the time if another one is written now.
+
+        It is assumed to take as long as the last one.
+        """
+        share, elapsed_s = self.settings.checkpoint_share, time.monotonic() - self._saved_s
+        if elapsed_s < self.context.keep_after_s:
             return False
-        return self._saving_s * (1 - share) <= share * since_s
+        return self._saving_s * (1 - share) <= share * elapsed_s
 
     def _finish(self, reason: str) -> None:
         """Write the final checkpoint and the ``finished`` event."""
@@ -221,7 +228,7 @@ class Loop:
         self.context.write_event("finished", payload)
 
     def _next_action(self) -> int:
-        """Return what all ranks do next: continue, write a checkpoint, or stop with one."""
+        """Return what all ranks do next: continue, write a checkpoint, or write one and stop."""
         action = _CONTINUE
         if self.context.stop.signal:
             action = _STOP
@@ -229,12 +236,12 @@ class Loop:
             action = _CHECKPOINT
         return self.plan.agree(action)
 
-    def _end_loader(self, batches: Loader) -> None:
+    def _close_loader(self, batches: Loader) -> None:
         with self._clock.phase("data"):
             batches.close()
 
     def _requests(self, first: int) -> Iterator[Request]:
-        """Yield this rank's share of every step from ``first``, part by part."""
+        """Yield the parts of this rank's share of each step, starting with step ``first``."""
         train, plan, draws = self.settings, self.plan, self.workload.draws
         seed = mix(self.context.record.seed, 1)
         for step in range(first, self._end):
@@ -246,20 +253,20 @@ class Loop:
                 numbers = uniforms(seed, start + offset, len(part), draws) if draws else None
                 yield Request(part, None if numbers is None else torch.from_numpy(numbers))
 
-    def _prepared(self, batch: tuple[Tensor, ...], draws: Tensor | None) -> Inputs:
+    def _prepare_batch(self, batch: tuple[Tensor, ...], draws: Tensor | None) -> Inputs:
         return self.prepare(batch, draws, self.dtype)
 
-    def _evaluations(self) -> set[int]:
+    def _evaluation_steps(self) -> set[int]:
         """Return the steps after which the model is evaluated."""
         train = self.settings
         every = range(train.evaluate_every, train.epochs + 1, train.evaluate_every)
-        return {self._after(epoch) for epoch in every} | {self._end}
+        return {self._steps_in(epoch) for epoch in every} | {self._end}
 
-    def _after(self, epochs: int) -> int:
+    def _steps_in(self, epochs: int) -> int:
         """Return the number of steps of ``epochs`` epochs.
 
-        An epoch has as many samples as the data, whatever the size of the bag: so all models of an
-        ensemble do the same work.
+        An epoch has as many samples as the training data, independent of the size of the bag, so
+        that all models of an ensemble do the same amount of work.
         """
         return -(-epochs * len(self._samples) // self.settings.batch)
 

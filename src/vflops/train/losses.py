@@ -1,4 +1,4 @@
-"""Losses that are read late, so that the host neither waits for the device nor runs far ahead."""
+"""Losses that are read late, so that the host does not wait for the device after each step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Losses:
         self._waiting.append((step, host, event))
 
     def ready(self, *, all: bool = False) -> list[tuple[int, float]]:
-        """Return the losses that are known by now; with ``all``, wait for the device."""
+        """Return the losses that are known by now; with ``all``, wait for all of them."""
         known: list[tuple[int, float]] = []
         while self._waiting:
             step, loss, event = self._waiting[0]
@@ -46,6 +46,6 @@ class Losses:
         return known
 
 
-def first_bad(losses: list[tuple[int, float]]) -> tuple[int, float] | None:
+def first_non_finite(losses: list[tuple[int, float]]) -> tuple[int, float] | None:
     """Return the first step whose loss is not finite, with its loss."""
     return next(((step, loss) for step, loss in losses if not math.isfinite(loss)), None)

@@ -1,13 +1,14 @@
-"""Batch norm over parts of a batch, or over the batches of all ranks; state dicts are torch's.
+"""Batch norm over parts of a batch, or over the batches of all ranks.
 
-The number of samples behind the statistics is part of the method: fewer samples make them noisier,
-which changes the quality that a recipe reaches. There are three kinds:
+State dicts are the same as those of torch's layers. The number of samples behind the statistics is
+part of the method: fewer samples make them noisier, which changes the quality that a recipe
+reaches. There are three kinds:
 
-- *local*: the samples of one rank; torch's own layers.
-- *ghost*: each of ``ghosts`` equal parts of them separately (Hoffer et al. 2017). One rank with k
-  ghosts computes the same as k ranks with local batch norm.
-- *synchronised*: the samples of all ranks. torch.nn.SyncBatchNorm does the same on accelerators
-  only, and there it makes the host wait in every layer.
+- *local*: over the samples of one rank, with torch's own layers.
+- *ghost*: over each of ``ghosts`` equal parts of a rank's samples (Hoffer et al. 2017). One rank
+  with k ghosts computes the same as k ranks with local batch norm.
+- *synchronised*: over the samples of all ranks. torch.nn.SyncBatchNorm does the same, but only on
+  accelerators, and it makes the host wait in every layer.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Group = dist.ProcessGroup | None
 
 
 class _Ghost(_BatchNorm):
-    """Batch norm of consecutive parts of a batch, computed at once."""
+    """Batch norm of consecutive parts of a batch, computed together."""
 
     def __init__(self, *args: Any, ghosts: int = 1, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -35,7 +36,7 @@ class _Ghost(_BatchNorm):
         self.ghosts = ghosts
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return ``input`` normalised, in training with the statistics of each part."""
+        """Return the normalised ``input``; in training, with the statistics of each part."""
         if not self.training or self.ghosts == 1:
             return super().forward(input)
         self._check_input_dim(input)  # type: ignore[no-untyped-call]
@@ -77,7 +78,7 @@ class _Synchronised(_BatchNorm):
         self.group = group
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return ``input`` normalised, in training with the statistics over all ranks."""
+        """Return the normalised ``input``; in training, with the statistics over all ranks."""
         if not self.training or _ranks(self.group) == 1:
             return super().forward(input)
         self._check_input_dim(input)  # type: ignore[no-untyped-call]
@@ -88,7 +89,7 @@ class _Synchronised(_BatchNorm):
         rows: Tensor = _Gather.apply(moments, self.group)  # type: ignore[no-untyped-call]
         means, variances, counts = rows.split([self.num_features, self.num_features, 1], dim=1)
         total = counts.sum()
-        # Moments of a union from those of its parts (Chan et al. 1979): nothing cancels.
+        # Moments of a union from those of its parts (Chan et al. 1979), without cancellation.
         mean = (counts * means).sum(0) / total
         variance = (counts * (variances + (means - mean).square())).sum(0) / total
         _track(self, mean.detach(), variance.detach(), total.detach())
@@ -109,8 +110,8 @@ class GhostBatchNorm1d(_Ghost, nn.BatchNorm1d):
 class GhostBatchNorm2d(_Ghost, nn.BatchNorm2d):
     """nn.BatchNorm2d that in training normalises ``ghosts`` equal consecutive parts separately.
 
-    Running statistics take the mean over the parts of mean and unbiased variance: the same as the
-    average of that many ranks' running statistics.
+    Running statistics are updated with the averages of the parts' means and unbiased variances,
+    which gives the average of the running statistics of that many ranks.
     """
 
 
@@ -139,9 +140,10 @@ _KINDS: dict[str, tuple[type[_BatchNorm], ...]] = {
 
 
 def convert(model: nn.Module, kind: str, ghosts: int = 1, group: Group = None) -> nn.Module:
-    """Make every batch norm of ``model`` one of ``kind``, in place, with the same parameters.
+    """Replace every batch norm of ``model`` by one of ``kind``, in place; return the model.
 
-    Return the model: a new object only if the model itself is a batch norm.
+    The parameters stay the same. The result is a new object only if the model itself is a batch
+    norm.
     """
     if kind not in _KINDS:
         raise unknown_name("kind of batch norm", kind, _KINDS)
@@ -152,23 +154,23 @@ def convert(model: nn.Module, kind: str, ghosts: int = 1, group: Group = None) -
         "synchronised": {"group": group},
     }
     options = by_kind.get(kind, {})
-    new: dict[nn.Module | None, nn.Module] = {
+    replacements: dict[nn.Module | None, nn.Module] = {
         layer: _replacement(layer, kind, options)
         for layer in model.modules()
         if isinstance(layer, _PLAIN)
     }
     for parent in list(model.modules()):
-        for name, child in list(parent._modules.items()):  # named_children drops repeated ones
-            if child in new:
-                setattr(parent, name, new[child])
-    return new.get(model, model)
+        for name, child in list(parent._modules.items()):  # named_children skips repeated layers
+            if child in replacements:
+                setattr(parent, name, replacements[child])
+    return replacements.get(model, model)
 
 
 def average_buffers(model: nn.Module, group: Group = None) -> None:
     """Replace running statistics by their mean over the ranks, in one message.
 
-    For local batch norm, before evaluations and checkpoints. Other buffers are constants, which
-    a mean could change in the last digit.
+    Local batch norm needs this before evaluations and checkpoints. Other buffers are constants,
+    whose last digit averaging could change.
     """
     ranks = _ranks(group)
     running = [
@@ -180,10 +182,10 @@ def average_buffers(model: nn.Module, group: Group = None) -> None:
     ]
     if ranks == 1 or not running:
         return
-    everything = torch.cat([buffer.flatten() for buffer in running])
-    dist.all_reduce(everything, group=group)
-    everything /= ranks
-    means = everything.split([buffer.numel() for buffer in running])
+    flat = torch.cat([buffer.flatten() for buffer in running])
+    dist.all_reduce(flat, group=group)
+    flat /= ranks
+    means = flat.split([buffer.numel() for buffer in running])
     for buffer, mean in zip(running, means, strict=True):
         buffer.copy_(mean.view_as(buffer))
 
@@ -205,7 +207,7 @@ def _replacement(layer: _BatchNorm, kind: str, options: dict[str, Any]) -> nn.Mo
 
 
 class _Gather(torch.autograd.Function):
-    """The ranks' vectors as rows; a gradient goes back to the rank of its row."""
+    """Gathers the ranks' vectors as rows; each rank receives the gradient of its own row."""
 
     @staticmethod
     def forward(ctx: Any, row: Tensor, group: Group) -> Tensor:
@@ -223,14 +225,16 @@ class _Gather(torch.autograd.Function):
 
 @torch.no_grad()
 def _track(layer: _BatchNorm, mean: Tensor, variance: Tensor, count: int | Tensor) -> None:
-    """Move the running statistics towards a mean and a biased variance of ``count`` samples."""
+    """Update the running statistics with a mean and a biased variance of ``count`` values."""
     if isinstance(count, int) and count < 2:
-        raise ValueError(f"{count} value per channel: batch norm needs 2 or more in training")
+        raise ValueError(
+            f"batch norm cannot train on {count} value per channel: it needs 2 or more"
+        )
     if layer.running_mean is None or layer.running_var is None:
         return
     assert layer.num_batches_tracked is not None
     layer.num_batches_tracked.add_(1)
-    if layer.momentum is None:  # in torch this means: the mean of all batches
+    if layer.momentum is None:  # as in torch: the mean over all batches
         weight: float | Tensor = layer.num_batches_tracked.to(mean.dtype).reciprocal()
     else:
         weight = layer.momentum

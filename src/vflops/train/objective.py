@@ -11,10 +11,10 @@ from vflops.workloads.contract.workload import Workload
 
 
 class Casting(Protocol):
-    """The part of a precision that the objective needs."""
+    """The part of a training precision that the objective needs."""
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Return a context in which operators run in the precision."""
+        """Return a context in which operators run in this precision."""
 
 
 class Objective(nn.Module):

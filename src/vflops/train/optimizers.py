@@ -1,4 +1,4 @@
-"""The papers' optimizers, built so that steps and new learning rates never wait."""
+"""The optimizers of the papers, set up so that the host never waits for the device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vflops.train.lamb import LAMB
 from vflops.train.lars import LARS
 
 Group = dict[str, Any]
-"""A parameter group as torch.optim has it; ``adapt`` is read by LARS and LAMB only."""
+"""A parameter group as in torch.optim; only LARS and LAMB use its key ``adapt``."""
 
 _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
@@ -25,12 +25,13 @@ _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 def parameter_groups(
     model: nn.Module, weight_decay: float, part: Callable[[Tensor], Tensor] = lambda whole: whole
 ) -> list[Group]:
-    """Return the trainable parameters in two groups: with decay and adapted steps, or neither.
+    """Return the trainable parameters in two groups: with decay and adapted steps, and without.
 
     ``part`` returns the part of a parameter that this rank trains.
 
-    Norm layers and biases are in the second group: decay does not regularise them, and the norm of
-    so few numbers says little about a layer (You et al. 2017; the recipes of HPC AI500 agree).
+    The parameters of norm layers and biases are in the second group: decay does not regularise
+    them, and the norm of so few numbers says little about a layer (You et al. 2017; the recipes of
+    HPC AI500 do the same).
     """
     weights: list[Tensor] = []
     others: list[Tensor] = []
@@ -39,8 +40,8 @@ def parameter_groups(
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.requires_grad and id(parameter) not in seen:
                 seen.add(id(parameter))
-                plain = isinstance(module, _NORMS) or name.endswith("bias")
-                (others if plain else weights).append(part(parameter))
+                undecayed = isinstance(module, _NORMS) or name.endswith("bias")
+                (others if undecayed else weights).append(part(parameter))
     groups: list[Group] = [
         {"params": weights, "weight_decay": weight_decay, "adapt": True},
         {"params": others, "weight_decay": 0.0, "adapt": False},
@@ -50,7 +51,7 @@ def parameter_groups(
 
 @dataclass(frozen=True)
 class _Options:
-    """The options of all optimizers; each uses those that it knows."""
+    """The options of all optimizers; each optimizer uses those that apply to it."""
 
     learning_rate: float
     momentum: float
@@ -80,27 +81,27 @@ def build(
 ) -> Optimizer:
     """Return the optimizer ``name``: sgd, adam, adagrad, lars or lamb.
 
-    ``weight_decay`` is for groups without one; ``epsilon`` None is the optimizer's default.
-    ``fused`` None uses torch's fused kernels on an accelerator that has them: with those, and with
-    LARS and LAMB, neither a step nor a GradScaler waits for the device.
+    ``weight_decay`` applies to groups that do not set it. ``epsilon`` None is the optimizer's
+    default. ``fused`` None uses torch's fused kernels on accelerators that have them: with these,
+    and with LARS and LAMB, neither a step nor a GradScaler waits for the device.
     """
     if name not in _BUILDERS:
         raise unknown_name("optimizer", name, _BUILDERS)
     groups = _as_groups(parameters)
-    _refuse(name, groups, nesterov)
+    _check_supported(name, groups, nesterov)
     options = _Options(
         learning_rate, momentum, nesterov, weight_decay, betas, epsilon, trust_coefficient, fused
     )
     optimizer = _BUILDERS[name](groups, options)
-    _load_like_built(optimizer)
+    _keep_setup_on_load(optimizer)
     return optimizer
 
 
 def set_learning_rate(optimizer: Optimizer, value: float) -> None:
     """Set the learning rate of all groups to ``value``.
 
-    A learning rate that is a tensor, as those of `build` are, is filled: nothing waits for the
-    device, compiled code is not compiled again, and a captured graph reads the new value.
+    A learning rate that is a tensor, as `build` creates it, is changed in place: the host does not
+    wait for the device, compiled code stays valid, and a recorded graph reads the new value.
     """
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
@@ -110,25 +111,27 @@ def set_learning_rate(optimizer: Optimizer, value: float) -> None:
 
 
 def can_be_recorded(optimizer: Optimizer) -> bool:
-    """Whether a recorded step would see a new learning rate, because its kernels read it."""
+    """Whether a recorded step sees a new learning rate: its kernels must read it on the device."""
     rates = [group["lr"] for group in optimizer.param_groups]
     return all(isinstance(rate, Tensor) and rate.device.type != "cpu" for rate in rates)
 
 
 def _as_groups(parameters: Iterable[Tensor] | Iterable[Group]) -> list[Group]:
-    given = list(parameters)
-    groups = [g for g in given if isinstance(g, dict)]
-    loose = [p for p in given if isinstance(p, Tensor)]
-    if not given:
+    entries = list(parameters)
+    groups = [entry for entry in entries if isinstance(entry, dict)]
+    ungrouped = [entry for entry in entries if isinstance(entry, Tensor)]
+    if not entries:
         raise ValueError("parameters is empty: there is nothing to train")
-    return [*groups, {"params": loose}] if loose else groups
+    return [*groups, {"params": ungrouped}] if ungrouped else groups
 
 
-def _refuse(name: str, groups: list[Group], nesterov: bool) -> None:
+def _check_supported(name: str, groups: list[Group], nesterov: bool) -> None:
     if nesterov and name != "sgd":
-        raise UsageError(f"optimizer {name} has no Nesterov momentum", hint="use sgd, or omit it")
-    halves = any(p.dtype is torch.float16 for group in groups for p in group["params"])
-    if halves and name in ("adam", "adagrad", "lamb"):
+        raise UsageError(
+            f"optimizer {name} has no Nesterov momentum", hint="use optimizer sgd, or omit nesterov"
+        )
+    has_fp16 = any(p.dtype is torch.float16 for group in groups for p in group["params"])
+    if has_fp16 and name in ("adam", "adagrad", "lamb"):
         raise UsageError(
             f"optimizer {name} cannot keep its state in fp16: the squares of gradients below "
             "2e-4 would be 0",
@@ -147,8 +150,8 @@ def _sgd(groups: list[Group], options: _Options) -> Optimizer:
         **kernels,
     )
     if options.momentum:
-        # torch creates them in the first step, and leaves them uninitialised if a GradScaler
-        # skips that step. Starting from zeros gives the same result.
+        # torch creates these buffers in the first step, and leaves them uninitialised if a
+        # GradScaler skips that step. Starting from zeros gives the same result.
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
@@ -160,7 +163,7 @@ def _adam(groups: list[Group], options: _Options) -> Optimizer:
     if kernels["fused"]:
         kernels["capturable"] = True
     else:
-        kernels["foreach"] = False  # foreach would refuse a tensor as learning rate
+        kernels["foreach"] = False  # foreach does not accept a tensor as learning rate
     epsilon, decay = options.epsilon_or(1e-8), options.weight_decay
     return eager(Adam)(
         groups, lr=rate, betas=options.betas, eps=epsilon, weight_decay=decay, **kernels
@@ -205,22 +208,22 @@ _BUILDERS: dict[str, Callable[[list[Group], _Options], Optimizer]] = {
 
 
 def _kernels(
-    kind: Callable[..., Optimizer], groups: list[Group], options: _Options
+    optimizer: Callable[..., Optimizer], groups: list[Group], options: _Options
 ) -> tuple[Tensor, dict[str, Any]]:
     """Return the learning rate as a tensor, and the options that select torch's kernels.
 
-    Without fused kernels torch reads the rate on the host: it stays there, so that no step waits.
+    Without fused kernels, torch reads the rate on the host, so it stays there and no step waits.
     """
     device = _device_of(groups)
     fused = options.fused
     if fused is None:
-        fused = device.type != "cpu" and _has_fused(kind, groups)
+        fused = device.type != "cpu" and _has_fused(optimizer, groups)
     rate = _rate(options.learning_rate, device if fused else torch.device("cpu"))
     return rate, {"fused": fused, "foreach": not fused}
 
 
 def _rate(value: float, device: torch.device) -> Tensor:
-    # torch's fused kernels read fp32; on the host the rate keeps its digits.
+    # torch's fused kernels read fp32; on the host the rate keeps full precision.
     dtype = torch.float64 if device.type == "cpu" else torch.float32
     return torch.tensor(value, dtype=dtype, device=device)
 
@@ -230,8 +233,11 @@ def _device_of(groups: list[Group]) -> torch.device:
     return device
 
 
-def _has_fused(kind: Callable[..., Optimizer], groups: list[Group]) -> bool:
-    """Whether torch has fused kernels, tried with a step: it differs between versions of torch."""
+def _has_fused(optimizer: Callable[..., Optimizer], groups: list[Group]) -> bool:
+    """Whether torch has fused kernels for the parameters; this takes a step to find out.
+
+    Versions of torch differ in this.
+    """
     probes = {
         (p.device, p.dtype): torch.zeros(1, device=p.device, dtype=p.dtype, requires_grad=True)
         for group in groups
@@ -240,30 +246,31 @@ def _has_fused(kind: Callable[..., Optimizer], groups: list[Group]) -> bool:
     try:
         for probe in probes.values():
             probe.grad = torch.zeros_like(probe)
-            kind([probe], lr=_rate(0.0, probe.device), fused=True).step()
+            optimizer([probe], lr=_rate(0.0, probe.device), fused=True).step()
     except RuntimeError:
         return False
     return True
 
 
-_KERNELS = ("fused", "foreach", "capturable")
+_KERNEL_KEYS = ("fused", "foreach", "capturable")
 """The keys of a group that select its kernels."""
 
 
-def _load_like_built(optimizer: Optimizer) -> None:
-    """Make ``load_state_dict`` fill the learning rate's tensor and keep the kernels."""
+def _keep_setup_on_load(optimizer: Optimizer) -> None:
+    """Make ``load_state_dict`` keep the tensor of the learning rate and the choice of kernels."""
     rates = [group["lr"] for group in optimizer.param_groups]
 
-    def keep_kernels(built: Optimizer, state: Group) -> Group:
+    def keep_kernels(loading: Optimizer, state: Group) -> Group:
         groups = [dict(saved) for saved in state["param_groups"]]
-        for saved, group in zip(groups, built.param_groups, strict=False):  # torch checks the count
-            saved.update({key: group[key] for key in _KERNELS if key in group})
+        # torch checks that the numbers of groups are equal.
+        for saved, group in zip(groups, loading.param_groups, strict=False):
+            saved.update({key: group[key] for key in _KERNEL_KEYS if key in group})
         return state | {"param_groups": groups}
 
-    def fill(loaded: Optimizer) -> None:
+    def keep_rate(loaded: Optimizer) -> None:
         for group, rate in zip(loaded.param_groups, rates, strict=True):
             rate.copy_(torch.as_tensor(group["lr"]))
             group["lr"] = rate
 
     optimizer.register_load_state_dict_pre_hook(keep_kernels)
-    optimizer.register_load_state_dict_post_hook(fill)
+    optimizer.register_load_state_dict_post_hook(keep_rate)

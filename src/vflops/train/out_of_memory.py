@@ -1,4 +1,4 @@
-"""Finds the largest batch that fits after a training ran out of memory."""
+"""Finds the largest batch that fits after a job ran out of memory."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from vflops.train.state import TrainState
 from vflops.workloads.contract.workload import Inputs, Workload
 
 _USABLE = 0.95
-"""Share of the memory that can be used; the rest is lost to fragmentation."""
+"""Share of the memory that can be used; fragmentation takes the rest."""
 
 
 def device_name(device: torch.device) -> str:
-    """Return the name of the product, as reported by the driver."""
+    """Return the product name of a device, as reported by the driver or the system."""
     if device.type == "cpu":
         try:
             return CpuInfo.read(Path("/")).model()
@@ -31,10 +31,11 @@ def device_name(device: torch.device) -> str:
 def fitting_batch(
     state: TrainState, workload: Workload, device: torch.device, batch: int
 ) -> int | None:
-    """Return the largest batch that would fit, from steps with half of ``batch``, a quarter …
+    """Return the largest batch that would fit; None if no batch fits.
 
-    The memory of a step grows linearly with the batch, so two sizes that fit determine it. This
-    overwrites the weights.
+    This tries steps with half of ``batch``, a quarter, and so on, until two sizes fit: the memory
+    of a step grows linearly with the batch, so these determine the largest one. It overwrites the
+    weights.
     """
     peaks: list[tuple[int, int]] = []
     size = batch // 2
@@ -62,14 +63,14 @@ def _peak_bytes(
     torch.accelerator.empty_cache()
     torch.accelerator.reset_peak_memory_stats(device)
     try:
-        state.update([_random_inputs(workload, device, size)], 0.0)
+        state.update([_zero_inputs(workload, device, size)], 0.0)
         torch.accelerator.synchronize(device)
     except RuntimeError:
         return None
     return int(torch.accelerator.max_memory_allocated(device))
 
 
-def _random_inputs(workload: Workload, device: torch.device, size: int) -> Inputs:
+def _zero_inputs(workload: Workload, device: torch.device, size: int) -> Inputs:
     tensors: list[Tensor] = []
     for spec in workload.input_specs():
         dtype = getattr(torch, spec.dtype)

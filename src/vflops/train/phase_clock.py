@@ -1,4 +1,4 @@
-"""The time of a job by phase: it is always in one phase, so the phases add up to the total."""
+"""The time of a job by phase; a job is always in one phase, so the phases add up to its time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vflops.record.formats.job_events import PHASES
 
 
 class Clock:
-    """Seconds in each phase since the process started."""
+    """Measures the seconds spent in each phase since the process started."""
 
     def __init__(self) -> None:
         age_s = max(time.time() - psutil.Process().create_time(), 0.0)
@@ -28,7 +28,7 @@ class Clock:
         return before
 
     def rename(self, phase: str) -> None:
-        """Enter ``phase``, and count the time since the last change as ``phase`` too."""
+        """Enter ``phase``, and count the time since the last change as ``phase``, too."""
         self._phase = phase
 
     @contextmanager
@@ -41,6 +41,6 @@ class Clock:
             self.enter(before)
 
     def spent_s(self) -> dict[str, float]:
-        """Return the seconds of every phase up to now."""
+        """Return the seconds spent in each phase so far."""
         self.enter(self._phase)
         return {name: round(seconds, 6) for name, seconds in self._spent_s.items()}

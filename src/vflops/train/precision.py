@@ -1,6 +1,6 @@
-"""The papers' training precisions: types of weights and arithmetic, and loss scaling.
+"""The training precisions of the papers: types of weights and arithmetic, and loss scaling.
 
-Table 2 of HPC AI500 V3.0 has FP16 as default, and "mixed" and Int8; V2.0 measures FP32 and mixed.
+Table 2 of HPC AI500 V3.0 lists FP16 as the default, "mixed" and Int8; V2.0 uses FP32 and mixed.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from vflops.train.eight_bit import Kind, convert
 LossScale = float | Literal["dynamic", "none"]
 
 MaximumOverRanks = Callable[[Tensor], Tensor]
-"""Returns the maximum of a device scalar over the ranks: an overflow on one is one on all."""
+"""Returns the maximum of a device scalar over the ranks, so that all see an overflow on one."""
 
 _FIRST_SCALE = 2.0**16
 
 
 @dataclass(frozen=True)
 class _Policy:
-    """The meaning of a precision's name, on any device."""
+    """The definition of a precision, independent of the device."""
 
     ceiling: str
     weights: torch.dtype = torch.float32
     autocast: torch.dtype | None = None
     loss_scale: LossScale = "none"
     products: Kind | None = None
-    """The 8-bit products of the layers that support them."""
+    """Type of the 8-bit products in layers that support them; None for no such products."""
 
 
 _POLICIES = {
@@ -58,34 +58,34 @@ _POLICIES = {
 
 @dataclass(frozen=True)
 class Precision:
-    """The precision of a training on a device; create it with `named`."""
+    """A training precision on a device; created with `named`."""
 
     name: str
     device: torch.device
     ceiling: str
-    """The precision of the measured ceiling that the training's speed is compared with."""
+    """Precision of the measured ceiling that the speed of training is compared with."""
     weights: torch.dtype
-    """Type of the parameters; batch norm keeps fp32 (see `prepare`)."""
+    """Type of the parameters, except those of batch norm (see `prepare`)."""
     operands: torch.dtype | None
-    """Type of autocast's products and convolutions; None without autocast."""
+    """Type of products and convolutions under autocast; None without autocast."""
     loss_scale: LossScale
     emulated: str | None
-    """A note for readers if the device computes in a wider type and converts."""
+    """A note if the device computes in a wider type and converts the results; otherwise None."""
     products: Kind | None = None
-    """The 8-bit matrix products of the layers that support them; None for no such products."""
+    """Type of the 8-bit products in layers that support them; None for no such products."""
 
     @classmethod
     def named(
         cls, name: str, device: torch.device | str, *, loss_scale: LossScale | None = None
     ) -> Precision:
-        """Return the precision ``name`` on ``device``; raise if the device lacks it.
+        """Return the precision ``name`` on ``device``; raise if the device does not support it.
 
-        ``loss_scale`` None is the precision's default: dynamic for fp16 gradients.
+        ``loss_scale`` None is the default of the precision: dynamic for fp16 gradients.
         """
         if name not in _POLICIES:
             raise unknown_name("training precision", name, _POLICIES)
         policy, target = _POLICIES[name], Device(torch.device(device))
-        reason = _missing(target, policy)
+        reason = _unavailable_reason(target, policy)
         if reason is not None:
             raise UsageError(f"precision {name} is not available here: {reason}", hint=_HINT)
         return cls(
@@ -108,8 +108,9 @@ class Precision:
         """Convert the parameters of ``model`` to the right type in place; return the model.
 
         Pure fp16 leaves batch norm in fp32: its kernels accept fp16 activations with fp32
-        parameters, and a running variance in fp16 would be lost below 6e-8 and above 65504. Buffers
-        are not converted: coordinates need their digits, and autocast casts what it multiplies.
+        parameters, and an fp16 running variance would underflow below 6e-8 and overflow above
+        65504. Buffers are not converted, since some need full precision, such as coordinates, and
+        autocast converts operands anyway.
         """
         if self.weights is not torch.float32:
             for module in model.modules():
@@ -121,22 +122,22 @@ class Precision:
         return model
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Return a context for forward pass and loss, in which sums, norms and losses stay fp32."""
+        """Return a context for the forward pass and the loss; sums, norms and losses stay fp32."""
         if self.operands is None:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.operands)
 
     def scaler(self, maximum: MaximumOverRanks = lambda value: value) -> LossScaler:
-        """Return a new loss scaler; if none is needed, one that does nothing."""
+        """Return a new loss scaler, which does nothing if the precision needs none."""
         return LossScaler(self.device.type, self.loss_scale, maximum)
 
     @contextmanager
     def settings(self) -> Iterator[None]:
         """Set the accuracy of fp32 products inside the context, and restore it afterwards.
 
-        torch has old switches and new ones, and its compiler reads both: if they contradict each
-        other, reading fails. The old ones set both, but "exact" only as "what a global switch
-        says", so the new ones are set again.
+        torch has old and new switches, and its compiler reads both and fails if they contradict
+        each other. Setting the old ones also sets the new ones, but sets "exact" only to "follow
+        the global switch", so the new ones are set again.
         """
         mode: Fp32Mode = PRODUCTS[self.ceiling].fp32_mode
         products, convolutions = torch.get_float32_matmul_precision(), _cudnn_tf32()
@@ -166,7 +167,7 @@ class LossScaler(torch.amp.GradScaler):
         )
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
-        """End a step; a static scale stays even if the step overflowed and was skipped."""
+        """Update the scale after a step; a static scale stays, even if the step was skipped."""
         if new_scale is None and self.is_static:
             new_scale = self._init_scale
         super().update(new_scale)
@@ -178,7 +179,7 @@ class LossScaler(torch.amp.GradScaler):
         found_inf: Tensor,
         allow_fp16: bool,
     ) -> dict[torch.device, Tensor]:
-        # torch refuses fp16 gradients, since mixed precision has none; pure fp16 does.
+        # torch rejects fp16 gradients, which occur only in pure fp16, not in mixed precision.
         overflows = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16=True)
         return {device: self._maximum(overflow) for device, overflow in overflows.items()}
 
@@ -186,30 +187,30 @@ class LossScaler(torch.amp.GradScaler):
 _HINT = "use precision fp32, which every device has, or another device"
 
 
-def _missing(device: Device, policy: _Policy) -> str | None:
+def _unavailable_reason(device: Device, policy: _Policy) -> str | None:
     if policy.ceiling == "tf32" and device.is_cpu:
         return "a CPU has no tf32"
     if policy.autocast and not torch.amp.is_autocast_available(device.torch_device.type):
         return f"torch has no autocast for {device.name}"
     if policy.ceiling == "fp32":
         return None
-    lacking = product_unavailable_reason(device, PRODUCTS[policy.ceiling])
-    if lacking is None and policy.products:  # emulation would be slow and show nothing
+    reason = product_unavailable_reason(device, PRODUCTS[policy.ceiling])
+    if reason is None and policy.products:  # an emulation would be slow and pointless
         return emulation_caveat(device, PRODUCTS[policy.ceiling])
-    return lacking
+    return reason
 
 
-def _checked_scale(name: str, policy: _Policy, asked: LossScale | None) -> LossScale:
-    if asked is None or asked == "none":
-        return asked or policy.loss_scale
+def _checked_scale(name: str, policy: _Policy, requested: LossScale | None) -> LossScale:
+    if requested is None or requested == "none":
+        return requested or policy.loss_scale
     if policy.autocast is not torch.float16:
         raise UsageError(
-            f"loss scale {asked!r} with precision {name}: only fp16 gradients need one",
+            f"precision {name} cannot use loss scale {requested!r}: only fp16 gradients need one",
             hint='omit it, or use "none"',
         )
-    if asked != "dynamic" and not 0 < asked < float("inf"):
-        raise UsageError(f"loss scale {asked!r} is not a number greater than 0", hint="try 128")
-    return asked
+    if requested != "dynamic" and not 0 < requested < float("inf"):
+        raise UsageError(f"loss scale {requested!r} is not a number greater than 0", hint="try 128")
+    return requested
 
 
 def _cudnn_tf32() -> bool:

@@ -1,4 +1,4 @@
-"""Profiles a few more steps after training: the time by kind of kernel."""
+"""Profiles a few steps after training: the time spent in each kind of kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STEPS = 3
 def profile_steps(
     state: TrainState, parts: Sequence[Inputs], device: torch.device
 ) -> KernelsProfiled:
-    """Return the share of every kind of kernel; this overwrites the weights."""
+    """Profile steps with the same batch; this overwrites the weights."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.type != "cpu":
         activities = [torch.profiler.ProfilerActivity.CUDA]

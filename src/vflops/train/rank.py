@@ -1,7 +1,7 @@
 """One rank of a job, as a process: ``python -m vflops.train.rank RUN JOB ATTEMPT``.
 
-It reads ``job.json``, runs the workload's runner and records how it ended. Its launcher is its
-parent: if the launcher dies, so does the rank.
+The process reads ``job.json``, calls the workload's runner and records the outcome. It is killed
+when its parent, the launcher, dies.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ def main(run: str, job: str, attempt: str) -> int:
         except VflopsError as error:
             _write_error(attempt_folder, rank, error.message, error.hint, error.exit_code)
             if events is not None:
-                with suppress(VflopsError):  # the log may be on the disk that failed
+                with suppress(VflopsError):  # writing the log may fail for the same reason
                     events.write("failed", message=error.message)
             return error.exit_code
-        except Exception as error:  # a bug here or in a workload: all of it goes to the rank's log
+        except Exception as error:  # a bug; stderr goes to the rank's log
             traceback.print_exc()
             lines = str(error).strip().splitlines() or ["no message"]
             message = f"{type(error).__name__}: {lines[0]}"
             traceback_file = attempt_folder / f"rank-{rank}.log"
-            _write_error(attempt_folder, rank, message, f"its traceback: {traceback_file}", 3)
+            _write_error(attempt_folder, rank, message, f"see the traceback in {traceback_file}", 3)
             if events is not None:
                 with suppress(VflopsError):
                     events.write("failed", message=message)
@@ -77,13 +77,13 @@ def main(run: str, job: str, attempt: str) -> int:
 
 
 def _finished_step(folder: RunFolder, job: int) -> int | None:
-    """Return the last step of an earlier attempt that finished training, but not the job."""
+    """Return the last step, if an earlier attempt finished training but not the job; else None."""
     finished = folder.history(job).events("finished")
     return finished[-1].payload(Finished).step if finished else None
 
 
 def _write_error(folder: Path, rank: int, message: str, hint: str | None, exit_code: int) -> None:
-    """Write the reason to a file for the launcher, or to stderr if that fails."""
+    """Write the error to a file for the launcher, or to stderr if the file cannot be written."""
     data = {"message": message, "cure": hint, "exit_code": exit_code}
     try:
         atomic.write_json(folder / f"rank-{rank}.error.json", data)

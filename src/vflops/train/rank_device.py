@@ -1,4 +1,4 @@
-"""The device of a rank, and its share of the CPU cores."""
+"""The device of a rank, and its number of CPU threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vflops.machine.devices import pick
 
 
 def rank_device(name: str, local_rank: int) -> torch.device:
-    """Return the device of a rank: the named one, or the accelerator with the rank's number."""
+    """Return the device called ``name``, or the accelerator with index ``local_rank``."""
     device = pick(name, "train.device").torch_device
     if device.type == "cpu":
         return device
@@ -23,11 +23,11 @@ def rank_device(name: str, local_rank: int) -> torch.device:
 
 
 def use_threads(device: torch.device, ranks: int) -> int:
-    """Set the threads of a rank to its share of the node's cores; return their number."""
+    """Set the number of CPU threads to a rank's share of the cores; return the number."""
     cores = len(host.usable_cores())
-    if "SLURM_CPUS_PER_TASK" in os.environ:  # an agent's cores; not every site binds it to them
+    if "SLURM_CPUS_PER_TASK" in os.environ:  # not every site binds a task to its cores
         cores = min(cores, int(os.environ["SLURM_CPUS_PER_TASK"]))
-    # A bound rank sees only its own cores.
+    # A rank that is bound to cores sees only those.
     count = max(cores // ranks, 1) if BINDING not in os.environ else len(host.usable_cores())
     if device.type == "cpu":
         torch.set_num_threads(count)

@@ -1,4 +1,4 @@
-"""The learning rate of a step as a pure function: a resumed run needs no scheduler state."""
+"""The learning rate as a pure function of the step, so that checkpoints need no scheduler state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Decay:
     """The inputs of a schedule after the warm-up."""
 
     progress: float
-    """0 at the end of the warm-up, 1 at the end of the training."""
+    """0 at the end of the warm-up, 1 at the end of training."""
     peak: float
     end: float
     power: float
@@ -36,7 +36,7 @@ class _Decay:
     milestones_passed: int
 
 
-_RULES: dict[str, Callable[[_Decay], float]] = {
+_FORMULAS: dict[str, Callable[[_Decay], float]] = {
     "constant": lambda d: d.peak,
     "cosine": lambda d: d.peak * 0.5 * (1.0 + math.cos(math.pi * d.progress)),
     "polynomial": lambda d: d.end + (d.peak - d.end) * (1.0 - d.progress) ** d.power,
@@ -58,12 +58,12 @@ def learning_rate(
 ) -> float:
     """Return the learning rate of update ``step``, counted from 0.
 
-    The warm-up is linear from peak / warmup_steps in the first step to the peak in its last one;
-    the decay starts at the peak again. Milestones count from the start of the training; ``factor``
-    belongs to ``step``, ``power`` and ``end`` to ``polynomial``.
+    The warm-up is linear from peak / warmup_steps in its first step to the peak in its last; the
+    decay then starts from the peak. Milestones are counted from the start of training. ``factor``
+    applies to the schedule ``step``, ``power`` and ``end`` to ``polynomial``.
     """
-    if name not in _RULES:
-        raise unknown_name("schedule", name, _RULES)
+    if name not in _FORMULAS:
+        raise unknown_name("schedule", name, _FORMULAS)
     _check_steps(step, steps, warmup_steps)
     require_positive("peak", peak)
     _check_shape(peak, milestones_steps, factor, power, end)
@@ -79,7 +79,7 @@ def learning_rate(
         factor=factor,
         milestones_passed=sum(step >= milestone for milestone in milestones_steps),
     )
-    return _RULES[name](decay)
+    return _FORMULAS[name](decay)
 
 
 def _check_steps(step: int, steps: int, warmup_steps: int) -> None:
@@ -87,9 +87,11 @@ def _check_steps(step: int, steps: int, warmup_steps: int) -> None:
     require_count("step", step)
     require_count("warmup_steps", warmup_steps)
     if step > steps:
-        raise ValueError(f"step is {step}: expected at most steps, {steps}")
+        raise ValueError(f"step is {step}: expected at most {steps}, the number of steps")
     if warmup_steps > steps:
-        raise ValueError(f"warmup_steps is {warmup_steps}: expected at most steps, {steps}")
+        raise ValueError(
+            f"warmup_steps is {warmup_steps}: expected at most {steps}, the number of steps"
+        )
 
 
 def _check_shape(
@@ -98,7 +100,7 @@ def _check_shape(
     for milestone in milestones_steps:
         require_count("milestones_steps", milestone)
     if any(a >= b for a, b in pairwise(milestones_steps)):
-        raise ValueError(f"milestones_steps is {list(milestones_steps)}: expected them to increase")
+        raise ValueError(f"milestones_steps is {list(milestones_steps)}: expected increasing steps")
     require_between("factor", factor, 0.0, 1.0)
     require_positive("power", power)
     require_non_negative("end", end)

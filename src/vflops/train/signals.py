@@ -1,4 +1,4 @@
-"""Signals that ask a job to stop: it finishes its step, writes a checkpoint and ends."""
+"""Signals that ask a job to stop; the job finishes its step, writes a checkpoint and ends."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from types import FrameType
 from typing import Protocol
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-"""A scheduler sends the first when the time is up, and the second as a warning before."""
+"""Schedulers send SIGTERM when the time limit is reached, and SIGUSR1 as a warning before."""
 
 
 class StopSource(Protocol):
-    """Something that may ask a job to stop."""
+    """A source of requests to stop a job."""
 
     @property
     def signal(self) -> str | None:
-        """The name of the request to stop; None if there is none."""
+        """The name of the signal that asks the job to stop; None if there was none."""
 
 
 class StopRequest:
-    """Records whether one of the signals was received."""
+    """Records the last stop signal that the process received."""
 
     def __init__(self) -> None:
         self.signal: str | None = None

@@ -1,4 +1,4 @@
-"""The state of a training: the model, the optimizer, the scaler, the step."""
+"""The state of training: model, optimizer, loss scaler and progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vflops.workloads.contract.workload import Inputs
 
 Result = TypeVar("Result")
 
-_PATIENCE = ("best", "worse", "judged")
+_PATIENCE_FIELDS = ("best", "worse", "judged")
 
 
 @dataclass
@@ -36,14 +36,14 @@ class TrainState:
     best: float | None = None
     """The best quality so far."""
     worse: int = 0
-    """Evaluations since the best one."""
+    """Number of evaluations since the best one."""
     judged: int | None = None
-    """The step of the newest evaluation: one that is repeated after resuming counts once."""
+    """The step of the last evaluation, so that one repeated after resuming counts once."""
     _taken: int = field(default=0, init=False)
 
     @property
     def warm(self) -> bool:
-        """Whether this process has taken all steps that compile."""
+        """Whether this process has taken all the steps that include compilation."""
         return self._taken >= self.update.warm_steps
 
     def take_step(self, parts: Sequence[Inputs], learning_rate: float) -> Tensor:
@@ -54,7 +54,7 @@ class TrainState:
         return loss
 
     def evaluate(self, evaluation: Callable[[Callable[..., Tensor | None]], Result]) -> Result:
-        """Return the result of ``evaluation``; the training is not affected."""
+        """Call ``evaluation`` with the model in evaluation mode; return its result."""
         self.model.eval()
         try:
             return evaluation(self.predict)
@@ -62,7 +62,7 @@ class TrainState:
             self.model.train()
 
     def since_best(self, quality: float, better: Better) -> int:
-        """Return the evaluations since the best one, including this one of ``quality``."""
+        """Return the number of evaluations since the best one, after one that gave ``quality``."""
         if self.judged != self.step:
             is_best = self.best is None or (
                 quality > self.best if better == "higher" else quality < self.best
@@ -72,9 +72,9 @@ class TrainState:
         return self.worse
 
     def save(self, plan: ParallelPlan) -> Checkpointed | None:
-        """Write a checkpoint; raise if weights are not finite.
+        """Write a checkpoint; raise if a weight is not finite.
 
-        All ranks call it. Return the event of the rank that writes, None on the others.
+        All ranks call it. Return the event on the rank that writes, and None on the others.
         """
         finite = torch.stack([local(p).isfinite().all() for p in self.model.parameters()])
         if plan.maximum(1.0 - finite.all().float()) > 0:
@@ -87,11 +87,11 @@ class TrainState:
         if contents is None:
             return None
         contents |= {"scaler": self.update.scaler.state_dict(), "step": self.step}
-        contents |= {name: getattr(self, name) for name in _PATIENCE}
+        contents |= {name: getattr(self, name) for name in _PATIENCE_FIELDS}
         return self.checkpoints.save(self.step, contents)
 
     def restore(self, plan: ParallelPlan, on_bad: Callable[[str, str], None]) -> str | None:
-        """Load the newest good checkpoint; return its name, or None if there is none."""
+        """Load the newest readable checkpoint; return its name, or None if there is none."""
         checkpoint = self.checkpoints.load(on_bad)
         if checkpoint is None:
             return None
@@ -99,12 +99,12 @@ class TrainState:
         plan.restore(contents, self.model, self.update.optimizer)
         self.update.scaler.load_state_dict(contents["scaler"])
         self.step = contents["step"]
-        for key in _PATIENCE:
+        for key in _PATIENCE_FIELDS:
             setattr(self, key, contents[key])
         return name
 
     def weights_hash(self, plan: ParallelPlan) -> str | None:
-        """Return the SHA-256 of all weights and buffers; None on other ranks than the first."""
+        """Return the SHA-256 of all weights and buffers on the first rank; None on the others."""
         state = plan.full_state(self.model)
         if state is None:
             return None

@@ -1,4 +1,4 @@
-"""One update of the weights: forward, backward, exchange, optimizer; the host never waits."""
+"""One update of the weights: forward pass, backward pass, gradient exchange and optimizer."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from vflops.workloads.contract.workload import Inputs
 
 @dataclass(frozen=True)
 class Step:
-    """A training step; calling it takes one."""
+    """A training step, which is a callable; the host does not wait for the device."""
 
     module: nn.Module
-    """Maps a batch to its loss; wrapped by the parallel plan, and compiled if that pays."""
+    """Maps a batch to its loss; wrapped by the parallel plan, and possibly compiled."""
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     plan: ParallelPlan
     warm_steps: ClassVar[int] = 1
-    """Steps until all code is compiled."""
+    """Number of steps until all code is compiled."""
 
     def __call__(
         self, parts: Sequence[Inputs], learning_rate: float, *, set_rate: bool = True
@@ -40,13 +40,13 @@ class Step:
 
 
 _WARM_STEPS = 3
-"""Steps before a recording, in which libraries choose their kernels and allocate memory."""
+"""Steps before the recording, in which libraries choose kernels and allocate memory."""
 
 
 class RecordedStep:
-    """A step that is recorded as a CUDA graph and replayed: one launch instead of 600.
+    """A step that is recorded as a CUDA graph and replayed with one launch instead of about 600.
 
-    The first steps run normally, on the stream of the recording. They train, as the replays do.
+    The first steps run without the graph, on the stream of the recording; they also train.
     """
 
     warm_steps: ClassVar[int] = _WARM_STEPS + 1
@@ -70,7 +70,7 @@ class RecordedStep:
         return self._step.scaler
 
     def __call__(self, parts: Sequence[Inputs], learning_rate: float) -> Tensor:
-        """Update the weights; return the mean loss, on the device."""
+        """Update the weights; return the mean loss, which is still on the device."""
         current = torch.cuda.current_stream()
         self._taken += 1
         if self._taken <= _WARM_STEPS:

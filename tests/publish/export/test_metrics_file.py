@@ -29,7 +29,7 @@ def values(path: Path) -> dict[tuple[str, str], float]:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_file, "EVERY_S", 0.0)
+    monkeypatch.setattr(metrics_file, "MIN_INTERVAL_S", 0.0)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -38,7 +38,7 @@ def test_a_training_is_followed_from_its_events(handmade_run: HandmadeRun, tmp_p
     told: list[str] = []
     seen = RunObserver(event=lambda kind, data: told.append(kind))
     with MetricsFile(path) as metrics:
-        watch = metrics.added_to(seen)
+        watch = metrics.wrap(seen)
         watch.folder(handmade_run.folder)
         watch.job(job(1), 2, 1000)
         for kind, data in (started(), progress(10, 0.5), evaluated(10, 0.7, evaluations=1)):
@@ -68,7 +68,7 @@ def test_jobs_side_by_side_are_counted_by_state(tmp_path: Path) -> None:
     states = ("running", "ended", "ended", "given up", "waiting")
     jobs = [JobProgress(job(number), state=state) for number, state in enumerate(states, 1)]
     with MetricsFile(path) as metrics:
-        metrics.added_to(RunObserver()).jobs(jobs)
+        metrics.wrap(RunObserver()).jobs(jobs)
         found = values(path)
     counts = [found["vflops_jobs", state] for state in metrics_file.STATES]
     assert counts == [1, 1, 2, 1]
@@ -82,10 +82,10 @@ def test_it_is_not_written_more_often_than_every_few_seconds(
     metrics = MetricsFile(path)
     monkeypatch.setattr(atomic, "write_text", lambda *what: written.append(what))
     for done in range(100):
-        metrics.added_to(RunObserver()).progress("making data", done, 100)
+        metrics.wrap(RunObserver()).progress("making data", done, 100)
     assert written == []
-    monkeypatch.setattr(metrics_file, "EVERY_S", -1.0)
-    metrics.added_to(RunObserver()).progress("making data", 1, 100)
+    monkeypatch.setattr(metrics_file, "MIN_INTERVAL_S", -1.0)
+    metrics.wrap(RunObserver()).progress("making data", 1, 100)
     assert len(written) == 1
 
 
@@ -104,7 +104,7 @@ def test_a_file_that_fails_later_costs_a_line_and_not_the_run(
         (place / "vflops.prom").unlink()
         place.rmdir()
         for done in range(3):
-            metrics.added_to(RunObserver()).progress("making data", done, 3)
+            metrics.wrap(RunObserver()).progress("making data", done, 3)
     assert capsys.readouterr().err.count("the metrics file cannot be written") == 1
 
 
@@ -113,7 +113,7 @@ def test_figures_that_cannot_be_told_cost_a_line_and_not_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with MetricsFile(tmp_path / "vflops.prom") as metrics:
-        watch = metrics.added_to(RunObserver())
+        watch = metrics.wrap(RunObserver())
         watch.job(job(1), 1, None)
         watch.event(*started())
         watch.event(*progress(12, math.nan))

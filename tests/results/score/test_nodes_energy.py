@@ -26,7 +26,7 @@ from vflops.results.check.training_rules import trained as judged
 from vflops.results.score import score_tables
 from vflops.results.score.score_file import EnsembleScore, Score
 from vflops.results.score.scoring import score
-from vflops.run.jobs import _pin
+from vflops.run.jobs import _record_hashes
 
 WALL_S = 1.8e9
 """What right clocks show when the monotonic ones are at 0."""
@@ -289,7 +289,7 @@ def test_the_page_has_a_row_a_node(site: Site) -> None:
 
 def pinned(folder: RunFolder, number: int) -> JobTrained:
     with folder.start_attempt(job=0) as log:
-        _pin(folder, log, number)
+        _record_hashes(folder, log, number)
         log.write("end")
     return folder.history().events("job-trained")[-1].payload(JobTrained)
 

@@ -16,8 +16,8 @@ from scipy import stats
 from vflops.data.sampler import mix
 from vflops.errors import UsageError
 from vflops.train.ensemble.bootstrap import (
-    _poisson_steps,
-    _words,
+    _poisson_cumulative,
+    _random_words,
     bag,
     bootstrap,
     bootstraps,
@@ -41,13 +41,13 @@ GOLDEN_DIGESTS = ["8ea93df2bf540653", "153fe019f713b872"]
 def test_the_words_are_those_of_the_published_generator() -> None:
     # The published reference values of SplitMix64 from 1234567.
     published = (6457827717110365317, 3203168211198807973, 9817491932198370423)
-    assert tuple(_words(1234567, 3).tolist()) == published
+    assert tuple(_random_words(1234567, 3).tolist()) == published
 
 
 def test_the_steps_are_the_distribution_function_of_poisson() -> None:
-    expected = stats.poisson.cdf(np.arange(len(_poisson_steps())), 1)
-    assert _poisson_steps().astype(np.float64) / 2**64 == pytest.approx(expected, rel=1e-15)
-    assert 2**64 * stats.poisson.sf(len(_poisson_steps()) - 1, 1) < 1
+    expected = stats.poisson.cdf(np.arange(len(_poisson_cumulative())), 1)
+    assert _poisson_cumulative().astype(np.float64) / 2**64 == pytest.approx(expected, rel=1e-15)
+    assert 2**64 * stats.poisson.sf(len(_poisson_cumulative()) - 1, 1) < 1
 
 
 def test_two_machines_agree() -> None:
@@ -89,7 +89,7 @@ def test_a_multinomial_bag_has_the_size_of_the_data_and_no_favourites() -> None:
 
 def test_a_multinomial_draw_is_the_exact_product_of_its_word() -> None:
     size = 1_000_003  # large enough that the lower halves of the words matter
-    words = _words(mix(7, int.from_bytes(b"bag"), 2, 0), size).tolist()
+    words = _random_words(mix(7, int.from_bytes(b"bag"), 2, 0), size).tolist()
     exact = np.bincount([(word * size) >> 64 for word in words], minlength=size)
     assert np.array_equal(counts("multinomial", 7, 2, size), exact)
 

@@ -72,9 +72,9 @@ def test_a_sharded_rank_has_rows_of_all_and_a_block_of_others() -> None:
     footprint = kept(Mlp, trained(2, mode="sharded"))
     first, second, last = 2 * 3 + 2 * 4 + 2, 5 * 3 + 2 * 10 + 2, 3 * 3
     gathered = LAST + SECOND
-    assert (footprint.parameters, footprint.besides) == (first + second + last, 2 * gathered)
+    assert (footprint.parameters, footprint.gathered) == (first + second + last, 2 * gathered)
     parts = kept(Mlp, trained(2, accumulate=2, mode="sharded"))
-    assert parts.besides == gathered + (FIRST + SECOND + LAST)
+    assert parts.gathered == gathered + (FIRST + SECOND + LAST)
     assert footprint.description.startswith(f"1/2 of {MODEL_STATE}")
 
 
@@ -83,7 +83,7 @@ def test_ranks_that_divide_channels_have_a_part_of_each_pair(mesh: list[int] | N
     within = {"mode": "mixed", "mesh": mesh, "within": "model"} if mesh else {"mode": "model"}
     footprint = kept(Mlp, trained(4 if mesh else 2, split="tensor", **within))
     assert footprint.parameters == (12 + 12) // 2 + 3 + (30 + 30) // 2 + 3 + LAST
-    assert footprint.description == f"{MODEL_STATE}, of paired layers 1/2"
+    assert footprint.description == f"{MODEL_STATE}, with 1/2 of paired layers"
 
 
 @pytest.mark.parametrize(
@@ -104,5 +104,5 @@ def test_a_rank_of_a_pipeline_has_its_stages(parallel: dict[str, Any]) -> None:
     sizes = [sum(item.numel() for item in parameters) for parameters in left]
     assert sum(sizes) == sum(item.numel() for item in small().parameters())
     footprint = kept(small, settings)
-    assert (footprint.parameters, footprint.besides) == (max(sizes), 0)
+    assert (footprint.parameters, footprint.gathered) == (max(sizes), 0)
     assert ("stages" if len(cuts) == 4 else "stage,") in footprint.description

@@ -50,7 +50,7 @@ run(Path({str(tmp_path)!r}), {RESUMABLE!r})
         _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert b"interrupted, stopped by SIGTERM" in errors
+    assert b"interrupted (stopped by SIGTERM" in errors
     folder = latest(tmp_path / "runs")
     assert folder is not None
     assert (folder / "jobs/1/checkpoint/state").read_text() == "60"

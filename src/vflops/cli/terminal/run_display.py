@@ -188,7 +188,7 @@ def with_metrics(observer: RunObserver, metrics_file: Path | None) -> Iterator[R
     from vflops.run.metrics_file import MetricsFile
 
     with MetricsFile(metrics_file) as metrics:
-        yield metrics.added_to(observer)
+        yield metrics.wrap(observer)
 
 
 def _searched(folder: RunFolder) -> bool:

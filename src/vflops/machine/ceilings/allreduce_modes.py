@@ -30,9 +30,9 @@ class MeanRank(Rank):
         return (self._ranks + 1) / 2
 
     def _message(self, size_bytes: int) -> Message:
-        before = self._traffic.all
+        before = self._traffic.total_bytes
         message = super()._message(size_bytes)  # averages once and compares with the exact result
-        sent = torch.tensor(self._traffic.all - before, device=self._device)
+        sent = torch.tensor(self._traffic.total_bytes - before, device=self._device)
         dist.all_reduce(sent)
         message.sent_bytes = int(sent)
         return message
@@ -53,7 +53,7 @@ class ModeRank(MeanRank):
         seed: int,
     ) -> None:
         super().__init__(rank, ranks, backend, folder, end_s, seed)
-        self._average = average(mode, precision, node=ranks)
+        self._average = average(mode, precision, local_ranks=ranks)
         self._leftovers: dict[int, Residuals] = {}
         """By the length of the message."""
 
@@ -77,7 +77,7 @@ class PowerSgdRank(MeanRank):
     ) -> None:
         super().__init__(rank, ranks, backend, folder, end_s, seed)
         self._seed = seed
-        link = Link.between(range(ranks), backend, ranks, Traffic())
+        link = Link.create(range(ranks), backend, ranks, Traffic())
         self._average = PowerSgd(link, start=0)
 
     @property

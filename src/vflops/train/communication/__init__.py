@@ -1,10 +1,12 @@
 """Averaging of gradients over ranks: modes, precisions, and the bytes sent.
 
-    link (a group, with the bytes of each call) → codec (a precision) → average (a mode)
-    → exchange (a hook of DDP, in a lane beside the backward pass)
-    link → tally (the traffic of ranks that share a model)
+- ``link``: a process group that counts the bytes of each call.
+- ``codec``: the encoding of what is sent, one per precision.
+- ``average``: the mean over the ranks, one class per mode.
+- ``exchange``: the DDP hook that averages while the backward pass continues.
+- ``traffic_tally``: the traffic of ranks that share a model.
 
-This package knows process groups, but neither training nor workloads.
+This package uses process groups, but depends on neither training nor workloads.
 """
 
 from __future__ import annotations
@@ -28,25 +30,29 @@ def exchange_gradients(
     group: dist.ProcessGroup | None,
     local_ranks: int,
 ) -> Exchange:
-    """Average the gradients of ``ddp`` as the settings say; return the exchange, to be closed.
+    """Make ``ddp`` average its gradients as the settings say; return the exchange, to be closed.
 
-    ``group``: the ranks with a copy of the same parameters, None for all; ``local_ranks``: how many
-    of them are on a node. All of them call it at the same time.
+    ``group`` has the ranks with a copy of the same parameters; None for all ranks. ``local_ranks``
+    of them are on each node. All ranks of the group call this function at the same time.
     """
     exchange: Exchange
     device = next(ddp.parameters()).device
     ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
     if settings.is_plain:
-        link = Link.of(group, min(local_ranks, len(ranks)), Traffic())
+        link = Link.wrap(group, min(local_ranks, len(ranks)), Traffic())
         exchange = PlainExchange(settings, link, backend)
     elif settings.precision == "powersgd":
-        link = Link.between(ranks, backend, min(local_ranks, len(ranks)), Traffic())
+        link = Link.create(ranks, backend, min(local_ranks, len(ranks)), Traffic())
         exchange = PowerSgdExchange(settings, link, backend, device)
     else:
         averaging = average(
-            settings.mode, settings.precision, group, node=local_ranks, near=settings.near
+            settings.mode,
+            settings.precision,
+            group,
+            local_ranks=local_ranks,
+            row_ranks=settings.near,
         )
         exchange = CodedExchange(settings, averaging, device)
-    # A lambda: DDP checks the annotated types of a hook, and cannot resolve their names.
+    # A lambda, because DDP checks the annotations of a hook and cannot resolve their names.
     ddp.register_comm_hook(exchange, lambda state, bucket: state.hook(bucket))
     return exchange

@@ -1,4 +1,4 @@
-"""The mean of a tensor over ranks: all at once, by levels, or along rows and columns."""
+"""The mean of a tensor over ranks: all at once, through row leaders, or along rows and columns."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from vflops.train.communication.link import Link, Traffic
 
 
 class Average(ABC):
-    """An average over ranks, which all build it at the same time and call it in the same order."""
+    """Averages tensors over ranks.
 
-    def __init__(self, ranks: Sequence[int], backend: str, near: int, codec: Codec) -> None:
-        self.ranks, self.near, self.backend = len(ranks), near, backend
+    All ranks create it at the same time, and call it in the same order. ``near_ranks`` consecutive
+    ranks are connected by near links, such as those within a node.
+    """
+
+    def __init__(self, ranks: Sequence[int], backend: str, near_ranks: int, codec: Codec) -> None:
+        self.ranks, self.near_ranks, self.backend = len(ranks), near_ranks, backend
         self.traffic = Traffic()
         self._codec = codec
         self._join(list(ranks))
@@ -26,7 +30,7 @@ class Average(ABC):
     def __call__(self, numbers: Tensor, residuals: Residuals) -> None:
         """Replace the flat tensor ``numbers`` by its mean over the ranks, in the same type.
 
-        The numbers are divided first, so that no sum overflows.
+        The numbers are divided before they are summed, so that no sum overflows.
         """
         padded = functional.pad(numbers.float() / self.ranks, (0, -len(numbers) % self.ranks))
         mean = self._codec.decode(self._sum(padded, residuals)).view(-1)
@@ -34,37 +38,38 @@ class Average(ABC):
 
     @abstractmethod
     def _join(self, ranks: list[int]) -> None:
-        """Create the groups of this rank."""
+        """Create the process groups of this rank."""
 
     @abstractmethod
     def _sum(self, numbers: Tensor, residuals: Residuals) -> Tensor:
-        """Return the encoded sum of all ranks' ``numbers``, the same on each rank."""
+        """Return the encoded sum of all ranks' ``numbers``, which is the same on every rank."""
 
-    def _link(self, ranks: list[int], near: int) -> Link:
-        return Link.between(ranks, self.backend, near, self.traffic)
+    def _link(self, ranks: list[int], near_ranks: int) -> Link:
+        return Link.create(ranks, self.backend, near_ranks, self.traffic)
 
 
-class Flat(Average):
+class FlatAverage(Average):
     """Averages over all ranks at once."""
 
     def _join(self, ranks: list[int]) -> None:
-        self._all = self._link(ranks, self.near)
+        self._all = self._link(ranks, self.near_ranks)
 
     def _sum(self, numbers: Tensor, residuals: Residuals) -> Tensor:
         return self._codec.all_reduce(self._all, numbers, residuals)
 
 
-class Rows(Average):
-    """Ranks in rows of near ranks; a column has the ranks with the same position in their rows."""
+class RowAverage(Average):
+    """The ranks in rows of near ranks; a column has the ranks at the same position of each row."""
 
     def _join(self, ranks: list[int]) -> None:
-        row, column = divmod(ranks.index(dist.get_rank()), self.near)
-        self._row = self._link(ranks[row * self.near :][: self.near], self.near)
-        self._column = self._link(ranks[column :: self.near], 1)
+        row, column = divmod(ranks.index(dist.get_rank()), self.near_ranks)
+        start = row * self.near_ranks
+        self._row = self._link(ranks[start : start + self.near_ranks], self.near_ranks)
+        self._column = self._link(ranks[column :: self.near_ranks], 1)
 
 
-class Hierarchical(Rows):
-    """Sums to the first rank of a row, then between these, and broadcasts to the row."""
+class HierarchicalAverage(RowAverage):
+    """Sums each row on its first rank, sums over these ranks, and broadcasts along the rows."""
 
     def _sum(self, numbers: Tensor, residuals: Residuals) -> Tensor:
         total = self._codec.reduce(self._row, numbers, residuals, "near")
@@ -76,8 +81,8 @@ class Hierarchical(Rows):
         return wire
 
 
-class Torus(Rows):
-    """Scatters along rows, sums along columns, gathers along rows."""
+class TorusAverage(RowAverage):
+    """Reduce-scatters along rows, sums along columns, and gathers along rows."""
 
     def _sum(self, numbers: Tensor, residuals: Residuals) -> Tensor:
         piece = self._codec.reduce_scatter(self._row, numbers, residuals, "near")
@@ -85,9 +90,9 @@ class Torus(Rows):
 
 
 _MODES: dict[str, type[Average]] = {
-    "all-reduce": Flat,
-    "hierarchical": Hierarchical,
-    "torus": Torus,
+    "all-reduce": FlatAverage,
+    "hierarchical": HierarchicalAverage,
+    "torus": TorusAverage,
 }
 
 
@@ -96,13 +101,18 @@ def average(
     precision: str,
     group: dist.ProcessGroup | None = None,
     *,
-    node: int,
-    near: int | None = None,
+    local_ranks: int,
+    row_ranks: int | None = None,
 ) -> Average:
-    """Return the average over a group (None: all ranks) with ``node`` consecutive ranks per node.
+    """Return an average over the ranks of a group; None for all ranks.
 
-    All ranks of the group call it at the same time.
+    ``local_ranks`` consecutive ranks are on one node. ``row_ranks`` is the number of ranks per row
+    in the modes hierarchical and torus; None chooses one. All ranks of the group call this function
+    at the same time.
     """
     ranks = dist.get_process_group_ranks(group)
-    row = min(node, len(ranks)) if mode == "all-reduce" else near_ranks(len(ranks), node, near)
-    return _MODES[mode](ranks, dist.get_backend(group), row, codec(precision))
+    if mode == "all-reduce":
+        near = min(local_ranks, len(ranks))
+    else:
+        near = near_ranks(len(ranks), local_ranks, row_ranks)
+    return _MODES[mode](ranks, dist.get_backend(group), near, codec(precision))

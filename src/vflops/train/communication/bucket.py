@@ -1,4 +1,4 @@
-"""Buckets of gradients that are averaged at once: those of DDP, and ones built here."""
+"""Buckets of gradients that are averaged together: those of DDP, and ones built from tensors."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class Bucket(Protocol):
     """The part of torch's ``GradBucket`` that averaging needs."""
 
     def index(self) -> int:
-        """Return its number, the same in every step."""
+        """Return the index of the bucket, which is the same in every step."""
 
     def buffer(self) -> Tensor:
-        """Return all its numbers as a flat tensor."""
+        """Return all gradients as one flat tensor."""
 
     def gradients(self) -> list[Tensor]:
         """Return views of the same memory in the shapes of the parameters."""
 
     def is_last(self) -> bool:
-        """Whether it is the last bucket of a backward pass."""
+        """Whether this is the last bucket of a backward pass."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,17 @@ class FlatBucket:
     last: bool = True
 
     def index(self) -> int:
-        """Return its number."""
+        """Return the index of the bucket."""
         return self.number
 
     def buffer(self) -> Tensor:
-        """Return all its numbers as a flat tensor."""
+        """Return all gradients as one flat tensor."""
         return self.numbers
 
     def gradients(self) -> list[Tensor]:
-        """Return the views."""
+        """Return views of the same memory in the shapes of the parameters."""
         return self.views
 
     def is_last(self) -> bool:
-        """Whether it was declared the last one."""
+        """Whether the bucket was declared the last one."""
         return self.last

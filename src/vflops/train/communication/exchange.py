@@ -1,4 +1,4 @@
-"""Averaging of DDP's gradients by a communication hook, with the bytes that it sends."""
+"""Communication hooks that average the gradients of a DDP module and count the bytes sent."""
 
 from __future__ import annotations
 
@@ -17,50 +17,54 @@ from vflops.config.parallel import CommunicationSettings
 from vflops.metrics.traffic import GLOO_ALGORITHMS
 from vflops.record.formats.job_events import Exchanged
 from vflops.train.communication.average import Average
+from vflops.train.communication.background import background_executor
 from vflops.train.communication.codec import Residuals
-from vflops.train.communication.lane import lane
 from vflops.train.communication.link import Link, Traffic
 
 
 class Exchange(ABC):
-    """Averages the gradients of one DDP: a bucket, while the backward pass fills the next."""
+    """Averages the gradients of one DDP module, bucket by bucket, during the backward pass."""
 
-    def __init__(self, settings: CommunicationSettings, near: int, backend: str) -> None:
-        self._settings, self._near, self._backend = settings, near, backend
+    def __init__(self, settings: CommunicationSettings, near_ranks: int, backend: str) -> None:
+        self._settings, self._near_ranks, self._backend = settings, near_ranks, backend
         self.steps = 0
-        """Backward passes whose gradients were averaged."""
+        """Number of backward passes whose gradients were averaged."""
         self._elements = 0
 
     @property
     @abstractmethod
     def traffic(self) -> Traffic:
-        """The traffic of this rank."""
+        """The bytes that this rank has sent."""
 
     @abstractmethod
     def hook(self, bucket: GradBucket) -> Future[Tensor]:
-        """Average a bucket over the ranks; DDP calls it when its gradients are ready."""
+        """Average a bucket over the ranks. DDP calls this when the bucket's gradients are ready."""
 
     @abstractmethod
     def begin(self, scale: Callable[[Tensor], Tensor]) -> None:
-        """Start a backward pass, with a loss that ``scale`` scales."""
+        """Start a backward pass; ``scale`` multiplies a loss by the loss scale."""
 
-    def note(self, bucket: GradBucket) -> None:
-        """Count a bucket."""
+    def count(self, bucket: GradBucket) -> None:
+        """Count the elements of a bucket, and a step after the last bucket."""
         self.steps += bucket.is_last()
         self._elements += bucket.buffer().numel()
 
     def report(self, copies: dist.ProcessGroup | None, device: torch.device) -> Exchanged:
-        """Return the traffic of all ranks, each with its ``copies``; all ranks call it."""
-        sent = torch.tensor([self.traffic.near, self.traffic.far, self._elements], device=device)
+        """Return the traffic of all ranks; all ranks call it.
+
+        ``copies`` is the group of ranks with copies of the same parameters; None for all ranks.
+        """
+        traffic = self.traffic
+        sent = torch.tensor([traffic.near_bytes, traffic.far_bytes, self._elements], device=device)
         dist.all_reduce(sent)
-        how, reason = algorithm(self._backend, self.traffic.calls)
+        name, reason = algorithm(self._backend, traffic.calls)
         return Exchanged(
             mode=self._settings.mode,
             precision=self._settings.precision,
             ranks=dist.get_world_size(copies),
-            near=self._near,
+            near=self._near_ranks,
             backend=self._backend,
-            algorithm=how,
+            algorithm=name,
             reason=reason,
             bytes_near=int(sent[0]),
             bytes_far=int(sent[1]),
@@ -70,92 +74,92 @@ class Exchange(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Stop; accept no more buckets."""
+        """Stop accepting buckets."""
 
 
 class PlainExchange(Exchange):
-    """DDP's default: the library's all-reduce, with its traffic counted."""
+    """Averages with the communication library's all-reduce, as DDP does by default."""
 
     def __init__(self, settings: CommunicationSettings, link: Link, backend: str) -> None:
-        super().__init__(settings, link.near, backend)
+        super().__init__(settings, link.near_ranks, backend)
         self._link = link
 
     @property
     def traffic(self) -> Traffic:
-        """Counted from the buckets' sizes, for rings."""
+        """The bytes that a ring all-reduce of the buckets sends."""
         return self._link.traffic
 
     def begin(self, scale: Callable[[Tensor], Tensor]) -> None:
-        """Do nothing: there is no error feedback."""
+        """Do nothing, since there is no error feedback."""
 
     def hook(self, bucket: GradBucket) -> Future[Tensor]:
-        """Call torch's all-reduce."""
-        self.note(bucket)
+        """Call torch's all-reduce hook."""
+        self.count(bucket)
         self._link.count_all_reduce(bucket.buffer().nbytes)
         return allreduce_hook(self._link.group, bucket)
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, since there is no background work."""
 
 
 class CustomExchange(Exchange):
-    """An exchange in a lane beside the backward pass."""
+    """Averages in the background while the backward pass continues."""
 
     def __init__(
-        self, settings: CommunicationSettings, near: int, backend: str, device: torch.device
+        self, settings: CommunicationSettings, near_ranks: int, backend: str, device: torch.device
     ) -> None:
-        super().__init__(settings, near, backend)
-        self._lane, self._device = lane(device), device
+        super().__init__(settings, near_ranks, backend)
+        self._executor, self._device = background_executor(device), device
         self._scale: Tensor | None = None
         self._scales: dict[int, Tensor] = {}
-        """The loss scale when each bucket was last averaged, if losses are scaled."""
+        """Loss scale of each bucket's last average, by bucket; empty if losses are not scaled."""
 
     def begin(self, scale: Callable[[Tensor], Tensor]) -> None:
-        """Remember the scale, so that rounding errors are added in the same units."""
+        """Store the loss scale, which errors of earlier steps are converted to."""
         one = torch.ones((), device=self._device)
         scaled = scale(one)
         self._scale = None if scaled is one else scaled
 
     @abstractmethod
     def average(self, bucket: GradBucket) -> Tensor:
-        """Return the mean of a bucket over the ranks, in the bucket's own memory."""
+        """Return the mean of a bucket over the ranks, in the memory of the bucket."""
 
     def hook(self, bucket: GradBucket) -> Future[Tensor]:
-        """Average in the lane."""
-        self.note(bucket)
-        return self._lane.put(lambda: self.average(bucket))
+        """Average the bucket in the background."""
+        self.count(bucket)
+        return self._executor.submit(lambda: self.average(bucket))
 
     def rescale(self, index: int, residuals: Iterable[Tensor]) -> None:
-        """Convert the ``residuals`` of a bucket to the present loss scale."""
+        """Convert the ``residuals`` of a bucket to the current loss scale, in place."""
         if self._scale is None:
             return
-        before = self._scales.get(index, self._scale)
+        previous = self._scales.get(index, self._scale)
         for residual in residuals:
-            residual.mul_(self._scale / before)
+            residual.mul_(self._scale / previous)
         self._scales[index] = self._scale
 
     def close(self) -> None:
-        """Stop; accept no more buckets."""
-        self._lane.close()
+        """Stop accepting buckets."""
+        self._executor.close()
 
 
 class CodedExchange(CustomExchange):
-    """An exchange by a mode and a codec of this package."""
+    """Averages with one of this package's modes and codecs."""
 
     def __init__(
         self, settings: CommunicationSettings, average: Average, device: torch.device
     ) -> None:
-        super().__init__(settings, average.near, average.backend, device)
+        super().__init__(settings, average.near_ranks, average.backend, device)
         self._average = average
         self._residuals: dict[int, tuple[list[int], Residuals]] = {}
 
     @property
     def traffic(self) -> Traffic:
-        """Counted call by call."""
+        """The bytes that the collectives have sent."""
         return self._average.traffic
 
     def average(self, bucket: GradBucket) -> Tensor:
-        """Average with the rounding errors of the last time added."""
+        """Average the bucket, including the rounding errors of its last average."""
         buffer: Tensor = bucket.buffer()
         residuals = self._residuals_of(bucket)
         self.rescale(bucket.index(), residuals.values())
@@ -163,17 +167,21 @@ class CodedExchange(CustomExchange):
         return buffer
 
     def _residuals_of(self, bucket: GradBucket) -> Residuals:
-        """Return the residuals of the same parameters: DDP rebuilds its buckets once."""
+        """Return the rounding errors of a bucket.
+
+        They are empty if the bucket has other parameters than before: DDP rebuilds its buckets
+        after the first step.
+        """
         parameters = [id(parameter) for parameter in bucket.parameters()]
-        known, residuals = self._residuals.get(bucket.index(), (None, {}))
-        if known != parameters:
+        previous, residuals = self._residuals.get(bucket.index(), (None, {}))
+        if previous != parameters:
             residuals = {}
             self._residuals[bucket.index()] = (parameters, residuals)
         return residuals
 
 
 def algorithm(backend: str, calls: set[str]) -> tuple[str | None, str | None]:
-    """Return the library's algorithm for the calls, or the reason why it is not known."""
+    """Return the library's algorithm for each of the calls, or the reason why it is not known."""
     if backend == "gloo":
         return "; ".join(f"{call}: {GLOO_ALGORITHMS[call]}" for call in sorted(calls)), None
     if backend == "nccl" and (chosen := os.environ.get("NCCL_ALGO")):

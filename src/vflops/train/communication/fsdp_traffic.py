@@ -1,4 +1,4 @@
-"""The collectives of FSDP2, with their traffic counted."""
+"""The collectives of FSDP2, which also count the bytes sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vflops.train.communication.traffic_tally import Tally
 
 
 class CountedGather(DefaultAllGather):
-    """All-gather of the weights of a block."""
+    """The all-gather of a block's weights, counted."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
@@ -27,13 +27,13 @@ class CountedGather(DefaultAllGather):
         group: dist.ProcessGroup,
         async_op: bool = False,
     ) -> dist.Work | None:
-        """Call torch's all-gather."""
-        self._tally.gathers(input_tensor)
+        """Count and call torch's all-gather."""
+        self._tally.count_all_gather(input_tensor)
         return super().__call__(output_tensor, input_tensor, group, async_op)
 
 
 class CountedScatter(DefaultReduceScatter):
-    """Reduce-scatter of the gradients of a block."""
+    """The reduce-scatter of a block's gradients, counted."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
@@ -46,6 +46,6 @@ class CountedScatter(DefaultReduceScatter):
         op: Any,
         async_op: bool = False,
     ) -> dist.Work:
-        """Call torch's reduce-scatter."""
-        self._tally.scatters(input_tensor)
+        """Count and call torch's reduce-scatter."""
+        self._tally.count_reduce_scatter(input_tensor)
         return super().__call__(output_tensor, input_tensor, group, op, async_op)

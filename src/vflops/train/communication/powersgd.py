@@ -1,4 +1,4 @@
-"""PowerSGD: gradients as products of two narrow matrices, by torch's own hook, counted."""
+"""PowerSGD with torch's hook: gradients are sent as products of two low-rank matrices."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from vflops.train.communication.link import Link, Traffic
 
 
 class PowerSgd:
-    """Averages over the ranks of a link with error feedback.
+    """Averages buckets over the ranks of a link by PowerSGD, with error feedback.
 
-    Each product starts from the last one. ``start`` backward passes are exchanged in full.
+    Each approximation starts from that of the previous step. The first ``start`` backward passes
+    are averaged without compression.
     """
 
     def __init__(self, link: Link, *, start: int = POWERSGD_START) -> None:
@@ -35,34 +36,34 @@ class PowerSgd:
 
     @property
     def traffic(self) -> Traffic:
-        """Counted from the numbers that the hook reports, for rings."""
+        """The bytes sent, from the number of elements that the hook reports."""
         return self._link.traffic
 
     def __call__(self, bucket: Bucket) -> Tensor:
-        """Return the mean of a bucket, in the bucket's memory, once all of it is sent.
+        """Return the mean of a bucket over the ranks, in the memory of the bucket.
 
-        Without waiting, the hook would sum two buckets at a time, in an order that differs between
-        ranks.
+        This waits for the mean: otherwise the hook would exchange several buckets at once, in an
+        order that may differ between ranks.
         """
-        self._forget_overflow(bucket.index())
-        before = int(self._state.total_numel_after_compression)
+        self._reset_after_overflow(bucket.index())
+        elements_before = int(self._state.total_numel_after_compression)
         buffer = bucket.buffer()
         mean: Tensor = powerSGD_hook(self._state, cast(GradBucket, bucket)).wait()
-        narrow = int(self._state.total_numel_after_compression) - before
-        self._link.count_all_reduce((narrow or buffer.numel()) * buffer.element_size())
+        compressed = int(self._state.total_numel_after_compression) - elements_before
+        self._link.count_all_reduce((compressed or buffer.numel()) * buffer.element_size())
         self._finite[bucket.index()] = mean.isfinite().all()
         return mean
 
     def residuals(self, index: int) -> list[Tensor]:
-        """Return the errors of a bucket's last average, which depend on the loss scale."""
+        """Return the compression errors of a bucket's last average, in units of its loss scale."""
         error = self._state.error_dict.get(index)
         return [] if error is None else [error]
 
-    def _forget_overflow(self, index: int) -> None:
-        """Reset a bucket whose last mean was not finite, since its stored state is not either.
+    def _reset_after_overflow(self, index: int) -> None:
+        """Discard the stored state of a bucket whose last mean was not finite.
 
-        All ranks have the same mean, so all of them do it. The mean is read a step late, when it is
-        known.
+        All ranks have the same mean, so all of them discard it. The mean is read one step late, so
+        that the host does not wait for the device.
         """
         if bool(self._finite.get(index, True)):
             return
@@ -72,20 +73,20 @@ class PowerSgd:
 
 
 class PowerSgdExchange(CustomExchange):
-    """Averages a DDP's gradients by PowerSGD."""
+    """Averages the gradients of a DDP module by PowerSGD."""
 
     def __init__(
         self, settings: CommunicationSettings, link: Link, backend: str, device: torch.device
     ) -> None:
-        super().__init__(settings, link.near, backend, device)
+        super().__init__(settings, link.near_ranks, backend, device)
         self._average = PowerSgd(link)
 
     @property
     def traffic(self) -> Traffic:
-        """Counted from the numbers that the hook reports, for rings."""
+        """The bytes sent, from the number of elements that the hook reports."""
         return self._average.traffic
 
     def average(self, bucket: GradBucket) -> Tensor:
-        """Average with the rounding errors of the last time added."""
+        """Average the bucket, including the compression error of its last average."""
         self.rescale(bucket.index(), self._average.residuals(bucket.index()))
         return self._average(bucket)

@@ -1,4 +1,4 @@
-"""Traffic between ranks that share a model, in the steps of a training."""
+"""The bytes that ranks sharing a model send to each other in training steps."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf
 
 
 class Tally:
-    """Counts the traffic of one rank in training steps, without evaluations and checkpoints."""
+    """Counts the bytes that one rank sends in training steps, not in evaluations or checkpoints."""
 
-    def __init__(self, mode: ModelSharing, group: dist.ProcessGroup, near: int) -> None:
+    def __init__(self, mode: ModelSharing, group: dist.ProcessGroup, near_ranks: int) -> None:
         self._mode = mode
-        self._link = Link.of(group, min(near, dist.get_world_size(group)), Traffic())
-        self._near = self._far = self._steps = 0
+        self._link = Link.wrap(group, min(near_ranks, dist.get_world_size(group)), Traffic())
+        self._near_bytes = self._far_bytes = self._steps = 0
         self._types: set[torch.dtype] = set()
 
     @contextmanager
     def step(self) -> Iterator[None]:
         """Count the traffic inside the context as that of one step."""
         traffic = self._link.traffic
-        near, far = traffic.near, traffic.far
+        near, far = traffic.near_bytes, traffic.far_bytes
         yield
-        self._near += traffic.near - near
-        self._far += traffic.far - far
+        self._near_bytes += traffic.near_bytes - near
+        self._far_bytes += traffic.far_bytes - far
         self._steps += 1
 
     def all_reduce(self, data: Tensor) -> None:
@@ -40,36 +40,39 @@ class Tally:
         self._types.add(data.dtype)
         self._link.all_reduce(data)
 
-    def gathers(self, piece: Tensor) -> None:
-        """Count an all-gather of such a piece of every rank."""
+    def count_all_gather(self, piece: Tensor) -> None:
+        """Count an all-gather in which every rank contributes a piece like ``piece``."""
         self._types.add(piece.dtype)
         self._link.count_all_gather(piece.nbytes)
 
-    def scatters(self, data: Tensor) -> None:
+    def count_reduce_scatter(self, data: Tensor) -> None:
         """Count a reduce-scatter of ``data``."""
         self._types.add(data.dtype)
         self._link.count_reduce_scatter(data.nbytes)
 
-    def sends(self, data: Tensor, to: int) -> None:
-        """Count a message with ``data`` to a rank of the group."""
+    def count_send(self, data: Tensor, to: int) -> None:
+        """Count a message with ``data`` to rank ``to`` of the group."""
         self._types.add(data.dtype)
         self._link.count_send(data.nbytes, to)
 
     def report(self, device: torch.device) -> list[tuple[str, Exchanged]]:
-        """Return the traffic of all ranks, which all call it; empty if no step was taken."""
+        """Return the event with the traffic of all ranks, or no event if no step was taken.
+
+        All ranks call it.
+        """
         if not self._steps:
             return []
         link = self._link
-        sent = torch.tensor([self._near, self._far], device=device)
+        sent = torch.tensor([self._near_bytes, self._far_bytes], device=device)
         dist.all_reduce(sent)
-        how, reason = algorithm(link.backend, link.traffic.calls)
+        name, reason = algorithm(link.backend, link.traffic.calls)
         exchanged = Exchanged(
             mode=self._mode,
             precision="+".join(sorted(_PRECISIONS.get(dtype, str(dtype)) for dtype in self._types)),
             ranks=link.ranks,
-            near=link.near,
+            near=link.near_ranks,
             backend=link.backend,
-            algorithm=how,
+            algorithm=name,
             reason=reason,
             bytes_near=int(sent[0]),
             bytes_far=int(sent[1]),

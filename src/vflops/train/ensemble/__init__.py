@@ -1,1 +1,1 @@
-"""Ensembles: the sample of each base model, its predictions, and their aggregation."""
+"""Ensembles: the bag of each base model, its predictions, and their combination."""

@@ -1,4 +1,4 @@
-"""The quality of an ensemble: the models' predictions combined and evaluated, piece by piece."""
+"""The quality of an ensemble, from the combined predictions of its models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vflops.train.ensemble.predictions import KeptPredictions
 from vflops.workloads.contract.registry import workload
 
 _PIECE_BYTES = 1 << 26
-"""Size of the predictions of all models that are in memory at once."""
+"""Maximum size of the predictions of all models that are in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class _Member:
 
 
 def ensembles(records: Sequence[JobRecord]) -> list[list[JobRecord]]:
-    """Return the jobs of each ensemble of a run: one ensemble per workload and repeat."""
+    """Return the jobs of each ensemble of a run; there is one ensemble per workload and repeat."""
     groups: dict[tuple[str, int], list[JobRecord]] = {}
     for record in records:
         if record.bag is not None:
@@ -49,9 +49,9 @@ def evaluate_ensemble(
     if not members:
         return None
     first = members[0].record
-    different = _different(members)
-    sizes = _sizes(len(different))
-    qualities = _qualities(different, sizes)
+    distinct = _distinct_models(members)
+    sizes = _ensemble_sizes(len(distinct))
+    qualities = _qualities(distinct, sizes)
     return Ensembled(
         workload=first.workload,
         repeat=first.repeat,
@@ -66,8 +66,8 @@ def evaluate_ensemble(
     )
 
 
-def _different(members: Sequence[_Member]) -> list[_Member]:
-    """Return the first finished one of each pair of twins, so that a model counts once."""
+def _distinct_models(members: Sequence[_Member]) -> list[_Member]:
+    """Return only the first member of each pair of twins, so that every model counts once."""
     by_model: dict[int, _Member] = {}
     for member in members:
         bag = member.record.bag
@@ -76,7 +76,7 @@ def _different(members: Sequence[_Member]) -> list[_Member]:
 
 
 def _predictions(folder: RunFolder, history: History, record: JobRecord) -> KeptPredictions | None:
-    """Return the predictions of a job; None if it did not finish."""
+    """Return the predictions of a job; None if it did not finish or stored none."""
     if not history.ended(record.job):
         return None
     written = [e for e in history.jobs[record.job][-1].events if e.kind == "predictions"]
@@ -87,6 +87,7 @@ def _predictions(folder: RunFolder, history: History, record: JobRecord) -> Kept
 
 
 def _qualities(members: Sequence[_Member], sizes: Sequence[int]) -> list[float]:
+    """Return the quality of the first ``size`` members combined, for each of ``sizes``."""
     first = members[0]
     samples = len(first.predictions)
     spec = workload(first.record.workload)
@@ -106,7 +107,7 @@ def _qualities(members: Sequence[_Member], sizes: Sequence[int]) -> list[float]:
     return [float(code.quality([meter.summary()])) for meter in meters]
 
 
-def _sizes(models: int) -> list[int]:
-    """Return 1, 2, 4 … and ``models``."""
+def _ensemble_sizes(models: int) -> list[int]:
+    """Return the powers of two below ``models``, and ``models``."""
     doubled = [1 << power for power in range(models.bit_length()) if 1 << power < models]
     return [*doubled, models]

@@ -1,8 +1,8 @@
-"""A base model's predictions for the validation set, stored compactly for many models.
+"""Storage of a base model's predictions for the validation set.
 
-A rank writes two files: its predictions as one array, which is read piece by piece, and beside it
-the positions of its samples with their true labels. Rows of candidates are stored completely; of a
-wide table of class probabilities, only the largest of each row are stored.
+Each rank writes two files: its predictions as one array, which is read in pieces, and the positions
+and true labels of its samples. If there are many class probabilities per sample, only the largest
+are stored; other predictions, such as candidate boxes, are stored completely.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from vflops.record.folder import file_hash
 from vflops.record.formats.job_events import KeptFile
 
 _INDEX_BYTES = 8
-"""Size of the sample's position beside its predictions."""
+"""Size of the stored position of a sample."""
 KEPT_COLUMNS = 32
-"""Probabilities stored per row: 512 models of ImageNet take 6.6 GB instead of 102."""
+"""Probabilities stored per sample: 512 models of ImageNet take 6.6 GB instead of 102 GB."""
 
 Array = NDArray[Any]
 
@@ -37,19 +37,22 @@ def write_predictions(
     predictions: NDArray[np.float32],
     truth: Sequence[Array],
 ) -> None:
-    """Write the predictions of a rank into the attempt's ``folder``."""
-    about: dict[str, Array] = {"places": positions.astype(np.int64)}
-    about |= {f"truth_{number}": array for number, array in enumerate(truth)}
+    """Write the predictions of a rank to the attempt's ``folder``."""
+    metadata: dict[str, Array] = {"places": positions.astype(np.int64)}
+    metadata |= {f"truth_{number}": array for number, array in enumerate(truth)}
     if predictions.ndim == 2 and predictions.shape[1] > KEPT_COLUMNS:
-        about["columns"] = np.asarray(predictions.shape[1])
-        predictions = _largest(predictions)
+        metadata["columns"] = np.asarray(predictions.shape[1])
+        predictions = _keep_largest(predictions)
     path = folder / f"predictions-{rank}.npy"
     _write(path, lambda file: np.save(file, predictions, allow_pickle=False))
-    _write(path.with_suffix(".npz"), lambda file: np.savez(file, **about))  # type: ignore[arg-type]
+    _write(path.with_suffix(".npz"), lambda file: np.savez(file, **metadata))  # type: ignore[arg-type]
 
 
 def prediction_files(folder: Path) -> tuple[KeptFile, ...]:
-    """Return the files that the ranks have written; a rank without samples writes none."""
+    """Return the files that the ranks have written, with their hashes and sizes.
+
+    A rank without samples writes no file.
+    """
     return tuple(
         KeptFile(file=path.name, sha256=file_hash(path), size_bytes=path.stat().st_size)
         for path in sorted(folder.glob("predictions-*.np[yz]"))
@@ -58,40 +61,43 @@ def prediction_files(folder: Path) -> tuple[KeptFile, ...]:
 
 @dataclass(frozen=True)
 class KeptPredictions:
-    """The predictions of one base model, by sample."""
+    """The stored predictions of one base model, in the order of the samples."""
 
     truth: tuple[Array, ...]
-    """True labels of the samples, in order."""
+    """Arrays of true labels, in the order of the samples."""
     row_bytes: int
     """Size of one sample's predictions in memory."""
     _files: tuple[Path, ...]
-    """Mapped piece by piece: many models have more files than a process may open."""
+    """The files, opened only while they are read: many models have too many to keep open."""
     _shape: tuple[int, ...]
     """Shape of one sample's predictions in the files."""
     _part: Array
+    """Index of the file that has each sample."""
     _row: Array
+    """Row of each sample in its file."""
     _columns: int
+    """Number of classes if only the largest probabilities are stored; otherwise 0."""
 
     @classmethod
     def open(cls, folder: Path, files: Sequence[KeptFile]) -> KeptPredictions:
-        """Return the predictions of an attempt; raise if a file differs from the log."""
+        """Return the predictions of an attempt; raise if a file's hash differs from the log."""
         for file in files:
             path = folder / file.file
             if file_hash(path) != file.sha256:
                 raise FolderError(f"{path} was changed after it was written: its hash differs")
         names = [file.file for file in files if file.file.endswith(".npy")]
         parts = [np.load(folder / name, mmap_mode="r") for name in names]
-        abouts = [_loaded((folder / name).with_suffix(".npz")) for name in names]
-        positions = np.concatenate([about["places"] for about in abouts])
+        metadata = [_load_arrays((folder / name).with_suffix(".npz")) for name in names]
+        positions = np.concatenate([arrays["places"] for arrays in metadata])
         order = np.argsort(positions, kind="stable")
         if not np.array_equal(positions[order], np.arange(len(positions))):
             raise FolderError(f"{folder} does not have exactly one prediction per sample")
-        truths = sum(name.startswith("truth_") for name in abouts[0])
-        columns = int(abouts[0].get("columns", 0))
+        truths = sum(name.startswith("truth_") for name in metadata[0])
+        columns = int(metadata[0].get("columns", 0))
         width = columns if columns else int(np.prod(parts[0].shape[1:]))
         return cls(
             truth=tuple(
-                np.concatenate([about[f"truth_{number}"] for about in abouts])[order]
+                np.concatenate([arrays[f"truth_{number}"] for arrays in metadata])[order]
                 for number in range(truths)
             ),
             row_bytes=4 * width,
@@ -106,9 +112,9 @@ class KeptPredictions:
         return len(self._row)
 
     def sharing_arrays(self, first: KeptPredictions) -> KeptPredictions:
-        """Return the same predictions with the arrays of ``first`` where they are equal.
+        """Return the same predictions, sharing arrays with ``first`` if they are equal.
 
-        So many models take no more memory than one. Raise if the samples differ.
+        This saves memory if there are many models. Raise if the samples differ.
         """
         same = len(self.truth) == len(first.truth) and all(
             np.array_equal(a, b) for a, b in zip(self.truth, first.truth, strict=True)
@@ -121,21 +127,22 @@ class KeptPredictions:
         return shared
 
     def rows(self, start: int, stop: int) -> NDArray[np.float32]:
-        """Return the predictions for samples ``start`` to ``stop``."""
+        """Return the predictions for the samples from ``start`` up to ``stop``, exclusive."""
         part, row = self._part[start:stop], self._row[start:stop]
         result = np.empty((len(row), *self._shape), np.float32)
         for number, file in enumerate(self._files):
             result[part == number] = np.load(file, mmap_mode="r")[row[part == number]]
-        return _spread(result, self._columns) if self._columns else result
+        return _expand(result, self._columns) if self._columns else result
 
 
-def _largest(table: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return columns and values of the largest of each row, descending; ties by column."""
+def _keep_largest(table: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the columns and values of each row's largest values, descending; ties by column."""
     columns = np.argsort(-table, axis=1, kind="stable")[:, :KEPT_COLUMNS]
     return np.stack([columns, np.take_along_axis(table, columns, 1)], -1).astype(np.float32)
 
 
-def _spread(stored: NDArray[np.float32], columns: int) -> NDArray[np.float32]:
+def _expand(stored: NDArray[np.float32], columns: int) -> NDArray[np.float32]:
+    """Return the table of which only the largest values were stored, with zeros elsewhere."""
     table = np.zeros((len(stored), columns), np.float32)
     np.put_along_axis(table, stored[..., 0].astype(np.int64), stored[..., 1], 1)
     return table
@@ -147,12 +154,12 @@ def _write(path: Path, save: Callable[[io.BytesIO], None]) -> None:
     atomic.write_bytes(path, file.getbuffer())
 
 
-def _loaded(path: Path) -> dict[str, Array]:
+def _load_arrays(path: Path) -> dict[str, Array]:
     with np.load(path, allow_pickle=False) as arrays:
         return dict(arrays)
 
 
 def prediction_bytes(shape: tuple[int, ...], truth_bytes: int) -> int:
-    """Return the bytes of one sample's stored predictions of ``shape``, with its true labels."""
-    wide = len(shape) == 1 and shape[0] > KEPT_COLUMNS
-    return 4 * (2 * KEPT_COLUMNS if wide else prod(shape)) + truth_bytes + _INDEX_BYTES
+    """Return the bytes stored for one sample: predictions of ``shape``, labels and position."""
+    truncated = len(shape) == 1 and shape[0] > KEPT_COLUMNS
+    return 4 * (2 * KEPT_COLUMNS if truncated else prod(shape)) + truth_bytes + _INDEX_BYTES

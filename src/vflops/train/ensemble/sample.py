@@ -1,4 +1,4 @@
-"""The samples of a job's base model, drawn where they are used."""
+"""The samples in and out of the bag of a job's base model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from vflops.train.ensemble import bootstrap
 
 
 def bag_indices(bag: BagRecord | None, size: int) -> Indices | None:
-    """Return the samples to train on, each as often as it was drawn; None for all, each once."""
+    """Return the indices of the samples to train on; None for all samples, each once.
+
+    A sample appears as often as it was drawn.
+    """
     return None if bag is None else bootstrap.bag(bag.bootstrap, bag.seed, bag.number, size)
 
 
 def out_of_bag_indices(bag: BagRecord, size: int) -> Indices:
-    """Return the samples that the model was not trained on."""
+    """Return the indices of the samples that the model is not trained on."""
     return bootstrap.out_of_bag(bag.bootstrap, bag.seed, bag.number, size)

@@ -1,1 +1,1 @@
-"""How ranks share the training of one model: one plan for each parallel mode."""
+"""How ranks share the training of one model, with one plan per parallel mode."""

@@ -1,4 +1,4 @@
-"""Division of a sequence into consecutive parts of about equal work: plain arithmetic."""
+"""Division of a sequence into consecutive parts of about equal work."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Sequence
 
 _SLACK = 0.02
-"""Extra work of the largest part that is accepted if less is sent for it."""
+"""Relative extra work of the largest part that is accepted if fewer bytes are sent."""
 
 
 def max_parts(cut_points: Sequence[int], layers: Sequence[bool]) -> int:
-    """Return the largest number of parts with a layer each; a part may end at any cut point."""
+    """Return the maximum number of parts if each has a layer and ends at a cut point."""
     parts, start = 0, 0
     for cut_point in cut_points:
         if any(layers[start:cut_point]):
@@ -25,17 +25,21 @@ def balanced(
     costs: Sequence[int],
     parts: int,
 ) -> list[int]:
-    """Return the cut points that end ``parts`` parts with a layer each; the last one is the end.
+    """Return the cut points at which ``parts`` parts end; each part has a layer.
 
-    The largest part has nearly the least possible work. Among the divisions with that property,
-    this one has the smallest sum of ``costs``, the costs of ending a part at each cut point.
+    The work of the largest part is within 2% of the minimum. Among the divisions with that
+    property, this one has the smallest total cost; ``costs`` has the cost of each cut point.
     """
     total = [0, *itertools.accumulate(work)]
     layer_counts = [0, *itertools.accumulate(layers)]
     starts = [0, *cut_points]
 
-    def least(limit: float | None) -> tuple[float, list[int]]:
-        """Minimise the largest work of a part; with ``limit``, the costs of parts within it."""
+    def best_division(limit: float | None) -> tuple[float, list[int]]:
+        """Return the best division and its value.
+
+        Without ``limit``, the value is the work of the largest part; with ``limit``, which no part
+        may exceed, it is the total cost.
+        """
         reached: list[tuple[float, list[int]] | None] = [(0, []), *(None for _ in cut_points)]
         for _ in range(parts):
             ends: list[tuple[float, list[int]] | None] = [None]
@@ -55,4 +59,5 @@ def balanced(
         assert reached[-1] is not None, "there are enough cut points"
         return reached[-1]
 
-    return least((1 + _SLACK) * least(None)[0])[1]
+    min_work, _ = best_division(None)
+    return best_division((1 + _SLACK) * min_work)[1]

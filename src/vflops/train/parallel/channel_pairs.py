@@ -13,10 +13,10 @@ from vflops.errors import UsageError
 
 @dataclass(frozen=True)
 class Pair:
-    """A layer, per-channel layers such as norms, and the layer that takes their output."""
+    """Two layers with the per-channel layers between them, such as norms."""
 
     names: tuple[str, ...]
-    """Names in the model: of the first layer, the norms, the second layer."""
+    """Names in the model of the first layer, the layers between, and the second layer."""
     layers: tuple[nn.Module, ...]
 
     @property
@@ -30,8 +30,9 @@ class Pair:
 def pairs(model: nn.Module) -> Iterator[Pair]:
     """Yield the pairs of all modules with an attribute ``channel_pairs``.
 
-    It holds names of the module's children: a convolution or linear layer, any batch norms, and the
-    convolution or linear layer that they feed; between them only element-wise operations.
+    The attribute lists tuples of names of the module's children: a convolution or linear layer, any
+    batch norms, and the convolution or linear layer that they feed. All other operations between
+    these must be element-wise.
     """
     for name, module in model.named_modules():
         for names in getattr(module, "channel_pairs", ()):
@@ -40,7 +41,7 @@ def pairs(model: nn.Module) -> Iterator[Pair]:
 
 
 def check_pairs(model: nn.Module, ranks: int, workload: str) -> None:
-    """Raise if ``ranks`` ranks cannot divide the model, with the numbers that could."""
+    """Raise if ``ranks`` ranks cannot divide the model; the hint lists the numbers that can."""
     model_pairs = list(pairs(model))
     if not model_pairs:
         raise UsageError(
@@ -49,11 +50,11 @@ def check_pairs(model: nn.Module, ranks: int, workload: str) -> None:
             hint="use --set train.parallel.split=layers",
         )
     common = gcd(*(pair.channels for pair in model_pairs))
-    bad = next((pair for pair in model_pairs if pair.channels % ranks), None)
-    if bad is not None:
+    uneven = next((pair for pair in model_pairs if pair.channels % ranks), None)
+    if uneven is not None:
         fitting = [str(n) for n in range(2, common + 1) if common % n == 0]
         raise UsageError(
-            f"{ranks} ranks cannot share the {bad.channels} channels of {bad.names[0]} of "
+            f"{ranks} ranks cannot share the {uneven.channels} channels of {uneven.names[0]} of "
             f"{workload} evenly",
             hint=f"use {', '.join(fitting)} ranks per copy of the model"
             if fitting

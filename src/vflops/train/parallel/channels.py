@@ -1,4 +1,4 @@
-"""How a batch enters and leaves a pair of layers whose channels are divided between ranks."""
+"""Communication before and after a pair of layers whose channels are divided between ranks."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from torch.nn import functional
 from vflops.train.communication import Tally
 
 
-def enter(x: Tensor, tally: Tally) -> Tensor:
-    """Return ``x``; its gradient is summed over the ranks."""
-    entered: Tensor = _Enter.apply(x, tally)  # type: ignore[no-untyped-call]
-    return entered
+def sum_gradient(x: Tensor, tally: Tally) -> Tensor:
+    """Return ``x``; the backward pass sums its gradient over the ranks."""
+    same: Tensor = _SumGradient.apply(x, tally)  # type: ignore[no-untyped-call]
+    return same
 
 
-def sum_up(layer: nn.Module, tally: Tally) -> None:
-    """Make ``layer``, which takes this rank's channels, return the sum over the ranks."""
+def sum_output(layer: nn.Module, tally: Tally) -> None:
+    """Make ``layer``, whose input is this rank's channels, return the sum over the ranks."""
     kind = next((kind for kind in _SUMMED if type(layer) is kind), None)
     if kind is None:
         known = ", ".join(layer_type.__name__ for layer_type in _SUMMED)
         raise TypeError(
             f"{type(layer).__name__} cannot be the second layer of a pair: expected {known}"
         )
-    # Parameters, their names and all hooks stay: only forward changes.
+    # This keeps parameters, their names and all hooks: only forward changes.
     layer.__class__ = _SUMMED[kind]
     cast(_Summed, layer).tally = tally
 
 
-class _Enter(torch.autograd.Function):
+class _SumGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, tally: Tally) -> Tensor:
         ctx.tally = tally
@@ -43,8 +43,8 @@ class _Enter(torch.autograd.Function):
         return total, None
 
 
-class _Sum(torch.autograd.Function):
-    """The sum over the ranks; its gradient is the same on each of them."""
+class _SumOutput(torch.autograd.Function):
+    """Sums over the ranks; the gradient passes unchanged, since it is the same on every rank."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, tally: Tally) -> Tensor:
@@ -58,12 +58,12 @@ class _Sum(torch.autograd.Function):
 
 
 class _Summed:
-    """A layer whose output is the sum of the ranks' products, plus the bias once."""
+    """A layer whose output is the sum of the ranks' products plus the bias."""
 
     tally: Tally
 
     def total(self, product: Tensor) -> Tensor:
-        summed: Tensor = _Sum.apply(product, self.tally)  # type: ignore[no-untyped-call]
+        summed: Tensor = _SumOutput.apply(product, self.tally)  # type: ignore[no-untyped-call]
         return summed
 
 

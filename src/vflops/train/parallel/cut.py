@@ -1,8 +1,8 @@
-"""Cuts a model into stages of about equal work that send little to each other.
+"""Cuts a model into stages of about equal work that send few bytes to each other.
 
-The model is traced by torch.fx on the meta device, so a cut costs no memory and can be tried before
-anything starts. A cut is possible between any two nodes of the trace, unless something other than
-tensors would cross it, or a tensor that crosses it is written to after it.
+The model is traced by torch.fx on the meta device, so this takes no memory and can be tried before
+a run starts. A cut is possible between two nodes of the trace if only tensors cross it, and none of
+these is written to after it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vflops.errors import UsageError
 from vflops.train.parallel.balance import balanced, max_parts
 from vflops.workloads.contract.workload import Workload
 
-_OTHERWISE = "use --set train.parallel.mode=data"
+_USE_DATA = "use --set train.parallel.mode=data"
 
 
 @dataclass(frozen=True)
@@ -34,23 +34,23 @@ class StageCut:
     """One stage of a cut model."""
 
     graph: fx.Graph
-    """Maps what it receives and inputs of the model to what it sends, or to the model's output."""
+    """Maps received tensors and inputs of the model to the tensors sent or the model's output."""
     inputs: tuple[int, ...]
     """Indices of the model's inputs that this stage uses directly."""
     gradients: tuple[bool, ...]
     """For each tensor received, whether a gradient is sent back."""
     operations: int
-    """Operations of the forward and the backward pass of one sample."""
+    """Operations of the forward and the backward pass for one sample."""
 
     @cached_property
     def uses(self) -> frozenset[str]:
-        """Names of the modules and parameters that it uses."""
+        """Names of the modules and parameters that the stage uses."""
         called = (node for node in self.graph.nodes if node.op in ("call_module", "get_attr"))
         return frozenset(str(node.target) for node in called)
 
 
 def cut(workload: Workload, train: TrainSettings, name: str | None = None) -> list[StageCut]:
-    """Return the stages of ``workload``'s model; raise if it has too few layers."""
+    """Return the stages of ``workload``'s model; raise if it cannot be cut into that many."""
     name = name or type(workload).__name__
     model = on_meta(workload.model, name)
     traced = _Traced(model, trace(model, name), workload)
@@ -58,13 +58,13 @@ def cut(workload: Workload, train: TrainSettings, name: str | None = None) -> li
     limit = max_parts(cut_points, traced.layers)
     if stages > limit:
         copies = train.shares
-        fit = limit * train.ranks // stages // copies * copies
+        max_ranks = limit * train.ranks // stages // copies * copies
         raise UsageError(
             f"{name} cannot be cut into {stages} stages: it has layers for at most {limit}",
-            hint=f"use --ranks {fit} or fewer" if fit >= 2 * copies else _OTHERWISE,
+            hint=f"use --ranks {max_ranks} or fewer" if max_ranks >= 2 * copies else _USE_DATA,
         )
-    sent = [traced.crossing_bytes(cut_point) for cut_point in cut_points]
-    ends = balanced(cut_points, traced.work, traced.layers, sent, stages)
+    costs = [traced.crossing_bytes(cut_point) for cut_point in cut_points]
+    ends = balanced(cut_points, traced.work, traced.layers, costs, stages)
     return [traced.stage(start, end) for start, end in itertools.pairwise((0, *ends))]
 
 
@@ -78,7 +78,7 @@ def trace(model: nn.Module, name: str) -> fx.Graph:
             f"{name} cannot be cut into stages: torch.fx cannot trace it: "
             f"{(str(error) or type(error).__name__).splitlines()[0]}",
             hint="set `traced_whole = True` in the class of the module that depends on shapes or "
-            f"values; or {_OTHERWISE}",
+            f"values; or {_USE_DATA}",
         ) from error
     finally:
         model.train(was_training)
@@ -87,21 +87,21 @@ def trace(model: nn.Module, name: str) -> fx.Graph:
             f"{name} cannot be cut into stages: its model makes different calls in training and "
             "in evaluation",
             hint="set `traced_whole = True` in the class of the module that reads self.training; "
-            f"or {_OTHERWISE}",
+            f"or {_USE_DATA}",
         )
     return graphs[0]
 
 
 class _Tracer(fx.Tracer):
-    """Traces into all modules except torch's and those with ``traced_whole``."""
+    """Traces into all modules except those of torch and those with ``traced_whole`` set."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        whole = isinstance(m, _NormBase) or getattr(m, "traced_whole", False)
-        return bool(whole) or super().is_leaf_module(m, module_qualified_name)
+        is_leaf = isinstance(m, _NormBase) or getattr(m, "traced_whole", False)
+        return bool(is_leaf) or super().is_leaf_module(m, module_qualified_name)
 
 
 class _Traced:
-    """A traced model with the work, the values and the writes of its nodes."""
+    """A traced model with the operations, values and writes of its nodes."""
 
     def __init__(self, model: nn.Module, graph: fx.Graph, workload: Workload) -> None:
         self._graph = graph
@@ -134,7 +134,7 @@ class _Traced:
         self._spans = _spans(weights)
 
     def _operations(self, by_layer: dict[str, int]) -> list[int]:
-        """Return the operations of each node; those of a module are shared evenly by its nodes."""
+        """Return the operations of each node; those of a module are divided evenly by its nodes."""
         paths = [_path(node) for node in self._nodes]
         known = set(paths)
         shares: dict[str, int] = {}
@@ -148,29 +148,30 @@ class _Traced:
 
     @cached_property
     def cut_points(self) -> list[int]:
-        """Where the model can be cut: indices of nodes that can start a stage, and the end."""
-        between = [at for at in range(1, len(self._nodes)) if self._may_cut(at)]
-        return [*between, len(self._nodes)]
+        """Indices of the nodes that can start a stage, and the number of nodes for the end."""
+        inner = [index for index in range(1, len(self._nodes)) if self._can_cut(index)]
+        return [*inner, len(self._nodes)]
 
-    def _crossing(self, at: int) -> list[fx.Node]:
-        return [node for node in self._nodes[:at] if self._last_use[node] >= at]
+    def _crossing(self, cut_point: int) -> list[fx.Node]:
+        """Return the nodes whose values are sent over a cut."""
+        return [node for node in self._nodes[:cut_point] if self._last_use[node] >= cut_point]
 
-    def _may_cut(self, at: int) -> bool:
-        values = [self._run.made[node] for node in self._crossing(at)]
+    def _can_cut(self, cut_point: int) -> bool:
+        values = [self._run.values[node] for node in self._crossing(cut_point)]
         if not values or not all(isinstance(value, Tensor) for value in values):
             return False
         memories = [_memory(value) for value in values]
         distinct = len(set(memories)) == len(memories)  # aliases would become separate tensors
         trains = any(value.requires_grad for value in values)
-        written = any(self._last_write.get(memory, -1) >= at for memory in memories)
-        shared = any(first < at <= last for first, last in self._spans)
+        written = any(self._last_write.get(memory, -1) >= cut_point for memory in memories)
+        shared = any(first < cut_point <= last for first, last in self._spans)
         return distinct and trains and not written and not shared
 
-    def crossing_bytes(self, at: int) -> int:
-        """Return the bytes of two samples that are sent over a cut; 0 at the end."""
-        if at == len(self._nodes):
+    def crossing_bytes(self, cut_point: int) -> int:
+        """Return the bytes that are sent over a cut for two samples; 0 at the end."""
+        if cut_point == len(self._nodes):
             return 0
-        return sum(self._run.made[node].nbytes for node in self._crossing(at))
+        return sum(self._run.values[node].nbytes for node in self._crossing(cut_point))
 
     def stage(self, start: int, end: int) -> StageCut:
         """Return the nodes from ``start`` to ``end`` as a separate graph."""
@@ -192,17 +193,17 @@ class _Traced:
         return StageCut(
             graph,
             tuple(self._inputs.index(node) for node in inputs),
-            tuple(self._run.made[node].requires_grad for node in received),
+            tuple(self._run.values[node].requires_grad for node in received),
             sum(self.work[start:end]),
         )
 
 
 class _Run(fx.Interpreter):
-    """Runs a traced model once and records each node's value and the memory that it writes to."""
+    """Runs a traced model once, and records the value of each node and the memory it writes to."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module)
-        self.made: dict[fx.Node, Any] = {}
+        self.values: dict[fx.Node, Any] = {}
         self.written: dict[fx.Node, set[int]] = {}
         self._versions: dict[int, int] = {}
 
@@ -214,7 +215,7 @@ class _Run(fx.Interpreter):
         needed = n.op != "output" and not (n.op == "call_module" and n.next.op == "output")
         result = super().run_node(n) if needed else None
         tensors = {
-            _memory(value): value for value in self.made.values() if isinstance(value, Tensor)
+            _memory(value): value for value in self.values.values() if isinstance(value, Tensor)
         }
         versions = {memory: tensor._version for memory, tensor in tensors.items()}
         self.written[n] = {
@@ -222,7 +223,7 @@ class _Run(fx.Interpreter):
             for memory, version in versions.items()
             if version != self._versions.get(memory, version)
         }
-        self.made[n] = result
+        self.values[n] = result
         self._versions = versions
         if isinstance(result, Tensor):
             self._versions[_memory(result)] = result._version
@@ -234,7 +235,7 @@ def _memory(tensor: Tensor) -> int:
 
 
 def _weights(model: nn.Module, node: fx.Node) -> set[int]:
-    """Return the ids of a node's parameters and buffers."""
+    """Return the ids of the parameters and buffers that a node uses."""
     if node.op != "call_module":
         return set()
     module = model.get_submodule(str(node.target))
@@ -254,7 +255,7 @@ def _spans(uses: Sequence[set[int]]) -> list[tuple[int, int]]:
 
 
 def _path(node: fx.Node) -> str:
-    """Return the name of the module that a node calls, or whose forward pass it is in."""
+    """Return the name of the module that a node calls, or in whose forward pass the node is."""
     if node.op == "call_module":
         return str(node.target)
     stack = node.meta.get("nn_module_stack") or {}

@@ -1,4 +1,4 @@
-"""Data parallelism: the model on every rank, a share of each batch, gradients averaged."""
+"""Data parallelism: every rank trains the whole model on its share of each batch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DataParallel(GroupPlan):
         self.mesh = init_device_mesh(device.type, (ranks,), mesh_dim_names=("data",))
 
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
-        """Convert batch norm to one over the rank's share, parts of it, or all ranks' shares."""
+        """Convert batch norm to use the rank's share, parts of it, or the shares of all ranks."""
         if settings.batch_norm == "synchronised":
             return convert(model, "synchronised")
         return convert(model, "ghost", ghosts=settings.ghosts) if settings.ghosts > 1 else model
@@ -52,7 +52,7 @@ class DataParallel(GroupPlan):
             broadcast_buffers=False,
             gradient_as_bucket_view=True,
         )
-        if self._exchange is not None:  # that of the previous candidate in a search
+        if self._exchange is not None:  # from the previous candidate of a search
             self._exchange.close()
         self._exchange = exchange_gradients(wrapped, self._communication, None, self._local_ranks)
         return wrapped
@@ -60,26 +60,26 @@ class DataParallel(GroupPlan):
     def backward(
         self, wrapped: nn.Module, parts: Sequence[Inputs], scale: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """Compute the gradients; the exchange needs the loss scale."""
+        """Compute the gradients, after passing the loss scale to the exchange."""
         if self._exchange is not None:
             self._exchange.begin(scale)
         return super().backward(wrapped, parts, scale)
 
     def local_gradients(self, wrapped: nn.Module) -> AbstractContextManager[object]:
-        """Return a context without DDP's exchange."""
+        """Return a context in which DDP does not exchange gradients."""
         assert isinstance(wrapped, DistributedDataParallel)
         return wrapped.no_sync()
 
     def maximum(self, value: Tensor) -> Tensor:
-        """Return ``value``: gradients are averaged, so it is the same on every rank."""
+        """Return ``value``, which is the same on every rank since gradients are averaged."""
         return value
 
     def synchronise_buffers(self, model: nn.Module) -> None:
-        """Average the running statistics, which gives those of ghost batches on one rank."""
+        """Average the running statistics, which gives those of ghost batch norm on one rank."""
         average_buffers(model, None)
 
     def report(self) -> list[tuple[str, Data]]:
-        """Return the traffic of the ranks."""
+        """Return the traffic of the gradient exchange."""
         if self._exchange is None or not self._exchange.steps:
             return []
         return [("exchange", self._exchange.report(None, self._device))]

@@ -1,4 +1,4 @@
-"""Tensors that are divided between ranks: assembled for a checkpoint, and divided again."""
+"""Tensors that are divided between ranks, assembled for checkpoints and divided when loaded."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from vflops.train.parallel.optimizer_state import (
 
 @dataclass(frozen=True)
 class Division:
-    """How a tensor is divided: as by ``torch.chunk``, so that the last parts may be smaller."""
+    """How a tensor is divided: as by ``torch.chunk``, where the last parts may be smaller."""
 
     dimension: int
     size: int
     """Size of the whole tensor in this dimension."""
 
     def part(self, whole: Tensor, number: int, parts: int) -> Tensor:
-        """Return part ``number`` of ``whole``; it is empty if there are more parts than rows."""
+        """Return part ``number`` of ``whole``, which may be empty if there are many parts."""
         step = -(-self.size // parts)
         start = min(number * step, self.size)
         return whole.narrow(self.dimension, start, min(step, self.size - start))
 
-    def whole(self, part: Tensor, group: dist.ProcessGroup) -> Tensor:
+    def assemble(self, part: Tensor, group: dist.ProcessGroup) -> Tensor:
         """Return the tensor assembled from the parts of ``group``'s ranks, which all call it."""
         parts = dist.get_world_size(group)
         shape = list(part.shape)
@@ -47,7 +47,7 @@ class Division:
 
 
 class DividedPlan(GroupPlan):
-    """Ranks that each have a part of some tensors; there may be several copies of the parts."""
+    """A plan in which each rank has a part of some tensors; there may be several copies."""
 
     _copies: dist.ProcessGroup
     """The ranks with the same parts and different samples."""
@@ -57,10 +57,10 @@ class DividedPlan(GroupPlan):
     def __init__(self, rank: int, ranks: int, device: torch.device, store: str) -> None:
         super().__init__(rank, ranks, device, store)
         self._divisions: dict[str, Division] = {}
-        """Divisions by names of parameters and buffers."""
+        """Divisions by name of the parameter or buffer."""
 
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
-        """Convert batch norm to one over a copy's samples, parts of them, or all copies."""
+        """Convert batch norm to use a copy's samples, parts of them, or those of all copies."""
         if settings.batch_norm == "synchronised":
             return convert(model, "synchronised", group=self._copies)
         return convert(model, "ghost", ghosts=settings.ghosts) if settings.ghosts > 1 else model
@@ -70,7 +70,7 @@ class DividedPlan(GroupPlan):
         average_buffers(model, self._copies)
 
     def collect(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
-        """Assemble tensor by tensor; only the leading rank returns the result."""
+        """Assemble the state tensor by tensor; only the leading rank returns it."""
         whole = self.full_state(model)
         states = optimizer_by_name(model, optimizer, self.part)
         state = {name: self._assembled(name, tensors) for name, tensors in states.items()}
@@ -95,7 +95,7 @@ class DividedPlan(GroupPlan):
         load_optimizer(model, optimizer, state, self.part)
 
     def full_state(self, model: nn.Module) -> dict[str, Tensor] | None:
-        """Assemble tensor by tensor; only the leading rank returns the result."""
+        """Assemble the state tensor by tensor; only the leading rank returns it."""
         parts = {name: local(tensor) for name, tensor in model.state_dict().items()}
         whole: dict[str, Tensor] = {}
         for name, tensor in parts.items():
@@ -108,7 +108,7 @@ class DividedPlan(GroupPlan):
         whole = {}
         for key, value in tensors.items():
             if division is not None and isinstance(value, Tensor) and value.dim():
-                value = division.whole(value, self._parts)
+                value = division.assemble(value, self._parts)
             if self.leads:
                 whole[key] = value.cpu() if isinstance(value, Tensor) else value
         return whole

@@ -1,4 +1,4 @@
-"""Creates the parallel plan of a training's mode."""
+"""Creates the parallel plan for the mode in the settings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ __all__ = ["ParallelPlan", "SingleRank", "parallel_plan"]
 def parallel_plan(
     rank: int, ranks: int, device: torch.device, store: str, settings: TrainSettings
 ) -> ParallelPlan:
-    """Return the plan for this rank; a single rank needs no group."""
+    """Return the plan for this rank, which joins a process group if there are several ranks."""
     if ranks == 1:
         return SingleRank()
     if settings.parallel.mode == "sharded":
-        from vflops.train.parallel.sharded_parallel import (
-            ShardedData,  # DTensors take a second to import
-        )
+        # Imported here, since DTensors take a second to import.
+        from vflops.train.parallel.sharded_parallel import ShardedData
 
         return ShardedData(rank, ranks, device, store)
     if settings.parallel.divides_channels:

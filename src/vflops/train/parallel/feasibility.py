@@ -1,4 +1,4 @@
-"""Whether ranks can share a model in a mode, and how much of it each rank keeps."""
+"""Checks whether ranks can share a model in a parallel mode, and the memory that each needs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from vflops.workloads.contract.workload import Workload
 
 
 def footprint(workload: Workload, name: str, settings: TrainSettings) -> Footprint:
-    """Return the largest footprint of ``workload``'s model on a rank.
+    """Return the footprint of ``workload``'s model on the rank that needs the most memory.
 
-    Raise if the model has fewer layers than stages, or channels that ranks cannot divide.
+    Raise if the model has fewer layers than stages, or channels that the ranks cannot divide.
     """
     parallel, sharing = settings.parallel, settings.ranks // settings.shares
     model = on_meta(workload.model, name)
@@ -29,21 +29,22 @@ def footprint(workload: Workload, name: str, settings: TrainSettings) -> Footpri
     if parallel.inner == "model":
         check_pairs(model, sharing, name)
         return _channels(model, sharing)
-    return Footprint(_numbers(_trained(model)))
+    return Footprint(_count(_trainable(model)))
 
 
 def _sharded(model: nn.Module, settings: TrainSettings) -> Footprint:
-    """Return the footprint of the first rank: its rows, and the largest block with its gradients.
+    """Return the footprint of the first rank: its part, and the largest block with its gradients.
 
-    What is in no block is gathered once per step. With ``accumulate``, whole gradients add up.
+    Parameters outside of blocks are gathered once per step. With ``accumulate`` above 1, the
+    gradients of the whole model are accumulated.
     """
     from vflops.train.parallel.sharded_parallel import blocks
 
     ranks = settings.ranks
-    rows = [(p.shape[0] if p.dim() else 1, p.numel()) for p in _trained(model)]
-    kept = sum(-(-count // ranks) * (numbers // count) for count, numbers in rows)
-    sizes = [_numbers(_trained(block)) for block in blocks(model)]
-    whole = _numbers(_trained(model))
+    rows = [(p.shape[0] if p.dim() else 1, p.numel()) for p in _trainable(model)]
+    kept = sum(-(-count // ranks) * (elements // count) for count, elements in rows)
+    sizes = [_count(_trainable(block)) for block in blocks(model)]
+    whole = _count(_trainable(model))
     gathered = whole - sum(sizes) + max(sizes, default=0)
     if settings.accumulate > 1:
         return Footprint(
@@ -59,32 +60,32 @@ def _stages(model: nn.Module, cuts: Sequence[StageCut], ranks: int) -> Footprint
         uses = frozenset[str]().union(*(stage.uses for stage in cuts[rank::ranks]))
         named = model.named_parameters()
         kept = [parameter for name, parameter in named if not uses.isdisjoint(_prefixes(name))]
-        sizes.append(_numbers(kept))
+        sizes.append(_count(kept))
     stages = "stage" if len(cuts) == ranks else "stages"
-    return Footprint(max(sizes), 0, f"{MODEL_STATE} of its {stages}, where they are most")
+    return Footprint(max(sizes), 0, f"{MODEL_STATE} of its {stages}, on the rank with most")
 
 
 def _channels(model: nn.Module, ranks: int) -> Footprint:
-    """Return the footprint with the layers of each pair divided, except for the second bias."""
+    """Return the footprint if all of a pair is divided, except for the second layer's bias."""
     divided = 0
     for pair in pairs(model):
         *before, second = pair.layers
         parts = [p for layer in before for p in layer.parameters(recurse=False)]
-        divided += _numbers([*parts, second.get_parameter("weight")])
-    whole = _numbers(_trained(model))
+        divided += _count([*parts, second.get_parameter("weight")])
+    whole = _count(_trainable(model))
     return Footprint(
-        whole - divided + divided // ranks, 0, f"{MODEL_STATE}, of paired layers 1/{ranks}"
+        whole - divided + divided // ranks, 0, f"{MODEL_STATE}, with 1/{ranks} of paired layers"
     )
 
 
-def _trained(module: nn.Module) -> list[nn.Parameter]:
+def _trainable(module: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
-def _numbers(parameters: Iterable[nn.Parameter]) -> int:
+def _count(parameters: Iterable[nn.Parameter]) -> int:
     return sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
 
 
 def _prefixes(name: str) -> list[str]:
-    """Return a, a.b and a.b.weight for ``a.b.weight``: the parameter and its modules."""
+    """Return a parameter's name and those of its modules: a, a.b and a.b.weight."""
     return list(accumulate(name.split("."), "{}.{}".format))

@@ -9,14 +9,14 @@ MODEL_STATE = "weights, gradients and optimizer"
 
 @dataclass(frozen=True)
 class Footprint:
-    """Numbers that a rank keeps of a model; of the rank that has the most of them."""
+    """The numbers that a rank keeps in memory for a model, on the rank that keeps the most."""
 
     parameters: int
-    """Parameters, each with a gradient and the optimizer's state."""
-    besides: int = 0
-    """Weights and gradients of other ranks' parts, at their peak."""
+    """Number of parameters, each of which has a gradient and optimizer state."""
+    gathered: int = 0
+    """Peak number of weights and gradients gathered from other ranks."""
     description: str = MODEL_STATE
 
     def numbers(self, states: int) -> int:
-        """Return the total, if the optimizer keeps ``states`` numbers per parameter."""
-        return self.parameters * (2 + states) + self.besides
+        """Return the total if the optimizer keeps ``states`` numbers per parameter."""
+        return self.parameters * (2 + states) + self.gathered

@@ -1,4 +1,4 @@
-"""Plans of several ranks: a process group and the messages in it."""
+"""The common part of plans with several ranks: a process group and its collectives."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from vflops.train.parallel.parallel_plan import ParallelPlan
 from vflops.workloads.contract.workload import Summary
 
 _AGREE_EVERY = 8
-"""Steps between two agreements of the ranks; each costs a message."""
+"""Steps between two calls of ``agree``, each of which sends a message."""
 _TIMEOUT = timedelta(minutes=10)
 
 
 class GroupPlan(ParallelPlan):
-    """Several ranks in a process group."""
+    """A plan for several ranks in a process group."""
 
     agree_every = _AGREE_EVERY
 
@@ -31,7 +31,7 @@ class GroupPlan(ParallelPlan):
         dist.init_process_group(
             backend, init_method=store, rank=rank, world_size=ranks, timeout=_TIMEOUT
         )
-        # Messages between hosts must not wait for the accelerator's queue.
+        # Messages between hosts must not wait for work on the accelerator.
         self._hosts = dist.new_group(backend="gloo") if backend != "gloo" else None
 
     @property
@@ -40,29 +40,29 @@ class GroupPlan(ParallelPlan):
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
 
     def mean(self, value: Tensor) -> Tensor:
-        """All-reduce a copy on the device, so that the loss's autograd graph is not affected."""
+        """All-reduce a detached copy on the device, so that ``value`` stays unchanged."""
         value = value.detach().clone()
         dist.all_reduce(value)
         return value / self.ranks
 
     def maximum(self, value: Tensor) -> Tensor:
-        """All-reduce on the device."""
+        """All-reduce ``value`` on the device, in place."""
         dist.all_reduce(value, dist.ReduceOp.MAX)
         return value
 
     def gather(self, value: Summary) -> list[Summary]:
-        """Gather as plain bytes, so that nothing is pickled."""
+        """Gather the values as plain bytes, so that nothing is pickled."""
         names = sorted(value)
         columns = [self._gathered(np.asarray(value[name])) for name in names]
         has_output = self._gathered(np.asarray(self.has_output))
         return [
             dict(zip(names, row, strict=True))
-            for row, counted in zip(zip(*columns, strict=True), has_output, strict=True)
-            if counted
+            for row, included in zip(zip(*columns, strict=True), has_output, strict=True)
+            if included
         ]
 
     def _gathered(self, value: NDArray[Any]) -> list[float | NDArray[Any]]:
-        """Return the value of every rank; arrays may differ in their first dimension."""
+        """Return the value of every rank; arrays may differ in length along the first dimension."""
         flat = torch.from_numpy(np.frombuffer(value.tobytes(), dtype=np.uint8).copy())
         sizes = [torch.zeros((), dtype=torch.int64) for _ in range(self.ranks)]
         dist.all_gather(sizes, torch.tensor(len(flat)), group=self._hosts)
@@ -77,13 +77,13 @@ class GroupPlan(ParallelPlan):
         return [part.reshape(-1, *value.shape[1:]) if value.ndim else part.item() for part in parts]
 
     def agree(self, value: int) -> int:
-        """All-reduce in one small message between the hosts."""
+        """All-reduce ``value`` between the hosts."""
         largest = torch.tensor(value)
         dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._hosts)
         return int(largest)
 
     def barrier(self) -> None:
-        """Wait through the hosts."""
+        """Wait for all ranks, through the hosts."""
         dist.barrier(group=self._hosts)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The state of an optimizer by parameter names, independent of how ranks share the model."""
+"""Optimizer state keyed by parameter name, independent of how ranks share the model."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import torch
 from torch import Tensor, nn
 
 OptimizerState = dict[str, dict[str, Any]]
-"""The optimizer's state of each parameter, by its name."""
+"""The optimizer's state of each parameter, by the parameter's name."""
 
 
 Part = Callable[[Tensor], Tensor]
 """Maps a parameter of the model to the tensor that the optimizer updates."""
 
 
-def all_of_it(parameter: Tensor) -> Tensor:
-    """Return ``parameter``: the part of a rank that has all of it."""
+def whole_parameter(parameter: Tensor) -> Tensor:
+    """Return ``parameter``, for ranks that update all of it."""
     return parameter
 
 
 def optimizer_by_name(
-    model: nn.Module, optimizer: torch.optim.Optimizer, part: Part = all_of_it
+    model: nn.Module, optimizer: torch.optim.Optimizer, part: Part = whole_parameter
 ) -> OptimizerState:
-    """Return the state of ``optimizer`` by parameter names, without its settings."""
+    """Return the state of ``optimizer`` by parameter name, without its settings."""
     names = _names(model, part)
     return {names[parameter]: dict(state) for parameter, state in optimizer.state.items()}
 
@@ -33,14 +33,14 @@ def load_optimizer(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     state: OptimizerState,
-    part: Part = all_of_it,
+    part: Part = whole_parameter,
 ) -> None:
-    """Load ``state`` into ``optimizer``, which may have only some of its parameters."""
+    """Load ``state`` into ``optimizer``, which may have only some of the parameters."""
     names = _names(model, part)
     layout = optimizer.state_dict()
-    own_names = [names[p] for group in optimizer.param_groups for p in group["params"]]
+    parameter_names = [names[p] for group in optimizer.param_groups for p in group["params"]]
     layout["state"] = {
-        number: state[name] for number, name in enumerate(own_names) if name in state
+        number: state[name] for number, name in enumerate(parameter_names) if name in state
     }
     optimizer.load_state_dict(layout)
 

@@ -1,7 +1,7 @@
 """The parallel plan: everything that depends on how ranks share the training of one model.
 
-The loop uses this object and knows nothing about ranks itself: the mesh of devices, which ranks
-have the inputs and the loss, how the model is wrapped, agreements, and the contents of a
+The training loop leaves to the plan what depends on ranks: the mesh of devices, which ranks have
+the inputs and the loss, how the model is wrapped, agreement between ranks, and the contents of a
 checkpoint.
 """
 
@@ -32,13 +32,13 @@ class ParallelPlan(ABC):
     agree_every: int
     """Steps between two calls of ``agree``."""
     mesh: DeviceMesh | None = None
-    """The ranks' devices and their dimensions; None for one rank."""
+    """The devices of the ranks as a grid with named dimensions; None for one rank."""
     needs_input = True
     """Whether this rank needs the samples, for the model's input or for the loss."""
     can_compile = True
     """Whether torch can compile the wrapped module."""
     has_output = True
-    """Whether the model's output, and so the loss, is computed on this rank."""
+    """Whether this rank has the model's output, and so computes the loss."""
 
     @property
     def leads(self) -> bool:
@@ -47,7 +47,7 @@ class ParallelPlan(ABC):
 
     @property
     def share(self) -> int:
-        """The index of this rank's part of each batch; ranks that share a model have the same."""
+        """Index of this rank's part of each batch, the same for ranks that share a model copy."""
         return self.rank
 
     @property
@@ -57,7 +57,7 @@ class ParallelPlan(ABC):
 
     @abstractmethod
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
-        """Return ``model`` with the batch norm of the settings."""
+        """Return ``model`` with the kind of batch norm in the settings."""
 
     def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
         """Return this rank's part of ``model`` on its device; by default all of it."""
@@ -65,14 +65,17 @@ class ParallelPlan(ABC):
 
     @abstractmethod
     def wrap(self, objective: Objective) -> nn.Module:
-        """Return the module to train, with the gradients of the whole batch."""
+        """Return the module to train, which gives every rank the gradients of the whole batch."""
 
     def part(self, parameter: Tensor) -> Tensor:
         """Return the part of a wrapped parameter that this rank updates; by default all of it."""
         return parameter
 
     def predictor(self, objective: Objective) -> Callable[..., Tensor | None]:
-        """Return a function from a batch to predictions (None without output), for all ranks."""
+        """Return a function that maps a batch to its predictions.
+
+        All ranks call the function; it returns None on ranks without output.
+        """
         return objective.evaluate
 
     def backward(
@@ -94,14 +97,14 @@ class ParallelPlan(ABC):
 
     @abstractmethod
     def local_gradients(self, wrapped: nn.Module) -> AbstractContextManager[object]:
-        """Return a context in which gradients add up on the rank and are not exchanged."""
+        """Return a context in which each rank accumulates gradients without exchanging them."""
 
     @abstractmethod
     def mean(self, value: Tensor) -> Tensor:
-        """Return the mean of a device scalar over the copies of the model, without waiting."""
+        """Return the mean of a device scalar over the copies of the model, still on the device."""
 
     def maximum(self, value: Tensor) -> Tensor:
-        """Return the maximum of a device scalar over the ranks, such as an overflow."""
+        """Return the maximum over the ranks of a device scalar, such as an overflow flag."""
         return value
 
     @abstractmethod
@@ -117,10 +120,10 @@ class ParallelPlan(ABC):
         """Return the maximum of ``value`` over the ranks, on every rank."""
 
     def collect(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
-        """Return model and optimizer state for a checkpoint on the leading rank; else None.
+        """Return the state of model and optimizer on the leading rank, for a checkpoint; else None.
 
-        Both are complete and keyed by the parameters' names, so any other plan can resume from it.
-        All ranks call it.
+        Both are complete and keyed by parameter name, so that any other plan can resume from the
+        checkpoint. All ranks call it.
         """
         if not self.leads:
             return None
@@ -139,9 +142,9 @@ class ParallelPlan(ABC):
         return model.state_dict() if self.leads else None
 
     def report(self) -> list[tuple[str, Data]]:
-        """Return events of the plan after a training: their kinds and payloads.
+        """Return the plan's events after training, as pairs of kind and payload.
 
-        All ranks call it; those of the first rank are written.
+        All ranks call it; only the events of the first rank are written.
         """
         return []
 
@@ -151,16 +154,16 @@ class ParallelPlan(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the process group."""
 
 
 class SingleRank(ParallelPlan):
-    """A single rank, which exchanges nothing."""
+    """The plan for a single rank, which exchanges nothing."""
 
     rank, ranks, agree_every = 0, 1, 1
 
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
-        """Convert to ghost batch norm if asked for; synchronised batch norm is plain here."""
+        """Convert to ghost batch norm if the settings say so; nothing needs synchronisation."""
         return convert(model, "ghost", ghosts=settings.ghosts) if settings.ghosts > 1 else model
 
     def wrap(self, objective: Objective) -> nn.Module:

@@ -1,8 +1,8 @@
-"""Pipeline parallelism: each rank has some stages; micro-batches pass through them.
+"""Pipeline parallelism: each rank has some stages of the model; micro-batches pass through them.
 
-For mode ``pipeline``, mode ``model`` with ``split`` ``layers``, and several copies of either. The
-schedules are those of torch.distributed.pipelining. The result is that of one rank that computes
-the same parts of a batch one after the other (``train.accumulate``).
+This plan is used for mode ``pipeline``, for mode ``model`` with ``split`` ``layers``, and for
+several copies of either. The schedules are those of torch.distributed.pipelining. The result is the
+same as that of one rank that computes the micro-batches one after the other (``train.accumulate``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Schedule = ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B
 
 
 class Pipeline(GroupPlan):
-    """Each rank has some of a model's layers; consecutive ranks form a copy of the model."""
+    """Each rank has some of the model's layers; consecutive ranks form a copy of the model."""
 
     can_compile = False
 
@@ -73,12 +73,12 @@ class Pipeline(GroupPlan):
 
     @property
     def share(self) -> int:
-        """The index of the copy."""
+        """The index of this rank's copy of the model."""
         return self.rank // self._sharing
 
     @property
     def shares(self) -> int:
-        """Number of copies."""
+        """Number of copies of the model."""
         return self._copies
 
     @property
@@ -86,13 +86,13 @@ class Pipeline(GroupPlan):
         return self._settings.accumulate
 
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
-        """Convert batch norm to one over a micro-batch, parts of it, or those of all copies."""
+        """Convert batch norm to use a micro-batch, parts of it, or those of all copies."""
         if settings.batch_norm == "synchronised" and self._data is not None:
             return convert(model, "synchronised", group=self._data)
         return convert(model, "ghost", ghosts=settings.ghosts) if settings.ghosts > 1 else model
 
     def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
-        """Return the layers of this rank's stages; the others are dropped."""
+        """Return the model with only the layers of this rank's stages."""
         self._cuts = cut(workload, self._settings)
         cuts = [self._cuts[number] for number in self._stage_numbers]
         self.needs_input = self.has_output or any(cut.inputs for cut in cuts)
@@ -100,11 +100,11 @@ class Pipeline(GroupPlan):
 
     @property
     def _stage_numbers(self) -> range:
-        """The numbers of this rank's stages, which are dealt to the ranks in turn."""
+        """The numbers of this rank's stages; stages are assigned to the ranks in turn."""
         return range(self._number, len(self._cuts), self._sharing)
 
-    def _holder(self, stage: int) -> int:
-        """Return the rank of this copy that has a stage."""
+    def _rank_of(self, stage: int) -> int:
+        """Return the global rank that has a stage of this copy."""
         return self.share * self._sharing + stage % self._sharing
 
     def wrap(self, objective: Objective) -> nn.Module:
@@ -120,24 +120,24 @@ class Pipeline(GroupPlan):
     def backward(
         self, wrapped: nn.Module, parts: Sequence[Inputs], scale: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """Run the schedule; return the loss on all ranks."""
+        """Run the schedule; return the mean loss on all ranks."""
         self._batch.parts, self._batch.losses, self._scale = parts, [], scale
-        first = self._schedule is None
-        schedule = self._schedule = self._schedule or self._arranged()
+        is_first_step = self._schedule is None
+        schedule = self._schedule = self._schedule or self._create_schedule()
         for exchange in self._exchanges:
             exchange.begin(scale)
         busy_s, started_s = sum(stage.busy_s for stage in self._timed), time.perf_counter()
         numbers = torch.arange(self._micro_batches)
         with self._tally.step():
             schedule.step(target=numbers, return_outputs=False, part=numbers)
-        # The same type on all ranks, whatever the type of the workload's loss.
+        # The type must be the same on all ranks, whatever the type of the workload's loss.
         total = torch.zeros((), dtype=torch.float32, device=self._device)
         if self.has_output:
             total += torch.stack(self._batch.losses).sum()
         else:
-            scale(total)  # a scaler has to see every step
-        mean = self.mean(total)  # all ranks wait here for the last one: the step ends for all
-        if not first:
+            scale(total)  # the scaler must be used in every step
+        mean = self.mean(total)  # all ranks wait here for the slowest
+        if not is_first_step:
             self._computing_s += sum(stage.busy_s for stage in self._timed) - busy_s
             self._stepping_s += time.perf_counter() - started_s
         return mean
@@ -152,25 +152,25 @@ class Pipeline(GroupPlan):
         self._timed[-1].busy_s += time.perf_counter() - started_s
         return self._scale(loss)
 
-    def _arranged(self) -> Schedule:
-        """Return the schedule over this rank's stages, after a pass that finds what they send."""
+    def _create_schedule(self) -> Schedule:
+        """Return the schedule of this rank's stages, after a forward pass that finds layouts."""
         model, parts = self._objective.model, self._batch.parts
         model.eval()  # this pass must not change weights or statistics
         with torch.no_grad():
-            self._through(parts[0] if parts else (), first=True)
+            self._forward(parts[0] if parts else (), record_layouts=True)
         model.train()
         for number, stage in self._stages.items():
-            after = self._cuts[number + 1].gradients if stage.sends else ()
-            # Of the model's output torch needs only the number of tensors.
+            sent_gradients = self._cuts[number + 1].gradients if stage.sends else ()
+            # For the model's output, torch needs only the number of tensors.
             output = (torch.empty((), device="meta"),) * stage.outputs
             self._timed.append(
                 TimedStage(
-                    self._averaged(stage),
+                    self._with_averaging(stage),
                     number,
                     len(self._cuts),
                     self._device,
                     input_args=_examples(stage.receives, stage.cut.gradients),
-                    output_args=_examples(stage.sends, after) or output,
+                    output_args=_examples(stage.sends, sent_gradients) or output,
                     group=self._messenger.tensors,
                 )
             )
@@ -182,41 +182,44 @@ class Pipeline(GroupPlan):
         kind = Schedule1F1B if parallel.effective_schedule == "1f1b" else ScheduleGPipe
         return kind(self._timed[0], self._micro_batches, **options)
 
-    def _averaged(self, stage: Stage) -> nn.Module:
-        """Return ``stage`` with gradients averaged over the copies."""
+    def _with_averaging(self, stage: Stage) -> nn.Module:
+        """Return ``stage`` wrapped so that gradients are averaged over the copies."""
         if self._data is None:
             return stage
         wrapped = DistributedDataParallel(
             stage, process_group=self._data, broadcast_buffers=False, gradient_as_bucket_view=True
         )
-        near = max(self._local_ranks // self._sharing, 1)
-        exchange = exchange_gradients(wrapped, self._settings.communication, self._data, near)
+        local_copies = max(self._local_ranks // self._sharing, 1)
+        exchange = exchange_gradients(
+            wrapped, self._settings.communication, self._data, local_copies
+        )
         self._exchanges.append(exchange)
         return wrapped
 
-    def _through(self, inputs: Inputs, *, first: bool = False) -> Any:
-        """Run the stages on ``inputs``; return the model's output, None on ranks without it.
+    def _forward(self, inputs: Inputs, *, record_layouts: bool = False) -> Any:
+        """Run this rank's stages; return the model's output, or None on ranks without it.
 
-        With ``first``, the stages record the layouts of the tensors that they send.
+        With ``record_layouts``, the stages record the layouts of the tensors that they receive and
+        send.
         """
         for number, stage in self._stages.items():
-            taken = self._messenger.receive(self._holder(number - 1)) if number else []
-            made = stage.run(taken, inputs)
+            received = self._messenger.receive(self._rank_of(number - 1)) if number else []
+            outputs = stage.run(received, inputs)
             last = number == len(self._cuts) - 1
-            if first:
-                stage.receives = [Layout.of(tensor) for tensor in taken]
-                stage.sends = [] if last else [Layout.of(tensor) for tensor in made]
-                stage.outputs = len(made) if isinstance(made, tuple | list) else 1
+            if record_layouts:
+                stage.receives = [Layout.of(tensor) for tensor in received]
+                stage.sends = [] if last else [Layout.of(tensor) for tensor in outputs]
+                stage.outputs = len(outputs) if isinstance(outputs, tuple | list) else 1
             if last:
-                return made
-            self._messenger.send(made, self._holder(number + 1))
+                return outputs
+            self._messenger.send(outputs, self._rank_of(number + 1))
         return None
 
     def predictor(self, objective: Objective) -> Callable[..., Tensor | None]:
         """Return a function that runs the stages."""
 
         def predict(*inputs: Tensor) -> Tensor | None:
-            outputs = self._through(inputs)
+            outputs = self._forward(inputs)
             return objective.workload.predict(outputs) if self.has_output else None
 
         return predict
@@ -226,7 +229,7 @@ class Pipeline(GroupPlan):
         return nullcontext()
 
     def mean(self, value: Tensor) -> Tensor:
-        """All-reduce; ranks without the output add nothing."""
+        """Average over the copies; ``value`` is 0 on ranks without output."""
         value = value.detach().clone()
         dist.all_reduce(value)
         return value / self._copies
@@ -258,19 +261,19 @@ class Pipeline(GroupPlan):
     ) -> dict[str, dict[str, Any]] | None:
         if self.share:
             return None
-        here: dict[str, dict[str, Any]] = _on_host(contents)
+        merged: dict[str, dict[str, Any]] = _on_host(contents)
         if not self.leads:
-            self._host_messenger.send(here, 0)
+            self._host_messenger.send(merged, 0)
             return None
         for rank in range(1, self._sharing):
             for name, values in self._host_messenger.receive(rank).items():
-                here[name] |= values
-        return here
+                merged[name] |= values
+        return merged
 
     def report(self) -> list[tuple[str, Data]]:
-        """Return how the model was cut, the bubble, and the traffic."""
-        computing_s = self._over_ranks(self._computing_s)
-        stepping_s = self._over_ranks(self._stepping_s)
+        """Return how the model was cut, the share of idle time, and the traffic."""
+        computing_s = self._sum_over_ranks(self._computing_s)
+        stepping_s = self._sum_over_ranks(self._stepping_s)
         reason = None if stepping_s else "fewer than two steps were taken"
         if self._device.type != "cpu":
             reason = "the host cannot see when an accelerator computes"
@@ -288,7 +291,7 @@ class Pipeline(GroupPlan):
         sent = [("exchange", exchange.report(self._data, self._device)) for exchange in used]
         return [("stages", run), *self._tally.report(self._device), *sent]
 
-    def _over_ranks(self, seconds: float) -> float:
+    def _sum_over_ranks(self, seconds: float) -> float:
         return float(np.sum(np.asarray(self._gathered(np.asarray(seconds)))))
 
     def close(self) -> None:
@@ -299,16 +302,16 @@ class Pipeline(GroupPlan):
 
 
 def bubble(ranks: int, micro_batches: int, stages_per_rank: int = 1) -> float:
-    """Return the share of a step in which a rank waits, for equal stages and no latency.
+    """Return the share of a step in which a rank is idle, for equal stages and no latency.
 
-    Narayanan et al. 2021: a rank computes in ``stages_per_rank`` · ``micro_batches`` slots, and
-    waits in ``ranks`` − 1 slots.
+    A rank computes in ``stages_per_rank`` · ``micro_batches`` time slots, and is idle in
+    ``ranks`` − 1 slots (Narayanan et al. 2021).
     """
     return (ranks - 1) / (stages_per_rank * micro_batches + ranks - 1)
 
 
 def _examples(layouts: Sequence[Layout], gradients: Sequence[bool]) -> tuple[Tensor, ...]:
-    """Return meta tensors for what a stage receives or sends."""
+    """Return meta tensors like those that a stage receives or sends."""
     pairs = zip(layouts, gradients, strict=True)
     return tuple(layout.empty("meta").requires_grad_(gradient) for layout, gradient in pairs)
 

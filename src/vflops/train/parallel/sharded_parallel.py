@@ -1,8 +1,8 @@
-"""Sharded data parallelism (FSDP2): each rank keeps a part of all weights and their states.
+"""Sharded data parallelism (FSDP2): each rank keeps a part of all weights and optimizer state.
 
-A block's weights are gathered for its computation, and its gradients are averaged and scattered at
-once: so the memory for weights, gradients and optimizer is divided by the ranks. Batches are shared
-as in data parallelism, with the same results.
+A block's weights are gathered when the block is computed, and its gradients are averaged and
+scattered right after. So the memory for weights, gradients and optimizer state is divided by the
+number of ranks. Batches are divided as in data parallelism, with the same results.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vflops.workloads.contract.workload import Inputs, Workload
 
 
 class ShardedData(DividedPlan):
-    """Every rank computes the whole model for a share of each batch, and keeps a part of it."""
+    """Every rank computes the whole model for its share of each batch, but keeps only a part."""
 
     can_compile = False
 
@@ -37,7 +37,7 @@ class ShardedData(DividedPlan):
         self._tally = Tally("sharded", self._parts, self._local_ranks)
 
     def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
-        """Move the model to the device in the default memory format: its rows are divided."""
+        """Move the model to the device in the default memory format, since rows are divided."""
         return model.to(device)
 
     def wrap(self, objective: Objective) -> nn.Module:
@@ -57,31 +57,31 @@ class ShardedData(DividedPlan):
         return objective
 
     def _shard(self, module: nn.Module) -> None:
-        """Shard a module as one message, or two if batch norm has another type than the rest."""
-        kinds: dict[torch.dtype, list[nn.Module]] = {}
+        """Shard a module as one message, or as two if batch norm has another type than the rest."""
+        by_dtype: dict[torch.dtype, list[nn.Module]] = {}
         for child in module.modules():
             for parameter in child.parameters(recurse=False):
                 if not hasattr(parameter, "to_local"):
-                    kinds.setdefault(parameter.dtype, []).append(child)
-        if len(kinds) > 1:
-            rarer = min(kinds.values(), key=len)
+                    by_dtype.setdefault(parameter.dtype, []).append(child)
+        if len(by_dtype) > 1:
+            rarer = min(by_dtype.values(), key=len)
             separate = list(dict.fromkeys(rarer))
             fully_shard(separate, mesh=self.mesh)
-            self._count(separate[0])
+            self._count_traffic(separate[0])
         fully_shard(module, mesh=self.mesh)
-        self._count(module)
+        self._count_traffic(module)
 
-    def _count(self, module: nn.Module) -> None:
+    def _count_traffic(self, module: nn.Module) -> None:
         assert isinstance(module, FSDPModule)
         module.set_custom_all_gather(CountedGather(self._tally))
         module.set_custom_reduce_scatter(CountedScatter(self._tally))
 
     def part(self, parameter: Tensor) -> Tensor:
-        """Return this rank's rows."""
+        """Return this rank's rows of a parameter."""
         return self._parts_of[parameter]
 
     def predictor(self, objective: Objective) -> Callable[..., Tensor | None]:
-        """Return the objective's predictor, which frees the gathered weights afterwards."""
+        """Return a function that predicts and then frees the gathered weights."""
 
         def predict(*inputs: Tensor) -> Tensor:
             predictions = objective.evaluate(*inputs)
@@ -94,7 +94,7 @@ class ShardedData(DividedPlan):
     def backward(
         self, wrapped: nn.Module, parts: Sequence[Inputs], scale: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """Compute the gradients and move them to the parts that the optimizer updates."""
+        """Compute the gradients, and move them to the parts that the optimizer updates."""
         with self._tally.step():
             loss = super().backward(wrapped, parts, scale)
         for parameter, part in self._parts_of.items():
@@ -103,12 +103,12 @@ class ShardedData(DividedPlan):
         return loss
 
     def report(self) -> list[tuple[str, Data]]:
-        """Return the traffic of gathering and scattering."""
+        """Return the traffic of gathering weights and scattering gradients."""
         return [*self._tally.report(self._device)]
 
     @contextmanager
     def local_gradients(self, wrapped: nn.Module) -> Iterator[None]:
-        """Add up whole gradients on each rank, without exchange, inside the context."""
+        """Accumulate the gradients of the whole model on each rank inside the context."""
         (root,) = (child for child in wrapped.children() if isinstance(child, FSDPModule))
         root.set_requires_gradient_sync(False)
         try:
@@ -118,7 +118,10 @@ class ShardedData(DividedPlan):
 
 
 def blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the repeated blocks: outermost children of sequences that have matrices."""
+    """Yield the repeated blocks: the children of sequences and lists that have weight matrices.
+
+    A sequence inside a sequence is not a block, but its children are.
+    """
     for child in module.children():
         repeated = isinstance(module, nn.Sequential | nn.ModuleList)
         if not repeated or isinstance(child, nn.Sequential | nn.ModuleList):

@@ -1,4 +1,4 @@
-"""The stages of a cut model that a rank computes, as modules over the model's layers."""
+"""The stages of a pipeline on one rank, as modules that share the model's layers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from vflops.workloads.contract.workload import Inputs
 
 @dataclass
 class Batch:
-    """The micro-batches that the stages of a rank look up by number."""
+    """The micro-batches of a step, which stages look up by number, and their losses."""
 
     parts: Sequence[Inputs] = ()
     losses: list[Tensor] = field(default_factory=list)
 
 
 class Stage(nn.Module):
-    """One stage: maps what it receives, and inputs of the model, to what it sends."""
+    """One stage, which maps received tensors and inputs of the model to the tensors sent."""
 
     def __init__(
         self,
@@ -42,18 +42,20 @@ class Stage(nn.Module):
         self._graph = fx.GraphModule(model, cut.graph)
         self.receives: list[Layout] = []
         self.sends: list[Layout] = []
-        """Empty for the stage with the model's output."""
+        """Layouts of the tensors sent; empty for the last stage."""
         self.outputs = 1
-        """Number of tensors that it returns."""
+        """Number of tensors that the stage returns."""
 
     def forward(self, *received: Tensor, part: Tensor) -> Any:
-        """Return what is sent for what is received, of micro-batch number ``part``."""
+        """Return the tensors to send for micro-batch number ``part``, or the model's output."""
         layouts = zip(self.receives, received, strict=True)
-        taken = [layout.unpacked(tensor) for layout, tensor in layouts]
-        made = self.run(taken, self._batch.parts[int(part)] if self.cut.inputs else ())
+        unpacked = [layout.unpacked(tensor) for layout, tensor in layouts]
+        outputs = self.run(unpacked, self._batch.parts[int(part)] if self.cut.inputs else ())
         if not self.sends:
-            return made
-        return tuple(layout.packed(tensor) for layout, tensor in zip(self.sends, made, strict=True))
+            return outputs
+        return tuple(
+            layout.packed(tensor) for layout, tensor in zip(self.sends, outputs, strict=True)
+        )
 
     def run(self, received: Sequence[Tensor], inputs: Inputs) -> Any:
         """Return the output of the stage for received tensors and inputs of the model."""
@@ -84,25 +86,25 @@ class TimedStage(PipelineStage):
             self.busy_s += time.perf_counter() - started_s
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """Return and count what a forward pass sends."""
-        return self._counted(super().get_fwd_send_ops(fwd_chunk_id))
+        """Return the messages that a forward pass sends, and count their bytes."""
+        return self._count(super().get_fwd_send_ops(fwd_chunk_id))
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """Return and count what a backward pass sends."""
-        return self._counted(super().get_bwd_send_ops(bwd_chunk_id))
+        """Return the messages that a backward pass sends, and count their bytes."""
+        return self._count(super().get_bwd_send_ops(bwd_chunk_id))
 
-    def _counted(self, messages: list[dist.P2POp]) -> list[dist.P2POp]:
+    def _count(self, messages: list[dist.P2POp]) -> list[dist.P2POp]:
         for message in messages:
-            self.tally.sends(message.tensor, message.group_peer)
+            self.tally.count_send(message.tensor, message.group_peer)
         return messages
 
 
 def keep_only(model: nn.Module, cuts: Sequence[StageCut]) -> nn.Module:
-    """Return ``model`` without the layers that the stages do not use, changed in place."""
+    """Delete the layers of ``model`` that the stages do not use, in place; return the model."""
     uses = frozenset().union(*(cut.uses for cut in cuts))
     for path, module in list(model.named_modules()):
         if any(f"{path}.".startswith(f"{used}.") for used in uses):
-            continue  # a stage uses it, or a module that contains it
+            continue  # a stage uses this module or one that contains it
         for members in (module._modules, module._parameters, module._buffers):
             for name in list(members):
                 full_name = f"{path}.{name}".lstrip(".")

@@ -1,10 +1,10 @@
 """Tensor parallelism: the channels between two layers are divided between ranks.
 
-On each rank the first layer of such a pair computes some of its output channels, batch norm and
-ReLU work on those, and the second layer takes them as some of its input channels: the ranks'
-results are terms of a sum. So a pair costs one sum over the ranks in the forward pass, and one in
+On each rank, the first layer of such a pair computes some of its output channels, batch norm and
+ReLU process these, and the second layer takes them as some of its input channels. The outputs of
+the ranks are then summed. So a pair needs one sum over the ranks in the forward pass, and one in
 the backward pass for the gradient of its input (Shoeybi et al. 2019). A model declares its pairs,
-see ``pairs``; everything else is computed by every rank.
+see ``channel_pairs.pairs``; every rank computes everything else.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from vflops.record.files.document import Data
 from vflops.train.communication import Exchange, Tally, exchange_gradients
 from vflops.train.objective import Objective
 from vflops.train.parallel.channel_pairs import Pair, pairs
-from vflops.train.parallel.channels import enter, sum_up
+from vflops.train.parallel.channels import sum_gradient, sum_output
 from vflops.train.parallel.divided import DividedPlan, Division
 from vflops.workloads.contract.workload import Inputs, Workload
 
 
 class TensorParallel(DividedPlan):
-    """Ranks that divide the channels of a model; consecutive ranks share a copy."""
+    """Ranks divide the channels of a model; consecutive ranks form a copy of the model."""
 
     can_compile = False
 
@@ -43,17 +43,17 @@ class TensorParallel(DividedPlan):
         self._exchange: Exchange | None = None
         self._copies, self._parts = self.mesh.get_group("data"), self.mesh.get_group("tensor")
         self._tally = Tally("model", self._parts, self._local_ranks)
-        # All ranks of a copy have its predictions, which count once.
+        # All ranks of a copy have its predictions, but these must be counted only once.
         self.has_output = dist.get_rank(self._parts) == 0
 
     @property
     def share(self) -> int:
-        """The index of the copy."""
+        """The index of this rank's copy of the model."""
         return dist.get_rank(self._copies)
 
     @property
     def shares(self) -> int:
-        """Number of copies."""
+        """Number of copies of the model."""
         return dist.get_world_size(self._copies)
 
     def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
@@ -73,20 +73,22 @@ class TensorParallel(DividedPlan):
             _set_channels(layer, ("out_channels", "out_features", "num_features"), channels)
         self._keep(*second, ("weight",), 1)
         _set_channels(second[1], ("in_channels", "in_features"), channels)
-        pair.layers[0].register_forward_pre_hook(self._enter)
-        sum_up(pair.layers[-1], self._tally)
+        pair.layers[0].register_forward_pre_hook(self._sum_input_gradient)
+        sum_output(pair.layers[-1], self._tally)
 
     def _keep(self, name: str, layer: nn.Module, keys: Sequence[str], dimension: int) -> None:
-        """Replace tensors of ``layer`` by this rank's parts."""
+        """Replace the tensors ``keys`` of ``layer`` by this rank's parts."""
         for key in keys:
             tensor = getattr(layer, key, None)
             if tensor is not None:
-                full = f"{name}.{key}"
-                self._divisions[full] = Division(dimension, tensor.shape[dimension])
-                tensor.data = self._cut(full, tensor.data).clone()
+                full_name = f"{name}.{key}"
+                self._divisions[full_name] = Division(dimension, tensor.shape[dimension])
+                tensor.data = self._cut(full_name, tensor.data).clone()
 
-    def _enter(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return (enter(inputs[0], self._tally), *inputs[1:])
+    def _sum_input_gradient(
+        self, layer: nn.Module, inputs: tuple[Tensor, ...]
+    ) -> tuple[Tensor, ...]:
+        return (sum_gradient(inputs[0], self._tally), *inputs[1:])
 
     def wrap(self, objective: Objective) -> nn.Module:
         """Return the objective, in torch's DDP if there are several copies."""
@@ -102,14 +104,16 @@ class TensorParallel(DividedPlan):
             gradient_as_bucket_view=True,
         )
         sharing = self.ranks // self.shares
-        near = max(self._local_ranks // sharing, 1)
-        self._exchange = exchange_gradients(wrapped, self._communication, self._copies, near)
+        local_copies = max(self._local_ranks // sharing, 1)
+        self._exchange = exchange_gradients(
+            wrapped, self._communication, self._copies, local_copies
+        )
         return wrapped
 
     def backward(
         self, wrapped: nn.Module, parts: Sequence[Inputs], scale: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """Compute the gradients, and count the sums over the ranks of a copy."""
+        """Compute the gradients, and count the bytes sent between the ranks of a copy."""
         if self._exchange is not None:
             self._exchange.begin(scale)
         with self._tally.step():
@@ -120,7 +124,7 @@ class TensorParallel(DividedPlan):
         return wrapped.no_sync() if isinstance(wrapped, DistributedDataParallel) else nullcontext()
 
     def predictor(self, objective: Objective) -> Callable[..., Tensor | None]:
-        """Return a function that all ranks of a copy call; one of them has the predictions."""
+        """Return a function that all ranks of a copy call; only the first returns predictions."""
 
         def predict(*inputs: Tensor) -> Tensor | None:
             predictions = objective.evaluate(*inputs)
@@ -131,7 +135,7 @@ class TensorParallel(DividedPlan):
     def synchronise_buffers(self, model: nn.Module) -> None:
         """Average over the copies, and make undivided tensors bitwise equal within a copy.
 
-        Kernels of accelerators may round differently, and nothing else would correct that.
+        Kernels of accelerators may round differently, and nothing else corrects these differences.
         """
         super().synchronise_buffers(model)
         first = dist.get_global_rank(self._parts, 0)

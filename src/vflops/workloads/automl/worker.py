@@ -194,7 +194,7 @@ class Worker:
         context = self._candidate_context(candidate, unfinished)
         engine = self._engine(context, candidate)
         if not self._started:
-            self.context.write_event("job", engine.started(self.threads))
+            self.context.write_event("job", engine.start_event(self.threads))
             self._started = True
         built_s = time.monotonic() - began_s
         self.context.write_event("candidate", self._begun(candidate, built_s, engine.compiled))

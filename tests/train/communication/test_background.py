@@ -1,4 +1,4 @@
-"""The thread that averages beside the backward pass."""
+"""The thread that averages while the backward pass continues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflops.train.communication.lane import ThreadLane
+from vflops.train.communication.background import ThreadExecutor
 
 
 def test_the_caller_continues_and_the_order_is_kept() -> None:
@@ -23,16 +23,16 @@ def test_the_caller_continues_and_the_order_is_kept() -> None:
         done.append(2)
         return torch.tensor(2)
 
-    lane = ThreadLane()
-    answers = [lane.put(first), lane.put(second)]
-    assert not any(answer.done() for answer in answers)
+    executor = ThreadExecutor()
+    results = [executor.submit(first), executor.submit(second)]
+    assert not any(result.done() for result in results)
     go.set()
-    assert [int(answer.wait()) for answer in answers] == done == [1, 2]
-    lane.close()
+    assert [int(result.wait()) for result in results] == done == [1, 2]
+    executor.close()
     assert "communication" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_an_error_is_that_of_all_that_follows() -> None:
+def test_after_an_error_all_later_tasks_fail_with_it() -> None:
     """Otherwise a rank would wait for an exchange that the others have abandoned."""
     done = []
 
@@ -43,9 +43,9 @@ def test_an_error_is_that_of_all_that_follows() -> None:
         done.append(1)
         return torch.tensor(1)
 
-    lane = ThreadLane()
-    for answer in (lane.put(fails), lane.put(follows)):
+    executor = ThreadExecutor()
+    for result in (executor.submit(fails), executor.submit(follows)):
         with pytest.raises(RuntimeError, match="the link went down"):
-            answer.wait()
+            result.wait()
     assert not done
-    lane.close()
+    executor.close()
