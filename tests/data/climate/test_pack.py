@@ -198,10 +198,12 @@ def test_a_channel_that_was_lost(tmp_path: Path) -> None:
         images = frames(3, year)
         images[:, 0] = 7
         write_year(source / f"climo_{year}.h5", images, boxes(3, year))
-    with pytest.raises(UsageError, match=r"one value in all training frames of .*years: PRECT"):
+    with pytest.raises(
+        UsageError, match=r"channels are constant in all training frames of .*years: PRECT"
+    ):
         pack(source, tmp_path / "packed", workers=1)
     report = check(source, workers=1)
-    assert report.problems == ("channels have one value throughout: PRECT",)
+    assert report.problems == ("channels are constant: PRECT",)
     for year in (1979, 1980, 1981):  # one frame of each is enough
         images[:, 2] = 101_000  # too large for half precision without an offset
         write_year(source / f"climo_{year}.h5", images, boxes(3, year))
@@ -342,11 +344,11 @@ def test_stale_or_damaged_statistics_count_for_nothing(tmp_path: Path) -> None:
     text = (source / STATISTICS).read_text()
     for harm in (text[:-40], text.replace('"frames": 5', '"frames": 6'), "[]", ""):
         (source / STATISTICS).write_text(harm)
-        assert channel_statistics.fresh(ClimateYears.open(source)) == {}
+        assert channel_statistics.valid_statistics(ClimateYears.open(source)) == {}
     write_year(source / "climo_1980.h5", frames(4, 77), boxes(4))
     (source / STATISTICS).write_text(text)
     folder = ClimateYears.open(source)
-    assert list(channel_statistics.fresh(folder)) == [1979]
+    assert list(channel_statistics.valid_statistics(folder)) == [1979]
     second = statistics(folder, (1979, 1980), workers=1)
     assert not np.allclose(first.mean, second.mean, rtol=1e-6)
     assert Statistics.read(source / STATISTICS).years[1980].frames == 4
@@ -361,16 +363,16 @@ def test_statistics_of_a_read_only_folder_go_to_the_cache(
     folder = ClimateYears.open(source)
     actual = statistics(folder, (1979,), workers=1)
     assert actual.path.parent == tmp_path / "cache" and actual.path.is_file()
-    assert list(channel_statistics.fresh(folder)) == [1979]
+    assert list(channel_statistics.valid_statistics(folder)) == [1979]
 
 
 def test_packing_keeps_statistics_too(tmp_path: Path) -> None:
     source = year_folder(tmp_path / "years")
     index = pack(source, tmp_path / "packed", workers=1).index
     folder = ClimateYears.open(source)
-    fresh = channel_statistics.fresh(folder)
+    fresh = channel_statistics.valid_statistics(folder)
     assert sorted(fresh) == [1979, 1980, 1981, 1982]
-    joined = channel_statistics.joined(
+    joined = channel_statistics.merge(
         [channel_statistics.moments_of(fresh[year]) for year in (1979, 1980)]
     )
     assert tuple(joined.mean.tolist()) == index.mean and tuple(joined.std.tolist()) == index.std
@@ -472,7 +474,7 @@ def test_statistics_of_a_read_only_folder_are_added_to(
     assert actual.path.parent == tmp_path / "cache"
     exact = np.concatenate([frames(5, 1979), frames(5, 1980)]).astype(np.float64)
     np.testing.assert_allclose(actual.mean, exact.mean(axis=(0, 2, 3)), rtol=1e-12)
-    assert list(channel_statistics.fresh(folder)) == [1979, 1980]
+    assert list(channel_statistics.valid_statistics(folder)) == [1979, 1980]
 
 
 def test_a_destination_that_is_a_link_is_followed(tmp_path: Path) -> None:
@@ -566,7 +568,7 @@ def test_no_split_is_shown_while_a_year_is_refused(tmp_path: Path) -> None:
     (source / "climo_1983.h5").write_bytes(b"")
     report = check(source, workers=1)
     assert report.reference_split is None
-    assert any("no split is shown" in note for note in report.notes)
+    assert any("the reference split is unknown" in note for note in report.notes)
 
 
 def rewrite(path: Path, seed: int = 3) -> None:
@@ -630,7 +632,7 @@ def test_a_file_that_takes_the_place_of_another(tmp_path: Path) -> None:
         next(year.source.pieces(0, 5))  # before its values are taken for those of the other file
     year.path.unlink()
     with pytest.raises(UsageError, match="was changed while it was read"):
-        year.source.refuse_changed()
+        year.source.require_unchanged()
 
 
 def test_statistics_of_a_year_that_was_written_again_are_stale(tmp_path: Path) -> None:
@@ -638,7 +640,7 @@ def test_statistics_of_a_year_that_was_written_again_are_stale(tmp_path: Path) -
     statistics(ClimateYears.open(source), (1979, 1980), workers=1)
     rewrite(source / "climo_1980.h5")
     folder = ClimateYears.open(source)
-    assert list(channel_statistics.fresh(folder)) == [1979]
+    assert list(channel_statistics.valid_statistics(folder)) == [1979]
     exact = frames(5, 3).astype(np.float64)
     actual = statistics(folder, (1980,), workers=1)
     np.testing.assert_allclose(actual.mean, exact.mean(axis=(0, 2, 3)), rtol=1e-12)
@@ -674,7 +676,9 @@ def test_classes_without_truth_are_noted(
     rows = boxes(12, 1980)
     rows[..., 4] = np.where(rows[..., 4] >= 0, 2 * (rows[..., 4] // 2), -1)
     write_year(source / "climo_1980.h5", frames(12, 1980), rows)
-    says = "validation has no tropical cyclone, no atmospheric river: mAP is over the other"
+    says = (
+        "validation has no tropical cyclone, no atmospheric river: mAP is computed over the other"
+    )
     report = check(source, workers=1)
     assert report.ok and len(report.notes) == 1 and says in report.notes[0]
     climate_data.pack(source, tmp_path / "packed", "half", NO_SPLIT, None, "fail", 1)

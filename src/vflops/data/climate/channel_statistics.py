@@ -1,7 +1,7 @@
-"""Mean and standard deviation of each channel, kept next to the data so that it is read once.
+"""Mean and standard deviation of each channel, stored next to the data to avoid reading it again.
 
-``statistics.json`` has them by year, so that another split does not need to read the years again.
-A year is read again if its file has another name, size or time, or if the statistics were edited.
+``statistics.json`` has them by year, so that another split can reuse them. A year is read again if
+the name, size or time of its file has changed, or if the statistics were edited.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STATISTICS = "statistics.json"
 
 
 class YearStatistics(Data):
-    """The moments of one file, and what identified it when it was read."""
+    """The moments of one file, and its name, size and time when it was read."""
 
     file: str
     bytes: int
@@ -53,7 +53,7 @@ class Statistics(Document):
     """The SHA-256 of ``years``."""
 
     @classmethod
-    def of(cls, years: Mapping[int, YearStatistics]) -> Statistics:
+    def with_checksum(cls, years: Mapping[int, YearStatistics]) -> Statistics:
         """Return statistics with their checksum."""
         return cls(years=dict(years), checksum=_checksum(years))
 
@@ -69,7 +69,7 @@ class Summary:
     mean: np.ndarray[tuple[int], np.dtype[np.float64]]
     std: np.ndarray[tuple[int], np.dtype[np.float64]]
     path: Path
-    """The file in which they are kept."""
+    """The file in which the statistics are stored."""
 
 
 def statistics(
@@ -79,10 +79,10 @@ def statistics(
     workers: int | None = None,
     on_progress: OnProgress = no_progress,
 ) -> Summary:
-    """Return mean and standard deviation of ``years``; only unknown years are read."""
+    """Return mean and standard deviation of ``years``; read only years without statistics."""
     known = {
         number: year
-        for number, year in fresh(folder).items()
+        for number, year in valid_statistics(folder).items()
         if year.frames == folder.year(number).frames
     }
     missing = [folder.year(number) for number in years if number not in known]
@@ -95,34 +95,38 @@ def statistics(
                     f"cannot use {year.path}: frame {frame}: {reason}",
                     hint=f"get the file again; to list all faults: vflops data check {folder.path}",
                 )
-        moments = {year.year: scanned[year.year].good() for year in missing}
-        new = {number: good for number, good in moments.items() if good is not None}
-        path = keep(folder, new)
-        known |= {number: _of_year(folder.year(number), good) for number, good in new.items()}
-    summary = joined([moments_of(known[number]) for number in years])
+        moments = {year.year: scanned[year.year].usable_moments() for year in missing}
+        new = {number: merged for number, merged in moments.items() if merged is not None}
+        path = store(folder, new)
+        known |= {
+            number: _year_statistics(folder.year(number), merged) for number, merged in new.items()
+        }
+    summary = merge([moments_of(known[number]) for number in years])
     return Summary(summary.mean, summary.std, path)
 
 
-def fresh(folder: ClimateYears) -> dict[int, YearStatistics]:
-    """Return kept statistics of the years that are still valid, from the folder and the cache."""
+def valid_statistics(folder: ClimateYears) -> dict[int, YearStatistics]:
+    """Return the stored statistics that are still valid, from the folder and the cache."""
     valid: dict[int, YearStatistics] = {}
     for path in _candidate_paths(folder.path):
         try:
-            kept = Statistics.read(path)
+            stored = Statistics.read(path)
         except VflopsError:
             continue  # missing or damaged
-        if kept.checksum == _checksum(kept.years):
+        if stored.checksum == _checksum(stored.years):
             for year in folder.years:
-                statistics_of_year = kept.years.get(year.year)
+                statistics_of_year = stored.years.get(year.year)
                 if statistics_of_year is not None and _same_file(statistics_of_year, year):
                     valid.setdefault(year.year, statistics_of_year)
     return dict(sorted(valid.items()))
 
 
-def keep(folder: ClimateYears, years: Mapping[int, Moments]) -> Path:
-    """Write statistics next to the data, or to the cache if that is read-only; return the path."""
-    new = {number: _of_year(folder.year(number), moments) for number, moments in years.items()}
-    document = Statistics.of({**fresh(folder), **new})
+def store(folder: ClimateYears, years: Mapping[int, Moments]) -> Path:
+    """Write statistics next to the data, or to the cache if that fails; return the path."""
+    new = {
+        number: _year_statistics(folder.year(number), moments) for number, moments in years.items()
+    }
+    document = Statistics.with_checksum({**valid_statistics(folder), **new})
     beside, cached = _candidate_paths(folder.path)
     try:
         document.write(beside)
@@ -138,15 +142,15 @@ def moments_of(year: YearStatistics) -> Moments:
     return Moments(year.values, np.array(year.mean), np.array(year.squares))
 
 
-def joined(parts: Sequence[Moments]) -> Moments:
+def merge(parts: Sequence[Moments]) -> Moments:
     """Merge moments in the given order."""
     total = parts[0]
     for part in parts[1:]:
-        total = total.joined(part)
+        total = total.merged(part)
     return total
 
 
-def _of_year(year: Year, moments: Moments) -> YearStatistics:
+def _year_statistics(year: Year, moments: Moments) -> YearStatistics:
     return YearStatistics(
         file=year.name,
         bytes=year.bytes,
@@ -158,8 +162,8 @@ def _of_year(year: Year, moments: Moments) -> YearStatistics:
     )
 
 
-def _same_file(kept: YearStatistics, year: Year) -> bool:
-    return (kept.file, kept.bytes, kept.time_ns) == (year.name, year.bytes, year.time_ns)
+def _same_file(stored: YearStatistics, year: Year) -> bool:
+    return (stored.file, stored.bytes, stored.time_ns) == (year.name, year.bytes, year.time_ns)
 
 
 def _candidate_paths(folder: Path) -> tuple[Path, Path]:

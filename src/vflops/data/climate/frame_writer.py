@@ -10,13 +10,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.climate.box_rows import fault, padded
-from vflops.data.climate.field_names import CHANNELS, MOST_BOXES
+from vflops.data.climate.box_rows import describe_fault, pad_boxes
+from vflops.data.climate.field_names import CHANNELS, MAX_BOXES
 from vflops.data.climate.frame_encoding import (
     FrameEncoding,
     FrameShardFile,
+    check_overflow,
     frame_encoding,
-    refuse_overflow,
 )
 from vflops.data.climate.frame_index import (
     SPLITS,
@@ -29,7 +29,7 @@ from vflops.data.climate.frame_index import (
 from vflops.data.climate.moments import Moments, frame_moments
 from vflops.data.climate.packed_frames import PackedFrames
 from vflops.data.climate.scan import describe_faults
-from vflops.data.destination import refuse_occupied
+from vflops.data.destination import require_unoccupied
 from vflops.data.packed_index import PackingRecord, digest, shard_name
 from vflops.data.split_table import write_table
 from vflops.data.workspace import Workspace
@@ -45,10 +45,10 @@ def write_split(
     mended: Sequence[LeftOut] = (),
 ) -> FrameSplitEntry:
     """Write the table of a split into ``folder`` and return the split's entry in the index."""
-    pairs = [padded(frame_rows) for frame_rows in rows]
+    pairs = [pad_boxes(frame_rows) for frame_rows in rows]
     columns: dict[str, NDArray[Any]] = {
-        "boxes": np.array([boxes for boxes, _ in pairs], np.float32).reshape(-1, MOST_BOXES, 4),
-        "labels": np.array([labels for _, labels in pairs], np.int64).reshape(-1, MOST_BOXES),
+        "boxes": np.array([boxes for boxes, _ in pairs], np.float32).reshape(-1, MAX_BOXES, 4),
+        "labels": np.array([labels for _, labels in pairs], np.int64).reshape(-1, MAX_BOXES),
     }
     return FrameSplitEntry(
         frames=len(rows),
@@ -67,7 +67,7 @@ class _OpenSplit:
     rows: list[NDArray[Any]] = field(default_factory=list)
     shards: list[FrameShard] = field(default_factory=list)
     file: FrameShardFile | None = None
-    in_file: int = 0
+    frames_in_file: int = 0
 
 
 class FrameWriter:
@@ -96,9 +96,9 @@ class FrameWriter:
         years: Mapping[str, Sequence[int]],
         reference_split: bool = False,
     ) -> None:
-        refuse_occupied(destination)
+        require_unoccupied(destination)
         self._encoding = frame_encoding(height, width, layout, offset, scale)
-        self._about: dict[str, Any] = {
+        self._index_fields: dict[str, Any] = {
             "origin": origin,
             "synthetic": synthetic,
             "recipe": recipe,
@@ -117,22 +117,22 @@ class FrameWriter:
         return self
 
     def add(self, split: str, fields: NDArray[np.float32], boxes: NDArray[Any]) -> None:
-        """Append a frame: fields (16, H, W) in the file's units, rows ymin, xmin, ymax, xmax,
-        class."""
-        moments = self._checked(split, fields, boxes)
+        """Append a frame: fields (16, H, W) in the file's units, boxes as rows of ymin, xmin, ymax,
+        xmax, class."""
+        moments = self._check_frame(split, fields, boxes)
         stored = self._encoding.encode(fields)
-        refuse_overflow(stored, fields, f"frame {self._count(split)} of {split}")
+        check_overflow(stored, fields, f"frame {self._count(split)} of {split}")
         current = self._splits.setdefault(split, _OpenSplit())
-        if current.in_file == self._encoding.frames_per_shard:
+        if current.frames_in_file == self._encoding.frames_per_shard:
             self._close(current)
         if current.file is None:
             name = shard_name(split, len(current.shards))
             current.file = FrameShardFile(self._workspace.path / name, self._encoding)
-        current.file.put(current.in_file, 0, stored)
-        current.in_file += 1
+        current.file.put(current.frames_in_file, 0, stored)
+        current.frames_in_file += 1
         current.rows.append(np.array(boxes).reshape(-1, 5))
         if split == "train":
-            self._moments = self._moments.joined(moments) if self._moments else moments
+            self._moments = self._moments.merged(moments) if self._moments else moments
 
     def finish(self) -> PackedFrames:
         """Write the tables and the index, and rename the folder."""
@@ -140,16 +140,16 @@ class FrameWriter:
             raise UsageError(
                 f"{self._workspace.destination} has no training frames", hint="add some to train"
             )
-        refuse_constant(str(self._workspace.destination), self._moments)
+        require_varying_channels(str(self._workspace.destination), self._moments)
         for split in self._splits.values():
             self._close(split)
         splits = {
-            name: write_split(self._workspace.path, name, written.rows, written.shards)
+            name: write_split(self._workspace.path, name, open_split.rows, open_split.shards)
             for name in SPLITS
-            if (written := self._splits.get(name)) is not None
+            if (open_split := self._splits.get(name)) is not None
         }
-        index = make_index(self._encoding, self._moments, splits, **self._about)
-        self._workspace.finish(index, digest(self._about))
+        index = make_index(self._encoding, self._moments, splits, **self._index_fields)
+        self._workspace.finish(index, digest(self._index_fields))
         self._release()
         return PackedFrames.open(self._workspace.destination)
 
@@ -174,10 +174,11 @@ class FrameWriter:
 
     def _close(self, split: _OpenSplit) -> None:
         if split.file is not None:
-            split.shards.append(split.file.close(split.in_file))
-            split.file, split.in_file = None, 0
+            split.shards.append(split.file.close(split.frames_in_file))
+            split.file, split.frames_in_file = None, 0
 
-    def _checked(self, split: str, fields: NDArray[Any], boxes: NDArray[Any]) -> Moments:
+    def _check_frame(self, split: str, fields: NDArray[Any], boxes: NDArray[Any]) -> Moments:
+        """Return the moments of a frame; raise ``ValueError`` if it cannot be packed."""
         height, width = self._encoding.height, self._encoding.width
         where = f"frame {self._count(split)} of {split}"
         if split not in SPLITS:
@@ -188,25 +189,25 @@ class FrameWriter:
                 f"expected float32[{len(CHANNELS)}, {height}, {width}]"
             )
         rows = np.asarray(boxes).reshape(-1, 5)
-        if len(rows) > MOST_BOXES:
-            raise ValueError(f"{where}: {len(rows)} boxes, at most {MOST_BOXES} are allowed")
+        if len(rows) > MAX_BOXES:
+            raise ValueError(f"{where}: {len(rows)} boxes, at most {MAX_BOXES} are allowed")
         for row in rows:
-            wrong = fault(row, height, width)
-            if wrong:
-                raise ValueError(f"{where}: {wrong}")
+            problem = describe_fault(row, height, width)
+            if problem:
+                raise ValueError(f"{where}: {problem}")
         moments = frame_moments(fields)
         if not moments.usable.all():
             raise ValueError(f"{where}: {describe_faults(moments)}")
         return moments
 
 
-def refuse_constant(where: str, train: Moments) -> None:
-    """Raise ``UsageError`` if a channel has one value in all training frames."""
-    flat = [name for name, std in zip(CHANNELS, train.std, strict=True) if not std > 0]
-    if flat:
+def require_varying_channels(where: str, train: Moments) -> None:
+    """Raise ``UsageError`` if a channel is constant over all training frames."""
+    constant = [name for name, std in zip(CHANNELS, train.std, strict=True) if not std > 0]
+    if constant:
         raise UsageError(
-            f"one value in all training frames of {where}: {', '.join(flat)}",
-            hint="a constant channel cannot be normalised, its data was lost: get the files again",
+            f"channels are constant in all training frames of {where}: " + ", ".join(constant),
+            hint="a constant channel cannot be normalised; its data was lost: get the files again",
         )
 
 
@@ -214,7 +215,7 @@ def make_index(
     encoding: FrameEncoding,
     moments: Moments,
     splits: dict[str, FrameSplitEntry],
-    **about: Any,
+    **fields: Any,
 ) -> FrameIndex:
     """Return the index of frames stored with ``encoding``."""
     return FrameIndex(
@@ -226,5 +227,5 @@ def make_index(
         mean=tuple(moments.mean.tolist()),
         std=tuple(moments.std.tolist()),
         splits=splits,
-        **about,
+        **fields,
     )

@@ -1,7 +1,8 @@
-"""Synthetic frames in the forms of real ones: a folder of HDF5 years, or packed.
+"""Synthetic frames in the same forms as real ones: a folder of HDF5 files, or packed.
 
 Both forms hold the same frames and appear only when they are complete: they are built in
-``DEST.partial``, then renamed. After a kill, writing years resumes with the first unfinished year.
+``DEST.partial``, then renamed. If writing years is stopped, the same call resumes with the first
+unfinished year.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from vflops.data.climate.field_names import CHANNELS, MOST_BOXES
+from vflops.data.climate.field_names import CHANNELS, MAX_BOXES
 from vflops.data.climate.frame_writer import FrameWriter
 from vflops.data.climate.weather import OFFSET, SCALE, Frame, WeatherRecipe, draw
 from vflops.data.destination import (
     move_into_place,
-    refuse_irreplaceable,
-    refuse_occupied,
+    require_replaceable,
+    require_unoccupied,
     resolve_link,
 )
 from vflops.data.packed_index import digest
@@ -44,21 +45,22 @@ FRAMES_PER_YEAR = 1460
 """Four per day, as published."""
 COMPRESSIONS = ("gzip", "lzf")
 
-_SMALL_PIXELS = 1 << 21  # drawn before other processes would have started
+_SMALL_PIXELS = 1 << 21  # drawing fewer is faster than starting other processes
 _PIECE_BYTES = 1 << 24  # frames that a process draws at a time
-_WAVE_BYTES = 1 << 30  # frames in memory that may wait for earlier ones
+_WAVE_BYTES = 1 << 30  # finished frames that may wait in memory for earlier ones
 
 
 def years_of(train: int, validation: int, test: int) -> dict[str, dict[int, int]]:
-    """Return frames by year for each split: the last year tests, the one before validates."""
+    """Return frames by year for each split; the last year is for testing, the one before it for
+    validation."""
     for name, frames in (("training", train), ("validation", validation), ("test", test)):
         if frames < 1:
             raise UsageError(f"synthetic weather: {frames} {name} frames", hint="give 1 or more")
-    whole, rest = divmod(train, FRAMES_PER_YEAR)
-    lengths = [FRAMES_PER_YEAR] * whole + [rest] * (rest > 0)
-    last = FIRST_YEAR + len(lengths)
+    full_years, remainder = divmod(train, FRAMES_PER_YEAR)
+    frames_per_year = [FRAMES_PER_YEAR] * full_years + [remainder] * (remainder > 0)
+    last = FIRST_YEAR + len(frames_per_year)
     return {
-        "train": {FIRST_YEAR + number: frames for number, frames in enumerate(lengths)},
+        "train": {FIRST_YEAR + number: frames for number, frames in enumerate(frames_per_year)},
         "validation": {last: validation},
         "test": {last + 1: test},
     }
@@ -75,17 +77,20 @@ def write_years(
 ) -> list[Path]:
     """Write ``climo_YYYY.h5`` to a new ``folder`` for each year of ``frames``, as published."""
     folder = resolve_link(folder)
-    refuse_occupied(folder)
-    refuse_irreplaceable(folder)
-    _check(frames, compression)
-    lengths = dict(sorted(frames.items()))
-    about = {**recipe.as_dict(), "frames": {f"{year:04d}": n for year, n in lengths.items()}}
-    partial = begin_folder(folder, about, "frames")
+    require_unoccupied(folder)
+    require_replaceable(folder)
+    _check_arguments(frames, compression)
+    frames_by_year = dict(sorted(frames.items()))
+    full_recipe = {
+        **recipe.as_dict(),
+        "frames": {f"{year:04d}": n for year, n in frames_by_year.items()},
+    }
+    partial = begin_folder(folder, full_recipe, "frames")
     tasks = [
         _YearTask(recipe, partial / f"climo_{year:04d}.h5", year, count, compression)
-        for year, count in lengths.items()
+        for year, count in frames_by_year.items()
     ]
-    total = sum(lengths.values())
+    total = sum(frames_by_year.values())
     run_all(
         _write_year,
         tasks,
@@ -101,7 +106,7 @@ def write_years(
     return [folder / task.path.name for task in tasks]
 
 
-def cached(
+def cached_frames(
     recipe: WeatherRecipe,
     train: int,
     validation: int,
@@ -110,10 +115,10 @@ def cached(
 ) -> Path:
     """Return the folder of these frames in the cache, in layout ``half``; create it if missing."""
     years = years_of(train, validation, test)
-    counts = {split: sum(lengths.values()) for split, lengths in years.items()}
-    about = {**recipe.as_dict(), "frames": counts}
+    counts = {split: sum(frames_by_year.values()) for split, frames_by_year in years.items()}
+    full_recipe = {**recipe.as_dict(), "frames": counts}
     # The split is part of the name: a cache may hold older frames without reference_split.
-    name = f"weather-{digest([about, 'reference split'])[:16]}"
+    name = f"weather-{digest([full_recipe, 'reference split'])[:16]}"
 
     def make(folder: Path) -> None:
         with FrameWriter(
@@ -125,11 +130,11 @@ def cached(
             offset=OFFSET,
             scale=SCALE,
             synthetic=True,
-            recipe=about,
-            years={split: tuple(lengths) for split, lengths in years.items()},
+            recipe=full_recipe,
+            years={split: tuple(frames_by_year) for split, frames_by_year in years.items()},
             reference_split=True,
         ) as writer:
-            for split, frame in _drawn(recipe, years, on_progress):
+            for split, frame in _draw_frames(recipe, years, on_progress):
                 writer.add(split, frame.fields, frame.boxes)
             writer.finish()
 
@@ -139,7 +144,7 @@ def cached(
         raise Interrupted("stopped by the user", hint="the same command starts again") from None
 
 
-def _drawn(
+def _draw_frames(
     recipe: WeatherRecipe, years: Mapping[str, Mapping[int, int]], on_progress: OnProgress
 ) -> Iterator[tuple[str, Frame]]:
     """Yield every frame with its split, in order; several processes draw if that is faster."""
@@ -147,23 +152,23 @@ def _drawn(
     step = max(1, _PIECE_BYTES // frame_bytes)
     pieces = [
         _Piece(recipe, split, year, start, min(step, count - start))
-        for split, lengths in years.items()
-        for year, count in lengths.items()
+        for split, frames_by_year in years.items()
+        for year, count in frames_by_year.items()
         for start in range(0, count, step)
     ]
     total = sum(piece.count for piece in pieces)
-    number = _workers(recipe, total)
-    # One process draws a frame when it is needed; several would run ahead without limit.
-    wave = len(pieces) if number == 1 else max(2 * number, _WAVE_BYTES // (step * frame_bytes))
+    workers = _workers(recipe, total)
+    # One process draws frames on demand; several would run ahead without limit.
+    wave = len(pieces) if workers == 1 else max(2 * workers, _WAVE_BYTES // (step * frame_bytes))
     done = 0
     for first in range(0, len(pieces), wave):
         batch = pieces[first : first + wave]
-        for piece, frames in _in_order(batch, number, _after(done, total, on_progress)):
+        for piece, frames in _in_order(batch, workers, _offset_progress(done, total, on_progress)):
             yield from ((piece.split, frame) for frame in frames)
         done += sum(piece.count for piece in batch)
 
 
-def _after(done: int, total: int, on_progress: OnProgress) -> OnProgress:
+def _offset_progress(done: int, total: int, on_progress: OnProgress) -> OnProgress:
     """Return a callback for work that starts when ``done`` of ``total`` is finished."""
     return lambda more, _: on_progress(done + more, total)
 
@@ -246,7 +251,7 @@ def _fill(path: Path, task: _YearTask, report: Reporter) -> None:
     with h5py.File(path, "w", libver=("earliest", "v110")) as file:
         shape = (task.frames, len(CHANNELS), *size)
         images = file.create_dataset("images", shape, dtype="<f4", **options)
-        boxes = np.full((task.frames, MOST_BOXES, 5), -1, np.int32)
+        boxes = np.full((task.frames, MAX_BOXES, 5), -1, np.int32)
         for number in range(task.frames):
             frame = draw(task.recipe, task.year, number)
             images[number] = frame.fields
@@ -259,7 +264,7 @@ def _workers(recipe: WeatherRecipe, frames: int) -> int:
     return default_workers(frames * recipe.height * recipe.width, _SMALL_PIXELS)
 
 
-def _check(frames: Mapping[int, int], compression: str | None) -> None:
+def _check_arguments(frames: Mapping[int, int], compression: str | None) -> None:
     if not frames:
         raise UsageError("synthetic weather: there are no years", hint="give at least one")
     for year, count in frames.items():
@@ -269,5 +274,5 @@ def _check(frames: Mapping[int, int], compression: str | None) -> None:
             raise UsageError(f"synthetic weather: {count} frames in {year}", hint="give 1 or more")
     if compression is not None and compression not in COMPRESSIONS:
         raise UsageError(
-            f"compression is {compression!r}", hint=f"one of {', '.join(COMPRESSIONS)}, or none"
+            f"compression is {compression!r}", hint=f"expected {', '.join(COMPRESSIONS)} or none"
         )

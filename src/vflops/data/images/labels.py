@@ -28,7 +28,7 @@ def read_labels(folders: Sequence[Path], names: Sequence[str], classes: Sequence
     path = _labels_file(folders)
     lines = _lines(path)
     if path.name == _ILSVRC_CSV:
-        return _by_name(path, _solution(path, lines[1:]), names, classes)
+        return _by_name(path, _parse_solution(path, lines[1:]), names, classes)
     matches = [_WITH_FILE.fullmatch(line) for line in lines]
     if any(matches):
         pairs = []
@@ -78,15 +78,15 @@ def _lines(path: Path) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _solution(path: Path, lines: Sequence[str]) -> list[tuple[str, str]]:
+def _parse_solution(path: Path, lines: Sequence[str]) -> list[tuple[str, str]]:
     """Return file and class of each line of ILSVRC's CSV: the first word of the prediction."""
     try:
         rows = [row for row in csv.reader(lines) if len(row) > 1]
     except csv.Error as error:
         raise UsageError(f"{path} is not CSV: {error}") from error
-    without = next((row[0] for row in rows if not row[1].strip()), None)
-    if without is not None:
-        raise UsageError(f"{path} has no class for {without}")
+    unlabelled = next((row[0] for row in rows if not row[1].strip()), None)
+    if unlabelled is not None:
+        raise UsageError(f"{path} has no class for {unlabelled}")
     return [(row[0], row[1].split()[0]) for row in rows]
 
 
@@ -106,14 +106,15 @@ def _by_name(
         if name is None:
             raise UsageError(
                 f"{path} names {file}, which is not among the {len(names)} images",
-                hint="the labels file and the images must be of the same set",
+                hint="the labels file and the images must belong to the same data set",
             )
         if class_of.setdefault(name, label) != label:
             raise UsageError(f"{path} gives {file} two classes: {class_of[name]} and {label}")
-    without = [name for name in names if name not in class_of]
-    if without:
+    unlabelled = [name for name in names if name not in class_of]
+    if unlabelled:
         raise UsageError(
-            f"{path} has a class for {len(class_of)} of {len(names)} images; {without[0]} has none",
+            f"{path} has a class for {len(class_of)} of {len(names)} images, "
+            f"but none for {unlabelled[0]}",
             hint="add a line for every image, or remove images without a class",
         )
     return [class_of[name] for name in names]

@@ -1,4 +1,4 @@
-"""Pack a folder of images: each is decoded and resized once, so that reading it is a copy."""
+"""Pack a folder of images: decode and resize each once, so that reading it is only a copy."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vflops.data.destination import occupied
+from vflops.data.destination import is_occupied
 from vflops.data.images.decode import BadImage, pixels, read_file
 from vflops.data.images.image_folder import ImageFolder
 from vflops.data.images.image_index import CHANNELS, SHARD_BYTES, ImagePart, SkippedImage
 from vflops.data.images.image_writer import ImageShardFile, finish, write_shard
 from vflops.data.images.packed_images import PackedImages
 from vflops.data.packed_index import PackingRecord, digest
-from vflops.data.packing import Policy, ShardTask, group_by_split, make_shards, refuse_omissions
+from vflops.data.packing import Policy, ShardTask, check_omissions, group_by_split, make_shards
 from vflops.data.process_pool import OnProgress, Reporter, no_progress, usable_cpus
 from vflops.data.synthetic_folder import recipe_of
 from vflops.data.workspace import Workspace
@@ -33,12 +33,12 @@ def pack(
     policy: Policy = "fail",
     on_progress: OnProgress = no_progress,
 ) -> PackedImages:
-    """Pack the images of ``source`` into ``destination``; shards that are there are kept."""
+    """Pack the images of ``source`` into ``destination``; finished shards are kept."""
     folder = source if isinstance(source, ImageFolder) else ImageFolder.open(source)
     tasks = plan(folder, short_side, policy)
     packing = PackingRecord(source=str(folder.path.resolve()), settings=_settings(short_side))
     workspace = Workspace(destination, packing)
-    if occupied(destination):
+    if is_occupied(destination):
         return _packed_before(workspace, tasks)
     with workspace.locked():
         parts = make_shards(
@@ -68,13 +68,13 @@ class FileShardTask(ShardTask):
         return len(self.files)
 
     def source_digest(self) -> str:
-        """Return a digest of everything that decides the shard's bytes, without reading images."""
+        """Return a digest of what determines the shard's bytes, without reading images."""
         stats = [_size_and_time(self.root / file) for file in self.files]
         return digest([self.files, self.labels, stats, _settings(self.short_side)])
 
 
 def plan(folder: ImageFolder, short_side: int, policy: Policy) -> list[FileShardTask]:
-    """Return the shards to make, in order: a fixed number of images each, about 256 MB."""
+    """Return the shards to write, in order: a fixed number of images each, about 256 MB."""
     if short_side < 1:
         raise UsageError(f"short_side is {short_side}", hint="give 1 or more pixels; 256 is usual")
     step = images_per_shard(short_side)
@@ -91,7 +91,7 @@ def plan(folder: ImageFolder, short_side: int, policy: Policy) -> list[FileShard
 
 
 def images_per_shard(short_side: int) -> int:
-    """Return the number of images per shard: at most 1,024, so that all workers have some."""
+    """Return the number of images per shard: at most 1,024, so that all workers have work."""
     return max(1, min(1024, SHARD_BYTES // mean_bytes(short_side)))
 
 
@@ -120,7 +120,7 @@ def _size_and_time(path: Path) -> tuple[int, int]:
 
 
 def _make_shard(job: tuple[FileShardTask, Workspace], report: Reporter) -> ImagePart:
-    """Make one shard, unless it is complete and from the same files."""
+    """Write one shard, unless it is complete and from the same files."""
     task, workspace = job
     source_digest = task.source_digest()
     part = workspace.finished_part(ImagePart, task.shard, source_digest)
@@ -186,18 +186,18 @@ def _identity(source_digests: Sequence[str]) -> str:
 
 
 def _packed_before(workspace: Workspace, tasks: Sequence[FileShardTask]) -> PackedImages:
-    """Open the packing that is already there; raise ``UsageError`` if it is another one."""
+    """Open the packing that is already there; raise ``UsageError`` if it differs from this one."""
 
     def identity() -> str:
         with ThreadPoolExecutor(16) as pool:  # stat on a network file system is mostly waiting
             return _identity(list(pool.map(FileShardTask.source_digest, tasks)))
 
-    workspace.refuse_another("images", identity)
+    workspace.require_same_packing("images", identity)
     images = PackedImages.open(workspace.destination)
     omitted = [
         f"{image.file}: {image.reason}"
         for split in images.index.splits.values()
         for image in split.skipped
     ]
-    refuse_omissions(images.path, omitted, "images", tasks[0].policy)
+    check_omissions(images.path, omitted, "images", tasks[0].policy)
     return images

@@ -1,16 +1,16 @@
 """RoIAlign over a pyramid as two Triton kernels, one launch each for all levels.
 
-Features, their gradients and the result are in channels-last memory, so that a pixel is a run of C
-numbers. The forward pass reads 16 such runs per bin, most of them from the L1 cache: 6.6 GB for
+Features, their gradients and the result are in channels-last memory, so that the C numbers of a
+pixel are adjacent. The forward pass reads 16 pixels per bin, mostly from the L1 cache: 6.6 GB for
 16384 regions of 7×7 bins and 256 channels in bf16, compared with 1.6 GB of unavoidable memory
 traffic (the whole pyramid of 32 images, and the result).
 
-The backward pass gathers. A program owns a tile of pixels, finds the regions that reach it and adds
-up their bins as a matrix product of bilinear weights and gradients: every pixel is written once, in
-its final type, with a fixed order of sums. Atomic additions would be 13 GB in float32, after 2.4 GB
-of zeros and before a cast of another 3.6 GB. Here 1.2 GB are written and 2 to 5 GB are read, mostly
-from the L2 cache, since a region reaches about a dozen tiles. The products are 0.4 TFLOP, half a
-millisecond at the peak of the tensor cores.
+The backward pass gathers: a program owns a tile of pixels, finds the regions that reach it and adds
+up their bins as a matrix product of bilinear weights and gradients. Every pixel is written once, in
+its final type, with a fixed order of sums. Atomic additions would take 13 GB in float32, after
+2.4 GB of zeros and before a cast of another 3.6 GB. Here 1.2 GB are written and 2 to 5 GB are read,
+mostly from the L2 cache, since a region reaches about a dozen tiles. The products are 0.4 TFLOP,
+half a millisecond at the peak of the tensor cores.
 """
 
 # Triton code is not typed Python, and its constants are in capitals.
@@ -29,8 +29,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST_LEVELS = 5
-MOST_BINS = 8
+MAX_LEVELS = 5
+MAX_BINS = 8
 """Bins per side: with more, the products of the backward pass do not fit a multiprocessor."""
 
 
@@ -151,21 +151,21 @@ def backward(
 
 
 def _padded(values: Sequence[Any], filling: Any = None) -> list[Any]:
-    missing = MOST_LEVELS - len(values)
+    missing = MAX_LEVELS - len(values)
     return [*values, *[values[0] if filling is None else filling] * missing]
 
 
 def _check(levels: int, dtype: torch.dtype, size: int) -> None:
-    if levels > MOST_LEVELS or size > MOST_BINS or dtype == torch.float64:
+    if levels > MAX_LEVELS or size > MAX_BINS or dtype == torch.float64:
         raise ValueError(
-            f"the RoIAlign kernels support up to {MOST_LEVELS} levels, {MOST_BINS} bins per side "
+            f"the RoIAlign kernels support up to {MAX_LEVELS} levels, {MAX_BINS} bins per side "
             f"and not float64; given {levels} levels, {size} bins and {dtype}: use the fallback"
         )
 
 
 @triton.jit
 def pick(level, a, b, c, d, e):
-    """Return the value of a level."""
+    """Return the argument that belongs to ``level``, from 0 for ``a`` to 4 for ``e``."""
     chosen = tl.where(level == 1, b, a)
     chosen = tl.where(level == 2, c, chosen)
     chosen = tl.where(level == 3, d, chosen)
