@@ -27,10 +27,10 @@ IOU_THRESHOLDS = tuple(map(float, np.linspace(0.5, 0.95, 10)))
 """COCO's ten thresholds, bit for bit: boxes on a grid reach some of them exactly."""
 RECALLS = tuple(map(float, np.linspace(0, 1, 101)))
 """The recalls at which COCO samples the precision."""
-MOST_PER_CLASS = 100
+MAX_PER_CLASS = 100
 """The most detections per class and frame that count: COCO's largest ``maxDets``."""
 
-_MOST_THRESHOLDS = 31  # bits of an int32
+_MAX_THRESHOLDS = 31  # bits of an int32
 _ALMOST_ONE = 1 - 1e-10  # as in COCO: the IoU from which a threshold of 1 is reached
 _BLOCK = 256  # frames matched at once: their overlaps take a few megabytes
 
@@ -155,7 +155,7 @@ def match_frames(
     classes: int,
     thresholds: Sequence[float] = IOU_THRESHOLDS,
     frames: NDArray[np.int64] | None = None,
-    most: int = MOST_PER_CLASS,
+    most: int = MAX_PER_CLASS,
 ) -> Matches:
     """Match ``detections`` (N, K, 6) with ground truths by COCO's greedy algorithm.
 
@@ -173,9 +173,9 @@ def match_frames(
     if numbers.shape != labels.shape[:1]:
         raise ValueError(f"frames has shape {numbers.shape}: expected ({len(detections)},)")
     limits = np.asarray(thresholds, np.float64)
-    if not 1 <= len(limits) <= _MOST_THRESHOLDS or not ((limits > 0) & (limits <= 1)).all():
+    if not 1 <= len(limits) <= _MAX_THRESHOLDS or not ((limits > 0) & (limits <= 1)).all():
         raise ValueError(
-            f"thresholds are {list(thresholds)}: expected 1 to {_MOST_THRESHOLDS} numbers, "
+            f"thresholds are {list(thresholds)}: expected 1 to {_MAX_THRESHOLDS} numbers, "
             "each greater than 0 and at most 1"
         )
     blocks = [slice(at, at + _BLOCK) for at in range(0, max(len(detections), 1), _BLOCK)]

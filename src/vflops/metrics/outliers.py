@@ -21,15 +21,15 @@ from typing import Literal
 from vflops.metrics.arguments import require_between, require_positive, require_samples
 from vflops.metrics.student_t import student_t_quantile
 
-LEAST_NODES = 4
+MIN_NODES = 4
 """With fewer nodes an outlier cannot be identified."""
-LEAST_PIECES = 16
+MIN_PIECES = 16
 """The least number of times per job for a meaningful spread."""
 CHANCE = 0.05
 """The probability that any healthy node is reported, as slow or as noisy."""
 MARGIN = 0.03
 """A share of the typical time: smaller excesses in time or spread do not matter."""
-_LEAST_SPREAD = 1e-3
+_MIN_SPREAD = 1e-3
 """Smaller spreads count as equal: clocks cannot tell them apart."""
 
 Trait = Literal["slow", "noisy"]
@@ -51,11 +51,11 @@ def outliers(nodes: Sequence[Sequence[Sequence[float]]]) -> list[Outlier]:
 
     A node is a list of its jobs, and a job a list of times of equal pieces of work.
     """
-    if len(nodes) < LEAST_NODES:
-        raise ValueError(f"nodes has length {len(nodes)}: expected {LEAST_NODES} or more")
+    if len(nodes) < MIN_NODES:
+        raise ValueError(f"nodes has length {len(nodes)}: expected {MIN_NODES} or more")
     for jobs in nodes:
         for times in jobs:
-            require_samples("times", times, at_least=LEAST_PIECES)
+            require_samples("times", times, at_least=MIN_PIECES)
             require_positive("times", min(times))
     typical = [statistics.fmean(math.log(statistics.median(t)) for t in jobs) for jobs in nodes]
     spreads = [statistics.fmean(math.log(spread(t)) for t in jobs) for jobs in nodes]
@@ -72,7 +72,7 @@ def spread(times: Sequence[float]) -> float:
     """Return the range of ``times`` without the outer tenths, as a share of their median."""
     require_samples("times", times, at_least=2)
     tenths = statistics.quantiles(times, n=10, method="inclusive")
-    return max((tenths[-1] - tenths[0]) / statistics.median(times), _LEAST_SPREAD)
+    return max((tenths[-1] - tenths[0]) / statistics.median(times), _MIN_SPREAD)
 
 
 def largest_beyond_chance(figures: Sequence[float], *, at_most: int, chance: float) -> list[int]:

@@ -44,19 +44,19 @@ Key = Literal[
 class FigureName:
     """What makes figures of several runs comparable: the same subject, name and unit."""
 
-    workload: str
+    subject: str
     """The workload, with the number of models of an ensemble; the benchmark of a ceiling."""
     name: str
     unit: str | None
     better: Better
-    seeded: bool = False
+    depends_on_seed: bool = False
     """Whether the seed affects it: repeats with one seed say nothing about other seeds."""
     kind: Kind = "result"
 
     @property
     def title(self) -> str:
         """The name with its subject, for lists of several subjects."""
-        return f"{self.workload}: {self.name}"
+        return f"{self.subject}: {self.name}"
 
 
 class Subject(NamedTuple):
@@ -94,7 +94,7 @@ class Figure:
     """None where neither direction is better, as for a target."""
     value: float | None
     """None: not measured."""
-    seeded: bool = False
+    depends_on_seed: bool = False
     """Whether the seed affects it."""
     shared: bool = False
     """Whether other jobs contribute to it: power from sensors that several jobs share."""
@@ -102,14 +102,16 @@ class Figure:
     @property
     def text(self) -> str:
         """The value with its unit, or a dash."""
-        return "—" if self.value is None else shown(self.unit, self.value)
+        return "—" if self.value is None else format_value(self.unit, self.value)
 
     @property
     def name(self) -> FigureName:
         """The name under which figures of several runs are compared."""
         kind: Kind = "ceiling" if self.key == "ceiling" else "result"
         better = self.better or "higher"
-        return FigureName(self.subject.name, self.label, self.unit, better, self.seeded, kind)
+        return FigureName(
+            self.subject.name, self.label, self.unit, better, self.depends_on_seed, kind
+        )
 
 
 Figures = dict[Key, Figure]
@@ -130,7 +132,7 @@ class _Definition(NamedTuple):
     label: str
     unit: str | None
     better: Better | None
-    seeded: bool = False
+    depends_on_seed: bool = False
 
 
 _DEFINITIONS: dict[Key, _Definition] = {
@@ -290,7 +292,7 @@ def search_figures(search: SearchScore) -> Figures:
     return _named(subject, values, definitions)
 
 
-def shown(unit: str | None, value: float) -> str:
+def format_value(unit: str | None, value: float) -> str:
     """Return ``value`` with its unit, in the form that people write."""
     if unit == "s":
         return seconds(value)
@@ -317,7 +319,7 @@ def _named(
             defined[key].unit,
             defined[key].better,
             value,
-            defined[key].seeded,
+            defined[key].depends_on_seed,
             shared_power and key in ("power", "energy"),
         )
         for key, value in values.items()

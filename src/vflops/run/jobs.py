@@ -302,9 +302,9 @@ def _pin(folder: RunFolder, events: EventWriter, job: int) -> None:
 def ops_per_sample(folder: RunFolder, record: JobRecord) -> int | None:
     """Return the operations of training on one sample, by the rules of the score."""
     from vflops.record.readout.contents import Contents
-    from vflops.results.score.training_score import work_of
+    from vflops.results.score.training_score import work_score
 
-    work = work_of(record, Contents(folder).graphs)
+    work = work_score(record, Contents(folder).graphs)
     return work.ops_total if work else None
 
 

@@ -8,33 +8,33 @@ from typing import TYPE_CHECKING
 from vflops.record.log.events import Event, Loaded
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Part, Timeline
-from vflops.results.check.locations import logged
+from vflops.results.check.locations import run_event_location
 from vflops.results.check.rule import Outcome
-from vflops.results.score.node_power import sampled_by
+from vflops.results.score.node_power import node_telemetry
 from vflops.units import percent
 
 if TYPE_CHECKING:
     from vflops.record.formats.telemetry import Telemetry
 
-MOST_LOAD = 0.1
+MAX_LOAD = 0.1
 """The largest share of the CPUs that other processes may use."""
-LEAST_S, LEAST_READINGS = 60.0, 10
+MIN_TRAINING_S, MIN_READINGS = 60.0, 10
 """Shorter trainings are not judged: their start alone is noisy."""
 
 _BUSY, _OTHERS = "cpu.busy", "cpu.others"
 _MEASURING = "while ceilings were measured"
 
 
-def quiet(contents: Contents) -> Outcome:
+def check_background_load(contents: Contents) -> Outcome:
     """Fail if other processes used much of the CPUs during measurements or trainings."""
     shares = []
     if contents.measurements:
         busiest = _at_ceilings(contents)
         if busiest is None:
             reason = "the log does not record the load by other processes"
-            return Outcome("cannot tell", reason, logged(contents, "load"))
+            return Outcome("cannot tell", reason, run_event_location(contents, "load"))
         share = busiest.payload(Loaded).others_share
-        if share > MOST_LOAD:
+        if share > MAX_LOAD:
             return Outcome(
                 "fail", _load_text(share, "while ceilings were measured"), busiest.source
             )
@@ -43,7 +43,7 @@ def quiet(contents: Contents) -> Outcome:
     if trained:
         share, part = max(trained, key=lambda pair: pair[0])
         when = f"while job {part.job} trained"
-        if share > MOST_LOAD:
+        if share > MAX_LOAD:
             return Outcome("fail", _load_text(share, when), str(part.telemetry))
         shares.append((share, when))
     if not shares:
@@ -53,7 +53,7 @@ def quiet(contents: Contents) -> Outcome:
 
 def _load_text(share: float, when: str) -> str:
     used = f"other processes used {percent(share)} of the CPUs {when}"
-    return f"{used}, at most {percent(MOST_LOAD)} is allowed"
+    return f"{used}, at most {percent(MAX_LOAD)} is allowed"
 
 
 def _at_ceilings(contents: Contents) -> Event | None:
@@ -67,11 +67,11 @@ def _at_trainings(contents: Contents) -> Iterator[tuple[Part, float]]:
     """Yield the CPU share of other processes for every attempt and node with enough readings."""
     for parts in Timeline((*contents.trained, *contents.workers)).parts.values():
         for part in parts:
-            long = part.span_s[1] - part.span_s[0] >= LEAST_S
+            long = part.span_s[1] - part.span_s[0] >= MIN_TRAINING_S
             used = _used(contents, part, part, _OTHERS) if long else None
             if used is None:
                 continue
-            if used > MOST_LOAD:  # what one job sees as other processes may be jobs of this run
+            if used > MAX_LOAD:  # what one job sees as other processes may be jobs of this run
                 used -= _of_siblings(contents, part, parts)
             yield part, max(used, 0.0)
 
@@ -90,7 +90,7 @@ def _of_siblings(contents: Contents, part: Part, parts: Sequence[Part]) -> float
 
 
 def _used(
-    contents: Contents, part: Part, of: Part, series: str, least: int = LEAST_READINGS
+    contents: Contents, part: Part, of: Part, series: str, least: int = MIN_READINGS
 ) -> float | None:
     """Return the mean share that ``part`` recorded while ``of`` trained, given enough readings."""
     start_s, end_s = _overlap(part, of)
@@ -99,7 +99,7 @@ def _used(
     if all(column.id != series for column in contents.telemetry(part.telemetry).header.series):
         return None
     zero_s = of.span_s[0]
-    sampled = sampled_by(part, zero_s, contents.telemetry)
+    sampled = node_telemetry(part, zero_s, contents.telemetry)
     values = _within(sampled[0], series, start_s - zero_s, end_s - zero_s) if sampled else []
     return sum(values) / len(values) / 100 if len(values) >= least else None
 

@@ -9,15 +9,15 @@ from vflops.record.formats.measurement import Measurement
 from vflops.record.log.events import Planned
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
-from vflops.results.check.locations import logged, measured_at, noted
-from vflops.results.check.published_figures import MOST_ERROR
+from vflops.results.check.locations import event_location, measurement_location, run_event_location
+from vflops.results.check.published_figures import MAX_ERROR
 from vflops.results.check.rule import Outcome
 from vflops.results.roofline.analysis import Ceilings, measured_ceilings
 from vflops.results.score.figure_text import count
 from vflops.units import percent, quantity
 
-LEAST_SAMPLES = 3
-LEAST_RATIO = 0.25
+MIN_SAMPLES = 3
+MIN_RATIO = 0.25
 """The least ratio of matrix product to convolution: both run on the same units."""
 NOISE = 0.05
 """The share by which a training may exceed a ceiling, which is a median."""
@@ -25,11 +25,11 @@ NOISE = 0.05
 _COMPUTE = ("gemm", "convolution")
 
 
-def planned(contents: Contents) -> Outcome:
+def check_planned_ceilings(contents: Contents) -> Outcome:
     """Fail unless every planned measurement has a value or a reason."""
     wanted = contents.history.events("plan")
     if not wanted:
-        return Outcome("cannot tell", "the log has no plan", logged(contents, "plan"))
+        return Outcome("cannot tell", "the log has no plan", run_event_location(contents, "plan"))
     keys = {key for event in wanted for key in event.payload(Planned).measurements}
     missing = keys - {item.key for item in contents.measurements}
     if missing:
@@ -40,14 +40,17 @@ def planned(contents: Contents) -> Outcome:
     return Outcome("pass", f"{len(keys)} planned, each measured or skipped with a reason")
 
 
-def correct(contents: Contents) -> Outcome:
+def check_correctness(contents: Contents) -> Outcome:
     """Fail unless the results behind every ceiling agree with a more precise reference."""
     checked = [item for item in contents.measurements if item.value and item.unit == "FLOPS"]
     if not checked:
         return Outcome("not applicable", "no ceiling with arithmetic in this run")
     for item in checked:
-        name, where = f"{item.benchmark} {item.case} {item.precision}", measured_at(contents, item)
-        most = MOST_ERROR.get(item.precision or "")
+        name, where = (
+            f"{item.benchmark} {item.case} {item.precision}",
+            measurement_location(contents, item),
+        )
+        most = MAX_ERROR.get(item.precision or "")
         if item.error is None or item.tolerance is None:
             return Outcome("fail", f"{name} was not compared with a reference", where)
         if most is None:
@@ -60,21 +63,21 @@ def correct(contents: Contents) -> Outcome:
     )
 
 
-def sampled(contents: Contents) -> Outcome:
+def check_sample_counts(contents: Contents) -> Outcome:
     """Fail if a ceiling has too few samples."""
     measured = [item for item in contents.measurements if item.value is not None]
     if not measured:
         return Outcome("not applicable", "no ceiling was measured")
-    few = [item for item in measured if len(item.samples) < LEAST_SAMPLES]
+    few = [item for item in measured if len(item.samples) < MIN_SAMPLES]
     if few:
         named = ", ".join(f"{item.benchmark} {item.case}" for item in few[:3])
-        words = f"fewer than {LEAST_SAMPLES} samples: {named}"
-        return Outcome("fail", words, measured_at(contents, few[0]))
+        words = f"fewer than {MIN_SAMPLES} samples: {named}"
+        return Outcome("fail", words, measurement_location(contents, few[0]))
     ceilings = count(len(measured), "ceiling")
-    return Outcome("pass", f"{ceilings}, each the median of {LEAST_SAMPLES} samples or more")
+    return Outcome("pass", f"{ceilings}, each the median of {MIN_SAMPLES} samples or more")
 
 
-def plausible(contents: Contents) -> Outcome:
+def check_plausibility(contents: Contents) -> Outcome:
     """Fail if matrix product and convolution differ widely in a precision."""
     machine = measured_ceilings(item for item in contents.measurements if item.caveat is None)
     pairs = 0
@@ -83,10 +86,10 @@ def plausible(contents: Contents) -> Outcome:
         if benchmark != "gemm" or convolution is None:
             continue
         pairs += 1
-        if product < LEAST_RATIO * convolution:
+        if product < MIN_RATIO * convolution:
             figures = f"{quantity(product, 'FLOPS')} and {quantity(convolution, 'FLOPS')}"
             words = f"{precision} matrix product is far slower than convolution: {figures}"
-            return Outcome("fail", words, logged(contents, "measurement"))
+            return Outcome("fail", words, run_event_location(contents, "measurement"))
     if not pairs:
         return Outcome("not applicable", _not_compared(contents, machine))
     return Outcome("pass", f"matrix product and convolution agree in {count(pairs, 'precision')}")
@@ -102,7 +105,7 @@ def _not_compared(contents: Contents, trusted: Ceilings) -> str:
     return "no precision has both a matrix product and a convolution"
 
 
-def peaks(contents: Contents) -> Outcome:
+def check_device_kinds(contents: Contents) -> Outcome:
     """Fail if a training is compared with a ceiling of another kind of device."""
     compared = 0
     for job in contents.trained:
@@ -116,7 +119,7 @@ def peaks(contents: Contents) -> Outcome:
             if item.value is not None and kind != started.device:
                 measured = f"its {item.precision} {item.benchmark} was measured on {kind}"
                 trained = f"job {job.record.job} trained on {started.device_name}"
-                where = measured_at(contents, item)
+                where = measurement_location(contents, item)
                 return Outcome("fail", f"{trained} ({started.device}), but {measured}", where)
             compared += item.value is not None
     if not compared:
@@ -124,7 +127,7 @@ def peaks(contents: Contents) -> Outcome:
     return Outcome("pass", "every training is compared with ceilings of its kind of device")
 
 
-def bounded(contents: Contents) -> Outcome:
+def check_upper_bounds(contents: Contents) -> Outcome:
     """Fail if a training executed more operations per second than the ceiling of its devices."""
     if not contents.trained:
         return Outcome("not applicable", "nothing was trained in this run")
@@ -142,8 +145,8 @@ def bounded(contents: Contents) -> Outcome:
             )
             if item.caveat:
                 doubt = f"{words}, which is in doubt: {item.caveat}"
-                return Outcome("cannot tell", doubt, measured_at(contents, item))
-            return Outcome("fail", words, noted(job, *PROGRESS_EVENTS))
+                return Outcome("cannot tell", doubt, measurement_location(contents, item))
+            return Outcome("fail", words, event_location(job, *PROGRESS_EVENTS))
         nearest = max(nearest, executed / ceiling)
         if item.caveat:
             doubts.add(f"; its {item.benchmark} {item.precision} is in doubt: {item.caveat}")

@@ -30,7 +30,7 @@ NO_STEPS = "command"
 _NONE = Outcome("not applicable", "nothing was trained in this run")
 
 
-def settings_applied(contents: Contents) -> Outcome:
+def check_settings(contents: Contents) -> Outcome:
     """Fail unless every job has the settings of the run, and its logs show them in effect."""
     jobs = (*contents.trained, *contents.workers)
     if not jobs:
@@ -107,7 +107,7 @@ def _log_faults(job: TrainedJob) -> Iterator[tuple[Event, str]]:
                 yield event, f"epoch {progress.epoch:g} is not {samples}"
 
 
-def goal(contents: Contents) -> Outcome:
+def check_goals(contents: Contents) -> Outcome:
     """Fail unless all jobs of a workload have its goal, and the same ranks and device."""
     jobs = (*contents.trained, *contents.workers)
     if not jobs:

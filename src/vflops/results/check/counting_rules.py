@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from vflops.record.readout.contents import Contents
-from vflops.results.check.locations import job_file, noted
+from vflops.results.check.locations import event_location, job_file
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 from vflops.results.score.score_file import Score
-from vflops.results.score.training_score import work_of
+from vflops.results.score.training_score import work_score
 from vflops.units import integer
 
 
-def recounted(contents: Contents) -> Outcome:
+def check_graph_hashes(contents: Contents) -> Outcome:
     """Fail unless every graph has the hash in the log, and there are no others."""
     if not contents.counted:
         return Outcome("not applicable", "no model was counted in this run")
@@ -28,7 +28,7 @@ def recounted(contents: Contents) -> Outcome:
     return Outcome("pass", f"{count(len(contents.graphs), 'graph')}, unchanged since the count")
 
 
-def operations(contents: Contents) -> Outcome:
+def check_operations(contents: Contents) -> Outcome:
     """Fail unless the graphs are of the models that ran, and the score has their operations."""
     jobs = [job for job in contents.trained if job.record.declared is None]
     if not jobs:
@@ -50,8 +50,8 @@ def operations(contents: Contents) -> Outcome:
                 f"the graph of {record.workload} has {counted} parameters, "
                 f"{integer(trained)} were trained"
             )
-            return Outcome("fail", f"job {record.job}: {words}", noted(job, "job"))
-        work, claim = work_of(record, contents.graphs), claimed.get(record.job)
+            return Outcome("fail", f"job {record.job}: {words}", event_location(job, "job"))
+        work, claim = work_score(record, contents.graphs), claimed.get(record.job)
         if record.job in claimed and claim != work:
             counted = integer(work.ops_total if work else None)
             figure = integer(claim.ops_total if claim else None)

@@ -11,7 +11,7 @@ from vflops.record.formats.job_events import Ensembled, Evaluated, OutOfBag, Tes
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.check.locations import job_file, noted
+from vflops.results.check.locations import event_location, job_file
 from vflops.results.check.published_figures import SHARES
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
@@ -25,7 +25,7 @@ def _records(contents: Contents) -> list[JobRecord]:
     return [job.record for job in (*contents.trained, *contents.workers)]
 
 
-def seeds(contents: Contents) -> Outcome:
+def check_seeds(contents: Contents) -> Outcome:
     """Fail if trainings share a seed, except twins and the workers of one search."""
     records = _records(contents)
     if not records:
@@ -51,7 +51,7 @@ def _copied(trained: Sequence[TrainedJob]) -> Outcome | None:
         first = owners.setdefault((record.workload, weights), record) if weights else record
         if _group(first) != _group(record):
             words = f"its weights are those of job {first.job}: the same training twice"
-            return Outcome("fail", words, noted(job, "finished"))
+            return Outcome("fail", words, event_location(job, "finished"))
     return None
 
 
@@ -60,7 +60,7 @@ def _group(record: JobRecord) -> tuple[int, int | None]:
     return record.repeat, record.bag.number if record.bag else None
 
 
-def fingerprinted(contents: Contents) -> Outcome:
+def check_fingerprints(contents: Contents) -> Outcome:
     """Fail unless all jobs of a workload have data with the same checksum."""
     records = _records(contents)
     if not records:
@@ -76,7 +76,7 @@ def fingerprinted(contents: Contents) -> Outcome:
     return Outcome("pass", f"SHA-256 of the data of {count(len(known), 'workload')}")
 
 
-def marked(contents: Contents) -> Outcome:
+def check_synthetic_flags(contents: Contents) -> Outcome:
     """Fail if generated data is not marked as synthetic."""
     records = _records(contents)
     if not records:
@@ -89,7 +89,7 @@ def marked(contents: Contents) -> Outcome:
     return Outcome("pass", f"synthetic data in {synthetic} of {count(len(records), 'job')}")
 
 
-def evaluated(contents: Contents) -> Outcome:
+def check_evaluations(contents: Contents) -> Outcome:
     """Fail unless evaluations cover the whole validation set, and one follows the last step."""
     for event, name, quality in _qualities(contents):
         if name in SHARES and not 0 <= quality <= 1:
@@ -100,13 +100,13 @@ def evaluated(contents: Contents) -> Outcome:
         fault = _evaluations(job)
         if fault:
             words = f"job {job.record.job}: {fault}"
-            return Outcome("fail", words, noted(job, "evaluation", "finished"))
+            return Outcome("fail", words, event_location(job, "evaluation", "finished"))
     partial = _ensembles(contents, contents.trained)
     if partial:
         return Outcome("fail", partial[1], partial[0].source)
     evaluations = sum(len(job.evaluations) for job in contents.trained)
     if not evaluations:
-        where = noted(contents.trained[0], "job")
+        where = event_location(contents.trained[0], "job")
         return Outcome("cannot tell", "nothing was evaluated", where)
     return Outcome("pass", f"{count(evaluations, 'evaluation')}, each on the whole validation set")
 

@@ -9,14 +9,14 @@ from vflops.record.formats.node import node_records
 from vflops.record.formats.system import Fact, SystemRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.check.locations import measured_at, noted
+from vflops.results.check.locations import event_location, measurement_location
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 
 CPU = "cpu"
 
 
-def described(contents: Contents) -> Outcome:
+def check_devices(contents: Contents) -> Outcome:
     """Fail unless system.json, or a node of the job, describes every device that was used."""
     record = contents.read(SystemRecord, contents.folder.system_file)
     facts = record.layer("hardware").facts
@@ -28,7 +28,7 @@ def described(contents: Contents) -> Outcome:
         fault = _missing(facts, kind, int(index))
         if fault:
             words = f"{item.benchmark} {item.case} was measured on {item.device}: {fault}"
-            return Outcome("fail", words, measured_at(contents, item))
+            return Outcome("fail", words, measurement_location(contents, item))
         compared += 1
     for job in (*contents.trained, *contents.workers):
         if job.started is None:
@@ -40,7 +40,7 @@ def described(contents: Contents) -> Outcome:
             fault = f"the description names {', '.join(names)}"
         if fault:
             words = f"job {job.record.job} ran on {used.device_name!r}: {fault}"
-            return Outcome("fail", words, noted(job, "job"))
+            return Outcome("fail", words, event_location(job, "job"))
         compared += bool(names)
     if not compared:
         return Outcome("not applicable", "no device is both named and described")

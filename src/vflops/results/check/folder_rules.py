@@ -18,15 +18,15 @@ from vflops.results.score.figure_text import count
 from vflops.results.score.scoring import score
 from vflops.units import seconds
 
-MOST_SET_S = 60.0
+MAX_CLOCK_STEP_S = 60.0
 """The most by which the wall clock may be set while a log is written, as NTP does at boot."""
 _SHOWN = 3
 """How many altered files are named."""
-MOST_DRIFT = 1e-3
+MAX_DRIFT = 1e-3
 """The most that two clocks of a machine may drift apart: NTP slews by half of this."""
 
 
-def complete(contents: Contents) -> Outcome:
+def check_complete(contents: Contents) -> Outcome:
     """Fail unless the log of the run has its end event."""
     state = contents.state
     if state.complete:
@@ -36,7 +36,7 @@ def complete(contents: Contents) -> Outcome:
     return Outcome("fail", str(state.reason), last)
 
 
-def chain(contents: Contents) -> Outcome:
+def check_hash_chain(contents: Contents) -> Outcome:
     """Fail if a line of a log does not match the hash chain."""
     logs = contents.history.logs
     faults = [fault for log in logs for fault in log.faults]
@@ -50,7 +50,7 @@ def chain(contents: Contents) -> Outcome:
     return Outcome("pass", f"{count(lines, 'line')}, each chained to the previous one")
 
 
-def clocks(contents: Contents) -> Outcome:
+def check_clocks(contents: Contents) -> Outcome:
     """Fail if a clock went back, or wall clock and monotonic clock disagree."""
     lines = 0
     for log in contents.history.logs:
@@ -79,10 +79,10 @@ def _clock_set(attempts: Sequence[Log]) -> tuple[Event, str] | None:
             first = log.events[0]
             passed_s = event.time_s - first.time_s
             apart_s = event.utc_s - first.utc_s - passed_s
-            if abs(apart_s) > MOST_SET_S + MOST_DRIFT * passed_s:
+            if abs(apart_s) > MAX_CLOCK_STEP_S + MAX_DRIFT * passed_s:
                 return event, f"wall clock and monotonic clock are {abs(apart_s):.6g} s apart"
         if log.events:
-            if ended_s is not None and log.events[0].utc_s < ended_s - MOST_SET_S:
+            if ended_s is not None and log.events[0].utc_s < ended_s - MAX_CLOCK_STEP_S:
                 return log.events[0], "the attempt started before the previous one ended"
             ended_s = log.events[-1].utc_s
     return None
@@ -101,9 +101,9 @@ def _outside(contents: Contents) -> tuple[Event, str] | None:
             ahead_s = _ahead_s(folder)
             for event in (*log.events[:1], *log.events[-1:]):
                 at_s = event.utc_s - ahead_s
-                if at_s < from_s - MOST_SET_S:
+                if at_s < from_s - MAX_CLOCK_STEP_S:
                     return event, f"{seconds(from_s - at_s)} before the job was planned"
-                if at_s > until_s + MOST_SET_S:
+                if at_s > until_s + MAX_CLOCK_STEP_S:
                     return (
                         event,
                         f"{seconds(at_s - until_s)} after the run recorded the end of the job",
@@ -117,7 +117,7 @@ def _ahead_s(folder: Path) -> float:
     return next(first, None) or 0.0
 
 
-def system(contents: Contents) -> Outcome:
+def check_system(contents: Contents) -> Outcome:
     """Fail unless ``system.json`` is the description that this run wrote."""
     record = contents.read(SystemRecord, contents.folder.system_file)
     described = contents.history.events("described")
@@ -131,7 +131,7 @@ def system(contents: Contents) -> Outcome:
     return Outcome("pass", f"{len(record.layers)} layers, {known} of {len(facts)} facts read")
 
 
-def scored(contents: Contents) -> Outcome:
+def check_score(contents: Contents) -> Outcome:
     """Fail unless ``score.json`` follows from the record, byte for byte."""
     path = contents.folder.score_file
     if not path.is_file():
@@ -143,7 +143,7 @@ def scored(contents: Contents) -> Outcome:
     return Outcome("pass", "score.json follows from the record, byte for byte")
 
 
-def manifest(contents: Contents) -> Outcome:
+def check_manifest(contents: Contents) -> Outcome:
     """Fail if a recorded file contradicts the manifest.
 
     The text is the same without a manifest and with a valid one: the manifest pins these findings,

@@ -16,7 +16,7 @@ Position = tuple[int, int]
 """The repeat, and the base model or the worker in it."""
 
 
-def all_jobs(contents: Contents) -> Outcome:
+def check_jobs(contents: Contents) -> Outcome:
     """Fail unless every repeat of every model is planned once, with its seed, and nothing else."""
     run = contents.folder.record.settings
     records = [job.record for job in (*contents.trained, *contents.workers)]

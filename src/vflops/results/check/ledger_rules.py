@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vflops.record.readout.contents import Contents
-from vflops.results.check.locations import logged
+from vflops.results.check.locations import run_event_location
 from vflops.results.check.rule import Outcome
 from vflops.results.check.search_rules import NONE, Fault, Searched, all_searches
 from vflops.results.score.figure_text import count
@@ -21,7 +21,7 @@ from vflops.workloads.automl.replay import (
 )
 
 
-def ledgered(contents: Contents) -> Outcome:
+def check_ledgers(contents: Contents) -> Outcome:
     """Fail unless the ledger for replays lists what the logs say was trained."""
     if not contents.workers:
         return NONE
@@ -29,7 +29,7 @@ def ledgered(contents: Contents) -> Outcome:
     written = {ledger.file: ledger for ledger in (e.payload(LedgerWritten) for e in events)}
     if not written:
         words = "no ledger was written: the search did not finish"
-        return Outcome("fail", words, logged(contents, "ledger"))
+        return Outcome("fail", words, run_event_location(contents, "ledger"))
     for entry in written.values():
         path = contents.folder.path / entry.file
         if not path.is_file() or contents.hash(path) != entry.sha256:
@@ -38,12 +38,12 @@ def ledgered(contents: Contents) -> Outcome:
         ledger = ledger_of(contents.folder, [member.record for member in members])
         if ledger.digest() not in {entry.sha256 for entry in written.values()}:
             words = "a ledger does not match what the logs say was trained"
-            return Outcome("fail", words, logged(contents, "ledger"))
+            return Outcome("fail", words, run_event_location(contents, "ledger"))
     trained = sum(entry.candidates for entry in written.values())
     return Outcome("pass", f"{count(trained, 'candidate')} to replay, as in the logs")
 
 
-def replayed(contents: Contents) -> Outcome:
+def check_replays(contents: Contents) -> Outcome:
     """Fail unless a replay did exactly the work in its ledger."""
     replays = [
         search

@@ -19,19 +19,19 @@ def job_file(record: JobRecord) -> str:
     return f"jobs/{record.job}/job.json"
 
 
-def noted(job: TrainedJob, *kinds: str) -> str:
+def event_location(job: TrainedJob, *kinds: str) -> str:
     """Return the newest event of one of these kinds, or else the settings file of the job."""
     events = (e for log in reversed(job.logs) for e in reversed(log.events) if e.kind in kinds)
     return next((event.source for event in events), job_file(job.record))
 
 
-def logged(contents: Contents, kind: str) -> str:
+def run_event_location(contents: Contents, kind: str) -> str:
     """Return the newest event of a kind in the log of the run, or else that log."""
     events = contents.history.events(kind)
     return events[-1].source if events else RUN_LOG
 
 
-def measured_at(contents: Contents, item: Measurement) -> str:
+def measurement_location(contents: Contents, item: Measurement) -> str:
     """Return the newest measurement of a ceiling."""
     sources = (
         event.source
@@ -42,7 +42,7 @@ def measured_at(contents: Contents, item: Measurement) -> str:
     return next(sources, RUN_LOG)
 
 
-def of_candidate(
+def candidate_event_location(
     members: Sequence[TrainedJob],
     story: CandidateHistory,
     kinds: Sequence[str],

@@ -9,7 +9,7 @@ from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.level import levels
-from vflops.results.check.locations import job_file, logged, noted
+from vflops.results.check.locations import event_location, job_file, run_event_location
 from vflops.results.check.published_figures import EPOCH_ROUNDING, Benchmark, Published
 from vflops.results.check.rule import Outcome
 from vflops.results.roofline.analysis import measured_ceilings
@@ -54,7 +54,7 @@ class PaperRules:
         first = next(iter(faults.values()))[0]
         return Outcome("fail", _few(texts, "; "), job_file(first))
 
-    def workload(self, contents: Contents) -> Outcome:
+    def check_workload(self, contents: Contents) -> Outcome:
         """Fail unless a workload of the benchmark was run: an empty run meets all other rules."""
         jobs = self._jobs(contents)
         if not jobs:
@@ -62,20 +62,20 @@ class PaperRules:
             return Outcome("fail", f"the rules are for {wanted}, but the run has none", "run.json")
         return Outcome("pass", ", ".join(dict.fromkeys(job.record.workload for job in jobs)))
 
-    def epochs(self, contents: Contents) -> Outcome:
+    def check_epochs(self, contents: Contents) -> Outcome:
         """Fail unless each job trained for the published number of epochs."""
         return self._all_jobs(contents, _epochs, lambda published: f"{published.epochs} epochs")
 
-    def target(self, contents: Contents) -> Outcome:
+    def check_target(self, contents: Contents) -> Outcome:
         """Fail unless quality, target and exponent are the published ones."""
         fixed = "{0.quality} {0.target:g}, exponent {0.exponent}"
         return self._all_jobs(contents, _target, fixed.format)
 
-    def published_data(self, contents: Contents) -> Outcome:
+    def check_published_data(self, contents: Contents) -> Outcome:
         """Fail unless all of the published data was used."""
         return self._all_jobs(contents, _data, lambda published: "published data")
 
-    def precision(self, contents: Contents) -> Outcome:
+    def check_precision(self, contents: Contents) -> Outcome:
         """Fail if anything was computed in a lower precision than the paper allows."""
         jobs = self._jobs(contents)
         used = {job.started.ceiling_precision if job.started else None for job in jobs}
@@ -83,15 +83,15 @@ class PaperRules:
             return _NONE
         if None in used:
             words = "the precision was not recorded"
-            return Outcome("cannot tell", words, noted(jobs[0], "job"))
+            return Outcome("cannot tell", words, event_location(jobs[0], "job"))
         low = sorted(name for name in used if name and name not in self.paper.precisions)
         if low:
             allowed = ", ".join(self.paper.precisions)
             words = f"{', '.join(low)}: expected one of {allowed}"
-            return Outcome("fail", words, noted(jobs[0], "job"))
+            return Outcome("fail", words, event_location(jobs[0], "job"))
         return Outcome("pass", f"computed in {', '.join(sorted(filter(None, used)))}")
 
-    def repeats(self, contents: Contents) -> Outcome:
+    def check_repeats(self, contents: Contents) -> Outcome:
         """Fail unless every workload was repeated often enough to know how far runs differ."""
         jobs, least = self._jobs(contents), self.paper.repeats
         if not jobs:
@@ -110,7 +110,7 @@ class PaperRules:
             return Outcome("fail", words, "run.json")
         return Outcome("pass", f"at least {least} repeats")
 
-    def ceilings(self, contents: Contents) -> Outcome:
+    def check_ceilings(self, contents: Contents) -> Outcome:
         """Require measured ceilings of matrix product and convolution in each job's precision."""
         jobs = self._jobs(contents)
         if not jobs:
@@ -122,14 +122,14 @@ class PaperRules:
                 name in self.paper.precisions and name not in known
             ):  # others fail the rule on precision
                 words = f"matrix product and convolution were not measured in {name}"
-                where = logged(contents, "plan")
+                where = run_event_location(contents, "plan")
                 return Outcome("cannot tell", f"job {job.record.job}: {words}", where)
         if not known:
             words = "matrix product and convolution were not measured"
-            return Outcome("cannot tell", words, logged(contents, "plan"))
+            return Outcome("cannot tell", words, run_event_location(contents, "plan"))
         return Outcome("pass", f"matrix product and convolution in {', '.join(known)}")
 
-    def level(self, contents: Contents) -> Outcome:
+    def check_level(self, contents: Contents) -> Outcome:
         """Report the level that the run may claim; settings of the problem have other rules."""
         jobs = self._jobs(contents)
         if not jobs:
@@ -205,7 +205,7 @@ def _data(job: TrainedJob, published: Published) -> str | None:
     return None
 
 
-def whole_ensembles(contents: Contents) -> Outcome:
+def check_ensembles(contents: Contents) -> Outcome:
     """Fail unless all planned base models are in their ensemble, at once and with equal ranks."""
     from vflops.results.score.ensemble_score import ensemble_scores
     from vflops.results.score.training_score import training_scores
@@ -225,7 +225,7 @@ def whole_ensembles(contents: Contents) -> Outcome:
             return Outcome("fail", words, job_file(members[0].record))
         if score.partial:
             words = f"{name}: {len(score.jobs)} of {score.planned} models are in the ensemble"
-            return Outcome("fail", words, logged(contents, "ensemble"))
+            return Outcome("fail", words, run_event_location(contents, "ensemble"))
         if len({job.record.ranks for job in members}) > 1:
             words = f"{name}: its models have different numbers of ranks"
             return Outcome("fail", words, job_file(members[0].record))
@@ -237,7 +237,7 @@ def whole_ensembles(contents: Contents) -> Outcome:
     return Outcome("pass", f"{count(len(groups), 'ensemble')}, {shape}")
 
 
-def bootstrapped(contents: Contents) -> Outcome:
+def check_bootstrap(contents: Contents) -> Outcome:
     """Fail unless every base model has its own sample, drawn with replacement."""
     bags = [(job.record.bag, job.record) for job in contents.trained if job.record.bag]
     if not bags:

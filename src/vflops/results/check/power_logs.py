@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from vflops.record.formats.telemetry import Telemetry
     from vflops.results.power.run_power import PowerSummary
 
-LEAST_W = 1.0
+MIN_W = 1.0
 """The least power of a node per rank: even the smallest computers draw more."""
-MOST_W = 1e6
+MAX_W = 1e6
 """The largest power of a node: a whole row of racks draws less."""
-LEAST_OF_PARTS = 0.9
+MIN_SHARE_OF_PARTS = 0.9
 """The least ratio of a node's power to the sum of its parts: meters differ by some percent."""
-LEAST_READINGS = 3
+MIN_READINGS = 3
 """The least number of readings within a training for a mean power."""
 
 
-def judged_logs(contents: Contents) -> Iterator[tuple[Path, str | None]]:
+def power_log_faults(contents: Contents) -> Iterator[tuple[Path, str | None]]:
     """Yield each log that counts for a training, with its fault or None."""
     from vflops.record.log.imported_power import imported_files
 
@@ -64,8 +64,8 @@ def _judged(
         return
     for path, log in aligned.items():
         inside = sum(span_s[0] <= at_s <= span_s[1] for at_s in log.times_s)
-        few = f"{count(inside, 'reading')} while it trained, at least {LEAST_READINGS} are required"
-        yield path, few if inside < LEAST_READINGS else None
+        few = f"{count(inside, 'reading')} while it trained, at least {MIN_READINGS} are required"
+        yield path, few if inside < MIN_READINGS else None
     fault = _fault(summary, node.power_w or 0.0, job.record.ranks)
     if fault:
         yield next(iter(aligned)), fault
@@ -74,12 +74,12 @@ def _judged(
 def _fault(summary: PowerSummary, power_w: float, ranks: int) -> str | None:
     """Return why a node cannot draw that power; None if it can."""
     mean = f"{quantity(power_w, 'W')} on average"
-    if power_w < LEAST_W * ranks:
-        least = quantity(LEAST_W * ranks, "W")
+    if power_w < MIN_W * ranks:
+        least = quantity(MIN_W * ranks, "W")
         return f"{mean}, but training with {count(ranks, 'rank')} draws at least {least}"
-    if power_w > MOST_W:
-        return f"{mean}, but no node draws more than {quantity(MOST_W, 'W')}"
+    if power_w > MAX_W:
+        return f"{mean}, but no node draws more than {quantity(MAX_W, 'W')}"
     parts_w = sum(part.power_w or 0.0 for part in summary.parts if part.part != "node")
-    if power_w < LEAST_OF_PARTS * parts_w:
+    if power_w < MIN_SHARE_OF_PARTS * parts_w:
         return f"{mean}, but its parts alone draw {quantity(parts_w, 'W')}"
     return None

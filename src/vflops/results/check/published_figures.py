@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vflops.metrics.quality import EXPONENT_EXTREME_WEATHER, EXPONENT_IMAGE_CLASSIFICATION
-from vflops.results.score.aiperf_conformance import SIXTEEN_BITS
+from vflops.results.score.aiperf_conformance import AT_LEAST_16_BITS
 
-EIGHT_BITS = ("int8", "fp8", *SIXTEEN_BITS)
+AT_LEAST_8_BITS = ("int8", "fp8", *AT_LEAST_16_BITS)
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,16 @@ _WORKLOADS = {
     ),
 }
 
-HPCAI500_V2 = Benchmark(workloads=_WORKLOADS, precisions=SIXTEEN_BITS, repeats=4)
-HPCAI500_V3 = Benchmark(workloads=_WORKLOADS, precisions=EIGHT_BITS, repeats=4)
+HPCAI500_V2 = Benchmark(workloads=_WORKLOADS, precisions=AT_LEAST_16_BITS, repeats=4)
+HPCAI500_V3 = Benchmark(workloads=_WORKLOADS, precisions=AT_LEAST_8_BITS, repeats=4)
 """Its table 2 lists Int8 among the precisions; the rest is inherited from V2.0."""
-AIPERF = Benchmark(workloads={}, precisions=SIXTEEN_BITS)
+AIPERF = Benchmark(workloads={}, precisions=AT_LEAST_16_BITS)
 """Its duration and error limits are in the score of a search, which holds the verdict."""
 
 EPOCH_ROUNDING = 1e-4
 """The rounding of epochs in events, which have four digits."""
 
-MOST_ERROR = {
+MAX_ERROR = {
     "fp64": 1e-12,
     "fp32": 5e-5,
     "tf32": 1.5e-3,

@@ -63,7 +63,7 @@ EVENTS: dict[str, type[Data]] = {
 """The payload of each kind; ``start``, ``end``, ``stopped`` and ``failed`` have none."""
 
 
-def schema(contents: Contents) -> Outcome:
+def check_schemas(contents: Contents) -> Outcome:
     """Fail if a file or an event does not match its schema."""
     for odd in contents.once(FolderIntegrity.of).listing.odd:
         name, _, words = odd.rpartition(": ")

@@ -14,10 +14,10 @@ from vflops.errors import FolderError
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
-from vflops.results.check.locations import of_candidate
+from vflops.results.check.locations import candidate_event_location
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
-from vflops.results.score.search_workers import searches, story_of
+from vflops.results.score.search_workers import search_history, searches
 from vflops.units import integer
 from vflops.workloads.automl.architecture import architecture_cost
 from vflops.workloads.automl.architecture.layer_graph import Architecture
@@ -42,7 +42,7 @@ class Searched:
     @cached_property
     def story(self) -> SearchHistory:
         """The combined history from the logs of its workers."""
-        return story_of(self.members)
+        return search_history(self.members)
 
     @cached_property
     def settings(self) -> AutomlSettings:
@@ -86,7 +86,7 @@ class Fault:
 
     def outcome(self, members: Sequence[TrainedJob], story: CandidateHistory) -> Outcome:
         """Return the failure, with its file and line."""
-        where = self.file or of_candidate(members, story, self.kinds, self.facts)
+        where = self.file or candidate_event_location(members, story, self.kinds, self.facts)
         return Outcome("fail", f"{story.begun.candidate}: {self.words}", where)
 
 
@@ -107,7 +107,7 @@ def _fault(
     return None
 
 
-def searched(contents: Contents) -> Outcome:
+def check_proposals(contents: Contents) -> Outcome:
     """Fail unless every candidate was trained once, as proposed, by the worker that claimed it."""
     if not contents.workers:
         return NONE
@@ -157,7 +157,7 @@ def _proposed(
     return None
 
 
-def charged(contents: Contents) -> Outcome:
+def check_operation_counts(contents: Contents) -> Outcome:
     """Fail unless the charged operations are those of the architectures, counted again."""
     if not contents.workers:
         return NONE
@@ -192,7 +192,7 @@ def _per_sample(network: Architecture, batch: int) -> tuple[int, int]:
     return ops.forward // batch, ops.total // batch
 
 
-def sampled(contents: Contents) -> Outcome:
+def check_candidate_results(contents: Contents) -> Outcome:
     """Fail unless samples are epochs of the data set, and results follow from the logs."""
     if not contents.workers:
         return NONE

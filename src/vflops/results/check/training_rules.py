@@ -11,11 +11,11 @@ from vflops.record.formats.node import node_files
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
-from vflops.results.check.locations import noted
+from vflops.results.check.locations import event_location
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 from vflops.results.score.search_text import lost_line
-from vflops.results.score.search_workers import given_up, searches
+from vflops.results.score.search_workers import lost_workers, searches
 from vflops.units import integer, seconds
 
 _NONE = Outcome("not applicable", "nothing was trained in this run")
@@ -23,7 +23,7 @@ _CLOCK_SHARE, _CLOCK_S = 0.01, 0.1
 """The most that phases and clock may differ: a share of the time, plus seconds."""
 
 
-def trained(contents: Contents) -> Outcome:
+def check_finished(contents: Contents) -> Outcome:
     """Fail unless every planned job finished, and its files are unchanged since then.
 
     A search may lose some of its workers: the evidence names what was lost with them.
@@ -36,7 +36,7 @@ def trained(contents: Contents) -> Outcome:
     lost = {
         worker.job: worker
         for members in searches(contents)
-        for worker in given_up(contents, members)
+        for worker in lost_workers(contents, members)
     }
     for job in planned:
         path = contents.folder.job_file(job.job)
@@ -75,7 +75,7 @@ def _changed(contents: Contents, folder: Path, pinned: dict[str, str] | None) ->
     return folder / wrong[0] if wrong else None
 
 
-def powered(contents: Contents) -> Outcome:
+def check_power_logs(contents: Contents) -> Outcome:
     """Fail unless the power logs are exactly those that were imported."""
     events = contents.history.events("power-imported")
     imports = (event.payload(PowerImported) for event in events)
@@ -92,7 +92,7 @@ def powered(contents: Contents) -> Outcome:
     return Outcome("pass", f"{count(len(logged), 'power log')}, each as imported")
 
 
-def processed(contents: Contents) -> Outcome:
+def check_samples(contents: Contents) -> Outcome:
     """Fail unless the samples trained on are epochs × data set."""
     if not contents.trained:
         return _NONE
@@ -101,14 +101,14 @@ def processed(contents: Contents) -> Outcome:
         fault = _samples(job)
         if fault:
             words = f"job {job.record.job}: {fault}"
-            return Outcome("fail", words, noted(job, "finished"))
+            return Outcome("fail", words, event_location(job, "finished"))
         total += job.samples_trained
     if not total:
         return _NONE
     return Outcome("pass", f"{count(total, 'sample')} trained on, whole epochs of the data set")
 
 
-def timed(contents: Contents) -> Outcome:
+def check_phase_times(contents: Contents) -> Outcome:
     """Fail unless the phases of every attempt add up to the clock of its events."""
     jobs = (*contents.trained, *contents.workers)
     if not jobs:

@@ -6,7 +6,7 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_nodes import nodes_by_job
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.findings import Verdict
-from vflops.results.check.locations import noted
+from vflops.results.check.locations import event_location
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count, twin_pair
 from vflops.results.score.twins import twins_score
@@ -15,7 +15,7 @@ _WORST: tuple[tuple[str, Verdict], ...] = (("differ", "fail"), ("cannot tell", "
 _SHOWN = 3
 
 
-def twins(contents: Contents) -> Outcome:
+def check_twins(contents: Contents) -> Outcome:
     """Fail if a pair differs; "cannot tell" if one cannot be compared."""
     ensembles: dict[tuple[str, int], list[TrainedJob]] = {}
     for job in contents.trained:
@@ -33,5 +33,5 @@ def twins(contents: Contents) -> Outcome:
         texts = [twin_pair(pair, first.record.goal.quality) for pair, first in matching]
         if texts:
             evidence = "; ".join(texts[:_SHOWN]) + (" …" if len(texts) > _SHOWN else "")
-            return Outcome(verdict, evidence, noted(matching[0][1], "finished"))
+            return Outcome(verdict, evidence, event_location(matching[0][1], "finished"))
     return Outcome("pass", f"{count(len(pairs), 'pair')}, each with the same weights and qualities")

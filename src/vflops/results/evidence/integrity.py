@@ -10,7 +10,7 @@ from pathlib import Path
 from vflops.record.files.digest import Digest, file_digest
 from vflops.record.readout.contents import Contents
 from vflops.results.evidence.evidence_names import DERIVED, MANIFEST, Listing, is_page, listing
-from vflops.results.evidence.line_marks import differences
+from vflops.results.evidence.line_marks import describe_changes
 from vflops.results.evidence.manifest import (
     FilePin,
     LogPin,
@@ -23,7 +23,7 @@ from vflops.results.evidence.manifest import (
 
 
 @dataclass(frozen=True)
-class Compared:
+class ManifestComparison:
     """Recorded files that differ from the manifest."""
 
     altered: dict[str, list[str]]
@@ -55,13 +55,13 @@ class FolderIntegrity:
         return read_manifest(self.folder)
 
     @cached_property
-    def compared(self) -> Compared:
+    def comparison(self) -> ManifestComparison:
         """The recorded files compared with the manifest; empty without a manifest."""
         notes: list[str] = []
         altered = {} if self.manifest is None else dict(self._altered(self.manifest, notes))
-        return Compared(altered, tuple(notes))
+        return ManifestComparison(altered, tuple(notes))
 
-    def is_as(self, pin: FilePin) -> bool:
+    def matches(self, pin: FilePin) -> bool:
         """Whether a file is unchanged since it was pinned."""
         return self.digest(pin.path) == (pin.sha256, pin.size_bytes)
 
@@ -69,7 +69,7 @@ class FolderIntegrity:
         """Return the current digest of a file."""
         return self._digest(self.folder / name)
 
-    def false_lines(self, manifest: Manifest) -> list[str]:
+    def line_pin_faults(self, manifest: Manifest) -> list[str]:
         """Return the faults in what the manifest says about lines of unchanged logs."""
         lines = {pin.path: pin for pin in manifest.logs}
         logs = {pin.path: pin for pin in manifest.files if is_log(pin.path)}
@@ -81,7 +81,7 @@ class FolderIntegrity:
             if name not in lines:
                 faults.append(f"{MANIFEST}: the lines of {name} are not pinned")
                 continue
-            unchanged = name in self.listing.files and self.is_as(pin)
+            unchanged = name in self.listing.files and self.matches(pin)
             if unchanged and pin_log(self.folder, name) != lines[name]:
                 faults.append(f"{MANIFEST}: the marks and the last hash of {name} do not match it")
         return faults
@@ -93,7 +93,7 @@ class FolderIntegrity:
         for name, pin in pinned.items():
             if name not in here:
                 yield name, [f"{name}: missing"]
-            elif not self.is_as(pin):
+            elif not self.matches(pin):
                 if name.endswith(".log") and self._grew(pin):
                     notes.append(f"{name}: output was added after the run was concluded")
                 else:
@@ -110,7 +110,7 @@ class FolderIntegrity:
 
     def _changes(self, pin: FilePin, log: LogPin | None) -> list[str]:
         if log is not None:
-            changed = differences(log.marks, pin_log(self.folder, pin.path).marks)
+            changed = describe_changes(log.marks, pin_log(self.folder, pin.path).marks)
             return changed or ["changed in its line endings only"]
         now_bytes = self.digest(pin.path).size_bytes
         size = f"from {pin.size_bytes} to {now_bytes} bytes"
@@ -124,4 +124,4 @@ def altered_record(contents: Contents) -> tuple[str, ...]:
     themselves.
     """
     integrity = contents.once(FolderIntegrity.of)
-    return tuple(line for lines in integrity.compared.altered.values() for line in lines)
+    return tuple(line for lines in integrity.comparison.altered.values() for line in lines)

@@ -9,10 +9,10 @@ from difflib import SequenceMatcher
 
 WIDTH = 4
 """Characters of a mark, which only locates changes; the proof is the hash of the file."""
-_MOST_COMPARED = 2000
+_MAX_COMPARED = 2000
 
 
-def whole_lines(data: bytes) -> list[bytes]:
+def split_lines(data: bytes) -> list[bytes]:
     """Return the lines of a log, including a torn last one."""
     lines = data.split(b"\n")
     return lines if lines[-1] else lines[:-1]
@@ -25,7 +25,7 @@ def marks(lines: Sequence[bytes]) -> str:
     )
 
 
-def differences(pinned: str, now: str) -> list[str]:
+def describe_changes(pinned: str, now: str) -> list[str]:
     """Return descriptions of how a log changed; empty if all marks are equal."""
     old, new = _split(pinned), _split(now)
     start = _common(old, new)
@@ -40,7 +40,7 @@ def differences(pinned: str, now: str) -> list[str]:
         ]
     if sorted(removed) == sorted(added):
         return [f"{_span(first, len(removed))} are in a different order"]
-    if max(len(removed), len(added)) > _MOST_COMPARED:
+    if max(len(removed), len(added)) > _MAX_COMPARED:
         return [f"{_span(first, len(removed))} were replaced by {_lines(len(added))}"]
     steps = SequenceMatcher(None, removed, added, autojunk=False).get_opcodes()
     return [

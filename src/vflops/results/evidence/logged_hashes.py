@@ -10,7 +10,7 @@ from vflops.record.log.events import Described
 from vflops.record.readout.contents import Contents
 
 
-def contradicted(contents: Contents) -> dict[str, list[str]]:
+def hash_mismatches(contents: Contents) -> dict[str, list[str]]:
     """Return descriptions of files that do not match the log of the run, by file."""
     faults: dict[str, list[str]] = {}
     try:

@@ -14,10 +14,10 @@ from vflops.record.files.digest import file_digest
 from vflops.record.files.document import Data, Document
 from vflops.record.folder import RunFolder
 from vflops.results.evidence.evidence_names import DERIVED, MANIFEST, SIGNATURE, is_page, listing
-from vflops.results.evidence.line_marks import WIDTH, marks, whole_lines
+from vflops.results.evidence.line_marks import WIDTH, marks, split_lines
 
 _SHA256 = r"^[0-9a-f]{64}$"
-MOST_BYTES = 1 << 26
+MAX_MANIFEST_BYTES = 1 << 26
 """The largest manifest that is read: marks of 16 million lines."""
 
 
@@ -81,8 +81,8 @@ def read_manifest(folder: Path) -> Manifest | None:
     path = manifest_file(folder)
     if not path.exists():
         return None
-    if not path.is_file() or path.stat().st_size > MOST_BYTES:
-        raise FolderError(f"{path} is not a file of at most {MOST_BYTES >> 20} MiB")
+    if not path.is_file() or path.stat().st_size > MAX_MANIFEST_BYTES:
+        raise FolderError(f"{path} is not a file of at most {MAX_MANIFEST_BYTES >> 20} MiB")
     return Manifest.read(path)
 
 
@@ -128,7 +128,7 @@ def pin_log(folder: Path, name: str) -> LogPin:
         data = (folder / name).read_bytes()
     except OSError as error:
         raise FolderError(f"cannot read {folder / name}: {error.strerror or error}") from error
-    lines = whole_lines(data)
+    lines = split_lines(data)
     ended = data.split(b"\n")[:-1]
     last = hashlib.sha256(ended[-1]).hexdigest() if ended else None
     return LogPin(path=name, last_sha256=last, marks=marks(lines))

@@ -15,7 +15,7 @@ from vflops.record.formats.telemetry import Series, Telemetry
 
 BRIDGED_INTERVALS = 5
 """Readings of power further apart than this many intervals are not interpolated."""
-_MOST_W = 2000.0
+_MAX_W = 2000.0
 """No package with its memory draws more. This tells a counter that wrapped from one that was reset,
 and limits the gap in which a wrap could go unnoticed."""
 
@@ -91,7 +91,7 @@ def energy(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -
     return _integral(telemetry, series, start_s, end_s, powers)
 
 
-def area(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -> Energy:
+def integrate_gauge(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -> Energy:
     """Return the integral of a gauge of any unit; ``mean_power_w`` is then its mean."""
     powers = _gauge_powers(telemetry.header.interval_s)
     return _integral(telemetry, series, start_s, end_s, powers)
@@ -101,7 +101,7 @@ Recorded = Sequence[tuple[Telemetry, Series]]
 """Readings of one device from one or more telemetry files, all by one clock."""
 
 
-def joined(
+def join_energy(
     recorded: Recorded,
     start_s: float,
     end_s: float,
@@ -112,7 +112,7 @@ def joined(
     first = of(telemetry, series, start_s, end_s)
     if not others:
         return first
-    filled = [joined(others, gap.start_s, gap.end_s, of) for gap in first.gaps]
+    filled = [join_energy(others, gap.start_s, gap.end_s, of) for gap in first.gaps]
     return Energy(
         series,
         first.span_s,
@@ -144,12 +144,12 @@ def _counter_powers(interval_s: float, wraps_at_j: float | None) -> _Powers:
     def powers(piece: _Piece) -> tuple[float, float] | str:
         if not piece.is_whole and piece.length_s > _longest_s(interval_s):
             return "no reading of energy near the edge of the span"
-        if wraps_at_j is not None and piece.length_s > wraps_at_j / _MOST_W:
+        if wraps_at_j is not None and piece.length_s > wraps_at_j / _MAX_W:
             return "no reading of energy for so long that the counter may have come around unseen"
         energy_j = piece.last - piece.first
         if energy_j < 0 and wraps_at_j is not None:
             energy_j += wraps_at_j
-            if not 0 <= energy_j <= _MOST_W * max(piece.length_s, interval_s):
+            if not 0 <= energy_j <= _MAX_W * max(piece.length_s, interval_s):
                 return "the counter was reset"
         if energy_j < 0:
             return "the counter was reset"

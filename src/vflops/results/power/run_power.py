@@ -8,7 +8,7 @@ from typing import Literal
 
 from vflops.record.files.document import Data
 from vflops.record.formats.telemetry import Part, Series, Telemetry
-from vflops.results.power.energy import Energy, Gap, Recorded, joined
+from vflops.results.power.energy import Energy, Gap, Recorded, join_energy
 
 Measured = Literal["accelerators", "processors", "node"]
 
@@ -80,7 +80,7 @@ def host_power(
     return _total(whole or [part for part in known if part.part != "node"], parts)
 
 
-def over_nodes(summaries: Sequence[PowerSummary]) -> PowerSummary:
+def sum_over_nodes(summaries: Sequence[PowerSummary]) -> PowerSummary:
     """Return the sum over nodes; not measured if they do not include the same parts."""
     if not summaries:
         raise ValueError("summaries is empty: expected one per node")
@@ -88,7 +88,7 @@ def over_nodes(summaries: Sequence[PowerSummary]) -> PowerSummary:
     parts = tuple(part for summary in summaries for part in summary.parts)
     if len(includes) > 1:
         shown = "; ".join(sorted(", ".join(parts) or "nothing" for parts in includes))
-        return _nothing(f"the nodes do not measure the same: {shown}", parts)
+        return _not_measured(f"the nodes do not measure the same: {shown}", parts)
     (included,) = includes
     return _total([part for part in parts if part.part in included], parts)
 
@@ -96,7 +96,7 @@ def over_nodes(summaries: Sequence[PowerSummary]) -> PowerSummary:
 def _total(counted: Sequence[PartPower], parts: tuple[PartPower, ...]) -> PowerSummary:
     if not counted:
         reasons = dict.fromkeys(f"{part.part}: {part.reason}" for part in parts if part.reason)
-        return _nothing("; ".join(reasons) or "no part was measured", parts)
+        return _not_measured("; ".join(reasons) or "no part was measured", parts)
     return PowerSummary(
         includes=tuple(dict.fromkeys(part.part for part in counted)),
         energy_j=math.fsum(part.energy_j or 0.0 for part in counted),
@@ -109,7 +109,7 @@ def _total(counted: Sequence[PartPower], parts: tuple[PartPower, ...]) -> PowerS
     )
 
 
-def _nothing(reason: str, parts: tuple[PartPower, ...]) -> PowerSummary:
+def _not_measured(reason: str, parts: tuple[PartPower, ...]) -> PowerSummary:
     return PowerSummary(
         includes=(),
         energy_j=None,
@@ -135,7 +135,11 @@ def _part_power(
     ]
     if not energies:
         return PartPower(
-            part=part, energy_j=None, power_w=None, covered=0.0, reason=_why(part, sampled[0])
+            part=part,
+            energy_j=None,
+            power_w=None,
+            covered=0.0,
+            reason=_missing_reason(part, sampled[0]),
         )
     blind = [energy.series.id for energy in energies if energy.energy_j is None]
     blind += [thing for telemetry in sampled for thing in _without_meter(telemetry, part)]
@@ -164,7 +168,7 @@ def _is_dead(energy: Energy) -> bool:
     return whole and energy.energy_j is not None and energy.covered_energy_j <= 0
 
 
-def meter(series: Series) -> str | None:
+def meter_name(series: Series) -> str | None:
     """Return the name of what a series meters; None if it has neither energy nor power.
 
     ``gpu0.energy`` and ``gpu0.power`` meter the same; so do equal names from two jobs.
@@ -184,7 +188,7 @@ def _meters(sampled: Sequence[Telemetry], part: Part) -> dict[str, list[tuple[Te
     meters: dict[str, list[tuple[Telemetry, Series]]] = {}
     for telemetry in sampled:
         for series in telemetry.series(part):
-            name = meter(series)
+            name = meter_name(series)
             if name is not None:
                 meters.setdefault(name, []).append((telemetry, series))
     return meters
@@ -197,7 +201,7 @@ def _best(recorded: Recorded, start_s: float, end_s: float) -> Energy:
     """
     kinds = {series.kind for _, series in recorded}
     energies = [
-        joined([pair for pair in recorded if pair[1].kind == kind], start_s, end_s)
+        join_energy([pair for pair in recorded if pair[1].kind == kind], start_s, end_s)
         for kind in kinds
     ]
     return max(energies, key=lambda e: (not _is_dead(e), e.covered, e.series.kind == "counter"))
@@ -206,13 +210,13 @@ def _best(recorded: Recorded, start_s: float, end_s: float) -> Energy:
 def _without_meter(telemetry: Telemetry, part: Measured) -> list[str]:
     """Return the devices of this part without any meter."""
     series = telemetry.series(_PARTS[part])
-    metered = {one.id.partition(".")[0] for one in series if meter(one) is not None}
+    metered = {one.id.partition(".")[0] for one in series if meter_name(one) is not None}
     absent = (one.what.partition(".") for one in telemetry.header.absent)
     devices = {thing for thing, _, quantity in absent if quantity in ("", "energy", "power")}
     return sorted(thing for thing in devices - metered if thing.startswith(_THINGS[part]))
 
 
-def _why(part: Measured, telemetry: Telemetry) -> str:
+def _missing_reason(part: Measured, telemetry: Telemetry) -> str:
     """Return the recorded reason why a part has no sensors."""
     if part == "node":
         return "no log of the node or its supply was imported"

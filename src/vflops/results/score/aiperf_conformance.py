@@ -15,15 +15,15 @@ from vflops.workloads.automl.candidate_history import CandidateHistory
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.image_classification.settings import ResNetSettings
 
-LEAST_S = 3600.0
-MOST_ERROR, MOST_ERROR_OF_TEXT = 0.3, 0.35
+MIN_DURATION_S = 3600.0
+MAX_ERROR, MAX_ERROR_IN_TEXT = 0.3, 0.35
 """The error limits of the paper's table IV and of its text; a setting chooses between them."""
 _ROUNDING = 1e-9
 """1 − 0.7 is a little more than 0.3 in floating point."""
 _CLOCK_S = 1.0
 """How far two clocks may differ on the same hour."""
 _RULES = "aiperf"
-SIXTEEN_BITS = ("fp16", "bf16", "tf32", "fp32", "fp64")
+AT_LEAST_16_BITS = ("fp16", "bf16", "tf32", "fp32", "fp64")
 """Precisions of at least 16 bits, by the names of their ceilings."""
 _RESNET50 = (3, 4, 6, 3)
 _IMAGENET = (1_281_167, 50_000)
@@ -78,7 +78,7 @@ def _hour(facts: Facts) -> str | None:
     short_s = {
         worker: duration_s
         for worker, duration_s in durations_s.items()
-        if duration_s < LEAST_S - _CLOCK_S
+        if duration_s < MIN_DURATION_S - _CLOCK_S
     }
     if not short_s:
         return None
@@ -95,12 +95,12 @@ def _precision(facts: Facts) -> str | None:
     names = {job.started.ceiling_precision for job in facts.members if job.started}
     if not names or None in names:
         return "the record does not say in which precision it computed"
-    low = sorted(name for name in names if name and name not in SIXTEEN_BITS)
+    low = sorted(name for name in names if name and name not in AT_LEAST_16_BITS)
     return f"it computed in {', '.join(low)}, and 16 bits are the least" if low else None
 
 
 def _error(facts: Facts) -> str | None:
-    limit = min(facts.settings.search.error, MOST_ERROR_OF_TEXT)
+    limit = min(facts.settings.search.error, MAX_ERROR_IN_TEXT)
     if facts.error is None:
         return "no model was evaluated"
     if facts.error > limit + _ROUNDING:
@@ -163,11 +163,11 @@ def _usual(facts: Facts) -> Iterator[Deviation]:
             f"hyper-parameters are tuned from round {search.tune_from} on",
             f"search.tune_from={_TUNE_FROM}",
         )
-    if search.error > MOST_ERROR:
+    if search.error > MAX_ERROR:
         yield _unlike(
-            f"an error of up to {min(search.error, MOST_ERROR_OF_TEXT):g} is taken for valid, as "
-            f"in the paper's text; its table has {MOST_ERROR:g}",
-            f"search.error={MOST_ERROR:g}",
+            f"an error of up to {min(search.error, MAX_ERROR_IN_TEXT):g} is taken for valid, as "
+            f"in the paper's text; its table has {MAX_ERROR:g}",
+            f"search.error={MAX_ERROR:g}",
         )
     train = settings.train.model_dump()
     other = {name: value for name, value in _RECIPE.items() if train[name] != value}

@@ -11,7 +11,7 @@ from vflops.record.readout.job_nodes import nodes_by_job
 from vflops.record.readout.timeline import Timeline
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.node_outliers import node_outliers
-from vflops.results.score.node_power import all_power, node_scores, utilisation
+from vflops.results.score.node_power import node_scores, total_power, utilisation
 from vflops.results.score.score_file import EnsembleScore, TrainingScore
 from vflops.results.score.twins import twins_score
 
@@ -55,7 +55,7 @@ def _score(
     rate = flops(ops=done, time_s=window_s) if known else None
     valid = None if rate is None else rate * factor
     nodes = node_scores(contents.folder, timeline, (min(starts), end_s))
-    power = all_power(nodes, window_s)
+    power = total_power(nodes, window_s)
     planned = [
         job
         for job in contents.trained
@@ -103,7 +103,7 @@ def _score(
     )
 
 
-def window(members: Sequence[TrainedJob]) -> float:
+def training_window_s(members: Sequence[TrainedJob]) -> float:
     """Return the seconds from the first step of any model to the end of the last training.
 
     The clocks of the nodes are corrected by their offsets at the start of the models.

@@ -28,11 +28,11 @@ FACTOR = "quality factor"
 def result(training: TrainingScore) -> tuple[str, str, str]:
     """Return quality, valid FLOPS, and when a training reached the target."""
     if not training.complete:
-        return achieved(training.quality), "", how_far(training)
+        return achieved(training.quality), "", progress(training)
     return achieved(training.quality), speed(training), reached(training.quality)
 
 
-def how_far(training: TrainingScore) -> str:
+def progress(training: TrainingScore) -> str:
     """Return the progress of an unfinished training."""
     if not training.attempts:
         return "has not started"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Part, Span, Timeline
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.score.node_power import NOT_SAMPLED, sampled_by
+from vflops.results.score.node_power import NOT_SAMPLED, node_telemetry
 from vflops.results.score.score_file import PowerScore
 
 if TYPE_CHECKING:
@@ -63,17 +63,17 @@ def _power(
     contents: Contents, parts: Sequence[Part], span_s: Span, logs: Sequence[Telemetry]
 ) -> PowerSummary | str:
     """Return the power of the nodes of one attempt, counting each sensor once, or why not."""
-    from vflops.results.power.run_power import host_power, over_nodes
+    from vflops.results.power.run_power import host_power, sum_over_nodes
 
     hosts: dict[str, list[Telemetry]] = {part.host: [] for part in parts}
-    first = sampled_by(parts[0], read=contents.telemetry)
+    first = node_telemetry(parts[0], read=contents.telemetry)
     if first is None:
         return f"{parts[0].host}: {NOT_SAMPLED}"
     # Events use a monotonic clock: all nodes are aligned with that of the first.
     telemetry, zero_s = first
     hosts[parts[0].host].append(telemetry)
     for part in parts[1:]:
-        sampled = sampled_by(part, zero_s, contents.telemetry)
+        sampled = node_telemetry(part, zero_s, contents.telemetry)
         if sampled is not None:
             hosts[part.host].append(sampled[0])
     aligned = [log.shifted(log.utc_offset_s - zero_s) for log in logs if len(hosts) == 1]
@@ -86,5 +86,5 @@ def _power(
         return next(iter(reasons.values())) or NOT_SAMPLED
     if reasons:
         return "; ".join(f"{host}: {reason}" for host, reason in reasons.items())
-    total = over_nodes(list(summaries.values()))
+    total = sum_over_nodes(list(summaries.values()))
     return total if total.energy_j is not None else total.reason or NOT_SAMPLED

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
-from vflops.metrics.outliers import LEAST_NODES, LEAST_PIECES, outliers
+from vflops.metrics.outliers import MIN_NODES, MIN_PIECES, outliers
 from vflops.record.files.document import Data
 from vflops.record.readout.job_nodes import JobNodes
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, Attempt, TrainedJob
 
-_MOST_EVENTS = 256
+_MAX_EVENTS = 256
 """The most progress events read per job: a day has 86 400."""
 _PHASES = ("data", "training")
 
@@ -49,9 +49,7 @@ class NodesNamed(Data):
 def node_outliers(members: Sequence[TrainedJob], nodes: dict[int, JobNodes]) -> NodesNamed:
     """Return the nodes that are slow or noisy beyond chance, or why they cannot be compared."""
     times = {
-        job: times_s
-        for job, times_s in piece_times(members).items()
-        if len(times_s) >= LEAST_PIECES
+        job: times_s for job, times_s in piece_times(members).items() if len(times_s) >= MIN_PIECES
     }
     jobs: dict[tuple[str, ...], list[int]] = {}
     for member in members:
@@ -59,7 +57,7 @@ def node_outliers(members: Sequence[TrainedJob], nodes: dict[int, JobNodes]) -> 
         if job in times and nodes[job].names:
             jobs.setdefault(nodes[job].names, []).append(job)
     fewest = min((len(times[job]) for group in jobs.values() for job in group), default=0)
-    if len(jobs) < LEAST_NODES:
+    if len(jobs) < MIN_NODES:
         reason = _too_few(members, nodes, times)
         return NodesNamed(places=len(jobs), pieces=fewest, reason=reason)
     groups = list(jobs.items())
@@ -92,7 +90,7 @@ def piece_times(members: Sequence[TrainedJob]) -> dict[int, list[float]]:
 def _progress(attempt: Attempt) -> Progress:
     events = [event for event in attempt.log.events if event.kind in PROGRESS_EVENTS]
     points: Progress = []
-    for event in events[:: len(events) // _MOST_EVENTS + 1]:
+    for event in events[:: len(events) // _MAX_EVENTS + 1]:
         update = event.payload(PROGRESS_EVENTS[event.kind])
         samples = update.samples - update.samples_compiling
         if not points or samples > points[-1][0]:
@@ -115,10 +113,10 @@ def _too_few(
     known = {nodes[member.record.job].names for member in members} - {()}
     if not known:
         return "the record does not say where each model was trained"
-    if len(known) < LEAST_NODES:
-        return f"at least {LEAST_NODES} places are needed, and there are {len(known)}"
+    if len(known) < MIN_NODES:
+        return f"at least {MIN_NODES} places are needed, and there are {len(known)}"
     enough = {nodes[job].names for job in times} - {()}
     return (
-        f"at least {LEAST_PIECES} times of equal work are needed of each of {LEAST_NODES}, and "
+        f"at least {MIN_PIECES} times of equal work are needed of each of {MIN_NODES}, and "
         f"{len(enough)} gave as many: train for longer"
     )

@@ -32,7 +32,7 @@ def node_scores(folder: RunFolder, timeline: Timeline, window_s: Span) -> tuple[
     return tuple(_node(host, parts, timeline, window_s, logs) for host, parts in hosts)
 
 
-def all_power(nodes: Sequence[NodeScore], length_s: float) -> PowerScore:
+def total_power(nodes: Sequence[NodeScore], length_s: float) -> PowerScore:
     """Return the power of all hosts: their energy while training, over the whole window."""
     blind = [node for node in nodes if node.power.power_w is None]
     if blind or not nodes or length_s <= 0:
@@ -57,17 +57,19 @@ def utilisation(nodes: Sequence[NodeScore]) -> float | None:
     return busy / count if count else None
 
 
-def sharing(folder: RunFolder, trained: Sequence[TrainedJob]) -> dict[int, tuple[int, ...]]:
+def jobs_sharing_meters(
+    folder: RunFolder, trained: Sequence[TrainedJob]
+) -> dict[int, tuple[int, ...]]:
     """Return, for each job, the jobs that used the same meters at the same time."""
     from vflops.record.log.imported_power import imported_files
     from vflops.record.log.telemetry_log import read_header
-    from vflops.results.power.run_power import meter
+    from vflops.results.power.run_power import meter_name
 
     shared: defaultdict[int, set[int]] = defaultdict(set)
     whole = bool(imported_files(folder.path))  # all jobs of a node share its meter
     for parts in Timeline(trained).parts.values() if len(trained) > 1 else ():
         metered = [
-            (part, {name for s in read_header(part.telemetry).series if (name := meter(s))})
+            (part, {name for s in read_header(part.telemetry).series if (name := meter_name(s))})
             for part in parts
             if part.telemetry
         ]
@@ -79,7 +81,7 @@ def sharing(folder: RunFolder, trained: Sequence[TrainedJob]) -> dict[int, tuple
     return {job: tuple(sorted(others)) for job, others in shared.items()}
 
 
-def sampled_by(
+def node_telemetry(
     part: Part, zero_s: float | None = None, read: Callable[[Path], Telemetry] | None = None
 ) -> tuple[Telemetry, float] | None:
     """Return a node's telemetry with times from ``zero_s`` of the common timeline, and ``zero_s``.
@@ -118,7 +120,7 @@ def _node(
     zero_s = window_s[0]  # Unix time is too large for exact microseconds
     start_s = max(min(part.span_s[0] for part in parts) - zero_s, 0.0)
     end_s = min(max(part.span_s[1] for part in parts), window_s[1]) - zero_s
-    sampled = [pair[0] for part in parts if (pair := sampled_by(part, zero_s))]
+    sampled = [pair[0] for part in parts if (pair := node_telemetry(part, zero_s))]
     power, busy = PowerScore(reason=NOT_SAMPLED), list[float]()
     if sampled and start_s < end_s:
         # An imported log uses UTC: it is as accurate as the clock of its node.
@@ -145,7 +147,7 @@ def _node(
 
 def _utilisation(sampled: Sequence[Telemetry], start_s: float, end_s: float) -> list[float]:
     """Return the mean utilisation of each accelerator over the covered time."""
-    from vflops.results.power.energy import area, joined
+    from vflops.results.power.energy import integrate_gauge, join_energy
 
     devices: dict[str, list[tuple[Telemetry, Series]]] = {}
     for telemetry in sampled:
@@ -153,7 +155,10 @@ def _utilisation(sampled: Sequence[Telemetry], start_s: float, end_s: float) -> 
             thing, _, quantity = series.id.rpartition(".")
             if quantity == "utilisation":
                 devices.setdefault(series.device or thing, []).append((telemetry, series))
-    means = [joined(series, start_s, end_s, area).mean_power_w for series in devices.values()]
+    means = [
+        join_energy(series, start_s, end_s, integrate_gauge).mean_power_w
+        for series in devices.values()
+    ]
     return [share for share in means if share is not None]
 
 

@@ -63,7 +63,7 @@ class SharedScore(Data):
         return sum(counted) if counted else None
 
 
-def shared(contents: Contents, trained: TrainedJob) -> SharedScore | None:
+def parallelism_score(contents: Contents, trained: TrainedJob) -> SharedScore | None:
     """Return how ranks shared a training; None for one rank, and for a user's command."""
     started = trained.started
     if started is None or started.ranks == 1 or started.torch is None:

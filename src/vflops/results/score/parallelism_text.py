@@ -8,7 +8,7 @@ from vflops.results.score.parallelism import ExchangeScore, SharedScore
 from vflops.results.score.score_file import TrainingScore
 from vflops.units import percent, quantity
 
-_MOST_STAGES = 8
+_MAX_STAGES = 8
 """The most stages whose shares are listed one by one."""
 _LAYERS = "linear layers and 1×1 convolutions"
 _EIGHT_BITS = {"mixed-fp8": "fp8", "mixed-int8": "int8"}
@@ -63,7 +63,7 @@ def _ranks(shared: SharedScore) -> str:
 def _stages(run: StagesRun) -> str:
     whole = max(sum(run.operations), 1)
     shares = [percent(operations / whole) for operations in run.operations]
-    if len(shares) > _MOST_STAGES:
+    if len(shares) > _MAX_STAGES:
         least, most = min(run.operations) / whole, max(run.operations) / whole
         shares = [f"{percent(least)} to {percent(most)}"]
     parts = count(run.micro_batches, "micro-batch", "micro-batches")

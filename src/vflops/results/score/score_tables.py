@@ -92,7 +92,7 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
     speed, quality = training.speed, training.quality
     rows = []
     if not training.complete:
-        rows.append(("incomplete", figure_text.how_far(training)))
+        rows.append(("incomplete", figure_text.progress(training)))
     if speed is not None:
         rows += [
             ("VFLOPS", quantity(speed.vflops, "VFLOPS")),
@@ -121,10 +121,13 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
 
 def result_rows(score: Score) -> list[tuple[str, ...]]:
     """Return one row per training with its result."""
-    return [(name(score, training), *figure_text.result(training)) for training in score.trainings]
+    return [
+        (training_name(score, training), *figure_text.result(training))
+        for training in score.trainings
+    ]
 
 
-def name(score: Score, training: TrainingScore) -> str:
+def training_name(score: Score, training: TrainingScore) -> str:
     """Return the name of a training in its run: the workload, with the seed if it repeats."""
     repeated = training.model is not None or any(
         repeat.workload == training.workload for repeat in score.repeats

@@ -16,15 +16,15 @@ from vflops.metrics import (
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.aiperf_conformance import verdict
-from vflops.results.score.node_power import all_power, node_scores, utilisation
+from vflops.results.score.node_power import node_scores, total_power, utilisation
 from vflops.results.score.score_file import CandidateScore, NodeScore, SearchMoment, SearchScore
 from vflops.results.score.search_workers import (
-    SPENT,
+    ACTIVITIES,
     WorkerTimeline,
-    given_up,
+    lost_workers,
+    search_history,
     searches,
-    spent,
-    story_of,
+    time_by_activity,
 )
 from vflops.workloads.automl.candidate_history import CandidateHistory
 from vflops.workloads.automl.search.learning_curve import predict
@@ -49,7 +49,7 @@ def search_scores(contents: Contents) -> tuple[SearchScore, ...]:
 def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
     record = members[0].record
     settings = record.settings_as(AutomlSettings)
-    search, timeline = story_of(members), WorkerTimeline(members)
+    search, timeline = search_history(members), WorkerTimeline(members)
     moments = _moments(search, settings.search.score_from_round)
     counted = [moment for moment in moments if moment.counts]
     trained = [story for story in search.candidates if story.trained is not None]
@@ -57,16 +57,16 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
     start_s, end_s = search.span_s or (0.0, 0.0)
     whole_s = end_s - start_s
     nodes = _nodes(contents, timeline, (start_s, end_s))
-    power = all_power(nodes, whole_s)
+    power = total_power(nodes, whole_s)
     replay = settings.search.ledger is not None
     # A replay, which is fixed work, counts as a whole; a search at its best moment.
     best = counted[-1:] if replay else counted
     ops_per_s = max((moment.ops_per_s for moment in best), default=None)
     error = moments[-1].error if moments else None
-    times_s = [spent(member) for member in members]
-    phases = {name: sum(by_name[name] for by_name in times_s) for name in SPENT}
+    times_s = [time_by_activity(member) for member in members]
+    phases = {name: sum(by_name[name] for by_name in times_s) for name in ACTIVITIES}
     between_s = phases["idle"] + phases["building"]
-    lost = given_up(contents, members)
+    lost = lost_workers(contents, members)
     return SearchScore(
         workload=record.workload,
         repeat=record.repeat,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vflops.results.score import figure_text
-from vflops.results.score.aiperf_conformance import MOST_ERROR_OF_TEXT
+from vflops.results.score.aiperf_conformance import MAX_ERROR_IN_TEXT
 from vflops.results.score.score_file import CandidateScore, LostWorker, SearchScore
 from vflops.units import percent, quantity, seconds
 
@@ -17,13 +17,13 @@ CANDIDATES = (
     "per sample",
     "from",
 )
-MOST_CANDIDATES = 10
+MAX_CANDIDATES = 10
 """The most candidates that a terminal shows."""
 
 
 def search_line(search: SearchScore) -> str:
     """Return the result of a search in one line."""
-    if not begun(search):
+    if not has_started(search):
         return "no candidate was started"
     did = "trained again" if search.replay else "searched"
     workers = figure_text.count(search.workers, "worker")
@@ -35,7 +35,7 @@ def search_line(search: SearchScore) -> str:
     return f"{summary}: {_speed(search)}, {_result(search)}"
 
 
-def begun(search: SearchScore) -> bool:
+def has_started(search: SearchScore) -> bool:
     """Whether a candidate was started, or a worker failed."""
     return bool(search.candidates or search.unbuilt or search.lost_workers)
 
@@ -93,8 +93,8 @@ def lost_line(worker: LostWorker) -> str:
     lost = f"the worker of job {worker.job} was given up after {attempts} ({worker.reason})"
     kept = f"its {figure_text.count(worker.trained, 'trained candidate')} count"
     kept += "s" if worker.trained == 1 else ""
-    begun = f", no result for {', '.join(worker.candidates)}" if worker.candidates else ""
-    return f"{lost}: {kept}{begun}"
+    unfinished = f", no result for {', '.join(worker.candidates)}" if worker.candidates else ""
+    return f"{lost}: {kept}{unfinished}"
 
 
 def deviations(search: SearchScore) -> list[str]:
@@ -117,7 +117,7 @@ def clocks(search: SearchScore) -> list[str]:
     return lines
 
 
-def best(search: SearchScore) -> list[CandidateScore]:
+def by_accuracy(search: SearchScore) -> list[CandidateScore]:
     """Return the candidates with an accuracy, the best first."""
     known = [candidate for candidate in search.candidates if candidate.accuracy is not None]
     return sorted(known, key=lambda candidate: (-(candidate.accuracy or 0.0), candidate.candidate))
@@ -125,7 +125,7 @@ def best(search: SearchScore) -> list[CandidateScore]:
 
 def winner(search: SearchScore) -> str:
     """Return the best candidate, marked if its training was not finished."""
-    return next((_named(e) for e in best(search) if e.candidate == search.winner), "—")
+    return next((_named(e) for e in by_accuracy(search) if e.candidate == search.winner), "—")
 
 
 def _named(candidate: CandidateScore) -> str:
@@ -148,9 +148,9 @@ def candidate_row(candidate: CandidateScore) -> tuple[str, ...]:
     )
 
 
-def most_error(search: SearchScore) -> float:
+def max_error(search: SearchScore) -> float:
     """Return the largest valid error: the setting, capped by the paper's text."""
-    return min(search.error_limit, MOST_ERROR_OF_TEXT)
+    return min(search.error_limit, MAX_ERROR_IN_TEXT)
 
 
 def regulated(search: SearchScore) -> str:
@@ -196,7 +196,7 @@ def _last(search: SearchScore) -> str:
 def _best(search: SearchScore) -> str:
     if search.error is None:
         return "—"
-    limit = f"at most {most_error(search):g} is valid"
+    limit = f"at most {max_error(search):g} is valid"
     return f"error {figure_text.number(search.error)} ({limit}), {winner(search)}"
 
 

@@ -17,7 +17,7 @@ from vflops.workloads.automl.candidate_history import END_EVENTS
 from vflops.workloads.automl.search_events import CandidateBegun
 from vflops.workloads.automl.search_history import SearchHistory
 
-SPENT = (PHASES[0], "idle", "building", *PHASES[1:])
+ACTIVITIES = (PHASES[0], "idle", "building", *PHASES[1:])
 """How a worker spends its time; between two candidates it is idle or builds."""
 
 
@@ -27,7 +27,7 @@ def searches(contents: Contents) -> list[list[TrainedJob]]:
     return [list(jobs) for _, jobs in groups]
 
 
-def story_of(members: Sequence[TrainedJob]) -> SearchHistory:
+def search_history(members: Sequence[TrainedJob]) -> SearchHistory:
     """Return the combined history from the logs of the workers."""
     timeline = WorkerTimeline(members)
     offsets = [
@@ -36,7 +36,7 @@ def story_of(members: Sequence[TrainedJob]) -> SearchHistory:
     return SearchHistory([job.logs for job in members], offsets)
 
 
-def given_up(contents: Contents, members: Sequence[TrainedJob]) -> tuple[LostWorker, ...]:
+def lost_workers(contents: Contents, members: Sequence[TrainedJob]) -> tuple[LostWorker, ...]:
     """Return the workers of a search that died too often; none unless another finished."""
     events = [event.payload(JobGivenUp) for event in contents.history.events("job-given-up")]
     reasons = {event.job: event for event in events}
@@ -46,7 +46,7 @@ def given_up(contents: Contents, members: Sequence[TrainedJob]) -> tuple[LostWor
 
 
 def _lost(member: TrainedJob, event: JobGivenUp) -> LostWorker:
-    stories = story_of([member]).candidates
+    stories = search_history([member]).candidates
     return LostWorker(
         job=event.job,
         attempts=event.attempts,
@@ -56,13 +56,13 @@ def _lost(member: TrainedJob, event: JobGivenUp) -> LostWorker:
     )
 
 
-def spent(member: TrainedJob) -> dict[str, float]:
+def time_by_activity(member: TrainedJob) -> dict[str, float]:
     """Return the seconds of a worker by activity, from process start to its last event.
 
     The time between its attempts is not included.
     """
     attempts = [_spent(attempt) for attempt in member.attempts if attempt.log.events]
-    return {name: sum(times_s[name] for times_s in attempts) for name in SPENT}
+    return {name: sum(times_s[name] for times_s in attempts) for name in ACTIVITIES}
 
 
 def _spent(attempt: Attempt) -> dict[str, float]:

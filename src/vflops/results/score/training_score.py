@@ -21,8 +21,7 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.roofline.analysis import Ceilings, measured_ceilings
 from vflops.results.score.job_power import job_power
-from vflops.results.score.node_power import sharing
-from vflops.results.score.parallelism import shared as shared_by
+from vflops.results.score.node_power import jobs_sharing_meters
 from vflops.results.score.score_file import (
     MfuScore,
     QualityScore,
@@ -37,9 +36,9 @@ from vflops.results.score.score_file import (
 def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
     """Return one score per training job, in the order of the jobs."""
     machine = measured_ceilings(contents.measurements)
-    shared = sharing(contents.folder, contents.trained)
+    parallelism_score = jobs_sharing_meters(contents.folder, contents.trained)
     return tuple(
-        _score(contents, trained, machine, shared.get(trained.record.job, ()))
+        _score(contents, trained, machine, parallelism_score.get(trained.record.job, ()))
         for trained in contents.trained
     )
 
@@ -57,13 +56,13 @@ def repeat_scores(scores: Sequence[TrainingScore]) -> tuple[RepeatScore, ...]:
 
 
 def _score(
-    contents: Contents, trained: TrainedJob, machine: Ceilings, shared: tuple[int, ...]
+    contents: Contents, trained: TrainedJob, machine: Ceilings, parallelism_score: tuple[int, ...]
 ) -> TrainingScore:
     record = trained.record
-    work = work_of(record, contents.graphs)
+    work = work_score(record, contents.graphs)
     quality = _quality(trained)
     speed = _speed(trained, work, quality)
-    power = job_power(contents, trained, shared)
+    power = job_power(contents, trained, parallelism_score)
     started = trained.started
     return TrainingScore(
         job=record.job,
@@ -98,11 +97,11 @@ def _score(
         if speed and speed.vflops is not None
         else None,
         kernels=trained.kernels,
-        shared=shared_by(contents, trained),
+        shared=parallelism_score(contents, trained),
     )
 
 
-def work_of(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:
+def work_score(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:
     """Return the operations per sample: counted from the graph, or declared by the user."""
     if record.declared is not None:
         return WorkScore(
