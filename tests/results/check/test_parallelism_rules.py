@@ -370,5 +370,7 @@ def test_each_candidate_of_a_search_tells_what_its_ranks_sent(
 def test_each_stage_of_a_rank_has_buckets_of_its_own(schedule: str, buckets: int) -> None:
     parallel = {"mode": "mixed", "mesh": (2, 2), "schedule": schedule}
     train = TrainSettings.model_validate({"ranks": 4, "accumulate": 2, "parallel": parallel})
-    team = expected_traffic.Team(train, "cpu", steps=1, local=4, parameters=1000, graph=None)
-    assert expected_traffic._buckets(team) == buckets
+    team = expected_traffic.Team(
+        train, "cpu", steps=1, ranks_per_node=4, parameters=1000, graph=None
+    )
+    assert expected_traffic._max_buckets(team) == buckets

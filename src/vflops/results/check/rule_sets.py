@@ -1,4 +1,4 @@
-"""The rule sets: their rules in order, and which set applies to a run."""
+"""The rule sets: their rules in order, and the choice of a set for a run."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ _PRACTICE = (
 
 
 def _hpcai500(rules: PaperRules, sections: dict[str, str]) -> tuple[Rule, ...]:
-    """Return the rules of both versions, with the section of one version."""
+    """Return the rules that both versions share, with the sections of one version."""
     common: tuple[tuple[str, str, Judge, tuple[str, ...]], ...] = (
         ("workload", "a published workload was run", rules.check_workload, (_JOBS,)),
         ("epochs", "the number of epochs is as published", rules.check_epochs, (_JOBS, _LOGS)),
@@ -314,7 +314,7 @@ def rule_set(name: str) -> RuleSet:
 
 
 def rule_set_of(settings: Settings) -> RuleSet:
-    """Return the rule set for a run: a paper's at reference size, else ``practice``."""
+    """Return a paper's rule set for a run with profile ``reference``, otherwise ``practice``."""
     published = [name for name in settings.workloads if name in HPCAI500_V2.workloads]
     if settings.profile != "reference":
         return RULE_SETS["practice"]

@@ -109,10 +109,10 @@ def _error(facts: Facts) -> str | None:
 
 
 def _pretrained(facts: Facts) -> str | None:
-    known = {story.begun.candidate for story in facts.candidates if story.trained}
-    for story in facts.candidates:
-        if story.begun.inherited and story.begun.parent not in known:
-            return f"{story.begun.candidate} starts from weights that this search did not train"
+    known = {history.begun.candidate for history in facts.candidates if history.trained}
+    for history in facts.candidates:
+        if history.begun.inherited and history.begun.parent not in known:
+            return f"{history.begun.candidate} starts from weights that this search did not train"
     return None
 
 

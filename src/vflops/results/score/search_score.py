@@ -52,7 +52,7 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
     search, timeline = search_history(members), WorkerTimeline(members)
     moments = _moments(search, settings.search.score_from_round)
     counted = [moment for moment in moments if moment.counts]
-    trained = [story for story in search.candidates if story.trained is not None]
+    trained = [history for history in search.candidates if history.trained is not None]
     winner = _winner(search.candidates)
     start_s, end_s = search.span_s or (0.0, 0.0)
     whole_s = end_s - start_s
@@ -79,7 +79,7 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
         inherited=settings.search.inherit,
         replay=replay,
         duration_s=round(whole_s, 6),
-        ops=sum(story.ops for story in search.candidates),
+        ops=sum(history.ops for history in search.candidates),
         ops_per_s=ops_per_s,
         regulated=_largest(best),
         last_ops_per_s=moments[-1].ops_per_s if moments else None,
@@ -88,11 +88,11 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
         error=error,
         error_limit=settings.search.error,
         winner=winner.begun.candidate if winner else None,
-        candidates=tuple(_candidate(story, settings) for story in search.candidates),
+        candidates=tuple(_candidate(history, settings) for history in search.candidates),
         moments=tuple(moments),
         idle_share=between_s / (whole_s * len(members)) if whole_s else None,
-        waited_s=round(sum(story.begun.waited_s for story in search.candidates), 6),
-        built_s=round(sum(story.begun.built_s for story in search.candidates), 6),
+        waited_s=round(sum(history.begun.waited_s for history in search.candidates), 6),
+        built_s=round(sum(history.begun.built_s for history in search.candidates), 6),
         phases={name: round(value, 6) for name, value in phases.items()},
         prediction_error=_prediction_error(trained),
         unbuilt=search.unbuilt,
@@ -118,12 +118,15 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
     )
 
 
-def _winner(stories: Sequence[CandidateHistory]) -> CandidateHistory | None:
+def _winner(histories: Sequence[CandidateHistory]) -> CandidateHistory | None:
     """Return the candidate with the best evaluation, also if the end of the search cut it."""
-    evaluated = [story for story in stories if story.curve]
+    evaluated = [history for history in histories if history.curve]
     return max(
         evaluated,
-        key=lambda story: (max(quality for _, quality in story.curve), story.state == "trained"),
+        key=lambda history: (
+            max(quality for _, quality in history.curve),
+            history.state == "trained",
+        ),
         default=None,
     )
 
@@ -162,7 +165,7 @@ def _moments(search: SearchHistory, first_round: int) -> list[SearchMoment]:
         return []
     start_s, end_s = search.span_s
     warm_s = max(
-        (story.last_s for story in search.candidates if story.turn.round + 1 < first_round),
+        (history.last_s for history in search.candidates if history.turn.round + 1 < first_round),
         default=start_s,
     )
     step_s = (end_s - start_s) / MOMENTS
@@ -196,16 +199,16 @@ def _steps(search: SearchHistory, start_s: float, step_s: float) -> list[_Step]:
         number = ceil((utc_s - start_s - _ROUNDING_S) / step_s) - 1
         return steps[min(max(number, 0), MOMENTS - 1)]
 
-    for story in search.candidates:
+    for history in search.candidates:
         before = 0
-        for note in story.points:
+        for note in history.points:
             current = step(note.utc_s)
             current.ops += note.ops - before
             before = note.ops
             if note.quality is not None:
                 current.accuracies.append(note.quality)
-        if story.ended_s is not None and story.state != "cut":
-            step(story.ended_s).ended += 1
+        if history.ended_s is not None and history.state != "cut":
+            step(history.ended_s).ended += 1
     return steps
 
 
@@ -225,14 +228,14 @@ def _converged(moments: Sequence[SearchMoment], counted: Sequence[SearchMoment])
     return relative_range([moment.ops_per_s for moment in last]) < _CONVERGED_RANGE
 
 
-def _prediction_error(stories: Sequence[CandidateHistory]) -> float | None:
+def _prediction_error(histories: Sequence[CandidateHistory]) -> float | None:
     """Return the mean error of predicted accuracies.
 
     The accuracy of each candidate's last epoch is predicted from the first half of its epochs.
     """
     errors = []
-    for story in stories:
-        curve = sorted({max(round(epoch), 1): value for epoch, value in story.curve}.items())
+    for history in histories:
+        curve = sorted({max(round(epoch), 1): value for epoch, value in history.curve}.items())
         half = curve[: len(curve) // 2]
         if half:
             epoch, truth = curve[-1]
@@ -240,24 +243,24 @@ def _prediction_error(stories: Sequence[CandidateHistory]) -> float | None:
     return mean(errors) if errors else None
 
 
-def _candidate(story: CandidateHistory, settings: AutomlSettings) -> CandidateScore:
-    trained = story.trained
+def _candidate(history: CandidateHistory, settings: AutomlSettings) -> CandidateScore:
+    trained = history.trained
     return CandidateScore(
-        candidate=story.begun.candidate,
-        worker=story.worker,
-        parent=story.begun.parent,
-        digest=story.begun.digest,
-        state=story.state,
-        accuracy=trained.accuracy if trained else max((q for _, q in story.curve), default=None),
+        candidate=history.begun.candidate,
+        worker=history.worker,
+        parent=history.begun.parent,
+        digest=history.begun.digest,
+        state=history.state,
+        accuracy=trained.accuracy if trained else max((q for _, q in history.curve), default=None),
         predicted=trained.predicted if trained else None,
-        epochs=max((note.epoch for note in story.points), default=0.0),
-        batch=story.begun.batch,
+        epochs=max((note.epoch for note in history.points), default=0.0),
+        batch=history.begun.batch,
         kernel=trained.hyper.kernel if trained else None,
-        tuned=story.turn.round + 1 >= settings.search.tune_from,
-        parameters=story.begun.parameters,
-        ops_per_sample=story.begun.ops_total,
-        ops=story.ops,
-        inherited=story.begun.inherited,
-        waited_s=story.begun.waited_s,
-        message=story.message,
+        tuned=history.turn.round + 1 >= settings.search.tune_from,
+        parameters=history.begun.parameters,
+        ops_per_sample=history.begun.ops_total,
+        ops=history.ops,
+        inherited=history.begun.inherited,
+        waited_s=history.begun.waited_s,
+        message=history.message,
     )

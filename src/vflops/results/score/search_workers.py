@@ -46,13 +46,13 @@ def lost_workers(contents: Contents, members: Sequence[TrainedJob]) -> tuple[Los
 
 
 def _lost(member: TrainedJob, event: JobGivenUp) -> LostWorker:
-    stories = search_history([member]).candidates
+    histories = search_history([member]).candidates
     return LostWorker(
         job=event.job,
         attempts=event.attempts,
         reason=event.reason,
-        trained=sum(story.state == "trained" for story in stories),
-        candidates=tuple(s.begun.candidate for s in stories if s.state == "training"),
+        trained=sum(history.state == "trained" for history in histories),
+        candidates=tuple(s.begun.candidate for s in histories if s.state == "training"),
     )
 
 

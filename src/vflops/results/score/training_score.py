@@ -22,6 +22,7 @@ from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.roofline.analysis import Ceilings, measured_ceilings
 from vflops.results.score.job_power import job_power
 from vflops.results.score.node_power import jobs_sharing_meters
+from vflops.results.score.parallelism import parallelism_score
 from vflops.results.score.score_file import (
     MfuScore,
     QualityScore,
@@ -36,9 +37,9 @@ from vflops.results.score.score_file import (
 def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
     """Return one score per training job, in the order of the jobs."""
     machine = measured_ceilings(contents.measurements)
-    parallelism_score = jobs_sharing_meters(contents.folder, contents.trained)
+    sharing = jobs_sharing_meters(contents.folder, contents.trained)
     return tuple(
-        _score(contents, trained, machine, parallelism_score.get(trained.record.job, ()))
+        _score(contents, trained, machine, sharing.get(trained.record.job, ()))
         for trained in contents.trained
     )
 
@@ -56,13 +57,13 @@ def repeat_scores(scores: Sequence[TrainingScore]) -> tuple[RepeatScore, ...]:
 
 
 def _score(
-    contents: Contents, trained: TrainedJob, machine: Ceilings, parallelism_score: tuple[int, ...]
+    contents: Contents, trained: TrainedJob, machine: Ceilings, shared_with: tuple[int, ...]
 ) -> TrainingScore:
     record = trained.record
     work = work_score(record, contents.graphs)
     quality = _quality(trained)
     speed = _speed(trained, work, quality)
-    power = job_power(contents, trained, parallelism_score)
+    power = job_power(contents, trained, shared_with)
     started = trained.started
     return TrainingScore(
         job=record.job,
