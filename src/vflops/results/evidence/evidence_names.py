@@ -1,4 +1,4 @@
-"""Names of files in a run folder: which are evidence, and which an archive must not hold."""
+"""Names of files in a run folder: which are evidence, and which are not allowed in archives."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vflops.errors import FolderError
 
 MANIFEST, SIGNATURE = "manifest.json", "manifest.json.sig"
 DERIVED = ("score.json", "findings.json", "report.html")
-"""Files that follow from the record: ``vflops score``, ``check`` and ``report`` write them."""
+"""Files derived from the record by ``vflops score``, ``check`` and ``report``."""
 _SCRATCH = ("weights", "psij", "staging")
 """Scratch folders of a running job: weights, scheduler scripts, staged data."""
 _PAGES = (".html", ".svg", ".png")
-_SIGNS = str.maketrans("", "", "._+=@,-")
+_PUNCTUATION = str.maketrans("", "", "._+=@,-")
 _MAX_PART_BYTES, _MAX_PARTS = 100, 12
 _DEVICES = frozenset(
     ("con", "prn", "aux", "nul", *(f"{kind}{n}" for kind in ("com", "lpt") for n in range(10)))
@@ -42,12 +42,12 @@ def is_excluded(name: str) -> bool:
 
 
 def is_page(name: str) -> bool:
-    """Whether a file is a page or picture, as from ``vflops roofline``, and so not evidence."""
+    """Whether a file is a page or picture, as ``vflops roofline`` writes, and so not evidence."""
     return "/" not in name and name.endswith(_PAGES) and name not in DERIVED
 
 
 def name_fault(name: str) -> str | None:
-    """Return why ``name`` is not allowed for a file of a run folder; None if it is."""
+    """Return why ``name`` is not allowed for a file of a run folder; None if it is allowed."""
     parts = name.split("/")
     if name.startswith("/"):
         return "an absolute path"
@@ -56,7 +56,7 @@ def name_fault(name: str) -> str | None:
     if "" in parts or "." in parts or len(parts) > _MAX_PARTS:
         return "not a plain path"
     for part in parts:
-        letters = part.translate(_SIGNS)  # the rest must be letters and digits
+        letters = part.translate(_PUNCTUATION)  # only letters and digits may remain
         if part[0] in ".-" or (letters and not letters.isalnum()):
             return "a name with odd characters"
         if len(part.encode(errors="replace")) > _MAX_PART_BYTES:
@@ -67,12 +67,12 @@ def name_fault(name: str) -> str | None:
 
 
 def fold_name(name: str) -> str:
-    """Return a form that is equal for names that some file system takes for the same file."""
+    """Return a form that is equal for names that some file systems do not distinguish."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def listing(folder: Path) -> Listing:
-    """Return all files in ``folder`` that belong to the evidence; links are not followed."""
+    """Return all files in ``folder`` that belong to the evidence, without following links."""
     files: list[str] = []
     odd: list[str] = []
     for name, entry in walk(folder):
@@ -85,15 +85,18 @@ def listing(folder: Path) -> Listing:
     return Listing(tuple(sorted(files)), tuple(sorted(odd)))
 
 
-def walk(folder: str | Path, below: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield all entries that are not folders, by name; folders that are left out are skipped."""
+def walk(folder: str | Path, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield the name and entry of everything that is neither a folder nor excluded.
+
+    Names are relative to the outermost folder, in the order of the file system.
+    """
     try:
         with os.scandir(folder) as scan:
             entries = list(scan)
     except OSError as error:
         raise FolderError(f"cannot read {folder}: {error.strerror or error}") from error
     for entry in entries:
-        name = f"{below}{entry.name}"
+        name = f"{prefix}{entry.name}"
         if is_excluded(name):
             continue
         if entry.is_dir(follow_symlinks=False):
@@ -103,5 +106,5 @@ def walk(folder: str | Path, below: str = "") -> Iterator[tuple[str, os.DirEntry
 
 
 def _printable(name: str) -> str:
-    """Return a name in a form that is safe for a terminal."""
+    """Return a name in a form that is safe to print."""
     return name if name.isprintable() else ascii(name)
