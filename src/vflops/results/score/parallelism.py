@@ -54,7 +54,7 @@ class SharedScore(Data):
     stages: StagesRun | None
     """The pipeline stages; None if layers were not divided, or training has not finished."""
     exchange: ExchangeScore | None
-    """Traffic to average gradients; None if there is only one copy, or training has not finished."""
+    """Traffic to average gradients; None for a single copy, or if training has not finished."""
     within: ExchangeScore | None = None
     """Traffic between ranks that share a copy; None if every rank has its own copy, and in runs of
     older versions."""

@@ -1,4 +1,4 @@
-"""The score of a training: FLOPS of what was executed, weighted by the quality reached."""
+"""The score of a training job: its FLOPS, weighted by the quality that it reached."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
 
 
 def repeat_scores(scores: Sequence[TrainingScore]) -> tuple[RepeatScore, ...]:
-    """Return how far repeated trainings of a workload agree; nothing if it ran once."""
+    """Return one score per workload that was repeated, with the variation over its repeats."""
     repeats = []
-    alone = [score for score in scores if score.model is None]
-    for name in dict.fromkeys(score.workload for score in alone):
-        runs = [score for score in alone if score.workload == name]
+    single = [score for score in scores if score.model is None]
+    for name in dict.fromkeys(score.workload for score in single):
+        runs = [score for score in single if score.workload == name]
         ended = [score for score in runs if score.complete]
         if len(runs) > 1:
             repeats.append(_repeats(name, len(runs), ended))
@@ -158,24 +158,26 @@ def _quality(trained: TrainedJob) -> QualityScore:
 def _speed(trained: TrainedJob, work: WorkScore | None, quality: QualityScore) -> SpeedScore | None:
     if work is None or trained.work_s <= 0 or trained.wall_s <= 0:
         return None
-    done = trained.samples_trained * work.ops_total
-    timed = trained.samples_trained - trained.samples_compiling
-    evaluated = trained.samples_evaluated * work.ops_forward
-    rate = flops(ops=timed * work.ops_total, time_s=trained.work_s)
+    ops_training = trained.samples_trained * work.ops_total
+    timed_samples = trained.samples_trained - trained.samples_compiling
+    ops_evaluation = trained.samples_evaluated * work.ops_forward
+    rate = flops(ops=timed_samples * work.ops_total, time_s=trained.work_s)
     evaluating_s = trained.phases["evaluation"]
     return SpeedScore(
-        samples_per_s=timed / trained.work_s,
-        ops_training=done,
-        ops_evaluation=evaluated,
+        samples_per_s=timed_samples / trained.work_s,
+        ops_training=ops_training,
+        ops_evaluation=ops_evaluation,
         flops=rate,
-        flops_evaluation=flops(ops=evaluated, time_s=evaluating_s) if evaluating_s > 0 else None,
-        flops_whole=flops(ops=done + evaluated, time_s=trained.wall_s),
+        flops_evaluation=flops(ops=ops_evaluation, time_s=evaluating_s)
+        if evaluating_s > 0
+        else None,
+        flops_whole=flops(ops=ops_training + ops_evaluation, time_s=trained.wall_s),
         vflops=None if quality.penalty is None else rate * quality.penalty,
     )
 
 
 def _mfu(trained: TrainedJob, speed: SpeedScore | None, machine: Ceilings) -> MfuScore:
-    """Return the share of the faster ceiling, matrix product or convolution, of all devices."""
+    """Return the share of the ceiling: the faster of matrix product and convolution × devices."""
     started = trained.started
     precision = started.ceiling_precision if started else None
     if speed is None or precision is None:
@@ -215,7 +217,7 @@ def _repeats(name: str, planned: int, ended: Sequence[TrainingScore]) -> RepeatS
 
 
 def _spread(values: Sequence[float | None]) -> Spread | None:
-    """Return mean and coefficient of variation; None for one value or a missing one."""
+    """Return mean and coefficient of variation; None for a single value or if one is missing."""
     known = [value for value in values if value is not None]
     if len(known) < 2 or len(known) < len(values) or mean(known) <= 0:
         return None
