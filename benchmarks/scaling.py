@@ -23,7 +23,7 @@ from vflops.machine.host import usable_cores
 from vflops.record.folder import RunFolder, latest
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.score.ensemble_score import window
+from vflops.results.score.ensemble_score import training_window_s
 
 
 def command(arguments: argparse.Namespace, out: Path, *more: str) -> list[str]:
@@ -41,7 +41,7 @@ def trained(out: Path) -> list[TrainedJob]:
 
 def rate(jobs: list[TrainedJob]) -> float:
     """Samples a second of all of them, from the first step of the first to the last of the last."""
-    return sum(job.samples_trained for job in jobs) / window(jobs)
+    return sum(job.samples_trained for job in jobs) / training_window_s(jobs)
 
 
 def ensemble(arguments: argparse.Namespace, out: Path) -> float:

@@ -18,7 +18,7 @@ from vflops.run.pipeline import RunObserver, conclude
 def test_the_score_is_built_once_and_every_rule_runs_once(
     run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build, judged = scoring._scored, Rule.judged
+    build, judged = scoring._scored, Rule.evaluate
     builds: list[Contents] = []
     calls: Counter[str] = Counter()
 
@@ -31,7 +31,7 @@ def test_the_score_is_built_once_and_every_rule_runs_once(
         return judged(rule, contents)
 
     monkeypatch.setattr(scoring, "_scored", counted_build)
-    monkeypatch.setattr(Rule, "judged", counted_rule)
+    monkeypatch.setattr(Rule, "evaluate", counted_rule)
     findings = conclude(run_folder, RunObserver())
     assert len(builds) == 1
     assert calls == {finding.rule: 1 for finding in findings.findings}

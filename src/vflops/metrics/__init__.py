@@ -1,8 +1,8 @@
-"""The formulas of the papers as pure functions; no torch, no files.
+"""The formulas of the papers as pure functions, without torch or files.
 
 docs/reference/metrics.md lists every formula with its paper and its edge cases. An invalid argument
 raises a ValueError with the argument's name, its value and the expected range; nothing is clamped.
-A figure that depends on something that was not measured (None) is None.
+If an input was not measured (None), the result is None.
 """
 
 from vflops.metrics.efficiency import mfu, strong_efficiency, vflops_per_watt, weak_efficiency

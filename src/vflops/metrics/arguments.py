@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def require_count(name: str, value: int, *, at_least: int = 0) -> None:
-    """Raise unless ``value`` is an int of ``at_least`` or more: counts are exact."""
+    """Raise unless ``value`` is an int of ``at_least`` or more; floats are not counts."""
     if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
         raise ValueError(f"{name} is {value!r}: expected an integer of {at_least} or more")
 
@@ -31,7 +31,7 @@ def require_between(name: str, value: float, low: float, high: float) -> None:
 
 
 def require_samples(name: str, values: Sequence[float], *, at_least: int) -> None:
-    """Raise unless there are ``at_least`` values and every one of them is finite."""
+    """Raise unless there are ``at_least`` values and all of them are finite."""
     if len(values) < at_least:
         raise ValueError(f"{name} has length {len(values)}: expected {at_least} or more values")
     for index, value in enumerate(values):

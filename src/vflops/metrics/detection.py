@@ -1,9 +1,9 @@
-"""Mean average precision of detections as COCO defines it; numpy only, streaming over frames.
+"""Mean average precision of detections as COCO defines it, with numpy, frame by frame.
 
-Frames are matched in batches, on any rank (``match_frames``), merged in any order
-(``Matches.merge``), and evaluated at the end (``average_precision``). Only 16 bytes per detection
-and 8 per frame are kept, so images and boxes never have to be collected in one place. Equal to
-pycocotools for the area "all" without crowds, which is the only case needed here.
+Frames are matched in batches on any rank (``match_frames``), merged in any order
+(``Matches.merge``) and evaluated at the end (``average_precision``). Only 16 bytes per detection
+and 8 per frame are kept, so images and boxes need not be collected in one place. The results equal
+those of pycocotools for area "all" without crowds, which is the only case needed here.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from vflops.metrics.detection_boxes import (
 )
 
 IOU_THRESHOLDS = tuple(map(float, np.linspace(0.5, 0.95, 10)))
-"""COCO's ten thresholds, bit for bit: boxes on a grid reach some of them exactly."""
+"""COCO's ten thresholds, equal to the last bit because boxes on a grid reach some exactly."""
 RECALLS = tuple(map(float, np.linspace(0, 1, 101)))
 """The recalls at which COCO samples the precision."""
-MOST_PER_CLASS = 100
-"""The most detections per class and frame that count: COCO's largest ``maxDets``."""
+MAX_PER_CLASS = 100
+"""The maximum number of detections per class and frame: COCO's largest ``maxDets``."""
 
-_MOST_THRESHOLDS = 31  # bits of an int32
-_ALMOST_ONE = 1 - 1e-10  # as in COCO: the IoU from which a threshold of 1 is reached
-_BLOCK = 256  # frames matched at once: their overlaps take a few megabytes
+_MAX_THRESHOLDS = 31  # bits of an int32
+_ALMOST_ONE = 1 - 1e-10  # as in COCO: the IoU that counts as reaching a threshold of 1
+_BLOCK = 256  # frames matched at once, so that overlaps take only a few megabytes
 
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """Which detections of which frames matched a ground truth; every field is an array.
+    """Which detections of which frames matched a ground truth. Every field is an array.
 
-    Detections are ordered as in COCO: by class, falling score, frame and row of the frame. So
-    equal scores keep their order however frames were spread over batches and ranks.
+    Detections are ordered as in COCO: by class, falling score, frame and row in the frame.
+    Detections with equal scores therefore have the same order for any batches and ranks.
     """
 
     thresholds: Floats
@@ -48,7 +48,7 @@ class Matches:
     truths: NDArray[np.int64]
     """The number of ground truths per class, (C,)."""
     frames: NDArray[np.int64]
-    """The frames that were matched, in rising order."""
+    """The numbers of the matched frames, in rising order."""
     label: NDArray[np.int32]
     """The class of each detection, (D,); the following fields have the same shape."""
     score: NDArray[np.float32]
@@ -57,12 +57,12 @@ class Matches:
     """Bit t is set where the detection matched at threshold t."""
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return all fields by name, to send or write them; ``Matches(**arrays)`` restores them."""
+        """Return all fields by name for storage; ``Matches(**arrays)`` restores the object."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @staticmethod
     def merge(parts: Sequence[Matches]) -> Matches:
-        """Return the matches of all parts: the same bytes for any division and order of frames."""
+        """Return the matches of all parts, which do not depend on how frames were divided."""
         if not parts:
             raise ValueError("parts is empty: expected the matches of one batch or more")
         first = parts[0]
@@ -85,7 +85,7 @@ class Matches:
             np.concatenate([getattr(part, name) for part in parts])
             for name in ("label", "score", "frame", "hits")
         )
-        # The last key is the primary one. The sort is stable, and a frame is in one part, in order.
+        # The last key is the primary one. The sort is stable, so rows of a frame keep their order.
         order = np.lexsort((frame, -score, label))
         return Matches(
             thresholds=first.thresholds,
@@ -100,19 +100,19 @@ class Matches:
 
 @dataclass(frozen=True, eq=False)
 class DetectionQuality:
-    """Precision over recall per class; NaN for classes without ground truth, left out of means."""
+    """Precision over recall per class. Classes without ground truth are NaN and not in means."""
 
     thresholds: Floats
     recalls: Floats
-    """The recalls at which ``precision`` is given, (101,)."""
+    """The recalls of the precision curves, (101,)."""
     truths: NDArray[np.int64]
     """The number of ground truths per class, (C,)."""
     curves: Floats
-    """The best precision at each recall or a higher one, (C, T, 101)."""
+    """The best precision at each recall or any higher recall, (C, T, 101)."""
 
     @property
     def precision(self) -> Floats:
-        """The curve of each class at IoU 0.5, (C, 101)."""
+        """The precision curve of each class at IoU 0.5, (C, 101)."""
         return self._mean_at(IOU_THRESHOLDS[:1])
 
     @property
@@ -122,7 +122,7 @@ class DetectionQuality:
 
     @property
     def ap50_95(self) -> Floats:
-        """Average precision of each class, the mean over IoU 0.5 to 0.95, (C,)."""
+        """Average precision of each class, averaged over IoU 0.5 to 0.95, (C,)."""
         return np.asarray(self._mean_at(IOU_THRESHOLDS).mean(axis=1))
 
     @property
@@ -155,40 +155,41 @@ def match_frames(
     classes: int,
     thresholds: Sequence[float] = IOU_THRESHOLDS,
     frames: NDArray[np.int64] | None = None,
-    most: int = MOST_PER_CLASS,
+    max_per_class: int = MAX_PER_CLASS,
 ) -> Matches:
     """Match ``detections`` (N, K, 6) with ground truths by COCO's greedy algorithm.
 
-    In each frame, for each class and threshold, detections choose in order of falling score; each
-    takes the free ground truth with the largest overlap, the later one of two with equal overlap.
-    ``boxes`` (N, G, 4) and ``labels`` (N, G) are the ground truths; label −1 marks an absent one.
-    ``frames`` are the numbers of the frames in the whole evaluation, by default 0 to N − 1; the
-    ``most`` best detections per class and frame count.
+    In each frame, for each class and threshold, detections are matched in order of falling score.
+    Each takes the free ground truth with the largest overlap, or the last of several with equal
+    overlap. ``boxes`` (N, G, 4) and ``labels`` (N, G) are the ground truths; label −1 marks an
+    absent one. ``frames`` are the numbers of the frames in the whole evaluation, by default 0 to
+    N − 1. Only the ``max_per_class`` best detections per class and frame count.
     """
     require_count("classes", classes, at_least=1)
-    require_count("most", most, at_least=1)
+    require_count("max_per_class", max_per_class, at_least=1)
     require_detections("detections", detections, classes=classes)
     numbers = np.arange(len(detections)) if frames is None else np.asarray(frames, np.int64)
     require_truths(boxes, labels, classes=classes, frames=len(detections))
     if numbers.shape != labels.shape[:1]:
         raise ValueError(f"frames has shape {numbers.shape}: expected ({len(detections)},)")
     limits = np.asarray(thresholds, np.float64)
-    if not 1 <= len(limits) <= _MOST_THRESHOLDS or not ((limits > 0) & (limits <= 1)).all():
+    if not 1 <= len(limits) <= _MAX_THRESHOLDS or not ((limits > 0) & (limits <= 1)).all():
         raise ValueError(
-            f"thresholds are {list(thresholds)}: expected 1 to {_MOST_THRESHOLDS} numbers, "
+            f"thresholds are {list(thresholds)}: expected 1 to {_MAX_THRESHOLDS} numbers, "
             "each greater than 0 and at most 1"
         )
-    blocks = [slice(at, at + _BLOCK) for at in range(0, max(len(detections), 1), _BLOCK)]
+    starts = range(0, max(len(detections), 1), _BLOCK)
+    blocks = [slice(start, start + _BLOCK) for start in starts]
     return Matches.merge(
         [
-            _match(detections[at], boxes[at], labels[at], numbers[at], classes, limits, most)
-            for at in blocks
+            _match(detections[b], boxes[b], labels[b], numbers[b], classes, limits, max_per_class)
+            for b in blocks
         ]
     )
 
 
 def average_precision(matches: Matches) -> DetectionQuality:
-    """Return COCO's average precision: at 101 recalls, the best precision there or beyond."""
+    """Return COCO's average precision, with precisions sampled at 101 recalls."""
     classes, count = len(matches.truths), len(matches.thresholds)
     matched = (matches.hits[:, None] >> np.arange(count)) & 1
     curves = np.full((classes, count, len(RECALLS)), np.nan)
@@ -209,7 +210,7 @@ def _match(
     numbers: NDArray[np.int64],
     classes: int,
     thresholds: Floats,
-    most: int,
+    max_per_class: int,
 ) -> Matches:
     order = np.argsort(
         np.where(detections[..., 5] >= 0, -detections[..., 4], np.inf), axis=1, kind="stable"
@@ -218,7 +219,7 @@ def _match(
     label = rows[..., 5].astype(np.int32)
     for number in range(classes):
         of_class = label == number
-        label[of_class & (np.cumsum(of_class, axis=1) > most)] = -1
+        label[of_class & (np.cumsum(of_class, axis=1) > max_per_class)] = -1
     share = overlaps(rows[:, :, None, :4].astype(np.float64), boxes[:, None].astype(np.float64))
     share[(label[:, :, None] != labels[:, None]) | (label[:, :, None] < 0)] = -1
     frame, row = np.nonzero(label >= 0)
@@ -234,22 +235,25 @@ def _match(
 
 
 def _hits(share: Floats, limits: Floats) -> NDArray[np.int32]:
-    """Return one bit per threshold, (N, K), from overlaps (N, K, G) in order of falling score."""
+    """Return matches as one bit per threshold, (N, K), from overlaps (N, K, G).
+
+    The K detections are in order of falling score.
+    """
     frames, rows, truths = share.shape
     free = np.ones((frames, len(limits), truths), np.bool_)
     hits = np.zeros((frames, rows), np.int32)
     bits = 1 << np.arange(len(limits), dtype=np.int32)
-    near = (share >= limits.min()).any(axis=2)
+    may_match = (share >= limits.min()).any(axis=2)
     for row in range(rows):
-        chosen = np.flatnonzero(near[:, row])
+        chosen = np.flatnonzero(may_match[:, row])
         if not len(chosen):
             continue
         overlap = share[chosen, row][:, None]
-        able = free[chosen] & (overlap >= limits[:, None])
-        best = np.where(able, overlap, -1)[..., ::-1].argmax(
+        eligible = free[chosen] & (overlap >= limits[:, None])
+        best = np.where(eligible, overlap, -1)[..., ::-1].argmax(
             axis=2
         )  # reversed: the later of equals
-        hit = able.any(axis=2)
+        hit = eligible.any(axis=2)
         frame, limit = np.nonzero(hit)
         free[chosen[frame], limit, truths - 1 - best[frame, limit]] = False
         hits[chosen, row] = hit @ bits
@@ -257,7 +261,10 @@ def _hits(share: Floats, limits: Floats) -> NDArray[np.int32]:
 
 
 def _curves(matched: NDArray[np.int32], truths: int) -> Floats:
-    """Return the precision at each recall, (T, 101), of detections (D, T) by falling score."""
+    """Return the precision at each recall, (T, 101).
+
+    ``matched`` (D, T) holds the detections of one class in order of falling score.
+    """
     count, thresholds = matched.shape
     true = np.cumsum(matched, axis=0)
     precision = true / np.arange(1, count + 1)[:, None]

@@ -10,21 +10,23 @@ Detections = NDArray[np.float32]
 """(N, K, 6): K rows (x1, y1, x2, y2, score, class) per frame; class −1 marks an absent row."""
 
 
-def overlaps(one: Floats, other: Floats) -> Floats:
-    """Return the intersection over union of boxes (…, 4), broadcast; 0 where they only touch.
+def overlaps(first: Floats, second: Floats) -> Floats:
+    """Return the intersection over union of boxes (…, 4) with broadcasting.
 
-    Computed from widths and heights as in pycocotools, so that both round alike and the same
-    boxes reach a threshold.
+    It is 0 for boxes that only touch. It is computed from widths and heights as in pycocotools, so
+    that rounding is the same and the same boxes reach a threshold.
     """
-    width, height = one[..., 2] - one[..., 0], one[..., 3] - one[..., 1]
-    other_width, other_height = other[..., 2] - other[..., 0], other[..., 3] - other[..., 1]
-    across = np.minimum(one[..., 0] + width, other[..., 0] + other_width)
-    across -= np.maximum(one[..., 0], other[..., 0])
-    down = np.minimum(one[..., 1] + height, other[..., 1] + other_height)
-    down -= np.maximum(one[..., 1], other[..., 1])
-    both = np.maximum(across, 0) * np.maximum(down, 0)
-    union = width * height + other_width * other_height - both
-    share: Floats = np.divide(both, union, out=np.zeros_like(both), where=both > 0)
+    width_1, height_1 = first[..., 2] - first[..., 0], first[..., 3] - first[..., 1]
+    width_2, height_2 = second[..., 2] - second[..., 0], second[..., 3] - second[..., 1]
+    width = np.minimum(first[..., 0] + width_1, second[..., 0] + width_2)
+    width -= np.maximum(first[..., 0], second[..., 0])
+    height = np.minimum(first[..., 1] + height_1, second[..., 1] + height_2)
+    height -= np.maximum(first[..., 1], second[..., 1])
+    intersection = np.maximum(width, 0) * np.maximum(height, 0)
+    union = width_1 * height_1 + width_2 * height_2 - intersection
+    share: Floats = np.divide(
+        intersection, union, out=np.zeros_like(intersection), where=intersection > 0
+    )
     return share
 
 
@@ -53,20 +55,20 @@ def require_truths(
 def _require_labels(
     name: str, labels: NDArray[np.float32] | NDArray[np.int64], classes: float
 ) -> None:
-    right = (labels == np.rint(labels)) & (labels >= -1) & (labels < classes)
-    if not right.all():
-        frame, row = np.argwhere(~right)[0]
-        most = "" if classes == np.inf else f" to {classes - 1}"
+    valid = (labels == np.rint(labels)) & (labels >= -1) & (labels < classes)
+    if not valid.all():
+        frame, row = np.argwhere(~valid)[0]
+        upper = "" if classes == np.inf else f" to {classes - 1}"
         raise ValueError(
             f"{name}[{frame}, {row}] has class {labels[frame, row]}: "
-            f"expected an integer from 0{most}, or −1 where it is absent"
+            f"expected an integer from 0{upper}, or −1 if it is absent"
         )
 
 
 def _require_boxes(name: str, rows: NDArray[np.float32], present: NDArray[np.bool_]) -> None:
-    right = np.isfinite(rows).all(axis=2) & (rows[..., :2] <= rows[..., 2:4]).all(axis=2)
-    if not (right | ~present).all():
-        frame, row = np.argwhere(present & ~right)[0]
+    valid = np.isfinite(rows).all(axis=2) & (rows[..., :2] <= rows[..., 2:4]).all(axis=2)
+    if not (valid | ~present).all():
+        frame, row = np.argwhere(present & ~valid)[0]
         raise ValueError(
             f"{name}[{frame}, {row}] is {rows[frame, row].tolist()}: "
             "expected finite numbers with x1 ≤ x2 and y1 ≤ y2"

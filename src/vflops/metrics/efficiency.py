@@ -6,10 +6,10 @@ from vflops.metrics.arguments import require_count, require_non_negative, requir
 
 
 def weak_efficiency(*, base_flops: float, base_ranks: int, flops: float, ranks: int) -> float:
-    """Return FLOPS per rank / the baseline's FLOPS per rank, where the work grows with the ranks.
+    """Return FLOPS per rank / FLOPS per rank of the baseline, for work that grows with the ranks.
 
-    1 is ideal. With equal work for every rank it is baseline time / time; because it is computed
-    from FLOPS, it also holds where the shares differ, as bootstrap samples do.
+    1 is ideal. If every rank has the same work, this is baseline time / time. Because it is
+    computed from FLOPS, it is also correct for unequal work, as with bootstrap samples.
     """
     require_positive("base_flops", base_flops)
     require_count("base_ranks", base_ranks, at_least=1)
@@ -19,7 +19,7 @@ def weak_efficiency(*, base_flops: float, base_ranks: int, flops: float, ranks: 
 
 
 def strong_efficiency(*, base_time_s: float, base_ranks: int, time_s: float, ranks: int) -> float:
-    """Return the baseline's rank-seconds / this run's, for the same work: 1 is ideal."""
+    """Return rank-seconds of the baseline / those of this run, for the same work; 1 is ideal."""
     require_positive("base_time_s", base_time_s)
     require_count("base_ranks", base_ranks, at_least=1)
     require_positive("time_s", time_s)
@@ -30,8 +30,8 @@ def strong_efficiency(*, base_time_s: float, base_ranks: int, time_s: float, ran
 def mfu(*, flops: float, ceiling_flops: float | None) -> float | None:
     """Return the model FLOPS utilisation: FLOPS / the ceiling *measured* on the same accelerators.
 
-    None when no ceiling was measured: a data sheet is no substitute. A value above 1 means that
-    the ceiling or the operation count is wrong; it is returned unchanged.
+    None if no ceiling was measured; a data sheet is not a substitute. A value above 1, which means
+    that the ceiling or the operation count is wrong, is returned unchanged.
     """
     require_non_negative("flops", flops)
     if ceiling_flops is None:
@@ -43,7 +43,7 @@ def mfu(*, flops: float, ceiling_flops: float | None) -> float | None:
 def vflops_per_watt(*, vflops: float, power_w: float | None) -> float | None:
     """Return valid FLOPS / mean power over the same time: HPC AI500 V2.0's energy metric.
 
-    None when the power was not measured.
+    None if the power was not measured.
     """
     require_non_negative("vflops", vflops)
     if power_w is None:

@@ -1,13 +1,13 @@
-"""Nodes that are slow or noisy beyond chance, where all do the same work.
+"""Detection of nodes that are slow or noisy beyond chance, given that all do the same work.
 
-Each node contributes one figure, however many times it was measured. So consecutive times may
-depend on each other, and small permanent differences between nodes count as chance. The only
-assumption is that the logarithms of the figures of healthy nodes are roughly normal.
+Each node contributes one figure, regardless of how many times were measured. Consecutive times may
+therefore depend on each other, and small permanent differences between nodes count as chance. The
+only assumption is that the logarithms of the figures of healthy nodes are roughly normal.
 
-Student's t tests whether a figure could be a further sample of those below it. This is done for the
-largest figure, for the two largest and so on up to nearly half, so that several slow nodes do not
-hide each other; the error rate is divided by the number of tests (Bonferroni). What remains after
-removing the largest has a shorter tail than the normal distribution, so errors are rarer still.
+A t test decides whether a figure could be another sample of the distribution of the figures below
+it. It is applied to the largest figure, to the two largest and so on up to nearly half, so that
+several slow nodes do not hide each other. The error rate is divided by the number of tests
+(Bonferroni). Removing the largest figures shortens the tail of the rest, so errors are even rarer.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Literal
 from vflops.metrics.arguments import require_between, require_positive, require_samples
 from vflops.metrics.student_t import student_t_quantile
 
-LEAST_NODES = 4
-"""With fewer nodes an outlier cannot be identified."""
-LEAST_PIECES = 16
-"""The least number of times per job for a meaningful spread."""
+MIN_NODES = 4
+"""The minimum number of nodes for which an outlier can be identified."""
+MIN_PIECES = 16
+"""The minimum number of times per job for a meaningful spread."""
 CHANCE = 0.05
 """The probability that any healthy node is reported, as slow or as noisy."""
 MARGIN = 0.03
-"""A share of the typical time: smaller excesses in time or spread do not matter."""
-_LEAST_SPREAD = 1e-3
-"""Smaller spreads count as equal: clocks cannot tell them apart."""
+"""The smallest excess in time or spread that matters, as a share of the typical time."""
+_MIN_SPREAD = 1e-3
+"""Smaller spreads count as equal, because clocks cannot distinguish them."""
 
 Trait = Literal["slow", "noisy"]
 
@@ -40,46 +40,53 @@ class Outlier:
     """A node that is slow or noisy."""
 
     node: int
-    """Its index."""
+    """The index of the node."""
     trait: Trait
     excess: float
-    """Slow: its typical time / that of all − 1. Noisy: its spread − that of all."""
+    """If slow: its typical time / the typical time of all nodes − 1. If noisy: its spread minus the
+    typical spread of all nodes."""
 
 
 def outliers(nodes: Sequence[Sequence[Sequence[float]]]) -> list[Outlier]:
-    """Return the outliers among ``nodes``: slow ones first, then noisy ones, in order.
+    """Return the outliers among ``nodes``: first the slow ones, then the noisy ones, by index.
 
-    A node is a list of its jobs, and a job a list of times of equal pieces of work.
+    A node is a list of its jobs, and a job is a list of times of equal pieces of work.
     """
-    if len(nodes) < LEAST_NODES:
-        raise ValueError(f"nodes has length {len(nodes)}: expected {LEAST_NODES} or more")
+    if len(nodes) < MIN_NODES:
+        raise ValueError(f"nodes has length {len(nodes)}: expected {MIN_NODES} or more")
     for jobs in nodes:
         for times in jobs:
-            require_samples("times", times, at_least=LEAST_PIECES)
+            require_samples("times", times, at_least=MIN_PIECES)
             require_positive("times", min(times))
     typical = [statistics.fmean(math.log(statistics.median(t)) for t in jobs) for jobs in nodes]
     spreads = [statistics.fmean(math.log(spread(t)) for t in jobs) for jobs in nodes]
-    slower = [math.exp(log_s - statistics.median(typical)) - 1 for log_s in typical]
-    usual = math.exp(statistics.median(spreads))
-    wider = [math.exp(log_spread) - usual for log_spread in spreads]
+    time_excesses = [math.exp(log_s - statistics.median(typical)) - 1 for log_s in typical]
+    typical_spread = math.exp(statistics.median(spreads))
+    spread_excesses = [math.exp(log_spread) - typical_spread for log_spread in spreads]
     return [
-        *(Outlier(node, "slow", slower[node]) for node in _significant(typical, slower)),
-        *(Outlier(node, "noisy", wider[node]) for node in _significant(spreads, wider)),
+        *(
+            Outlier(node, "slow", time_excesses[node])
+            for node in _significant(typical, time_excesses)
+        ),
+        *(
+            Outlier(node, "noisy", spread_excesses[node])
+            for node in _significant(spreads, spread_excesses)
+        ),
     ]
 
 
 def spread(times: Sequence[float]) -> float:
-    """Return the range of ``times`` without the outer tenths, as a share of their median."""
+    """Return the range from the first to the last decile of ``times``, relative to their median."""
     require_samples("times", times, at_least=2)
-    tenths = statistics.quantiles(times, n=10, method="inclusive")
-    return max((tenths[-1] - tenths[0]) / statistics.median(times), _LEAST_SPREAD)
+    deciles = statistics.quantiles(times, n=10, method="inclusive")
+    return max((deciles[-1] - deciles[0]) / statistics.median(times), _MIN_SPREAD)
 
 
 def largest_beyond_chance(figures: Sequence[float], *, at_most: int, chance: float) -> list[int]:
-    """Return the indices of at most ``at_most`` largest figures that lie too far above the others.
+    """Return the indices of up to ``at_most`` largest figures that are too far above the others.
 
-    If all figures are drawn from one normal distribution, the probability of returning any is
-    below ``chance``. Never returns half of them or more.
+    If all figures are drawn from one normal distribution, the probability of returning any index
+    is below ``chance``. Fewer than half of the indices are returned.
     """
     require_between("chance", chance, 0, 1)
     order = sorted(range(len(figures)), key=figures.__getitem__)
@@ -90,13 +97,15 @@ def largest_beyond_chance(figures: Sequence[float], *, at_most: int, chance: flo
         variance = math.fsum((figure - centre) ** 2 for figure in below) / (len(below) - 1)
         error = math.sqrt(variance * (1 + 1 / len(below)))
         above = figures[order[-number]] - centre
-        level = chance / (tests * (len(below) + 1))  # any of those left could be the largest
+        level = chance / (
+            tests * (len(below) + 1)
+        )  # any of the remaining ones could be the largest
         if above > -student_t_quantile(level, degrees_of_freedom=len(below) - 1) * error:
             return sorted(order[-number:])
     return []
 
 
 def _significant(figures: Sequence[float], excesses: Sequence[float]) -> list[int]:
-    """Return the figures with an excess that matters and that chance does not explain."""
-    matter = sum(excess >= MARGIN for excess in excesses)
-    return largest_beyond_chance(figures, at_most=matter, chance=CHANCE / 2)
+    """Return the indices of figures whose excess matters and is not explained by chance."""
+    number = sum(excess >= MARGIN for excess in excesses)
+    return largest_beyond_chance(figures, at_most=number, chance=CHANCE / 2)

@@ -1,4 +1,4 @@
-"""Speed weighted by the quality that a training reached, and the time to reach it."""
+"""Speed weighted by the quality that training reached, and the time to reach a quality."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from vflops.metrics.arguments import (
     require_samples,
 )
 
-# The defaults of HPC AI500 V2.0 (section 4.3), kept by V3.0. The public ranking of 2020 is image
-# classification too, but its figures follow from 10 and not from 5 (docs/reference/metrics.md):
-# hence the exponent is an argument without a default, and is shown beside every score.
+# The defaults of HPC AI500 V2.0 (section 4.3), which V3.0 keeps. The public ranking of 2020 is also
+# of image classification, but its figures follow from 10 and not from 5
+# (docs/reference/metrics.md). So the exponent has no default and is shown with every score.
 EXPONENT_IMAGE_CLASSIFICATION = 5
 EXPONENT_EXTREME_WEATHER = 10
 
 Better = Literal["higher", "lower"]
-"""Which way a quality improves: accuracy and mAP ``higher``, error and perplexity ``lower``."""
+"""The direction in which a quality improves: ``higher`` for accuracy, ``lower`` for error."""
 
 
 def quality_factor(
@@ -30,8 +30,8 @@ def quality_factor(
     """Return the factor that weights FLOPS by quality: V3.0 eq. 8 (V2.0 eq. 2).
 
     (achieved / target)ⁿ is 1 at the target, less below it, more above it. The papers only define
-    qualities where higher is better. For ``better="lower"`` the ratio is inverted, (target /
-    achieved)ⁿ, which keeps all three properties; this is an extension of this project.
+    qualities for which higher is better. For ``better="lower"``, this project inverts the ratio,
+    (target / achieved)ⁿ, which keeps all three properties.
     """
     require_positive("target", target)
     require_count("exponent", exponent, at_least=1)
@@ -63,7 +63,7 @@ def regulated_score(*, flops: float, error: float) -> float:
 def regulated_score_so_far(*, flops: float, error: float | None) -> float | None:
     """Return ``regulated_score`` during a search, where the error may still be 1.
 
-    None before the first evaluation, and at an error of 0, where eq. 3 is infinite.
+    None before the first evaluation, and for an error of 0, for which eq. 3 is infinite.
     """
     require_non_negative("flops", flops)
     return None if error is None or error <= 0 else _regulated(flops, min(error, 1.0))
@@ -89,7 +89,7 @@ def time_to_quality(
             "expected one quality for each time"
         )
     require_samples("qualities", qualities, at_least=0)
-    _require_rising(times_s)
+    _require_increasing(times_s)
     for time_s, quality in zip(times_s, qualities, strict=True):
         if quality <= target if better == "lower" else quality >= target:
             return time_s
@@ -100,7 +100,7 @@ def _regulated(flops: float, error: float) -> float:
     return -math.log(error) * flops
 
 
-def _require_rising(times_s: Sequence[float]) -> None:
+def _require_increasing(times_s: Sequence[float]) -> None:
     previous_s = 0.0
     for index, time_s in enumerate(times_s):
         if not previous_s < time_s < math.inf:

@@ -1,7 +1,7 @@
-"""How far repeated runs of the same thing agree.
+"""Statistics of repeated runs.
 
-Samples are one figure per run: epochs to quality, seconds, VFLOPS. The sums are exact (the standard
-library adds fractions), so the order of the runs never changes a digit.
+Samples are one figure per run, such as epochs to quality, seconds or VFLOPS. Sums are exact,
+because the standard library adds fractions, so results do not depend on the order of the runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vflops.metrics.student_t import student_t_quantile
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceInterval:
-    """The range that holds the true mean with probability ``level``."""
+    """The range that contains the true mean with probability ``level``."""
 
     low: float
     high: float
@@ -39,7 +39,7 @@ def stdev(samples: Sequence[float]) -> float:
 def coefficient_of_variation(samples: Sequence[float]) -> float:
     """Return standard deviation / mean: HPC AI500 V2.0's measure of repeatability.
 
-    V2.0 (section 3.2, table 1) applies it to the epochs to quality. It is only meaningful for
+    V2.0 (section 3.2, table 1) applies it to the epochs to quality. It is meaningful only for
     quantities on a ratio scale, so the mean must be greater than 0.
     """
     spread = stdev(samples)
@@ -54,11 +54,11 @@ def relative_range(samples: Sequence[float]) -> float:
 def confidence_interval(samples: Sequence[float], *, level: float = 0.95) -> ConfidenceInterval:
     """Return the Student-t interval of the mean: mean ± t · stdev / √n, of two or more samples.
 
-    It assumes that runs are independent and roughly normal.
+    It assumes that runs are independent and roughly normally distributed.
     """
     require_between("level", level, 0, 1)
     error = stdev(samples) / math.sqrt(len(samples))
-    # The negated lower quantile: 1 − level keeps the digits that 1 + level would lose.
+    # The negated lower quantile, because 1 − level keeps digits that 1 + level would lose.
     t = -student_t_quantile((1 - level) / 2, degrees_of_freedom=len(samples) - 1)
     centre = mean(samples)
     return ConfidenceInterval(low=centre - t * error, high=centre + t * error, level=level)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from vflops.metrics.arguments import require_between
 
-_SMALLEST_PROBABILITY = 1e-100  # beyond it t² may overflow
+_MIN_PROBABILITY = 1e-100  # below this, t² may overflow
 _TINY = 1e-300
 _MAX_TERMS = 100_000
 
@@ -22,14 +22,14 @@ def student_t_quantile(probability: float, *, degrees_of_freedom: float) -> floa
     ``probability`` is between 1e-100 and 1; ``degrees_of_freedom`` is 1 or more and need not be
     whole. Accurate to 11 digits up to 1 000 degrees of freedom and to 8 at a million.
     """
-    require_between("probability", probability, _SMALLEST_PROBABILITY, 1)
+    require_between("probability", probability, _MIN_PROBABILITY, 1)
     if not 1 <= degrees_of_freedom < math.inf:
         raise ValueError(
             f"degrees_of_freedom is {degrees_of_freedom!r}: expected a finite number of 1 or more"
         )
     if probability == 0.5:
         return 0.0
-    # Of the mass between −t and t and the mass outside, the smaller is known to more digits.
+    # Solve for the smaller of the mass between −t and t and the mass outside, which is more exact.
     outside = 2 * min(probability, 1 - probability)
     if outside < 0.5:
         t = _root(lambda t: outside - _mass_outside(t, degrees_of_freedom))
@@ -54,32 +54,32 @@ def student_t_outside(t: float, *, degrees_of_freedom: float) -> float:
 
 
 def _mass_outside(t: float, degrees_of_freedom: float) -> float:
-    """P(|T| > t)."""
+    """Return P(|T| > t)."""
     ratio = t * t / degrees_of_freedom
     return _beta(1 / (1 + ratio), ratio / (1 + ratio), degrees_of_freedom / 2, 0.5)
 
 
 def _mass_inside(t: float, degrees_of_freedom: float) -> float:
-    """P(|T| < t)."""
+    """Return P(|T| < t)."""
     ratio = t * t / degrees_of_freedom
     return _beta(ratio / (1 + ratio), 1 / (1 + ratio), 0.5, degrees_of_freedom / 2)
 
 
 def _beta(x: float, y: float, a: float, b: float) -> float:
-    """I_x(a, b), the regularised incomplete beta function; y is 1 − x without cancellation."""
-    if x > (a + 1) / (a + b + 2):  # the fraction converges fast on the other side
+    """Return I_x(a, b), the regularised incomplete beta function, where y is 1 − x."""
+    if x > (a + 1) / (a + b + 2):  # the continued fraction converges faster for 1 − x
         return 1 - _beta_below(y, x, b, a)
     return _beta_below(x, y, a, b)
 
 
 def _beta_below(x: float, y: float, a: float, b: float) -> float:
-    """I_x(a, b) where x is at most (a + 1) / (a + b + 2)."""
+    """Return I_x(a, b) for x of at most (a + 1) / (a + b + 2)."""
     log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
     return math.exp(a * math.log(x) + b * math.log(y) - log_beta) / (a * _beta_fraction(x, a, b))
 
 
 def _beta_fraction(x: float, a: float, b: float) -> float:
-    """1 + d₁/(1 + d₂/(1 + …)), the continued fraction of DLMF 8.17.22, by Lentz's method."""
+    """Return the continued fraction 1 + d₁/(1 + d₂/(1 + …)) of DLMF 8.17.22 by Lentz's method."""
     value, numerator, denominator = 1.0, 1.0, 0.0
     for term in range(1, _MAX_TERMS):
         m = term // 2
@@ -97,7 +97,7 @@ def _beta_fraction(x: float, a: float, b: float) -> float:
 
 
 def _root(rising: Callable[[float], float]) -> float:
-    """Return the positive argument at which a rising function crosses zero, to the last bit."""
+    """Return the positive zero of an increasing function, to the last bit."""
     low, high = 0.0, 1.0
     while rising(high) < 0:
         low, high = high, 2 * high

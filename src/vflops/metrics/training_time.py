@@ -1,4 +1,4 @@
-"""How many steps a training takes: what ``vflops plan`` and ``vflops predict`` estimate time by."""
+"""The number of training steps, from which ``vflops plan`` and ``predict`` estimate the time."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from vflops.metrics.arguments import require_count, require_positive
 
 
 def training_steps(*, epochs: float, samples: int, batch_size: int) -> int:
-    """Return the steps of ``epochs`` epochs of ``samples`` in batches of ``batch_size``.
+    """Return the number of steps for ``epochs`` epochs of ``samples`` in batches of ``batch_size``.
 
-    Samples are one stream over all epochs, so only the last batch of the training is filled up.
+    Batches continue across epochs, so only the very last batch is filled up.
     """
     require_positive("epochs", epochs)
     require_count("samples", samples, at_least=1)

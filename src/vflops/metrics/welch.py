@@ -1,4 +1,4 @@
-"""Tests of whether two sets of repeats differ: Welch's t test, and Holm's correction."""
+"""Tests for a difference between two sets of repeats: Welch's t test and Holm's correction."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class MeanDifference:
     value: float
     low: float
     high: float
-    """The range that holds the true difference with probability ``level``."""
+    """With ``low``, the range that contains the true difference with probability ``level``."""
     level: float
     p: float
-    """The probability of a difference this large between sets with the same mean."""
+    """The probability of a difference at least this large if the true means are equal."""
 
 
 def welch(
     first: Sequence[float], second: Sequence[float], *, level: float = 0.95
 ) -> MeanDifference:
-    """Return the difference of two means, each of two or more repeats; their spreads may differ.
+    """Return the difference of two means, each of two or more repeats; variances may differ.
 
-    Assumes that repeats are independent and roughly normal. Raise ValueError if all repeats of
-    both sets are equal: then there is no spread to compare a difference with.
+    Repeats must be independent and roughly normally distributed. Raise ValueError if each set has
+    only equal values, because there is then no spread to compare the difference with.
     """
     require_between("level", level, 0, 1)
     for name, samples in (("first", first), ("second", second)):
@@ -40,7 +40,7 @@ def welch(
     if error == 0:
         raise ValueError("all repeats of both sets are equal: expected repeats that differ")
     inverse = sum(
-        # The ratio is taken before the power: squares of small figures underflow.
+        # The ratio is computed before the power, because powers of small figures underflow.
         (part / error) ** 4 / (len(samples) - 1)
         for part, samples in zip(errors, (first, second), strict=True)
     )
@@ -56,16 +56,16 @@ def welch(
     )
 
 
-def holm(chances: Sequence[float], *, level: float = 0.05) -> list[bool]:
+def holm(p_values: Sequence[float], *, level: float = 0.05) -> list[bool]:
     """Return which of several tests are significant after Holm's correction.
 
-    The probability of any false positive is at most ``level``, however the tests depend on each
+    The probability of any false positive is at most ``level``, even if the tests depend on each
     other.
     """
     require_between("level", level, 0, 1)
-    significant = [False] * len(chances)
-    for rank, index in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
-        if chances[index] * (len(chances) - rank) > level:
+    significant = [False] * len(p_values)
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        if p_values[index] * (len(p_values) - rank) > level:
             break
         significant[index] = True
     return significant

@@ -1,7 +1,7 @@
-"""The operations of a training step and of an epoch, and the speed at which they were done.
+"""The operations of a training step and of an epoch, and their speed.
 
-Equations are those of HPC AI500 V3.0. FLOPs are counts, so integers, and are called ``ops`` here;
-FLOPS are FLOPs per second.
+The equations are those of HPC AI500 V3.0. FLOPs are counts, so they are integers, called ``ops``
+here. FLOPS are FLOPs per second.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from vflops.metrics.arguments import require_count, require_positive
 def apc(*, ops_per_sample: int, batch_size: int, models: int = 1) -> int:
     """Return the *amount of parallel computation* of an iteration: eq. 3, with M models eq. 4.
 
-    Both equations add up the cost of every sample in the batch. With one model and static shapes
-    each sample costs the same, and the sums become a product.
+    Both equations add the cost of every sample in the batch. With static shapes every sample costs
+    the same, and the sums become a product.
     """
     require_count("ops_per_sample", ops_per_sample)
     require_count("batch_size", batch_size, at_least=1)
@@ -24,10 +24,10 @@ def apc(*, ops_per_sample: int, batch_size: int, models: int = 1) -> int:
 
 
 def epoch_ops(*, ops_per_sample: int, samples: int, models: int = 1) -> int:
-    """Return the FLOPs of one epoch of ``samples`` by each of ``models``: the numerator of eq. 6.
+    """Return the FLOPs of one epoch of ``samples`` for ``models`` models: the numerator of eq. 6.
 
     It is the sum of ``apc`` over the iterations of the epoch. The batch size cancels out, and a
-    smaller last batch counts for the samples it holds: nothing is rounded to whole batches.
+    smaller last batch counts with its actual number of samples.
     """
     require_count("ops_per_sample", ops_per_sample)
     require_count("samples", samples)
@@ -38,17 +38,17 @@ def epoch_ops(*, ops_per_sample: int, samples: int, models: int = 1) -> int:
 def out_of_bag_samples(samples: int) -> int:
     """Return how many of ``samples`` a bootstrap of the same size is expected to leave out.
 
-    A sample is missed by all n draws with a chance of (1 − 1/n)ⁿ → 1/e, so n/e of them are.
+    All n draws miss a given sample with probability (1 − 1/n)ⁿ → 1/e, so n/e samples are expected.
     """
     require_count("samples", samples)
     return round(samples / math.e)
 
 
 def flops(*, ops: int, time_s: float) -> float:
-    """Return FLOPs per second: eq. 6 when given the operations and seconds of one epoch.
+    """Return FLOPs per second: eq. 6 for the operations and seconds of one epoch.
 
-    Given all completed training and validation on all workers, and the seconds since the start,
-    it is AIPerf's score.
+    For the completed training and validation of all workers and the seconds since the start, this
+    is AIPerf's score.
     """
     require_count("ops", ops)
     require_positive("time_s", time_s)
@@ -56,9 +56,9 @@ def flops(*, ops: int, time_s: float) -> float:
 
 
 def system_scale(*, models: int, parallel_degree: int) -> int:
-    """Return the accelerators that ``models`` jobs of ``parallel_degree`` ranks each use: eq. 5.
+    """Return how many accelerators ``models`` jobs of ``parallel_degree`` ranks use: eq. 5.
 
-    The paper defines the scale in nodes and then applies the equation to GPUs; here it is always
+    The paper defines the scale in nodes and then applies the equation to GPUs. Here it is always in
     accelerators.
     """
     require_count("models", models, at_least=1)

@@ -1,1 +1,1 @@
-"""Results that follow from a run folder alone: score, roofline, checks, evidence. No torch."""
+"""Results derived from a run folder alone: score, roofline, checks, evidence. No torch."""

@@ -1,4 +1,4 @@
-"""The command line that gives a run its settings."""
+"""Reconstruct the command line of a run from its settings."""
 
 from __future__ import annotations
 
@@ -16,62 +16,62 @@ from vflops.workloads.contract.run_settings import load, profile
 
 _SUITE = "suite"
 _IMPLIED = (("count", "micro"), ("micro",), ("count",), ())
-"""Sections that a run of one workload derives from its other settings unless they are given."""
-_WORD = re.compile("(?!true$|false$|nan$|inf$)[a-z][a-z0-9_/-]*")
+"""Combinations of sections that a run of one workload can derive from its other settings."""
+_BARE_TEXT = re.compile("(?!true$|false$|nan$|inf$)[a-z][a-z0-9_/-]*")
 """A text that ``--set`` accepts without quotes."""
 
 
 def command(record: RunRecord) -> str | None:
     """Return ``vflops run …`` with every setting that differs from the profile.
 
-    None if no command line gives exactly these settings: the command is parsed as a user's would
-    be, and returned only if the result equals the record.
+    None if no command line gives exactly these settings. The command is parsed like that of a user
+    and returned only if the resulting settings equal the recorded ones.
     """
     try:
-        words = _words(record.workload, record.settings)
+        arguments = _arguments(record.workload, record.settings)
     except VflopsError:  # a workload or a setting that this version does not know
         return None
-    return shlex.join(words) if words else None
+    return shlex.join(arguments) if arguments else None
 
 
 def command_for_epochs(record: RunRecord, workload: str, epochs: int) -> str | None:
     """Return the command that runs one workload of the run for another number of epochs.
 
-    None if there is none, as for settings that do not allow that number.
+    None if there is no such command, for example if the settings do not allow that number.
     """
     settings = record.settings
     try:
-        one = settings.model_copy(update={"workloads": {workload: settings.workloads[workload]}})
-        longer = load(one, None, [f"train.epochs={epochs}"])
-        words = _words(
-            workload, for_single_workload(longer) if record.workload == _SUITE else longer
+        single = settings.model_copy(update={"workloads": {workload: settings.workloads[workload]}})
+        changed = load(single, None, [f"train.epochs={epochs}"])
+        arguments = _arguments(
+            workload, for_single_workload(changed) if record.workload == _SUITE else changed
         )
     except VflopsError:
         return None
-    return shlex.join(words) if words else None
+    return shlex.join(arguments) if arguments else None
 
 
-def _words(workload: str, wanted: Settings) -> list[str] | None:
-    names = list(wanted.workloads)
+def _arguments(workload: str, wanted: Settings) -> list[str] | None:
+    workloads = list(wanted.workloads)
     if workload == "micro":
-        return _micro(wanted)
-    if not names:
+        return _micro_arguments(wanted)
+    if not workloads:
         return None
-    one = workload != _SUITE
-    base = profile(wanted.profile, names)
-    if not one:
+    is_single = workload != _SUITE
+    base = profile(wanted.profile, workloads)
+    if not is_single:
         base = for_suite(base)
     base = load(base, None, [])
-    changes = dict(_changes(base, wanted, short=one))
+    changes = dict(_changes(base, wanted, short_names=is_single))
 
     def gives_wanted(assignments: list[str]) -> bool:
         try:
-            given = load(base, None, assignments)
-        except VflopsError:  # one setting needs another that was left out
+            loaded = load(base, None, assignments)
+        except VflopsError:  # a setting requires another that was left out
             return False
-        return (for_single_workload(given) if one else given) == wanted
+        return (for_single_workload(loaded) if is_single else loaded) == wanted
 
-    for implied in _IMPLIED if one else [()]:
+    for implied in _IMPLIED if is_single else [()]:
         assignments = [
             f"{key}={text}" for key, text in changes.items() if key.partition(".")[0] not in implied
         ]
@@ -79,31 +79,31 @@ def _words(workload: str, wanted: Settings) -> list[str] | None:
             for assignment in [*assignments]:  # a setting may follow from another of its section
                 fewer = [other for other in assignments if other != assignment]
                 assignments = fewer if gives_wanted(fewer) else assignments
-            named = [workload] if one else []
-            return ["vflops", "run", *named, "--profile", wanted.profile, *_flags(assignments)]
+            names = [workload] if is_single else []
+            return ["vflops", "run", *names, "--profile", wanted.profile, *_flags(assignments)]
     return None
 
 
-def _micro(wanted: Settings) -> list[str] | None:
+def _micro_arguments(wanted: Settings) -> list[str] | None:
     base = load(profile(wanted.profile), None, ["count.models=[]"])
     micro = wanted.micro
     if base.model_copy(update={"seed": wanted.seed, "micro": _expressible(base, wanted)}) != wanted:
         return None
-    usual = base.micro
-    words = ["vflops", "micro"]
-    words += micro.benchmarks if micro.benchmarks != usual.benchmarks else ()
-    words += ["--profile", wanted.profile]
-    if micro.budget_s != usual.budget_s:
-        words += ["--budget", f"{micro.budget_s:g}"]
-    for precision in micro.precisions if micro.precisions != usual.precisions else ():
-        words += ["--precision", precision]
-    if micro.device != usual.device:
-        words += ["--device", micro.device]
-    return [*words, *(["--seed", str(wanted.seed)] if wanted.seed != base.seed else [])]
+    default = base.micro
+    arguments = ["vflops", "micro"]
+    arguments += micro.benchmarks if micro.benchmarks != default.benchmarks else ()
+    arguments += ["--profile", wanted.profile]
+    if micro.budget_s != default.budget_s:
+        arguments += ["--budget", f"{micro.budget_s:g}"]
+    for precision in micro.precisions if micro.precisions != default.precisions else ():
+        arguments += ["--precision", precision]
+    if micro.device != default.device:
+        arguments += ["--device", micro.device]
+    return [*arguments, *(["--seed", str(wanted.seed)] if wanted.seed != base.seed else [])]
 
 
 def _expressible(base: Settings, wanted: Settings) -> MicroSettings:
-    """Return ``wanted.micro`` without what ``vflops micro`` has no option for."""
+    """Return ``wanted.micro`` without the settings for which ``vflops micro`` has no option."""
     return wanted.micro.model_copy(update={"ranks": base.micro.ranks})
 
 
@@ -113,13 +113,13 @@ def _flags(assignments: list[str]) -> Iterator[str]:
         yield from ("--seed", value) if key == "seed" else ("--set", assignment)
 
 
-def _changes(base: Settings, wanted: Settings, *, short: bool) -> Iterator[tuple[str, str]]:
-    """Yield each setting that differs: the name that ``--set`` accepts, and its value in TOML."""
+def _changes(base: Settings, wanted: Settings, *, short_names: bool) -> Iterator[tuple[str, str]]:
+    """Yield each setting that differs, as a name for ``--set`` and a value in TOML."""
     before, after = (settings.model_dump(mode="json") for settings in (base, wanted))
     for key, (_, value) in differences(before, after).items():
         if value is not None:
             name = key.removeprefix("workloads.")
-            if short and name != key:
+            if short_names and name != key:
                 name = name.partition(".")[2]
-            plain = isinstance(value, str) and _WORD.fullmatch(value)
-            yield name, value if plain else json.dumps(value, ensure_ascii=False)
+            is_bare = isinstance(value, str) and _BARE_TEXT.fullmatch(value)
+            yield name, value if is_bare else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The figures of a score by key, each with its label, unit, direction and subject."""
+"""The figures of a score, each with its label, unit, direction and subject."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ Key = Literal[
 
 @dataclass(frozen=True)
 class FigureName:
-    """What makes figures of several runs comparable: the same subject, name and unit."""
+    """The identity of a figure across runs: figures with equal names can be compared."""
 
-    workload: str
+    subject: str
     """The workload, with the number of models of an ensemble; the benchmark of a ceiling."""
     name: str
     unit: str | None
     better: Better
-    seeded: bool = False
-    """Whether the seed affects it: repeats with one seed say nothing about other seeds."""
+    depends_on_seed: bool = False
+    """Whether the value depends on the seed, so that only repeats with different seeds count."""
     kind: Kind = "result"
 
     @property
     def title(self) -> str:
-        """The name with its subject, for lists of several subjects."""
-        return f"{self.workload}: {self.name}"
+        """The subject and the name, for lists of several subjects."""
+        return f"{self.subject}: {self.name}"
 
 
 class Subject(NamedTuple):
@@ -64,14 +64,14 @@ class Subject(NamedTuple):
 
     kind: SubjectKind
     workload: str
-    """The benchmark of a ceiling."""
+    """The name of the workload; for a ceiling, that of the benchmark."""
     complete: bool
     """False for trainings that did not finish, and for ensembles with missing models."""
     seed: int = 0
     """The seed of the first model of an ensemble; 0 for a ceiling."""
     repeat: int = 0
     job: int | None = None
-    """None where several jobs produced it together."""
+    """None if several jobs produced the figures together."""
     models: int | None = None
     """The planned number of base models of an ensemble."""
 
@@ -91,25 +91,27 @@ class Figure:
     label: str
     unit: str | None
     better: Better | None
-    """None where neither direction is better, as for a target."""
+    """None if neither direction is better, as for a target."""
     value: float | None
-    """None: not measured."""
-    seeded: bool = False
-    """Whether the seed affects it."""
+    """None if it was not measured."""
+    depends_on_seed: bool = False
+    """Whether the value depends on the seed."""
     shared: bool = False
-    """Whether other jobs contribute to it: power from sensors that several jobs share."""
+    """Whether the value includes other jobs, as power does if jobs share sensors."""
 
     @property
     def text(self) -> str:
         """The value with its unit, or a dash."""
-        return "—" if self.value is None else shown(self.unit, self.value)
+        return "—" if self.value is None else format_value(self.unit, self.value)
 
     @property
     def name(self) -> FigureName:
         """The name under which figures of several runs are compared."""
         kind: Kind = "ceiling" if self.key == "ceiling" else "result"
         better = self.better or "higher"
-        return FigureName(self.subject.name, self.label, self.unit, better, self.seeded, kind)
+        return FigureName(
+            self.subject.name, self.label, self.unit, better, self.depends_on_seed, kind
+        )
 
 
 Figures = dict[Key, Figure]
@@ -130,7 +132,7 @@ class _Definition(NamedTuple):
     label: str
     unit: str | None
     better: Better | None
-    seeded: bool = False
+    depends_on_seed: bool = False
 
 
 _DEFINITIONS: dict[Key, _Definition] = {
@@ -169,7 +171,7 @@ _COMPARED: dict[SubjectKind, tuple[Key, ...]] = {
     "search": ("flops", "regulated", "quality", "candidates", "power", "ops_per_watt"),
     "ceiling": ("ceiling",),
 }
-"""The figures that comparisons and histories look at, in the order in which they show them."""
+"""The figures that comparisons and histories show, in this order."""
 
 
 def figures(score: Score) -> Iterator[Figures]:
@@ -181,15 +183,16 @@ def figures(score: Score) -> Iterator[Figures]:
 
 
 def samples(score: Score) -> Samples:
-    """Return the compared figures of complete subjects with their repeats.
+    """Return the values of the compared figures of all complete subjects, one per repeat.
 
-    Figures that were not measured are left out, and so are base models: their ensemble has figures.
+    Figures that were not measured are left out. So are base models, because their ensemble has
+    figures.
     """
     repeats: Samples = {}
-    for named in figures(score):
-        subject = next(iter(named.values())).subject
+    for by_key in figures(score):
+        subject = next(iter(by_key.values())).subject
         for key in _COMPARED.get(subject.kind, ()) if subject.complete else ():
-            figure = named[key]
+            figure = by_key[key]
             if figure.value is not None and not figure.shared:
                 sample = Sample(subject.seed, figure.value)
                 repeats.setdefault(figure.name, []).append(sample)
@@ -198,13 +201,13 @@ def samples(score: Score) -> Samples:
 
 def mean_of(repeats: Sequence[Figures], key: Key) -> float | None:
     """Return the mean of one figure over ``repeats``; None unless all of them have it."""
-    values = [named[key].value if key in named else None for named in repeats]
+    values = [by_key[key].value if key in by_key else None for by_key in repeats]
     known = [value for value in values if value is not None]
     return mean(known) if known and len(known) == len(values) else None
 
 
 def training_figures(training: TrainingScore) -> Figures:
-    """Return the figures of one training, also of a base model of an ensemble."""
+    """Return the figures of one training job, which may train a base model of an ensemble."""
     speed, quality = training.speed, training.quality
     subject = Subject(
         "training" if training.model is None else "base model",
@@ -233,7 +236,7 @@ def training_figures(training: TrainingScore) -> Figures:
         "bytes_per_step": training.shared.bytes if training.shared else None,
     }
     achieved = _Definition(quality.name, None, quality.better, True)
-    return _named(subject, values, {"quality": achieved}, bool(training.power.shared_with))
+    return _figures(subject, values, {"quality": achieved}, bool(training.power.shared_with))
 
 
 def ensemble_figures(score: Score, ensemble: EnsembleScore) -> Figures:
@@ -266,11 +269,11 @@ def ensemble_figures(score: Score, ensemble: EnsembleScore) -> Figures:
         "quality": _Definition(ensemble.quality_name, None, members[0].quality.better, True),
         "wall_time": _Definition("time of all models", "s", "lower"),
     }
-    return _named(subject, values, definitions)
+    return _figures(subject, values, definitions)
 
 
 def search_figures(search: SearchScore) -> Figures:
-    """Return the figures of one search; its quality is the error of the best candidate."""
+    """Return the figures of one search. Its quality is the error of the best candidate."""
     subject = Subject("search", search.workload, True, search.seed, search.repeat)
     values: dict[Key, float | None] = {
         "flops": search.ops_per_s,
@@ -287,11 +290,11 @@ def search_figures(search: SearchScore) -> Figures:
         "flops": _Definition("OPS", "OPS", "higher"),
         "quality": _Definition("best error", None, "lower", True),
     }
-    return _named(subject, values, definitions)
+    return _figures(subject, values, definitions)
 
 
-def shown(unit: str | None, value: float) -> str:
-    """Return ``value`` with its unit, in the form that people write."""
+def format_value(unit: str | None, value: float) -> str:
+    """Return ``value`` with its unit, as text for people."""
     if unit == "s":
         return seconds(value)
     if unit == "share":
@@ -301,13 +304,13 @@ def shown(unit: str | None, value: float) -> str:
     return quantity(value, unit) if unit else number(value)
 
 
-def _named(
+def _figures(
     subject: Subject,
     values: Mapping[Key, float | None],
     definitions: Mapping[Key, _Definition],
     shared_power: bool = False,
 ) -> Figures:
-    """Return ``values`` as figures; ``definitions`` replace the usual ones."""
+    """Return ``values`` as figures; ``definitions`` take precedence over the default ones."""
     defined = {**_DEFINITIONS, **definitions}
     return {
         key: Figure(
@@ -317,7 +320,7 @@ def _named(
             defined[key].unit,
             defined[key].better,
             value,
-            defined[key].seeded,
+            defined[key].depends_on_seed,
             shared_power and key in ("power", "energy"),
         )
         for key, value in values.items()
@@ -325,9 +328,10 @@ def _named(
 
 
 def _ceiling_figures(score: Score) -> Iterator[Figures]:
-    """Yield one figure per ceiling: the samples of a measurement are not independent repeats.
+    """Yield one figure per ceiling, because samples of a measurement are not independent repeats.
 
-    The device is not part of the name, so that machines with and without an accelerator compare.
+    The device is not part of the name, so that machines with and without an accelerator can be
+    compared.
     """
     for ceiling in score.ceilings:
         label = " ".join(filter(None, (ceiling.case, ceiling.precision)))

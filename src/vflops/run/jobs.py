@@ -308,9 +308,9 @@ def _record_hashes(folder: RunFolder, events: EventWriter, job: int) -> None:
 def ops_per_sample(folder: RunFolder, record: JobRecord) -> int | None:
     """Return the operations for training on one sample, as the score counts them."""
     from vflops.record.readout.contents import Contents
-    from vflops.results.score.training_score import work_of
+    from vflops.results.score.training_score import work_score
 
-    work = work_of(record, Contents(folder).graphs)
+    work = work_score(record, Contents(folder).graphs)
     return work.ops_total if work else None
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.telemetry_fakes import FakeNvml, series, telemetry
 from vflops.machine.telemetry.nvidia_sensor import nvidia_sensor
 from vflops.record.formats.telemetry import Series, Telemetry
-from vflops.results.power.energy import area, joined
+from vflops.results.power.energy import integrate_gauge, join_energy
 from vflops.results.power.run_power import host_power
 
 POWER = series("gpu0.power")
@@ -36,7 +36,7 @@ def constant(first_s: int, last_s: int, of: Series = POWER, value: float = 100.0
 def test_every_moment_counts_once(
     of: Series, spans: list[tuple[int, int]], covered_s: float
 ) -> None:
-    summary = joined([(constant(a, b, of), of) for a, b in spans], 0.0, 10.0)
+    summary = join_energy([(constant(a, b, of), of) for a, b in spans], 0.0, 10.0)
     assert summary.covered_s == pytest.approx(covered_s)
     assert summary.covered_energy_j == pytest.approx(100.0 * covered_s)
     assert summary.covered == pytest.approx(covered_s / 10)
@@ -46,7 +46,9 @@ def test_every_moment_counts_once(
 def test_a_gauge_of_any_unit_has_a_mean() -> None:
     busy = POWER.model_copy(update={"id": "gpu0.utilisation", "unit": "%"})
     one, other = constant(0, 5, busy, 100.0), constant(5, 10, busy, 50.0)
-    assert joined([(one, busy), (other, busy)], 0, 10, area).mean_power_w == pytest.approx(75.0)
+    assert join_energy(
+        [(one, busy), (other, busy)], 0, 10, integrate_gauge
+    ).mean_power_w == pytest.approx(75.0)
 
 
 def test_a_device_is_told_from_another_of_the_same_number() -> None:

@@ -23,7 +23,7 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.evidence.evidence_names import DERIVED
 from vflops.results.evidence.integrity import altered_record
-from vflops.results.evidence.line_marks import differences, marks
+from vflops.results.evidence.line_marks import describe_changes, marks
 from vflops.results.evidence.manifest import Manifest, read_manifest, write_manifest
 from vflops.run import pipeline
 
@@ -332,8 +332,8 @@ def test_a_pipe_in_the_folder_is_told_and_not_waited_for(run_folder: RunFolder) 
 def test_differences_of_long_logs_are_told_without_comparing_all(run_folder: RunFolder) -> None:
     old = marks([b"%d" % number for number in range(5000)])
     new = marks([b"x%d" % number for number in range(4000)])
-    assert differences(old, new) == ["lines 1 to 5000 were replaced by 4000 lines"]
-    assert differences(old, old) == []
+    assert describe_changes(old, new) == ["lines 1 to 5000 were replaced by 4000 lines"]
+    assert describe_changes(old, old) == []
 
 
 def test_evidence_needs_no_torch() -> None:

@@ -266,7 +266,7 @@ def test_frames_of_another_split_are_not_the_published_data() -> None:
     facts = {"path": "/frames", "synthetic": False, "fingerprint": "0" * 64}
     data = DataFacts(**facts, train=9, validation=9, facts={**sizes, "split": "own"})
     trained = TrainedJob(job(1, data=data).model_copy(update={"workload": "extreme-weather"}), ())
-    found = PaperRules(HPCAI500_V2).published_data(
+    found = PaperRules(HPCAI500_V2).check_published_data(
         cast("Contents", SimpleNamespace(trained=[trained]))
     )
     assert (found.verdict, found.evidence) == (

@@ -16,7 +16,7 @@ from vflops.config.training import CEILING_PRECISIONS, TrainSettings
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.results.check import expected_traffic
-from vflops.results.check.consistency import settings_applied
+from vflops.results.check.consistency import check_settings
 from vflops.results.check.level import layer_of
 from vflops.results.check.paper_rules import PaperRules
 from vflops.results.check.parallelism_rules import parallelism_faults
@@ -128,7 +128,7 @@ HONEST: dict[str, tuple[dict[str, Any], list[Note]]] = {
 def judged(run: HandmadeRun, mode: str, notes: Sequence[Note], **facts: Any) -> Outcome:
     """What is found in a training on a processor, unless ``facts`` say otherwise."""
     folder = shared_run(run, shared_job(**HONEST[mode][0]), *notes, **{"device": "cpu", **facts})
-    return settings_applied(Contents(folder))
+    return check_settings(Contents(folder))
 
 
 @pytest.mark.parametrize("mode", HONEST)
@@ -255,7 +255,7 @@ def test_an_attempt_tells_of_its_own_steps(
     handmade_run.plan(shared_job(2))
     handmade_run.attempt(1, 1000.0, began, *course(0.4)[1:-2], *first)
     handmade_run.attempt(1, 2000.0, began, *rest[:-1], *second, rest[-1], tells=False)
-    outcome = settings_applied(Contents(handmade_run.folder))
+    outcome = check_settings(Contents(handmade_run.folder))
     assert outcome.evidence == (words or "1 job with the settings in run.json")
 
 
@@ -267,7 +267,7 @@ def test_words_that_were_lost_with_an_attempt_are_not_asked_of_the_next(
     handmade_run.plan(shared_job(2))
     handmade_run.attempt(1, 1000.0, began, *whole[1:-1], tells=False)
     handmade_run.attempt(1, 2000.0, began, resumed(30), ("end", {}))
-    assert settings_applied(Contents(handmade_run.folder)).verdict == "pass"
+    assert check_settings(Contents(handmade_run.folder)).verdict == "pass"
 
 
 def test_what_is_known_without_torch_is_what_torch_does() -> None:
@@ -286,9 +286,9 @@ def test_8_bits_are_a_result_of_v3_and_not_of_v2(handmade_run: HandmadeRun, prec
     sent = changed(plain(), **NCCL)
     folder = shared_run(handmade_run, shared_job(2, precision=precision), sent, **facts)
     contents = Contents(folder)
-    assert settings_applied(contents).verdict == "pass"
-    assert PaperRules(HPCAI500_V3).precision(contents).verdict == "pass"
-    assert PaperRules(HPCAI500_V2).precision(contents).verdict == "fail"
+    assert check_settings(contents).verdict == "pass"
+    assert PaperRules(HPCAI500_V3).check_precision(contents).verdict == "pass"
+    assert PaperRules(HPCAI500_V2).check_precision(contents).verdict == "fail"
 
 
 def test_every_setting_of_ranks_has_a_layer() -> None:
@@ -373,5 +373,7 @@ def test_each_candidate_of_a_search_tells_what_its_ranks_sent(
 def test_each_stage_of_a_rank_has_buckets_of_its_own(schedule: str, buckets: int) -> None:
     parallel = {"mode": "mixed", "mesh": (2, 2), "schedule": schedule}
     train = TrainSettings.model_validate({"ranks": 4, "accumulate": 2, "parallel": parallel})
-    team = expected_traffic.Team(train, "cpu", steps=1, local=4, parameters=1000, graph=None)
-    assert expected_traffic._buckets(team) == buckets
+    team = expected_traffic.Team(
+        train, "cpu", steps=1, ranks_per_node=4, parameters=1000, graph=None
+    )
+    assert expected_traffic._max_buckets(team) == buckets

@@ -129,7 +129,7 @@ def test_a_machine_that_is_busy_with_others_while_it_trains_is_not_quiet(
 def test_a_training_of_less_than_a_minute_does_not_tell_what_else_ran(
     good: GoodRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background_load, "LEAST_S", WORK_S + 60)
+    monkeypatch.setattr(background_load, "MIN_TRAINING_S", WORK_S + 60)
     assert finding(good("one model"), tmp_path, "quiet", busy(1, 95.0, 80.0)).verdict == "pass"
 
 

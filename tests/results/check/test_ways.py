@@ -39,7 +39,7 @@ from vflops.errors import FolderError
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
-from vflops.results.check.published_figures import MOST_ERROR
+from vflops.results.check.published_figures import MAX_ERROR
 from vflops.results.score.scoring import score
 
 
@@ -212,7 +212,7 @@ def test_time_that_is_none_is_refused(
 def test_the_bounds_of_errors_are_those_that_ceilings_are_measured_with() -> None:
     from vflops.machine.ceilings.precisions import PRECISIONS
 
-    assert {name: precision.tolerance for name, precision in PRECISIONS.items()} == MOST_ERROR
+    assert {name: precision.tolerance for name, precision in PRECISIONS.items()} == MAX_ERROR
 
 
 def test_a_run_of_another_problem_has_no_level(good: GoodRun, tmp_path: Path) -> None:

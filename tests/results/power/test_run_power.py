@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.telemetry_fakes import UTC_S, series, telemetry
 from vflops.record.formats.telemetry import Absent, Telemetry
-from vflops.results.power.run_power import PowerSummary, over_nodes, power_summary
+from vflops.results.power.run_power import PowerSummary, power_summary, sum_over_nodes
 
 TIMES = [float(second) for second in range(11)]
 POWER, ENERGY = series("gpu0.power"), series("gpu0.energy", "counter")
@@ -141,12 +141,12 @@ def nodes(*powers_w: float) -> Sequence[PowerSummary]:
 
 
 def test_nodes_add_up_where_they_include_the_same() -> None:
-    found = over_nodes(nodes(100, 200))
+    found = sum_over_nodes(nodes(100, 200))
     assert (found.energy_j, found.power_w, found.includes) == (3000, 300, ("accelerators",))
     bare = power_summary(telemetry({}, []), 0, 10)
-    mixed = over_nodes([*nodes(100), bare])
+    mixed = sum_over_nodes([*nodes(100), bare])
     assert (mixed.energy_j, mixed.includes) == (None, ())
     assert "do not measure the same: accelerators; nothing" in str(mixed.reason)
-    assert over_nodes([bare, bare]).energy_j is None
+    assert sum_over_nodes([bare, bare]).energy_j is None
     with pytest.raises(ValueError, match="one per node"):
-        over_nodes([])
+        sum_over_nodes([])

@@ -22,7 +22,7 @@ from vflops.record.formats.telemetry import Absent, Header, Kind, Series
 from vflops.record.log import events
 from vflops.record.log.telemetry_log import TelemetryWriter
 from vflops.record.readout.contents import Contents
-from vflops.results.check.training_rules import trained as judged
+from vflops.results.check.training_rules import check_finished as judged
 from vflops.results.score import score_tables
 from vflops.results.score.score_file import EnsembleScore, Score
 from vflops.results.score.scoring import score

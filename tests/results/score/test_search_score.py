@@ -316,7 +316,7 @@ def test_the_words_say_what_was_searched_in_which_time(make: Any) -> None:
         "searched 2 architectures in 1 min 40 s with 1 worker: 1.23 kOPS at its peak and 1.05 kOPS "
         "at the end, best error 0.2, regulated score 1.98 k"
     )
-    assert search_text.best(found)[0].candidate == "r00001-w00000"
+    assert search_text.by_accuracy(found)[0].candidate == "r00001-w00000"
 
 
 def test_a_replay_is_as_fast_as_it_was_on_the_whole(make: Any) -> None:

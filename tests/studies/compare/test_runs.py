@@ -16,7 +16,7 @@ from tests.support.dated_runs import SAMPLES, WORK_S, Dated, dated_run
 from vflops.config.profiles import tiny
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
-from vflops.results.figures import shown
+from vflops.results.figures import format_value
 from vflops.studies.compare import compare_page
 from vflops.studies.compare.comparing import compare, sides
 from vflops.studies.compare.comparison import ComparedFigure, Comparison
@@ -243,4 +243,4 @@ def test_reasons_are_said_once_below_the_table(tmp_path: Path, vflops: Vflops) -
 
 
 def test_models_are_counted_whole() -> None:
-    assert shown("models", 4.0) == "4 models"
+    assert format_value("models", 4.0) == "4 models"

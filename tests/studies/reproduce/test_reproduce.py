@@ -160,7 +160,7 @@ def test_a_machine_that_was_not_quiet_is_said(
 ) -> None:
     assert not any("quiet" in line for line in compared(run_folder, run_folder).sentences)
     loud = Outcome("fail", "others used 42 % of the CPUs")
-    monkeypatch.setattr(reproduce, "quiet", lambda contents: loud)
+    monkeypatch.setattr(reproduce, "check_background_load", lambda contents: loud)
     then, here = compared(run_folder, run_folder).sentences[-2:]
     assert then == "The machine was not quiet then: others used 42 % of the CPUs."
     assert here.startswith("The machine was not quiet here: ")

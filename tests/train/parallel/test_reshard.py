@@ -15,7 +15,7 @@ from vflops.errors import UsageError
 from vflops.machine import host
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
-from vflops.results.check.consistency import settings_applied
+from vflops.results.check.consistency import check_settings
 from vflops.run.resume_changes import changed_jobs
 
 WAYS: tuple[dict[str, Any], ...] = (
@@ -62,8 +62,8 @@ def test_a_killed_run_resumes_with_changed_settings_and_says_so(tmp_path: Path) 
     log = run_ranks(folder, 2, DOUBLE="1")
     assert [event.data["ranks"] for event in log.events if event.kind == "job"] == [2]
     assert losses(log) == pytest.approx(all_losses(whole)[8:], rel=1e-10)
-    assert settings_applied(Contents(folder)).verdict == "fail"
-    assert "parallel.mode data → sharded" in settings_applied(Contents(folder)).evidence
+    assert check_settings(Contents(folder)).verdict == "fail"
+    assert "parallel.mode data → sharded" in check_settings(Contents(folder)).evidence
     back = changed_jobs(folder, ["parallel.mode=data"])
     assert back == []  # the job is over
     assert JobRecord.read(folder.job_file(1)).ranks == 1

@@ -82,10 +82,12 @@ def _trainings(result: Score) -> Iterator[str]:
     for search in result.searches:
         yield search_text.search_line(search)
         yield columns(search_text.search_rows(search)) + "\n"
-        best = [search_text.candidate_row(candidate) for candidate in search_text.best(search)]
+        best = [
+            search_text.candidate_row(candidate) for candidate in search_text.by_accuracy(search)
+        ]
         if best:
             yield heading(f"the best of {figure_text.count(len(search.candidates), 'candidate')}")
-            rows = [search_text.CANDIDATES, *best[: search_text.MOST_CANDIDATES]]
+            rows = [search_text.CANDIDATES, *best[: search_text.MAX_CANDIDATES]]
             yield columns(rows, right=(1, 2, 3, 4, 5, 6)) + "\n"
     for repeat in result.repeats:
         yield heading(score_tables.repeat_title(repeat))

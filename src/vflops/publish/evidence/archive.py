@@ -18,7 +18,7 @@ from vflops.publish.evidence.archive_limits import LIMITS
 from vflops.publish.evidence.require_intact import require_intact
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
-from vflops.results.evidence.evidence_names import fault, is_page, listing
+from vflops.results.evidence.evidence_names import is_page, listing, name_fault
 from vflops.results.evidence.manifest import manifest_file, signature_file
 
 SUFFIX = ".tar.bz2"
@@ -79,7 +79,7 @@ def _names(folder: RunFolder) -> list[str]:
             f"{folder.path} holds something that no archive may hold: {content.odd[0]}",
             hint="remove or rename it",
         )
-    if wrong := fault(folder.record.id) or ("/" in folder.record.id and "a path"):
+    if wrong := name_fault(folder.record.id) or ("/" in folder.record.id and "a path"):
         raise FolderError(f"the id of {folder.path}, {folder.record.id!r}, is {wrong}")
     pins = (manifest_file(folder.path), signature_file(folder.path))
     files = [name for name in content.files if not is_page(name)]

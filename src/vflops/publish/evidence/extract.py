@@ -17,7 +17,7 @@ from vflops.publish.evidence.archive_limits import LIMITS, ArchiveRefused, Limit
 from vflops.publish.evidence.bounded_bz2 import BoundedStream
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
-from vflops.results.evidence.evidence_names import fault, left_out, same_file
+from vflops.results.evidence.evidence_names import fold_name, is_excluded, name_fault
 
 _BLOCK = tarfile.BLOCKSIZE
 _FILES, _FOLDER = (tarfile.REGTYPE, tarfile.AREGTYPE), tarfile.DIRTYPE
@@ -92,7 +92,7 @@ class _Entries:
             self._limits.refuse(str(self._file), files=many, size_bytes=self._size_bytes)
             if is_file:
                 self._write(entry.name, entry.size)
-        if self._root is None or same_file(f"{self._root}/run.json") not in self._files:
+        if self._root is None or fold_name(f"{self._root}/run.json") not in self._files:
             raise self._refused("it holds no run.json")
         return self._root
 
@@ -113,21 +113,21 @@ class _Entries:
 
     def _admit(self, name: str, *, is_file: bool) -> None:
         """Raise if a name leads elsewhere, is a duplicate, or belongs to a second folder."""
-        wrong = fault(name)
+        wrong = name_fault(name)
         if wrong:
             raise self._refused(f"{name!r} is {wrong}")
         root, _, inside = name.partition("/")
         if self._root not in (None, root) or (is_file and not inside):
             raise self._refused(f"{name!r} is not in the folder of the run, {self._root or root}")
         self._root = root
-        if left_out(inside) or left_out(same_file(inside)):
+        if is_excluded(inside) or is_excluded(fold_name(inside)):
             raise self._refused(f"{name!r} is not part of a result: archives hold no checkpoints")
-        if is_file and inside != "run.json" and same_file(name).endswith("/run.json"):
+        if is_file and inside != "run.json" and fold_name(name).endswith("/run.json"):
             raise self._refused(f"{name!r} belongs to a second run")
-        key = same_file(name)
+        key = fold_name(name)
         folders = [str(parent) for parent in list(Path(name).parents)[:-1]]
         folders += [] if is_file else [name]
-        keys = {same_file(folder): folder for folder in folders}
+        keys = {fold_name(folder): folder for folder in folders}
         taken = is_file and key in self._folders
         if key in self._files or taken or keys.keys() & self._files:
             raise self._refused(f"{name!r} is a duplicate, at least on some file systems")

@@ -17,7 +17,7 @@ from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.evidence.evidence_names import DERIVED, MANIFEST, SIGNATURE
 from vflops.results.evidence.integrity import FolderIntegrity
-from vflops.results.evidence.logged_hashes import contradicted
+from vflops.results.evidence.logged_hashes import hash_mismatches
 from vflops.results.evidence.manifest import (
     Manifest,
     manifest_file,
@@ -94,15 +94,15 @@ def _verify(
     else:
         if manifest is None and contents is not None:
             unconcluded = contents.state.reason
-            altered |= contradicted(contents)
+            altered |= hash_mismatches(contents)
         if manifest is None and unconcluded is None:
             altered[MANIFEST] = [
                 f"{MANIFEST}: missing, so the original content of the folder is not known"
             ]
     if manifest is not None:
-        altered[MANIFEST] = integrity.false_lines(manifest)
-        altered |= integrity.compared.altered
-        notes += integrity.compared.notes
+        altered[MANIFEST] = integrity.line_pin_faults(manifest)
+        altered |= integrity.comparison.altered
+        notes += integrity.comparison.notes
         altered |= dict(_derived(integrity, manifest, notes))
     wrong = {name for name, words in altered.items() if words}
     chain: Iterable[str] = () if "run.json" in wrong else (unread,)
@@ -138,7 +138,7 @@ def _derived(
         if name not in integrity.listing.files:
             if name in pinned:
                 yield name, [f"{name}: missing; {_repair(name)}"]
-        elif name not in pinned or not integrity.is_as(pinned[name]):
+        elif name not in pinned or not integrity.matches(pinned[name]):
             if made_again(integrity.folder, name):
                 notes.append(f"{name}: written again since, and equal to what the record gives")
             else:

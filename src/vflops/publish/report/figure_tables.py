@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from vflops.metrics import coefficient_of_variation, mean
 from vflops.record.formats.job_events import PHASES
-from vflops.results.figures import Figure, Key, shown, training_figures
+from vflops.results.figures import Figure, Key, format_value, training_figures
 from vflops.results.score import figure_text, parallelism_text
 from vflops.results.score.score_file import TrainingScore
 from vflops.units import integer, percent, quantity, seconds
@@ -60,7 +60,9 @@ def mean_tiles(trainings: Sequence[TrainingScore]) -> list[Tile]:
 def _tile_text(figure: Figure, value: float | None) -> str:
     if value is None:
         return figure_text.NOT_REACHED if figure.key == "time_to_quality" else "—"
-    return figure_text.rate(value) if figure.key == "throughput" else shown(figure.unit, value)
+    return (
+        figure_text.rate(value) if figure.key == "throughput" else format_value(figure.unit, value)
+    )
 
 
 def _notes(training: TrainingScore) -> dict[Key, str]:

@@ -44,7 +44,7 @@ def results(scored: Score) -> list[Result]:
         if training.model is not None and (training.workload, training.repeat) not in whole:
             parts.setdefault((training.workload, training.repeat), []).append(training)
     ordered = [
-        *((_search(search), search_text.begun(search)) for search in scored.searches),
+        *((_search(search), search_text.has_started(search)) for search in scored.searches),
         *((_ensemble(ensemble), True) for ensemble in scored.ensembles),
         *((_models(models), any(t.attempts for t in models)) for models in parts.values()),
         *((_mean(scored, repeat), True) for repeat in means.values()),
@@ -116,9 +116,13 @@ def _ensemble(ensemble: EnsembleScore) -> Result:
 
 
 def _training(scored: Score, training: TrainingScore) -> Result:
-    name, quality, speed = score_tables.name(scored, training), training.quality, training.speed
+    name, quality, speed = (
+        score_tables.training_name(scored, training),
+        training.quality,
+        training.speed,
+    )
     if not training.complete:
-        return Result(name, "—", _sentence(figure_text.how_far(training)))
+        return Result(name, "—", _sentence(figure_text.progress(training)))
     reached = "no quality" if quality.achieved is None else figure_text.number(quality.achieved)
     lower = " (lower is better)" if quality.better == "lower" else ""
     sentence = f"Reached {reached} {quality.name}{lower} for a target of {quality.target:g}"

@@ -14,9 +14,14 @@ from vflops.publish.report.search_charts import Spent
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score import figure_text, score_tables, search_text
-from vflops.results.score.node_power import sampled_by
+from vflops.results.score.node_power import node_telemetry
 from vflops.results.score.score_file import Score, SearchScore
-from vflops.results.score.search_workers import WorkerTimeline, searches, spent, story_of
+from vflops.results.score.search_workers import (
+    WorkerTimeline,
+    search_history,
+    searches,
+    time_by_activity,
+)
 from vflops.units import percent, quantity
 from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
@@ -65,14 +70,14 @@ def search_blocks(contents: Contents, scored: Score) -> list[SearchBlock]:
     return [
         _block(contents, f"search-{number}", members, score)
         for number, (members, score) in enumerate(pairs)
-        if search_text.begun(score)
+        if search_text.has_started(score)
     ]
 
 
 def _block(
     contents: Contents, id: str, members: Sequence[TrainedJob], score: SearchScore
 ) -> SearchBlock:
-    best = search_text.best(score)
+    best = search_text.by_accuracy(score)
     failed = [
         (candidate.candidate, candidate.message)
         for candidate in score.candidates
@@ -112,7 +117,7 @@ def _tiles(score: SearchScore) -> list[Tile]:
         (
             "best error",
             "—" if score.error is None else figure_text.number(score.error),
-            f"at most {search_text.most_error(score):g} is valid",
+            f"at most {search_text.max_error(score):g} is valid",
         ),
         (
             "architectures",
@@ -153,12 +158,12 @@ def _spent(members: Sequence[TrainedJob]) -> list[Spent]:
 
 def _bar(member: TrainedJob) -> Spent:
     number = member.record.worker.worker + 1 if member.record.worker else member.record.job
-    return Spent(f"worker {number}", spent(member))
+    return Spent(f"worker {number}", time_by_activity(member))
 
 
 def _busy(members: Sequence[TrainedJob]) -> dict[str, Points]:
     """Return the utilisation of all devices over the search in percent."""
-    span_s = story_of(members).span_s
+    span_s = search_history(members).span_s
     if span_s is None or span_s[1] <= span_s[0]:
         return {}
     start_s, end_s = span_s
@@ -166,7 +171,7 @@ def _busy(members: Sequence[TrainedJob]) -> dict[str, Points]:
     width_s = (end_s - start_s) / _BINS
     for host, parts in WorkerTimeline(members).parts.items():
         for part in parts:
-            sampled = sampled_by(part, start_s)
+            sampled = node_telemetry(part, start_s)
             for series in sampled[0].series() if sampled else ():
                 name = _kind(series.id, series.part)
                 if name is None or sampled is None:

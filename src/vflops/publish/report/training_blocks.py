@@ -88,7 +88,8 @@ def missed(scored: Score) -> list[str]:
         alone = training.complete and training.model is None
         if alone and training.quality.time_to_quality_s is None:
             lines.append(
-                f"{score_tables.name(scored, training)}, {figure_text.achieved(training.quality)}"
+                f"{score_tables.training_name(scored, training)}, "
+                f"{figure_text.achieved(training.quality)}"
             )
     for ensemble in scored.ensembles:
         if ensemble.penalty < 1:
@@ -237,7 +238,7 @@ def _notes(scores: Sequence[TrainingScore]) -> list[str]:
         notes.append(f"{first.precision} is emulated: {first.emulated}")
     for score in scores:
         if not score.complete:
-            notes.append(f"seed {score.seed} {figure_text.how_far(score)}")
+            notes.append(f"seed {score.seed} {figure_text.progress(score)}")
         elif score.samples_redone:
             again = figure_text.count(score.samples_redone, "sample was", "samples were")
             notes.append(f"seed {score.seed} took {score.attempts} attempts: {again} repeated")

@@ -1,1 +1,1 @@
-"""Rules for valid runs: each gives a verdict with evidence, from the run folder alone."""
+"""Rules for valid runs. Each gives a verdict with evidence, based on the run folder alone."""

@@ -1,4 +1,4 @@
-"""AIPerf's rules for a valid search, one by one, from the verdict in its score."""
+"""AIPerf's rules for a valid search, one function per rule; the score holds the verdicts."""
 
 from __future__ import annotations
 
@@ -6,101 +6,114 @@ from collections.abc import Callable, Sequence
 
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.check.locations import job_file, noted, of_candidate
+from vflops.results.check.locations import candidate_event_location, event_location, job_file
 from vflops.results.check.rule import Outcome
-from vflops.results.score.aiperf_conformance import LEAST_S, SIXTEEN_BITS
+from vflops.results.score.aiperf_conformance import AT_LEAST_16_BITS, MIN_DURATION_S
 from vflops.results.score.score_file import SearchScore
 from vflops.results.score.search_score import search_scores
-from vflops.results.score.search_text import most_error
-from vflops.results.score.search_workers import searches, story_of
+from vflops.results.score.search_text import max_error
+from vflops.results.score.search_workers import search_history, searches
 from vflops.units import seconds
 
 _NONE = Outcome("not applicable", "nothing was searched in this run")
-_Fault = Callable[[SearchScore], str | None]
+_FindFault = Callable[[SearchScore], str | None]
 _Locate = Callable[[Sequence[TrainedJob], SearchScore], str]
-"""Returns the file and line of the evidence in the logs of the workers."""
+"""A function that returns the file and line of the evidence in the logs of the workers."""
 
 
-def _all_searches(contents: Contents, fault: _Fault, locate: _Locate, passed: str) -> Outcome:
-    """Return the first fault of a search, or a pass with the evidence ``passed``."""
+def _all_searches(
+    contents: Contents, find_fault: _FindFault, locate: _Locate, passed: str
+) -> Outcome:
+    """Return a failure for the first search with a fault, or else a pass with ``passed``."""
     scores = contents.once(search_scores)
     if not scores:
         return _NONE
     for members, score in zip(searches(contents), scores, strict=True):
-        reason = fault(score)
+        reason = find_fault(score)
         if reason:
             return Outcome("fail", reason, locate(members, score))
     return Outcome("pass", passed)
 
 
-def _broken(rule: str) -> _Fault:
-    """Return a function that gives the reason why a search breaks ``rule``."""
+def _broken(rule: str) -> _FindFault:
+    """Return a function that returns the reason why a search breaks ``rule``, or None."""
     return lambda score: score.aiperf.broken.get(rule)
 
 
-def duration(contents: Contents) -> Outcome:
+def check_duration(contents: Contents) -> Outcome:
     """Fail unless the search took at least an hour."""
-    return _all_searches(contents, _broken("hour"), _shortest, f"{seconds(LEAST_S)} or more")
+    return _all_searches(
+        contents, _broken("hour"), _locate_shortest_search, f"{seconds(MIN_DURATION_S)} or more"
+    )
 
 
-def _shortest(members: Sequence[TrainedJob], score: SearchScore) -> str:
-    """Return the last event of the worker with the shortest search time."""
+def _locate_shortest_search(members: Sequence[TrainedJob], score: SearchScore) -> str:
+    """Return the location of the last event of the worker with the shortest search time."""
     lost = {worker.job for worker in score.lost_workers}
-    spans = zip(members, story_of(members).spans_s, strict=True)
+    spans = zip(members, search_history(members).spans_s, strict=True)
     times = [(s[1] - s[0] if s else 0.0, job) for job, s in spans if job.record.job not in lost]
     _, worker = min(times or [(0.0, members[0])], key=lambda time: time[0])
     events = [event for log in worker.logs for event in log.events]
     return events[-1].source if events else job_file(worker.record)
 
 
-def precision(contents: Contents) -> Outcome:
+def check_precision(contents: Contents) -> Outcome:
     """Fail if anything was computed in less than 16 bits."""
-    return _all_searches(contents, _broken("precision"), _lowest, "16 bits or more")
+    return _all_searches(contents, _broken("precision"), _locate_low_precision, "16 bits or more")
 
 
-def _lowest(members: Sequence[TrainedJob], score: SearchScore) -> str:
-    """Return where a worker recorded a lower precision, or where its precision is missing."""
+def _locate_low_precision(members: Sequence[TrainedJob], score: SearchScore) -> str:
+    """Return the location where a worker recorded a lower precision or none."""
     used = ((job.started.ceiling_precision if job.started else None, job) for job in members)
-    return noted(next((job for name, job in used if name not in SIXTEEN_BITS), members[0]), "job")
+    return event_location(
+        next((job for name, job in used if name not in AT_LEAST_16_BITS), members[0]), "job"
+    )
 
 
-def error(contents: Contents) -> Outcome:
+def check_error(contents: Contents) -> Outcome:
     """Fail unless the best model is within the error limit, even if the settings allow more."""
-    limits = ", ".join(f"{most_error(score):g}" for score in contents.once(search_scores))
-    return _all_searches(contents, _broken("error"), _best, f"the best error is at most {limits}")
+    limits = ", ".join(f"{max_error(score):g}" for score in contents.once(search_scores))
+    return _all_searches(
+        contents, _broken("error"), _locate_best_candidate, f"the best error is at most {limits}"
+    )
 
 
-def _best(members: Sequence[TrainedJob], score: SearchScore) -> str:
-    """Return the result of the best candidate, or else the job file of the first worker."""
-    winners = (e for e in story_of(members).candidates if e.begun.candidate == score.winner)
+def _locate_best_candidate(members: Sequence[TrainedJob], score: SearchScore) -> str:
+    """Return the location of the best candidate's result, or the job file of the first worker."""
+    winners = (c for c in search_history(members).candidates if c.begun.candidate == score.winner)
     best = next(winners, None)
     if best is None:
         return job_file(members[0].record)
-    return of_candidate(members, best, ("candidate-trained",), {})
+    return candidate_event_location(members, best, ("candidate-trained",), {})
 
 
-def new_weights(contents: Contents) -> Outcome:
+def check_new_weights(contents: Contents) -> Outcome:
     """Fail for a replay, and for weights that were trained outside the search."""
-    words = "every weight was trained in this search"
-    searched = _all_searches(contents, _broken("search"), _job, words)
+    evidence = "every weight was trained in this search"
+    searched = _all_searches(contents, _broken("search"), _locate_job_file, evidence)
     if searched.verdict != "pass":
         return searched
-    return _all_searches(contents, _broken("pretrained"), _pretrained, words)
+    return _all_searches(contents, _broken("pretrained"), _locate_pretrained, evidence)
 
 
-def _job(members: Sequence[TrainedJob], score: SearchScore) -> str:
+def _locate_job_file(members: Sequence[TrainedJob], score: SearchScore) -> str:
     return job_file(members[0].record)
 
 
-def _pretrained(members: Sequence[TrainedJob], score: SearchScore) -> str:
-    """Return the start of the candidate with foreign weights, whose name begins the reason."""
+def _locate_pretrained(members: Sequence[TrainedJob], score: SearchScore) -> str:
+    """Return the location where the candidate with foreign weights starts.
+
+    The reason in the score begins with the name of that candidate.
+    """
     reason = score.aiperf.broken["pretrained"]
-    matches = (e for e in story_of(members).candidates if reason.startswith(e.begun.candidate))
-    return of_candidate(members, next(matches), ("candidate",), {})
+    matches = (
+        e for e in search_history(members).candidates if reason.startswith(e.begun.candidate)
+    )
+    return candidate_event_location(members, next(matches), ("candidate",), {})
 
 
-def table_iv(contents: Contents) -> Outcome:
-    """Fail unless data and first network are as table IV fixes them; list other deviations."""
+def check_table_iv(contents: Contents) -> Outcome:
+    """Fail unless the data and the first network are those of table IV; list other deviations."""
 
     def fault(score: SearchScore) -> str | None:
         for deviation in score.aiperf.deviations:
@@ -110,5 +123,5 @@ def table_iv(contents: Contents) -> Outcome:
 
     scores = contents.once(search_scores)
     others = [deviation.what for score in scores[:1] for deviation in score.aiperf.deviations]
-    passed = "as table IV fixes it; other deviations: " + "; ".join(others)
-    return _all_searches(contents, fault, _job, passed)
+    passed = "as table IV requires; other deviations: " + "; ".join(others)
+    return _all_searches(contents, fault, _locate_job_file, passed)

@@ -1,4 +1,4 @@
-"""The rule on background load: other processes during measurements and trainings."""
+"""The rule on background load: CPU use by other processes while a run measures or trains."""
 
 from __future__ import annotations
 
@@ -8,42 +8,41 @@ from typing import TYPE_CHECKING
 from vflops.record.log.events import Event, Loaded
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Part, Timeline
-from vflops.results.check.locations import logged
+from vflops.results.check.locations import run_event_location
 from vflops.results.check.rule import Outcome
-from vflops.results.score.node_power import sampled_by
+from vflops.results.score.node_power import node_telemetry
 from vflops.units import percent
 
 if TYPE_CHECKING:
     from vflops.record.formats.telemetry import Telemetry
 
-MOST_LOAD = 0.1
+MAX_LOAD = 0.1
 """The largest share of the CPUs that other processes may use."""
-LEAST_S, LEAST_READINGS = 60.0, 10
-"""Shorter trainings are not judged: their start alone is noisy."""
+MIN_TRAINING_S, MIN_READINGS = 60.0, 10
+"""Jobs that are shorter or have fewer readings are not checked, because start-up is noisy."""
 
 _BUSY, _OTHERS = "cpu.busy", "cpu.others"
-_MEASURING = "while ceilings were measured"
 
 
-def quiet(contents: Contents) -> Outcome:
-    """Fail if other processes used much of the CPUs during measurements or trainings."""
+def check_background_load(contents: Contents) -> Outcome:
+    """Fail if other processes used too much CPU time during measurements or training."""
     shares = []
     if contents.measurements:
-        busiest = _at_ceilings(contents)
+        busiest = _busiest_measurement(contents)
         if busiest is None:
             reason = "the log does not record the load by other processes"
-            return Outcome("cannot tell", reason, logged(contents, "load"))
+            return Outcome("cannot tell", reason, run_event_location(contents, "load"))
         share = busiest.payload(Loaded).others_share
-        if share > MOST_LOAD:
+        if share > MAX_LOAD:
             return Outcome(
                 "fail", _load_text(share, "while ceilings were measured"), busiest.source
             )
         shares.append((share, "while ceilings were measured"))
-    trained = [(share, part) for part, share in _at_trainings(contents)]
+    trained = [(share, part) for part, share in _training_loads(contents)]
     if trained:
         share, part = max(trained, key=lambda pair: pair[0])
         when = f"while job {part.job} trained"
-        if share > MOST_LOAD:
+        if share > MAX_LOAD:
             return Outcome("fail", _load_text(share, when), str(part.telemetry))
         shares.append((share, when))
     if not shares:
@@ -53,35 +52,37 @@ def quiet(contents: Contents) -> Outcome:
 
 def _load_text(share: float, when: str) -> str:
     used = f"other processes used {percent(share)} of the CPUs {when}"
-    return f"{used}, at most {percent(MOST_LOAD)} is allowed"
+    return f"{used}; at most {percent(MAX_LOAD)} is allowed"
 
 
-def _at_ceilings(contents: Contents) -> Event | None:
-    """Return the last load event of the busiest measuring attempt."""
+def _busiest_measurement(contents: Contents) -> Event | None:
+    """Return the last load event of the attempt with the highest load while it measured."""
     attempts = [[e for e in log.events if e.kind == "load"] for log in contents.history.logs]
     last = [loads[-1] for loads in attempts if loads]
     return max(last, key=lambda event: event.payload(Loaded).others_share, default=None)
 
 
-def _at_trainings(contents: Contents) -> Iterator[tuple[Part, float]]:
-    """Yield the CPU share of other processes for every attempt and node with enough readings."""
+def _training_loads(contents: Contents) -> Iterator[tuple[Part, float]]:
+    """Yield the CPU share of other processes per attempt and node, given enough readings."""
     for parts in Timeline((*contents.training_jobs, *contents.workers)).parts.values():
         for part in parts:
-            long = part.span_s[1] - part.span_s[0] >= LEAST_S
-            used = _used(contents, part, part, _OTHERS) if long else None
+            is_long = part.span_s[1] - part.span_s[0] >= MIN_TRAINING_S
+            used = _mean_share(contents, part, part, _OTHERS) if is_long else None
             if used is None:
                 continue
-            if used > MOST_LOAD:  # what one job sees as other processes may be jobs of this run
-                used -= _of_siblings(contents, part, parts)
+            if used > MAX_LOAD:  # other jobs of this run also count as other processes
+                used -= _sibling_share(contents, part, parts)
             yield part, max(used, 0.0)
 
 
-def _of_siblings(contents: Contents, part: Part, parts: Sequence[Part]) -> float:
-    """Return the CPU share of other jobs of the run on that node at the same time."""
+def _sibling_share(contents: Contents, part: Part, parts: Sequence[Part]) -> float:
+    """Return the CPU share of the run's other jobs on the same node at the same time."""
     total = 0.0
     for sibling in parts:
         if sibling.job != part.job:
-            busy, others = (_used(contents, sibling, part, name, 1) for name in (_BUSY, _OTHERS))
+            busy, others = (
+                _mean_share(contents, sibling, part, name, 1) for name in (_BUSY, _OTHERS)
+            )
             start_s, end_s = _overlap(sibling, part)
             if busy is not None and others is not None:
                 length_s = part.span_s[1] - part.span_s[0]
@@ -89,27 +90,30 @@ def _of_siblings(contents: Contents, part: Part, parts: Sequence[Part]) -> float
     return total
 
 
-def _used(
-    contents: Contents, part: Part, of: Part, series: str, least: int = LEAST_READINGS
+def _mean_share(
+    contents: Contents, part: Part, during: Part, series: str, min_readings: int = MIN_READINGS
 ) -> float | None:
-    """Return the mean share that ``part`` recorded while ``of`` trained, given enough readings."""
-    start_s, end_s = _overlap(part, of)
+    """Return the mean share that ``part`` recorded while ``during`` trained.
+
+    None if there are fewer than ``min_readings``.
+    """
+    start_s, end_s = _overlap(part, during)
     if part.telemetry is None or start_s >= end_s:
         return None
     if all(column.id != series for column in contents.telemetry(part.telemetry).header.series):
         return None
-    zero_s = of.span_s[0]
-    sampled = sampled_by(part, zero_s, contents.telemetry)
-    values = _within(sampled[0], series, start_s - zero_s, end_s - zero_s) if sampled else []
-    return sum(values) / len(values) / 100 if len(values) >= least else None
+    zero_s = during.span_s[0]
+    sampled = node_telemetry(part, zero_s, contents.telemetry)
+    values = _readings(sampled[0], series, start_s - zero_s, end_s - zero_s) if sampled else []
+    return sum(values) / len(values) / 100 if len(values) >= min_readings else None
 
 
-def _within(telemetry: Telemetry, series: str, start_s: float, end_s: float) -> list[float]:
-    """Return the readings of a span; each covers the time since the previous one."""
+def _readings(telemetry: Telemetry, series: str, start_s: float, end_s: float) -> list[float]:
+    """Return the readings of a span. Each covers the time since the previous reading."""
     column = zip(telemetry.times_s, telemetry.column(series), strict=True)
-    return [value for at_s, value in column if start_s < at_s <= end_s and value is not None]
+    return [value for time_s, value in column if start_s < time_s <= end_s and value is not None]
 
 
-def _overlap(one: Part, other: Part) -> tuple[float, float]:
+def _overlap(first: Part, second: Part) -> tuple[float, float]:
     """Return the time that both parts cover."""
-    return max(one.span_s[0], other.span_s[0]), min(one.span_s[1], other.span_s[1])
+    return max(first.span_s[0], second.span_s[0]), min(first.span_s[1], second.span_s[1])

@@ -1,4 +1,4 @@
-"""Rules for ceilings: measured as planned, correct, repeated, and above every training."""
+"""Rules for ceilings: they are measured as planned, correct, repeated and never exceeded."""
 
 from __future__ import annotations
 
@@ -9,73 +9,79 @@ from vflops.record.formats.measurement import Measurement
 from vflops.record.log.events import Planned
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
-from vflops.results.check.locations import logged, measured_at, noted
-from vflops.results.check.published_figures import MOST_ERROR
+from vflops.results.check.locations import event_location, measurement_location, run_event_location
+from vflops.results.check.published_figures import MAX_ERROR
 from vflops.results.check.rule import Outcome
 from vflops.results.roofline.analysis import Ceilings, measured_ceilings
 from vflops.results.score.figure_text import count
 from vflops.units import percent, quantity
 
-LEAST_SAMPLES = 3
-LEAST_RATIO = 0.25
-"""The least ratio of matrix product to convolution: both run on the same units."""
+MIN_SAMPLES = 3
+MIN_RATIO = 0.25
+"""The minimum ratio of matrix product to convolution, which run on the same units."""
 NOISE = 0.05
-"""The share by which a training may exceed a ceiling, which is a median."""
+"""The share by which training may exceed a ceiling, because a ceiling is a median."""
 
 _COMPUTE = ("gemm", "convolution")
 
 
-def planned(contents: Contents) -> Outcome:
+def check_planned_ceilings(contents: Contents) -> Outcome:
     """Fail unless every planned measurement has a value or a reason."""
-    wanted = contents.history.events("plan")
-    if not wanted:
-        return Outcome("cannot tell", "the log has no plan", logged(contents, "plan"))
-    keys = {key for event in wanted for key in event.payload(Planned).measurements}
+    plans = contents.history.events("plan")
+    if not plans:
+        return Outcome("cannot tell", "the log has no plan", run_event_location(contents, "plan"))
+    keys = {key for event in plans for key in event.payload(Planned).measurements}
     missing = keys - {item.key for item in contents.measurements}
     if missing:
         first = [" ".join(filter(None, key)) for key in sorted(missing, key=str)][:3]
         named = ", ".join(first) + (" …" if len(missing) > len(first) else "")
-        words = f"{len(missing)} of {len(keys)} neither measured nor skipped with a reason: {named}"
-        return Outcome("fail", words, wanted[-1].source)
+        evidence = (
+            f"{len(missing)} of {len(keys)} were neither measured nor skipped with reason: {named}"
+        )
+        return Outcome("fail", evidence, plans[-1].source)
     return Outcome("pass", f"{len(keys)} planned, each measured or skipped with a reason")
 
 
-def correct(contents: Contents) -> Outcome:
-    """Fail unless the results behind every ceiling agree with a more precise reference."""
+def check_correctness(contents: Contents) -> Outcome:
+    """Fail unless every ceiling's results agree with a reference of higher precision."""
     checked = [item for item in contents.measurements if item.value and item.unit == "FLOPS"]
     if not checked:
-        return Outcome("not applicable", "no ceiling with arithmetic in this run")
+        return Outcome("not applicable", "no ceiling of this run computes anything")
     for item in checked:
-        name, where = f"{item.benchmark} {item.case} {item.precision}", measured_at(contents, item)
-        most = MOST_ERROR.get(item.precision or "")
+        name, where = (
+            f"{item.benchmark} {item.case} {item.precision}",
+            measurement_location(contents, item),
+        )
+        limit = MAX_ERROR.get(item.precision or "")
         if item.error is None or item.tolerance is None:
             return Outcome("fail", f"{name} was not compared with a reference", where)
-        if most is None:
+        if limit is None:
             return Outcome("fail", f"{name}: no error limit is known for this precision", where)
-        if not item.error <= min(item.tolerance, most):  # also when it is not a number
-            limit = min(item.tolerance, most)
-            return Outcome("fail", f"{name}: error {item.error}, limit {limit}", where)
+        limit = min(item.tolerance, limit)
+        if not item.error <= limit:  # also true for NaN
+            return Outcome("fail", f"{name}: error {item.error} exceeds the limit {limit}", where)
     return Outcome(
-        "pass", f"{count(len(checked), 'ceiling')}, each agrees with a more precise reference"
+        "pass",
+        f"{count(len(checked), 'ceiling')}, each agrees with a reference of higher precision",
     )
 
 
-def sampled(contents: Contents) -> Outcome:
+def check_sample_counts(contents: Contents) -> Outcome:
     """Fail if a ceiling has too few samples."""
     measured = [item for item in contents.measurements if item.value is not None]
     if not measured:
         return Outcome("not applicable", "no ceiling was measured")
-    few = [item for item in measured if len(item.samples) < LEAST_SAMPLES]
+    few = [item for item in measured if len(item.samples) < MIN_SAMPLES]
     if few:
         named = ", ".join(f"{item.benchmark} {item.case}" for item in few[:3])
-        words = f"fewer than {LEAST_SAMPLES} samples: {named}"
-        return Outcome("fail", words, measured_at(contents, few[0]))
+        evidence = f"fewer than {MIN_SAMPLES} samples: {named}"
+        return Outcome("fail", evidence, measurement_location(contents, few[0]))
     ceilings = count(len(measured), "ceiling")
-    return Outcome("pass", f"{ceilings}, each the median of {LEAST_SAMPLES} samples or more")
+    return Outcome("pass", f"{ceilings}, each the median of {MIN_SAMPLES} samples or more")
 
 
-def plausible(contents: Contents) -> Outcome:
-    """Fail if matrix product and convolution differ widely in a precision."""
+def check_plausibility(contents: Contents) -> Outcome:
+    """Fail if the matrix product is far slower than the convolution in any precision."""
     machine = measured_ceilings(item for item in contents.measurements if item.caveat is None)
     pairs = 0
     for (benchmark, precision), product in machine.compute.items():
@@ -83,10 +89,10 @@ def plausible(contents: Contents) -> Outcome:
         if benchmark != "gemm" or convolution is None:
             continue
         pairs += 1
-        if product < LEAST_RATIO * convolution:
+        if product < MIN_RATIO * convolution:
             figures = f"{quantity(product, 'FLOPS')} and {quantity(convolution, 'FLOPS')}"
-            words = f"{precision} matrix product is far slower than convolution: {figures}"
-            return Outcome("fail", words, logged(contents, "measurement"))
+            evidence = f"{precision} matrix product is far slower than convolution: {figures}"
+            return Outcome("fail", evidence, run_event_location(contents, "measurement"))
     if not pairs:
         return Outcome("not applicable", _not_compared(contents, machine))
     return Outcome("pass", f"matrix product and convolution agree in {count(pairs, 'precision')}")
@@ -94,16 +100,16 @@ def plausible(contents: Contents) -> Outcome:
 
 def _not_compared(contents: Contents, trusted: Ceilings) -> str:
     """Return why no matrix product was compared with a convolution."""
-    both = measured_ceilings(contents.measurements).precisions()
+    comparable = measured_ceilings(contents.measurements).precisions()
     for item in contents.measurements:
-        left_out = (item.benchmark, item.precision) not in trusted.compute
-        if item.caveat and left_out and item.precision in both:
+        is_left_out = (item.benchmark, item.precision) not in trusted.compute
+        if item.caveat and is_left_out and item.precision in comparable:
             return f"{item.benchmark} {item.case} {item.precision} is in doubt: {item.caveat}"
     return "no precision has both a matrix product and a convolution"
 
 
-def peaks(contents: Contents) -> Outcome:
-    """Fail if a training is compared with a ceiling of another kind of device."""
+def check_device_kinds(contents: Contents) -> Outcome:
+    """Fail if a job is compared with a ceiling of another kind of device."""
     compared = 0
     for job in contents.training_jobs:
         started = job.started
@@ -116,16 +122,16 @@ def peaks(contents: Contents) -> Outcome:
             if item.value is not None and kind != started.device:
                 measured = f"its {item.precision} {item.benchmark} was measured on {kind}"
                 trained = f"job {job.record.job} trained on {started.device_name}"
-                where = measured_at(contents, item)
+                where = measurement_location(contents, item)
                 return Outcome("fail", f"{trained} ({started.device}), but {measured}", where)
             compared += item.value is not None
     if not compared:
-        return Outcome("not applicable", "no training is compared with a ceiling")
-    return Outcome("pass", "every training is compared with ceilings of its kind of device")
+        return Outcome("not applicable", "no job is compared with a ceiling")
+    return Outcome("pass", "every job is compared with ceilings of its own kind of device")
 
 
-def bounded(contents: Contents) -> Outcome:
-    """Fail if a training executed more operations per second than the ceiling of its devices."""
+def check_upper_bounds(contents: Contents) -> Outcome:
+    """Fail if a job executed more operations per second than the ceiling of its devices."""
     if not contents.training_jobs:
         return Outcome("not applicable", "nothing was trained in this run")
     nearest, doubts = 0.0, set[str]()
@@ -136,21 +142,21 @@ def bounded(contents: Contents) -> Outcome:
             continue
         item, ceiling = bound
         if executed > ceiling * (1 + NOISE):
-            words = (
+            evidence = (
                 f"job {job.record.job} executed {quantity(executed, 'FLOPS')}, "
-                f"the measured ceiling is {quantity(ceiling, 'FLOPS')}"
+                f"but the measured ceiling is {quantity(ceiling, 'FLOPS')}"
             )
             if item.caveat:
-                doubt = f"{words}, which is in doubt: {item.caveat}"
-                return Outcome("cannot tell", doubt, measured_at(contents, item))
-            return Outcome("fail", words, noted(job, *PROGRESS_EVENTS))
+                doubt = f"{evidence}, which is in doubt: {item.caveat}"
+                return Outcome("cannot tell", doubt, measurement_location(contents, item))
+            return Outcome("fail", evidence, event_location(job, *PROGRESS_EVENTS))
         nearest = max(nearest, executed / ceiling)
         if item.caveat:
             doubts.add(f"; its {item.benchmark} {item.precision} is in doubt: {item.caveat}")
     if not nearest:
-        return Outcome("not applicable", "no training has both counted operations and a ceiling")
-    words = f"at most {percent(nearest)} of the measured ceiling was reached"
-    return Outcome("pass", words + "".join(sorted(doubts)))
+        return Outcome("not applicable", "no job has both counted operations and a ceiling")
+    evidence = f"at most {percent(nearest)} of the measured ceiling was reached"
+    return Outcome("pass", evidence + "".join(sorted(doubts)))
 
 
 def _bound(
@@ -158,8 +164,9 @@ def _bound(
 ) -> tuple[Measurement, float] | None:
     """Return the ceiling that bounds a job, and its value for all devices of the job.
 
-    Prefer one without a caveat. A ceiling in doubt is too low, as on a busy machine: a job below
-    it is also below the true ceiling, and nothing follows for a job above it.
+    Ceilings without a caveat are preferred. A caveat means that the ceiling may be too low, for
+    example because the machine was busy. A job below such a ceiling is also below the true one; a
+    job above it proves nothing.
     """
     precision = job.started.ceiling_precision if job.started else None
     known = [
@@ -173,7 +180,10 @@ def _bound(
 
 
 def _executed_flops(contents: Contents, job: TrainedJob) -> float | None:
-    """Return the executed FLOPS of a training; analytic counts may exceed any ceiling."""
+    """Return the executed FLOPS of a job, because analytic counts may exceed any ceiling.
+
+    None if the operations were declared instead of counted.
+    """
     declared = job.record.declared is not None or job.record.graph_declared
     graph = next((graph for graph in contents.graphs if graph.model == job.record.workload), None)
     if declared or graph is None or job.work_s <= 0:

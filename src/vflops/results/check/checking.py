@@ -6,23 +6,23 @@ from vflops.errors import FolderError
 from vflops.record.readout.contents import Contents
 from vflops.results.check.findings import Findings, LayerFinding
 from vflops.results.check.level import levels
-from vflops.results.check.rule_sets import rule_set as named
+from vflops.results.check.rule_sets import rule_set as rule_set_named
 from vflops.results.check.rule_sets import rule_set_of
 
 
 def check(contents: Contents, rule_set: str | None = None) -> Findings:
     """Return the verdict of every rule in ``rule_set``, by default the one for this run."""
     record = contents.folder.record
-    chosen = rule_set_of(record.settings) if rule_set is None else named(rule_set)
+    chosen = rule_set_of(record.settings) if rule_set is None else rule_set_named(rule_set)
     try:
         layers = contents.once(levels).layers
-    except FolderError:  # the rules report what cannot be read
+    except FolderError:  # the rules report unreadable files
         layers = ()
     return Findings(
         run=record.id,
         rule_set=chosen.name,
         rule_set_version=chosen.version,
-        findings=tuple(rule.judged(contents) for rule in chosen.rules),
+        findings=tuple(rule.evaluate(contents) for rule in chosen.rules),
         layers=tuple(
             LayerFinding(
                 layer=layer.layer,

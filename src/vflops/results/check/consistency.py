@@ -1,4 +1,4 @@
-"""Rules on consistency: run.json, job.json and the logs of a job agree."""
+"""Rules on consistency: run.json, job.json and the logs of a job must agree."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from vflops.results.score.figure_text import count
 from vflops.units import integer
 from vflops.workloads.contract.registry import workload
 
-NO_STEPS = "command"
-"""The workload that runs a user's command: its steps are unknown, its precision declared."""
+COMMAND_WORKLOAD = "command"
+"""The workload that runs a user's command: steps are unknown, the precision is declared."""
 
 _NONE = Outcome("not applicable", "nothing was trained in this run")
 
 
-def settings_applied(contents: Contents) -> Outcome:
+def check_settings(contents: Contents) -> Outcome:
     """Fail unless every job has the settings of the run, and its logs show them in effect."""
     jobs = (*contents.training_jobs, *contents.workers)
     if not jobs:
@@ -40,13 +40,13 @@ def settings_applied(contents: Contents) -> Outcome:
         if fault:
             return Outcome("fail", fault, job_file(job.record))
         checks = (
-            _rearranged(contents, job),
+            _rearrangement_faults(contents, job),
             _log_faults(job),
             parallelism_faults(contents, job),
         )
-        logged = next((fault for faults in checks for fault in faults), None)
-        if logged:
-            return Outcome("fail", logged[1], logged[0].source)
+        event_fault = next((fault for faults in checks for fault in faults), None)
+        if event_fault:
+            return Outcome("fail", event_fault[1], event_fault[0].source)
     return Outcome("pass", f"{count(len(jobs), 'job')} with the settings in run.json")
 
 
@@ -56,8 +56,8 @@ def _settings_faults(contents: Contents, record: JobRecord) -> Iterator[str]:
     if name not in run.workloads:
         yield f"{name} is not a workload in run.json"
         return
-    for key, (ours, theirs) in sorted(differences(run.workloads[name], record.settings).items()):
-        yield f"{key} is {theirs}, but {ours} in run.json"
+    for key, (in_run, in_job) in sorted(differences(run.workloads[name], record.settings).items()):
+        yield f"{key} is {in_job}, but {in_run} in run.json"
     train = record.settings.get("train", {})
     if record.ranks != train.get("ranks", 1):
         yield f"{integer(record.ranks)} ranks, but {train.get('ranks', 1)} in its settings"
@@ -69,8 +69,8 @@ def _settings_faults(contents: Contents, record: JobRecord) -> Iterator[str]:
         yield f"bootstrap {bag.bootstrap}, twins {bag.twins}: run.json differs"
 
 
-def _rearranged(contents: Contents, job: TrainedJob) -> Iterator[tuple[Event, str]]:
-    """Yield changes of a job between attempts: its speed is then a mixture."""
+def _rearrangement_faults(contents: Contents, job: TrainedJob) -> Iterator[tuple[Event, str]]:
+    """Yield changes of a job's settings between attempts, which make its speed meaningless."""
     for event in contents.history.events("job-rearranged"):
         change = event.payload(JobRearranged)
         if change.job == job.record.job:
@@ -81,23 +81,29 @@ def _rearranged(contents: Contents, job: TrainedJob) -> Iterator[tuple[Event, st
 def _log_faults(job: TrainedJob) -> Iterator[tuple[Event, str]]:
     """Yield events in the logs of a job that contradict its settings."""
     record, train = job.record, job.record.settings.get("train", {})
-    is_command = record.workload == NO_STEPS
+    is_command = record.workload == COMMAND_WORKLOAD
     # Each candidate of a search has its own batch.
     batch = None if is_command or record.worker else train.get("batch")
     precision = (record.settings if is_command else train).get("precision")
     for event in (event for log in job.logs for event in log.events):
         if event.kind == "job":
-            began = event.payload(JobStarted)
-            if began.ranks != record.ranks:
-                yield event, f"{integer(began.ranks)} ranks started, {record.ranks} configured"
-            if batch is not None and began.batch != batch:
-                yield event, f"a batch of {integer(began.batch)}, {integer(batch)} configured"
-            if precision is not None and began.precision != precision:
-                yield event, f"precision {began.precision}, {precision} configured"
-            if began.ceiling_precision != CEILING_PRECISIONS.get(began.precision):
-                ceiling = f"a ceiling of {began.ceiling_precision}"
-                yield event, f"{ceiling} does not bound a training in {began.precision}"
-        elif event.kind in PROGRESS_EVENTS and not record.worker:  # searches have other rules
+            started = event.payload(JobStarted)
+            if started.ranks != record.ranks:
+                yield (
+                    event,
+                    f"{integer(started.ranks)} ranks started, but {record.ranks} are configured",
+                )
+            if batch is not None and started.batch != batch:
+                yield (
+                    event,
+                    f"the batch is {integer(started.batch)}, but {integer(batch)} is configured",
+                )
+            if precision is not None and started.precision != precision:
+                yield event, f"the precision is {started.precision}, but {precision} is configured"
+            if started.ceiling_precision != CEILING_PRECISIONS.get(started.precision):
+                ceiling = f"a ceiling in {started.ceiling_precision}"
+                yield event, f"{ceiling} does not bound training in {started.precision}"
+        elif event.kind in PROGRESS_EVENTS and not record.worker:  # other rules check searches
             progress, size = event.payload(PROGRESS_EVENTS[event.kind]), max(record.data.train, 1)
             if batch is not None and progress.samples != progress.step * batch:
                 steps = f"{count(progress.step, 'step')} of {integer(batch)}"
@@ -107,7 +113,7 @@ def _log_faults(job: TrainedJob) -> Iterator[tuple[Event, str]]:
                 yield event, f"epoch {progress.epoch:g} is not {samples}"
 
 
-def goal(contents: Contents) -> Outcome:
+def check_goals(contents: Contents) -> Outcome:
     """Fail unless all jobs of a workload have its goal, and the same ranks and device."""
     jobs = (*contents.training_jobs, *contents.workers)
     if not jobs:
@@ -116,11 +122,11 @@ def goal(contents: Contents) -> Outcome:
     for job in jobs:
         record = job.record
         try:
-            wanted = workload_goal(record)
+            expected = workload_goal(record)
         except UsageError as error:  # a workload of a package that is not installed here
             return Outcome("cannot tell", error.message, job_file(record))
         other = first.setdefault(record.workload, job)
-        fault = _differs(record.goal, wanted) or _unlike(job, other)
+        fault = _goal_fault(record.goal, expected) or _job_difference(job, other)
         if fault:
             return Outcome("fail", fault, job_file(record))
     goals = [f"{name}: {job.record.goal.quality}" for name, job in first.items()]
@@ -128,7 +134,7 @@ def goal(contents: Contents) -> Outcome:
 
 
 def workload_goal(record: JobRecord) -> dict[str, Any]:
-    """Return name, direction, exponent and, if configured, target of a job's workload."""
+    """Return the quality's name, direction and exponent, and the target if one is configured."""
     spec, settings = workload(record.workload), record.settings
     try:
         settings = spec.settings.model_validate(settings).model_dump(mode="json")
@@ -140,20 +146,20 @@ def workload_goal(record: JobRecord) -> dict[str, Any]:
         "better": spec.quality.better,
         "exponent": spec.quality.exponent,
     }
-    stated = {key: settings[key] for key in quality if key in settings}  # by the user of a command
-    return {**quality, **stated, **({"target": target} if target is not None else {})}
+    declared = {key: settings[key] for key in quality if key in settings}  # of a user's command
+    return {**quality, **declared, **({"target": target} if target is not None else {})}
 
 
-def _differs(goal: Goal, wanted: Mapping[str, Any]) -> str | None:
-    for key, value in wanted.items():
+def _goal_fault(goal: Goal, expected: Mapping[str, Any]) -> str | None:
+    for key, value in expected.items():
         if getattr(goal, key) != value:
             what = "quality" if key == "quality" else f"{key} of {goal.quality}"
-            return f"the {what} is {getattr(goal, key)}, the workload defines {value}"
+            return f"the {what} is {getattr(goal, key)}, but the workload defines {value}"
     return None
 
 
-def _unlike(job: TrainedJob, other: TrainedJob) -> str | None:
-    """Return how a job differs from another of its workload, so that they do not combine."""
+def _job_difference(job: TrainedJob, other: TrainedJob) -> str | None:
+    """Return how a job differs from another job of its workload so that they cannot be combined."""
     facts: Sequence[tuple[str, object, object]] = (
         ("goal", job.record.goal, other.record.goal),
         ("number of ranks", job.record.ranks, other.record.ranks),

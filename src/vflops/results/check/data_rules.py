@@ -11,7 +11,7 @@ from vflops.record.formats.job_events import Ensembled, Evaluated, OutOfBag, Tes
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.check.locations import job_file, noted
+from vflops.results.check.locations import event_location, job_file
 from vflops.results.check.published_figures import SHARES
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
@@ -25,8 +25,8 @@ def _records(contents: Contents) -> list[JobRecord]:
     return [job.record for job in (*contents.training_jobs, *contents.workers)]
 
 
-def seeds(contents: Contents) -> Outcome:
-    """Fail if trainings share a seed, except twins and the workers of one search."""
+def check_seeds(contents: Contents) -> Outcome:
+    """Fail if jobs share a seed or weights, except for twins and the workers of one search."""
     records = _records(contents)
     if not records:
         return _NONE
@@ -35,33 +35,33 @@ def seeds(contents: Contents) -> Outcome:
         group = _group(record)
         first, job = owners.setdefault((record.workload, record.seed), (group, record.job))
         if first != group:
-            words = f"seed {record.seed} is also that of job {job}: the same training twice"
-            return Outcome("fail", words, job_file(record))
-    copy = _copied(contents.training_jobs)
+            evidence = f"job {job} has the same seed, {record.seed}: it is the same training twice"
+            return Outcome("fail", evidence, job_file(record))
+    copy = _copied_weights(contents.training_jobs)
     if copy:
         return copy
     return Outcome("pass", f"{count(len(owners), 'seed')} for {count(len(records), 'job')}")
 
 
-def _copied(trained: Sequence[TrainedJob]) -> Outcome | None:
-    """Return the failure if a training has the weights of another that is not its twin."""
+def _copied_weights(trained: Sequence[TrainedJob]) -> Outcome | None:
+    """Return a failure if a job has the weights of another job that is not its twin."""
     owners: dict[tuple[str, str], JobRecord] = {}
     for job in trained:
         record, weights = job.record, job.finished.weights_sha256 if job.finished else None
         first = owners.setdefault((record.workload, weights), record) if weights else record
         if _group(first) != _group(record):
-            words = f"its weights are those of job {first.job}: the same training twice"
-            return Outcome("fail", words, noted(job, "finished"))
+            evidence = f"job {first.job} has the same weights: it is the same training twice"
+            return Outcome("fail", evidence, event_location(job, "finished"))
     return None
 
 
 def _group(record: JobRecord) -> tuple[int, int | None]:
-    """Return what may share a seed: a pair of twins, or the workers of a search."""
+    """Return a key that is equal for jobs that may share a seed: twins, or workers of a search."""
     return record.repeat, record.bag.number if record.bag else None
 
 
-def fingerprinted(contents: Contents) -> Outcome:
-    """Fail unless all jobs of a workload have data with the same checksum."""
+def check_fingerprints(contents: Contents) -> Outcome:
+    """Fail unless the data of all jobs of a workload has the same checksum."""
     records = _records(contents)
     if not records:
         return _NONE
@@ -71,42 +71,42 @@ def fingerprinted(contents: Contents) -> Outcome:
         if not re.fullmatch("[0-9a-f]{64}", checksum):
             return Outcome("fail", f"its data has no checksum: {checksum!r}", job_file(record))
         if known.setdefault(record.workload, checksum) != checksum:
-            words = f"its data differs from that of other jobs of {record.workload}"
-            return Outcome("fail", words, job_file(record))
+            evidence = f"its data differs from that of other jobs of {record.workload}"
+            return Outcome("fail", evidence, job_file(record))
     return Outcome("pass", f"SHA-256 of the data of {count(len(known), 'workload')}")
 
 
-def marked(contents: Contents) -> Outcome:
+def check_synthetic_flags(contents: Contents) -> Outcome:
     """Fail if generated data is not marked as synthetic."""
     records = _records(contents)
     if not records:
         return _NONE
     for record in records:
         if record.settings.get("data") is None and not record.data.synthetic:
-            words = "no data was given, so it is synthetic, but it is not marked so"
-            return Outcome("fail", words, job_file(record))
+            evidence = "no data was given, so the data is synthetic, but it is not marked as such"
+            return Outcome("fail", evidence, job_file(record))
     synthetic = sum(record.data.synthetic for record in records)
     return Outcome("pass", f"synthetic data in {synthetic} of {count(len(records), 'job')}")
 
 
-def evaluated(contents: Contents) -> Outcome:
-    """Fail unless evaluations cover the whole validation set, and one follows the last step."""
+def check_evaluations(contents: Contents) -> Outcome:
+    """Fail unless evaluations cover the whole validation set and the last one follows training."""
     for event, name, quality in _qualities(contents):
         if name in SHARES and not 0 <= quality <= 1:
             return Outcome("fail", f"a {name} of {quality:g} is impossible", event.source)
     if not contents.training_jobs:
         return _NONE
     for job in contents.training_jobs:
-        fault = _evaluations(job)
+        fault = _evaluation_fault(job)
         if fault:
-            words = f"job {job.record.job}: {fault}"
-            return Outcome("fail", words, noted(job, "evaluation", "finished"))
-    partial = _ensembles(contents, contents.training_jobs)
+            evidence = f"job {job.record.job}: {fault}"
+            return Outcome("fail", evidence, event_location(job, "evaluation", "finished"))
+    partial = _partial_ensemble(contents, contents.training_jobs)
     if partial:
         return Outcome("fail", partial[1], partial[0].source)
     evaluations = sum(len(job.evaluations) for job in contents.training_jobs)
     if not evaluations:
-        where = noted(contents.training_jobs[0], "job")
+        where = event_location(contents.training_jobs[0], "job")
         return Outcome("cannot tell", "nothing was evaluated", where)
     return Outcome("pass", f"{count(evaluations, 'evaluation')}, each on the whole validation set")
 
@@ -119,17 +119,17 @@ def _qualities(contents: Contents) -> Iterator[tuple[Event, str, float]]:
         "out-of-bag": OutOfBag,
     }
     for job in (*contents.training_jobs, *contents.workers):
-        name = _quality(job.record.workload, job.record.goal.quality)
+        name = _quality_name(job.record.workload, job.record.goal.quality)
         for event in (event for log in job.logs for event in log.events if event.kind in kinds):
             yield event, name, event.payload(kinds[event.kind]).quality
     for event in contents.history.events("ensemble"):
         ensemble = event.payload(Ensembled)
-        name = _quality(ensemble.workload, "")
+        name = _quality_name(ensemble.workload, "")
         yield from ((event, name, size.quality) for size in ensemble.sizes)
 
 
-def _quality(name: str, recorded: str) -> str:
-    """Return the quality of a workload; if it is not installed here, the recorded one."""
+def _quality_name(name: str, recorded: str) -> str:
+    """Return the quality that a workload defines, or the recorded one if it is not installed."""
     try:
         defined = workload(name).quality.name
     except UsageError:
@@ -137,28 +137,32 @@ def _quality(name: str, recorded: str) -> str:
     return defined if defined in SHARES else recorded
 
 
-def _evaluations(job: TrainedJob) -> str | None:
-    whole, done = job.record.data.validation, job.finished
+def _evaluation_fault(job: TrainedJob) -> str | None:
+    expected, done = job.record.data.validation, job.finished
     for evaluation in (timed.evaluated for timed in job.evaluations):
-        if evaluation.evaluated != whole:
+        if evaluation.evaluated != expected:
             seen = integer(evaluation.evaluated)
-            return f"an evaluation used {seen} of {integer(whole)} samples"
+            return f"an evaluation used {seen} of {integer(expected)} samples"
     if done is None:
         return None
     if not job.evaluations:
         return "it was never evaluated"
     last = job.evaluations[-1].evaluated.step
     if done.reason != "command" and last != done.step:
-        return f"the last evaluation was after step {last}, training ended after {done.step}"
+        return (
+            f"the last evaluation followed step {last}, but training ended after step {done.step}"
+        )
     return None
 
 
-def _ensembles(contents: Contents, trained: Sequence[TrainedJob]) -> tuple[Event, str] | None:
+def _partial_ensemble(
+    contents: Contents, trained: Sequence[TrainedJob]
+) -> tuple[Event, str] | None:
     sizes = {job.record.job: job.record.data.validation for job in trained}
     for event in contents.history.events("ensemble"):
         ensemble = event.payload(Ensembled)
-        whole = {sizes[job] for job in ensemble.jobs if job in sizes}
-        if whole and whole != {ensemble.evaluated}:
+        expected = {sizes[job] for job in ensemble.jobs if job in sizes}
+        if expected and expected != {ensemble.evaluated}:
             seen = integer(ensemble.evaluated)
-            return event, f"an ensemble was evaluated on {seen} of {integer(max(whole))} samples"
+            return event, f"an ensemble was evaluated on {seen} of {integer(max(expected))} samples"
     return None

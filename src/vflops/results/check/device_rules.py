@@ -1,4 +1,4 @@
-"""The rule for devices: the description of the system names all devices that were used."""
+"""The rule for devices: the description of the system lists all devices that were used."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from vflops.record.formats.node import node_records
 from vflops.record.formats.system import Fact, SystemRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.check.locations import measured_at, noted
+from vflops.results.check.locations import event_location, measurement_location
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 
 CPU = "cpu"
 
 
-def described(contents: Contents) -> Outcome:
-    """Fail unless system.json, or a node of the job, describes every device that was used."""
+def check_devices(contents: Contents) -> Outcome:
+    """Fail unless system.json or a node record describes every device that was used."""
     record = contents.read(SystemRecord, contents.folder.system_file)
     facts = record.layer("hardware").facts
     compared = 0
     for item in contents.measurements:
         kind, _, index = item.device.partition(":")
-        if item.value is None or not index.isdigit():  # a file system, or the processors
+        if item.value is None or not index.isdigit():  # a file system or the CPU
             continue
-        fault = _missing(facts, kind, int(index))
+        fault = _absence(facts, kind, int(index))
         if fault:
-            words = f"{item.benchmark} {item.case} was measured on {item.device}: {fault}"
-            return Outcome("fail", words, measured_at(contents, item))
+            evidence = f"{item.benchmark} {item.case} was measured on {item.device}: {fault}"
+            return Outcome("fail", evidence, measurement_location(contents, item))
         compared += 1
     for job in (*contents.training_jobs, *contents.workers):
         if job.started is None:
             continue
         used, described_by = job.started, _node_facts(job) or facts
-        names = sorted(set(_names(described_by, used.device)))
-        fault = _missing(described_by, used.device, 0) if used.device != CPU else None
-        if names and not any(_alike(used.device_name, name) for name in names):
+        names = sorted(set(_model_names(described_by, used.device)))
+        fault = _absence(described_by, used.device, 0) if used.device != CPU else None
+        if names and not any(_is_same_product(used.device_name, name) for name in names):
             fault = f"the description names {', '.join(names)}"
         if fault:
-            words = f"job {job.record.job} ran on {used.device_name!r}: {fault}"
-            return Outcome("fail", words, noted(job, "job"))
+            evidence = f"job {job.record.job} ran on {used.device_name!r}: {fault}"
+            return Outcome("fail", evidence, event_location(job, "job"))
         compared += bool(names)
     if not compared:
-        return Outcome("not applicable", "no device is both named and described")
+        return Outcome("not applicable", "no used device is named and described")
     subjects = count(compared, "ceiling or job", "ceilings and jobs")
     return Outcome("pass", f"{subjects}, all on described devices")
 
 
-def _missing(facts: Sequence[Fact], kind: str, index: int) -> str | None:
-    """Return why a machine does not have an accelerator; None also if its facts do not tell."""
+def _absence(facts: Sequence[Fact], kind: str, index: int) -> str | None:
+    """Return why the facts exclude an accelerator; None if they do not."""
     known = {fact.name: fact.value for fact in facts}
     number, known_kind = known.get("accelerators"), known.get("accelerator kind")
     if isinstance(number, int) and index >= number:
@@ -65,7 +65,7 @@ def _node_facts(job: TrainedJob) -> list[Fact]:
     return [fact for path in job.folders for node in node_records(path) for fact in node.facts]
 
 
-def _names(facts: Sequence[Fact], device: str) -> Iterator[str]:
+def _model_names(facts: Sequence[Fact], device: str) -> Iterator[str]:
     """Yield the model names of the devices of a kind."""
     pattern = "cpu model" if device == CPU else "accelerator * model"
     for fact in facts:
@@ -73,7 +73,7 @@ def _names(facts: Sequence[Fact], device: str) -> Iterator[str]:
             yield str(fact.value)
 
 
-def _alike(recorded: str, name: str) -> bool:
-    """Whether two names mean the same product: one may contain the other."""
-    one, other = recorded.casefold(), name.casefold()
-    return bool(one.strip()) and (one in other or other in one)
+def _is_same_product(recorded: str, name: str) -> bool:
+    """Whether two names mean the same product, that is, one contains the other."""
+    recorded, name = recorded.casefold(), name.casefold()
+    return bool(recorded.strip()) and (recorded in name or name in recorded)

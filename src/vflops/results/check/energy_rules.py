@@ -1,4 +1,4 @@
-"""Rules for telemetry: no gaps, and plausible energy."""
+"""Rules for telemetry: it has no long gaps, and the energy is plausible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vflops.record.files.folder_listing import matching_files
 from vflops.record.formats.node import telemetry_file
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
-from vflops.results.check.power_logs import judged_logs
+from vflops.results.check.power_logs import power_log_faults
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 from vflops.units import percent, quantity, seconds
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from vflops.record.formats.telemetry import Telemetry
     from vflops.results.power.energy import Energy
 
-MOST_GAPS = 0.1
-"""The largest share of an attempt's time in gaps of several intervals without a sample."""
-MOST_APART = 0.25
+MAX_GAP_SHARE = 0.1
+"""The largest share of an attempt's time that may lie in gaps of several sampling intervals."""
+MAX_DIFFERENCE = 0.25
 """The largest relative difference between power × time and the energy counter."""
-LEAST_INTERVALS = 10
-"""Shorter times are too short to compare the two."""
-MOST_OVER_LIMIT = 1.2
-"""The largest ratio of mean power to the power limit: regulation overshoots only briefly."""
+MIN_INTERVALS = 10
+"""The minimum length of a span, in sampling intervals, for comparing power and counter."""
+MAX_OVER_LIMIT = 1.2
+"""The largest ratio of mean power to the power limit, which devices exceed only briefly."""
 
 _NONE = Outcome("not applicable", "no telemetry in this run")
 
 
 @dataclass(frozen=True)
 class _Sampled:
-    """The samples of one node over the time of an attempt, by that node's clock."""
+    """The samples of one node during an attempt, with times by that node's clock."""
 
     path: Path
     telemetry: Telemetry
@@ -52,22 +52,22 @@ def _sampled(contents: Contents) -> Iterator[_Sampled]:
                 yield _Sampled(first, contents.telemetry(first), span_s)
             for path in matching_files(folder, "telemetry-*.jsonl"):
                 telemetry = contents.telemetry(path)
-                if len(telemetry) > 1:  # another clock, so its first and last sample are the span
+                if len(telemetry) > 1:  # it has its own clock, so its samples define the span
                     span_s = (telemetry.times_s[0], telemetry.times_s[-1])
                     yield _Sampled(path, telemetry, span_s)
 
 
-def unbroken(contents: Contents) -> Outcome:
+def check_gaps(contents: Contents) -> Outcome:
     """Fail if samples are missing for more than a small part of an attempt."""
     files, worst = 0, 0.0
     for sampled in _sampled(contents):
         if sampled.telemetry.faults:
             return Outcome("fail", sampled.telemetry.faults[0], str(sampled.path))
         gaps_s, length_s = _gaps_s(sampled), sampled.span_s[1] - sampled.span_s[0]
-        if gaps_s > MOST_GAPS * length_s:
-            words = f"no samples for {seconds(gaps_s)} of {seconds(length_s)}"
-            limit = f"at most {percent(MOST_GAPS)} is allowed"
-            return Outcome("fail", f"{words}, {limit}", str(sampled.path))
+        if gaps_s > MAX_GAP_SHARE * length_s:
+            evidence = f"no samples for {seconds(gaps_s)} of {seconds(length_s)}"
+            limit = f"at most {percent(MAX_GAP_SHARE)} is allowed"
+            return Outcome("fail", f"{evidence}; {limit}", str(sampled.path))
         files, worst = files + 1, max(worst, gaps_s / length_s)
     if not files:
         return _NONE
@@ -75,7 +75,7 @@ def unbroken(contents: Contents) -> Outcome:
 
 
 def _gaps_s(sampled: _Sampled) -> float:
-    """Return the seconds of the span in gaps that are too long to be jitter."""
+    """Return the seconds of the span that lie in gaps too long to be jitter."""
     from vflops.results.power.energy import BRIDGED_INTERVALS
 
     start_s, end_s = sampled.span_s
@@ -85,9 +85,9 @@ def _gaps_s(sampled: _Sampled) -> float:
     return sum(gap_s for gap_s in gaps_s if gap_s > longest_s)
 
 
-def plausible(contents: Contents) -> Outcome:
-    """Fail unless power × time agrees with the counter, is positive, and below the limit."""
-    most_w = _limit_w(contents)
+def check_energy(contents: Contents) -> Outcome:
+    """Fail unless power is positive, below the limit, and agrees with the energy counter."""
+    limit_w = _limit_w(contents)
     meters, compared, absent = 0, 0, set[str]()
     for sampled in _sampled(contents):
         absent |= {sensor.what for sensor in sampled.telemetry.header.absent}
@@ -100,34 +100,34 @@ def plausible(contents: Contents) -> Outcome:
             if not powers:
                 absent.add(name)
                 continue
-            fault = _fault(powers, most_w if name.startswith("gpu") else None)
+            fault = _fault(powers, limit_w if name.startswith("gpu") else None)
             if fault:
                 return Outcome("fail", f"{name}: {fault}", str(sampled.path))
             meters, compared = meters + 1, compared + (len(powers) > 1)
     imported = 0
-    for path, words in judged_logs(contents):
-        if words is not None:
-            return Outcome("fail", words, str(path))
+    for path, log_fault in power_log_faults(contents):
+        if log_fault is not None:
+            return Outcome("fail", log_fault, str(path))
         imported += 1
-    unread = f"; not measured: {', '.join(sorted(absent))}" if absent else ""
+    not_measured = f"; not measured: {', '.join(sorted(absent))}" if absent else ""
     meters += imported
     if not meters:
-        return Outcome("not applicable", f"no power was measured{unread}")
-    pairs = f", {compared} by both power and counter" if compared else ""
-    return Outcome("pass", f"{count(meters, 'reading')} of energy{pairs}{unread}")
+        return Outcome("not applicable", f"no power was measured{not_measured}")
+    pairs = f", {compared} both as power and by a counter" if compared else ""
+    return Outcome("pass", f"{count(meters, 'reading')} of energy{pairs}{not_measured}")
 
 
 def _meters(sampled: _Sampled) -> dict[str, dict[str, Energy]]:
-    """Return the energy readings by meter and kind; empty if the span is too short."""
+    """Return the energy by meter and kind of reading; empty if the span is too short."""
     from vflops.results.power.energy import energy
-    from vflops.results.power.run_power import meter
+    from vflops.results.power.run_power import meter_name
 
     readings: dict[str, dict[str, Energy]] = {}
-    least_s = LEAST_INTERVALS * sampled.telemetry.header.interval_s
-    if sampled.span_s[1] - sampled.span_s[0] < least_s:
+    min_s = MIN_INTERVALS * sampled.telemetry.header.interval_s
+    if sampled.span_s[1] - sampled.span_s[0] < min_s:
         return readings
     for series in sampled.telemetry.header.series:
-        name = meter(series)
+        name = meter_name(series)
         if name is not None:
             reading = energy(sampled.telemetry, series, *sampled.span_s)
             readings.setdefault(name.strip(), {})[series.kind] = reading
@@ -137,20 +137,20 @@ def _meters(sampled: _Sampled) -> dict[str, dict[str, Energy]]:
 def _fault(powers: dict[str, float], limit_w: float | None) -> str | None:
     for kind, power_w in powers.items():
         if power_w <= 0:
-            return f"its {kind} reads {quantity(power_w, 'W')}: the sensor does not work"
-        if limit_w is not None and power_w > MOST_OVER_LIMIT * limit_w:
+            return f"its {kind} reads {quantity(power_w, 'W')}, so the sensor does not work"
+        if limit_w is not None and power_w > MAX_OVER_LIMIT * limit_w:
             return f"{quantity(power_w, 'W')} on average, but its limit is {quantity(limit_w, 'W')}"
     if len(powers) < 2:
         return None
     low, high = min(powers.values()), max(powers.values())
-    if high - low > MOST_APART * high:
+    if high - low > MAX_DIFFERENCE * high:
         values = ", ".join(f"{kind} {quantity(w, 'W')}" for kind, w in sorted(powers.items()))
         return f"power × time and the counter differ: {values}"
     return None
 
 
 def _limit_w(contents: Contents) -> float | None:
-    """Return the highest power limit of an accelerator of the described machine."""
+    """Return the highest power limit of the accelerators in system.json."""
     if not contents.folder.system_file.is_file():
         return None
     record = contents.read(SystemRecord, contents.folder.system_file)

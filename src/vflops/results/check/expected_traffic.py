@@ -1,10 +1,12 @@
 """The traffic that ranks must have sent, computed from the settings and the counted graph.
 
-Gradients are averaged in the buckets of torch's DDP, whose number is only known if a model fits
-into one: then the bytes are exact, else they are bounded by the padding of one bucket per tensor.
-For sharded weights it is not known which are blocks, which are gathered twice, so the bytes lie
-between those of no blocks and of blocks only. The traffic of stages and divided channels depends on
-where a model was cut, which is not recorded: it only has to be equal for all parts of a batch.
+DDP averages gradients in buckets. The number of buckets is known only if the model fits into one;
+then the expected bytes are exact. Otherwise they are bounded by the padding of one bucket per
+tensor. Sharded blocks are gathered twice, but the log does not say which weights belong to blocks,
+so the bytes lie between those of a model without blocks and of a model with only blocks. The
+traffic of stages and divided channels depends on where the model was cut, which is not recorded: it
+only has to be the same for all parts of a batch. Near links connect ranks of one node, far links
+ranks of different nodes.
 """
 
 from __future__ import annotations
@@ -31,79 +33,78 @@ from vflops.record.formats.job_events import Exchanged, ModelSharing
 BACKENDS = {"cpu": "gloo", "mps": "gloo", "cuda": "nccl", "xpu": "xccl"}
 """Torch's default communication library per device; unknown for other devices."""
 _FIRST_BUCKET_BYTES = 1 << 20
-"""The size of DDP's first bucket; a smaller model has only one bucket."""
+"""The size of DDP's first bucket. A smaller model has only one bucket."""
 
 
-class Span(NamedTuple):
-    """A range of allowed values."""
+class Bounds(NamedTuple):
+    """The smallest and the largest allowed value."""
 
-    least: int
-    most: int
+    low: int
+    high: int
 
     def __str__(self) -> str:
-        return str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
+        return str(self.low) if self.low == self.high else f"{self.low} to {self.high}"
 
-    def times(self, factor: int) -> Span:
-        """Return the range multiplied by ``factor``."""
-        return Span(factor * self.least, factor * self.most)
+    def scaled(self, factor: int) -> Bounds:
+        """Return both bounds multiplied by ``factor``."""
+        return Bounds(factor * self.low, factor * self.high)
 
 
 class Fact(NamedTuple):
-    """A value in an event, and the expected value."""
+    """A value in an event, and its expected value or bounds."""
 
     what: str
     value: object
-    wanted: object
+    expected: object
     source: str = "expected"
 
     @property
     def fault(self) -> str | None:
         """The difference as text; None if the value is as expected."""
-        if isinstance(self.wanted, Span) and isinstance(self.value, int):
-            fits = self.wanted.least <= self.value <= self.wanted.most
+        if isinstance(self.expected, Bounds) and isinstance(self.value, int):
+            fits = self.expected.low <= self.value <= self.expected.high
         else:
-            fits = self.value == self.wanted
-        return None if fits else f"{self.what} {self.value}, {self.wanted} {self.source}"
+            fits = self.value == self.expected
+        return None if fits else f"{self.what} {self.value}, {self.expected} {self.source}"
 
 
 @dataclass(frozen=True)
 class Team:
-    """The ranks of an attempt that finished training."""
+    """The ranks of an attempt that finished training, and what they trained."""
 
     train: TrainSettings
     device: str
     steps: int
     """Steps of this attempt."""
-    local: int
-    """Ranks per node."""
+    ranks_per_node: int
     parameters: int
     graph: Graph | None
-    """None if it was not recorded."""
+    """The counted graph; None if it was not recorded."""
 
     @property
     def copies(self) -> int:
-        """Copies of the model whose gradients are averaged; 1: no averaging."""
+        """The number of model copies whose gradients are averaged; 1 means no averaging."""
         return 1 if self.train.parallel.mode == "sharded" else self.train.shares
 
     @property
-    def sharing(self) -> int:
-        """Ranks that share a copy."""
+    def ranks_per_copy(self) -> int:
+        """The number of ranks that share a copy of the model."""
         return self.train.ranks // self.copies
 
     @property
-    def narrow(self) -> bool:
+    def uses_fp16(self) -> bool:
         """Whether weights and gradients may take 2 bytes."""
         return self.train.precision == "fp16"
 
 
 def exchange_facts(team: Team, sent: Exchanged) -> Iterator[Fact]:
-    """Yield what is expected of an exchange event, except for its bytes."""
+    """Yield the facts of an exchange event with their expected values, except for its bytes."""
     parallel, settings = team.train.parallel, team.train.communication
     if sent.mode in get_args(ModelSharing):
         yield Fact("a model shared by", sent.mode, parallel.inner, "configured")
-        yield Fact("ranks that share one:", sent.ranks, team.sharing, "configured")
+        yield Fact("ranks that share one:", sent.ranks, team.ranks_per_copy, "configured")
         yield Fact("elements", sent.elements, None)
-        near = min(team.local, team.sharing)
+        near = min(team.ranks_per_node, team.ranks_per_copy)
         if team.train.precision in ("fp32", "tf32"):
             short = [name for name in sent.precision.split("+") if name in ("fp16", "bf16")]
             yield Fact("sent in", "+".join(short) or "fp32", "fp32")
@@ -111,7 +112,7 @@ def exchange_facts(team: Team, sent: Exchanged) -> Iterator[Fact]:
         yield Fact("gradients averaged by", sent.mode, settings.mode, "configured")
         yield Fact("gradients sent in", sent.precision, settings.precision, "configured")
         yield Fact("copies of the model:", sent.ranks, team.copies, "configured")
-        node = max(team.local // team.sharing, 1)
+        node = max(team.ranks_per_node // team.ranks_per_copy, 1)
         near = min(node, team.copies)
         if settings.mode != "all-reduce":
             near = near_ranks(team.copies, node, settings.near)
@@ -130,50 +131,50 @@ def exchange_facts(team: Team, sent: Exchanged) -> Iterator[Fact]:
 
 
 def _calls(team: Team, sent: Exchanged) -> set[str]:
-    """Return the collective calls that the first rank made."""
+    """Return the communication calls that the first rank is expected to make."""
     if sent.mode == "sharded":
         return {"all-gather", "reduce-scatter"}
     if sent.mode in get_args(ModelSharing):
         return {"all-reduce"} if team.train.parallel.divides_channels else {"send"}
-    flat = {"all-gather", "all-to-all"} if sent.precision == "int8" else {"all-reduce"}
-    beside = {"hierarchical": {"broadcast", "gather"}, "torus": {"all-gather", "all-to-all"}}
-    return flat | beside.get(sent.mode, set())
+    base_calls = {"all-gather", "all-to-all"} if sent.precision == "int8" else {"all-reduce"}
+    added_calls = {"hierarchical": {"broadcast", "gather"}, "torus": {"all-gather", "all-to-all"}}
+    return base_calls | added_calls.get(sent.mode, set())
 
 
 def shared_bytes(team: Team, sent: Exchanged) -> Iterator[Fact]:
-    """Yield what is expected of the bytes that ranks sent for a copy that they share."""
+    """Yield the bytes that ranks sent for a copy that they share, with their expected values."""
     total = sent.bytes_near + sent.bytes_far
     if sent.near in (1, sent.ranks):
         value, link = (sent.bytes_near, "near") if sent.near == 1 else (sent.bytes_far, "far")
         yield Fact(f"bytes_{link}", value, 0)
     if sent.mode == "sharded":
-        yield Fact("bytes", total, _sharded(team, sent.backend).times(team.steps))
+        yield Fact("bytes", total, _sharded_step_bytes(team, sent.backend).scaled(team.steps))
     parts = team.steps * team.copies
     parts *= 1 if sent.mode == "sharded" else team.train.accumulate
     if not total or total % parts:
         yield Fact("bytes", total, f"a multiple of {parts}")
 
 
-def _sharded(team: Team, backend: str) -> Span:
-    """Return the bytes of one step; each part of a batch gathers the weights again."""
-    ranks, again = team.sharing, team.train.accumulate - 1
+def _sharded_step_bytes(team: Team, backend: str) -> Bounds:
+    """Return the bytes of one step. Each part of a batch gathers the weights again."""
+    ranks, regathers = team.ranks_per_copy, team.train.accumulate - 1
     padded = [
-        Span(min(sizes), max(sizes))
+        Bounds(min(sizes), max(sizes))
         for shapes in _shapes(team.graph)
         if (sizes := [-(-shape[0] // ranks) * ranks * math.prod(shape[1:]) for shape in shapes])
     ]
     known = len(padded) == len(team.graph.parameters) if team.graph else False
-    least = sum(size.least for size in padded) if known else team.parameters
-    most = sum(size.most for size in padded) if known else team.parameters * ranks
-    least, most = (2 if team.narrow else 4) * least, 4 * most
-    return Span(
-        sharded_sent(0, least, ranks, backend=backend) + again * (ranks - 1) * least,
-        sharded_sent(most, 0, ranks, backend=backend) + again * (ranks - 1) * 2 * most,
+    low = sum(size.low for size in padded) if known else team.parameters
+    high = sum(size.high for size in padded) if known else team.parameters * ranks
+    low, high = (2 if team.uses_fp16 else 4) * low, 4 * high
+    return Bounds(
+        sharded_sent(0, low, ranks, backend=backend) + regathers * (ranks - 1) * low,
+        sharded_sent(high, 0, ranks, backend=backend) + regathers * (ranks - 1) * 2 * high,
     )
 
 
 def averaged_bytes(team: Team, sent: Sequence[Exchanged]) -> Iterator[Fact]:
-    """Yield what is expected of the bytes that copies sent to average gradients.
+    """Yield the bytes that copies sent to average gradients, with their expected values.
 
     ``sent`` holds one exchange per stage of a rank.
     """
@@ -182,68 +183,73 @@ def averaged_bytes(team: Team, sent: Sequence[Exchanged]) -> Iterator[Fact]:
     if all(exchange.elements is not None for exchange in sent):
         elements = sum(exchange.elements or 0 for exchange in sent)
     # Each of the ranks that share a copy averages the layers that are not divided.
-    most = team.sharing if team.train.parallel.divides_channels else 1
+    repeats = team.ranks_per_copy if team.train.parallel.divides_channels else 1
     yield Fact(
-        "elements", elements, Span(averages * team.parameters, averages * team.parameters * most)
+        "elements",
+        elements,
+        Bounds(averages * team.parameters, averages * team.parameters * repeats),
     )
     if elements is None or elements % averages:
         yield Fact("elements", elements, f"a multiple of {averages}")
         return
-    numbers = Span(elements // averages, elements // averages)
+    numbers = Bounds(elements // averages, elements // averages)
     full, compressed = team.steps, 0
     if sent[0].precision == "powersgd":
         full = min(team.steps, POWERSGD_START)
         compressed = team.steps - full
-    wide = _exchange(team, sent[0], numbers)
-    narrow = _exchange(team, sent[0], _narrowed(team, numbers)) if compressed else wide
+    full_bytes = _averaging_bytes(team, sent[0], numbers)
+    compressed_bytes = full_bytes
+    if compressed:
+        compressed_bytes = _averaging_bytes(team, sent[0], _powersgd_numbers(team, numbers))
     for link, name in enumerate(("bytes_near", "bytes_far")):
-        least = full * wide[link].least + compressed * narrow[link].least
-        most = full * wide[link].most + compressed * narrow[link].most
-        yield Fact(name, sum(getattr(exchange, name) for exchange in sent), Span(least, most))
+        low = full * full_bytes[link].low + compressed * compressed_bytes[link].low
+        high = full * full_bytes[link].high + compressed * compressed_bytes[link].high
+        yield Fact(name, sum(getattr(exchange, name) for exchange in sent), Bounds(low, high))
 
 
-def _exchange(team: Team, sent: Exchanged, numbers: Span) -> tuple[Span, Span]:
-    """Return the near and far bytes of one average of ``numbers`` elements per copy."""
-    library = (
+def _averaging_bytes(team: Team, sent: Exchanged, numbers: Bounds) -> tuple[Bounds, Bounds]:
+    """Return the bounds of near and far bytes for averaging ``numbers`` elements per copy."""
+    by_torch = (
         sent.precision == "powersgd" or team.train.communication.is_plain
     )  # torch does not pad
-    wire = "fp32" if library else sent.precision
-    short = "fp16" if library and team.narrow else wire
-    buckets, other = _buckets(team), sent.ranks - 1
-    from_, to = numbers.least - (buckets * other if library else 0), numbers.most
-    least = bytes_sent(sent.mode, short, sent.ranks, sent.near, max(from_, 0))
-    most = bytes_sent(sent.mode, wire, sent.ranks, sent.near, to + (buckets - 1) * other)
-    scales = bytes_sent(sent.mode, wire, sent.ranks, sent.near, 0)
+    precision = "fp32" if by_torch else sent.precision
+    low_precision = "fp16" if by_torch and team.uses_fp16 else precision
+    buckets, padding = _max_buckets(team), sent.ranks - 1
+    fewest = max(numbers.low - (buckets * padding if by_torch else 0), 0)
+    most = numbers.high + (buckets - 1) * padding
+    low = bytes_sent(sent.mode, low_precision, sent.ranks, sent.near, fewest)
+    high = bytes_sent(sent.mode, precision, sent.ranks, sent.near, most)
+    scales = bytes_sent(sent.mode, precision, sent.ranks, sent.near, 0)
     return (
-        Span(least.near, most.near + (buckets - 1) * scales.near),
-        Span(least.far, most.far + (buckets - 1) * scales.far),
+        Bounds(low.near, high.near + (buckets - 1) * scales.near),
+        Bounds(low.far, high.far + (buckets - 1) * scales.far),
     )
 
 
-def _buckets(team: Team) -> int:
-    """Return the largest number of buckets of a copy; a bucket holds one type."""
+def _max_buckets(team: Team) -> int:
+    """Return the largest possible number of buckets per copy. A bucket holds one data type."""
     small = ELEMENT_BYTES["fp32"] * team.parameters < _FIRST_BUCKET_BYTES
     tensors = len(team.graph.parameters) if team.graph else team.parameters
     stages = team.train.parallel.stages(team.train.ranks) if team.train.parallel.cuts_layers else 1
-    parts = max(stages, team.sharing)  # each part averages its own gradients
-    return parts * ((2 if team.narrow else 1) if small else tensors)
+    parts = max(stages, team.ranks_per_copy)  # each part averages its own gradients
+    return parts * ((2 if team.uses_fp16 else 1) if small else tensors)
 
 
-def _narrowed(team: Team, numbers: Span) -> Span:
-    """Return how many numbers PowerSGD sends instead; not known for divided channels."""
+def _powersgd_numbers(team: Team, numbers: Bounds) -> Bounds:
+    """Return the bounds of how many numbers PowerSGD sends in place of ``numbers``."""
     shapes = _shapes(team.graph)
     if (
         team.graph is None
         or team.train.parallel.divides_channels
         or len(shapes) < len(team.graph.parameters)
     ):
-        return Span(0, numbers.most)
+        return Bounds(0, numbers.high)
     sizes = [[powersgd_elements([shape], POWERSGD_RANK) for shape in options] for options in shapes]
-    return Span(sum(map(min, sizes)), sum(map(max, sizes)))
+    return Bounds(sum(map(min, sizes)), sum(map(max, sizes)))
 
 
 def _shapes(graph: Graph | None) -> list[set[tuple[int, ...]]]:
-    """Return the possible shapes of each parameter: a product may see it transposed."""
+    """Return the possible shapes of each parameter: a product may use it transposed."""
     if graph is None:
         return []
     shapes: dict[str, set[tuple[int, ...]]] = {}

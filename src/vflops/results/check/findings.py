@@ -26,7 +26,7 @@ class Finding(Data):
 
     @property
     def text(self) -> str:
-        """The evidence after its file and line."""
+        """The file and line, if known, followed by the evidence."""
         return f"{self.where}: {self.evidence}" if self.where else self.evidence
 
     @property
@@ -36,11 +36,11 @@ class Finding(Data):
 
 
 class LayerFinding(Data):
-    """One layer of the system: what differs from the reference there, and the level it leaves."""
+    """One layer of the system: its differences from the reference, and the level they allow."""
 
     layer: str
     level: Literal["hardware", "system", "free"] | None
-    """None: a different problem, which has no level."""
+    """None if the problem differs, so that the run has no level."""
     differences: tuple[str, ...]
 
 
@@ -54,7 +54,7 @@ class Findings(Document):
     rule_set_version: int
     findings: tuple[Finding, ...]
     layers: tuple[LayerFinding, ...] = ()
-    """What decides the level that the run may claim; empty if nothing was trained."""
+    """The layers that decide the level of the run; empty if nothing was trained."""
 
     @property
     def passed(self) -> bool:
@@ -73,8 +73,9 @@ class Findings(Document):
 
     @property
     def tally(self) -> str:
-        """A summary: ``12 of 13 pass, 1 does not apply``; only rules that apply pass or fail."""
-        apart = len(self.findings) - self.applying
+        """A summary, for example ``12 of 13 pass, 1 does not apply``."""
+        inapplicable = len(self.findings) - self.applying
         passed = self.applying - len(self.failures)
-        rest = f", {apart} {'does' if apart == 1 else 'do'} not apply" if apart else ""
+        do = "does" if inapplicable == 1 else "do"
+        rest = f", {inapplicable} {do} not apply" if inapplicable else ""
         return f"{passed} of {self.applying} pass{rest}"

@@ -1,4 +1,4 @@
-"""Rules for the run folder: complete, unchanged, in order, and consistent with its score."""
+"""Rules for the run folder: it is complete and unchanged, and its score follows from it."""
 
 from __future__ import annotations
 
@@ -18,39 +18,43 @@ from vflops.results.score.figure_text import count
 from vflops.results.score.scoring import score
 from vflops.units import seconds
 
-MOST_SET_S = 60.0
-"""The most by which the wall clock may be set while a log is written, as NTP does at boot."""
-_SHOWN = 3
-"""How many altered files are named."""
-MOST_DRIFT = 1e-3
-"""The most that two clocks of a machine may drift apart: NTP slews by half of this."""
+MAX_CLOCK_STEP_S = 60.0
+"""The largest step of the wall clock while a log is written, as NTP makes at boot."""
+_MAX_NAMED = 3
+"""The number of altered files that the evidence names."""
+MAX_DRIFT = 1e-3
+"""The largest drift between two clocks of a machine, as a share: NTP slews by half of this."""
 
 
-def complete(contents: Contents) -> Outcome:
+def check_complete(contents: Contents) -> Outcome:
     """Fail unless the log of the run has its end event."""
     state = contents.state
     if state.complete:
-        return Outcome("pass", "the log has the end of the run")
+        return Outcome("pass", "the log records the end of the run")
     logs = contents.history.jobs.get(0, ())
     last = next((log.events[-1].source for log in reversed(logs) if log.events), RUN_LOG)
     return Outcome("fail", str(state.reason), last)
 
 
-def chain(contents: Contents) -> Outcome:
+def check_hash_chain(contents: Contents) -> Outcome:
     """Fail if a line of a log does not match the hash chain."""
     logs = contents.history.logs
     faults = [fault for log in logs for fault in log.faults]
     if faults:
-        where, _, words = faults[0].partition(": ")
-        return Outcome("fail", "; ".join([words, *faults[1:3]]), where)
+        where, _, evidence = faults[0].partition(": ")
+        return Outcome("fail", "; ".join([evidence, *faults[1:3]]), where)
     for job_logs in contents.history.jobs.values():
-        if job_logs and job_logs[-1].torn:  # an earlier attempt may be torn: the next repaired it
-            return Outcome("fail", "cut off while it was written", job_logs[-1].torn)
+        if (
+            job_logs and job_logs[-1].torn
+        ):  # an earlier attempt may be torn, because the next one repaired it
+            return Outcome(
+                "fail", "the last line was cut off while it was written", job_logs[-1].torn
+            )
     lines = sum(len(log.events) for log in logs)
     return Outcome("pass", f"{count(lines, 'line')}, each chained to the previous one")
 
 
-def clocks(contents: Contents) -> Outcome:
+def check_clocks(contents: Contents) -> Outcome:
     """Fail if a clock went back, or wall clock and monotonic clock disagree."""
     lines = 0
     for log in contents.history.logs:
@@ -72,93 +76,95 @@ def clocks(contents: Contents) -> Outcome:
 
 
 def _clock_set(attempts: Sequence[Log]) -> tuple[Event, str] | None:
-    """Return the first event after the wall clock was set by more than NTP would."""
+    """Return the first event after a step of the wall clock that is too large for NTP."""
     ended_s = None
     for log in attempts:
         for event in log.events:
             first = log.events[0]
             passed_s = event.time_s - first.time_s
             apart_s = event.utc_s - first.utc_s - passed_s
-            if abs(apart_s) > MOST_SET_S + MOST_DRIFT * passed_s:
+            if abs(apart_s) > MAX_CLOCK_STEP_S + MAX_DRIFT * passed_s:
                 return event, f"wall clock and monotonic clock are {abs(apart_s):.6g} s apart"
         if log.events:
-            if ended_s is not None and log.events[0].utc_s < ended_s - MOST_SET_S:
+            if ended_s is not None and log.events[0].utc_s < ended_s - MAX_CLOCK_STEP_S:
                 return log.events[0], "the attempt started before the previous one ended"
             ended_s = log.events[-1].utc_s
     return None
 
 
 def _outside(contents: Contents) -> tuple[Event, str] | None:
-    """Return the first event of a job from before it was planned or after the run saw its end."""
-    planned, pinned = (
+    """Return the first event of a job from before its planning or after its recorded end."""
+    planned, ended = (
         {event.data.get("job"): event.utc_s for event in contents.history.events(kind, 0)}
         for kind in ("job-planned", "job-trained")
     )
     for job in (*contents.training_jobs, *contents.workers):
         from_s = planned.get(job.record.job, -inf)
-        until_s = pinned.get(job.record.job, inf)
+        until_s = ended.get(job.record.job, inf)
         for log, folder in zip(job.logs, job.folders, strict=True):
             ahead_s = _ahead_s(folder)
             for event in (*log.events[:1], *log.events[-1:]):
-                at_s = event.utc_s - ahead_s
-                if at_s < from_s - MOST_SET_S:
-                    return event, f"{seconds(from_s - at_s)} before the job was planned"
-                if at_s > until_s + MOST_SET_S:
+                time_s = event.utc_s - ahead_s
+                if time_s < from_s - MAX_CLOCK_STEP_S:
+                    return event, f"{seconds(from_s - time_s)} before the job was planned"
+                if time_s > until_s + MAX_CLOCK_STEP_S:
                     return (
                         event,
-                        f"{seconds(at_s - until_s)} after the run recorded the end of the job",
+                        f"{seconds(time_s - until_s)} after the run recorded the end of the job",
                     )
     return None
 
 
 def _ahead_s(folder: Path) -> float:
-    """Return how far the clock of an attempt is ahead of the run's; 0 if not measured."""
+    """Return how far the clock of an attempt is ahead of the run's clock; 0 if not measured."""
     first = (node.clock.offset_s for node in node_records(folder) if node.node == 0)
     return next(first, None) or 0.0
 
 
-def system(contents: Contents) -> Outcome:
+def check_system(contents: Contents) -> Outcome:
     """Fail unless ``system.json`` is the description that this run wrote."""
     record = contents.read(SystemRecord, contents.folder.system_file)
     described = contents.history.events("described")
     if not described:
-        words = "the log does not record the description of the system"
-        return Outcome("cannot tell", words, RUN_LOG)
+        evidence = "the log does not record the description of the system"
+        return Outcome("cannot tell", evidence, RUN_LOG)
     if described[-1].payload(Described).sha256 != contents.hash(contents.folder.system_file):
-        return Outcome("fail", "not the one that this run wrote", "system.json")
+        return Outcome("fail", "not the description that this run wrote", "system.json")
     facts = [fact for layer in record.layers for fact in layer.facts]
     known = sum(fact.value is not None for fact in facts)
     return Outcome("pass", f"{len(record.layers)} layers, {known} of {len(facts)} facts read")
 
 
-def scored(contents: Contents) -> Outcome:
+def check_score(contents: Contents) -> Outcome:
     """Fail unless ``score.json`` follows from the record, byte for byte."""
     path = contents.folder.score_file
     if not path.is_file():
-        return Outcome("fail", "missing: vflops score writes it", path.name)
+        return Outcome("fail", "missing; vflops score writes it", path.name)
     if path.read_bytes() != contents.once(score).to_json().encode():
         return Outcome(
-            "fail", "does not follow from the record: vflops score recomputes it", path.name
+            "fail", "does not follow from the record; vflops score recomputes it", path.name
         )
     return Outcome("pass", "score.json follows from the record, byte for byte")
 
 
-def manifest(contents: Contents) -> Outcome:
+def check_manifest(contents: Contents) -> Outcome:
     """Fail if a recorded file contradicts the manifest.
 
-    The text is the same without a manifest and with a valid one: the manifest pins these findings,
+    The evidence is the same with a valid manifest and without one: the manifest pins the findings,
     so they must not depend on it. ``vflops verify`` reports whether there is one and who signed it.
     """
     from vflops.results.evidence.integrity import FolderIntegrity, altered_record
 
-    pinned, id = contents.once(FolderIntegrity.of).manifest, contents.folder.record.id
-    if pinned is not None and pinned.run != id:
-        return Outcome("fail", f"of run {pinned.run}, but run.json is of {id}", "manifest.json")
+    manifest, id = contents.once(FolderIntegrity.of).manifest, contents.folder.record.id
+    if manifest is not None and manifest.run != id:
+        return Outcome(
+            "fail", f"belongs to run {manifest.run}, but run.json to run {id}", "manifest.json"
+        )
     altered = altered_record(contents)
     if altered:
         file, _, first = altered[0].partition(": ")
         line = re.match("line ([0-9]+) ", first)
-        more = [f"and {len(altered) - _SHOWN} more"] if len(altered) > _SHOWN else []
-        words = "; ".join([first, *altered[1:_SHOWN], *more])
-        return Outcome("fail", words, f"{file}:{line[1]}" if line else file)
-    return Outcome("not applicable", "nothing contradicts a manifest: see vflops verify")
+        more = [f"and {len(altered) - _MAX_NAMED} more"] if len(altered) > _MAX_NAMED else []
+        evidence = "; ".join([first, *altered[1:_MAX_NAMED], *more])
+        return Outcome("fail", evidence, f"{file}:{line[1]}" if line else file)
+    return Outcome("not applicable", "nothing contradicts a manifest; vflops verify reports on it")

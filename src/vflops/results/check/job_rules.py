@@ -1,4 +1,4 @@
-"""The rule on planned jobs: the jobs of a run are those that its settings ask for."""
+"""The rule on jobs: a run has exactly the jobs that its settings request."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 
 Position = tuple[int, int]
-"""The repeat, and the base model or the worker in it."""
+"""The number of the repeat, and of the base model or worker in that repeat."""
 
 
-def all_jobs(contents: Contents) -> Outcome:
-    """Fail unless every repeat of every model is planned once, with its seed, and nothing else."""
+def check_jobs(contents: Contents) -> Outcome:
+    """Fail unless every model or worker of every repeat is planned once, with the right seed."""
     run = contents.folder.record.settings
     records = [job.record for job in (*contents.training_jobs, *contents.workers)]
     if not records and not run.workloads:
@@ -29,17 +29,19 @@ def all_jobs(contents: Contents) -> Outcome:
         if missing:
             repeat, number = missing[0]
             asked = f"{count(len(wanted), 'job')} of {name}"
-            words = f"{asked} requested, {len(planned)} planned"
+            evidence = f"{asked} were requested, but {len(planned)} planned"
             absent = f"repeat {repeat}, number {number} is missing"
-            return Outcome("fail", f"{words}: {absent}", "run.json")
+            return Outcome("fail", f"{evidence}: {absent}", "run.json")
         for record in planned:
             if _position(record) not in wanted or positions[_position(record)] > 1:
-                words = f"{count(len(wanted), 'job')} of {name} requested, and this is one more"
-                return Outcome("fail", words, job_file(record))
+                evidence = (
+                    f"{count(len(wanted), 'job')} of {name} were requested, and this is one more"
+                )
+                return Outcome("fail", evidence, job_file(record))
             seed = _seed(run, name, record)
             if record.seed != seed:
-                words = f"its seed is {record.seed}, but {seed} by run.json"
-                return Outcome("fail", words, job_file(record))
+                evidence = f"its seed is {record.seed}, but {seed} according to run.json"
+                return Outcome("fail", evidence, job_file(record))
     strays = sorted(contents.history.jobs.keys() - {0, *(record.job for record in records)})
     if strays:
         return Outcome("fail", "a job that was not planned", f"jobs/{strays[0]}")

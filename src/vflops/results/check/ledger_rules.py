@@ -1,11 +1,11 @@
-"""Rules for ledgers: a ledger lists what a search trained, and a replay trains all of it."""
+"""Rules for ledgers: a ledger lists the candidates that a search trained, for later replays."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from vflops.record.readout.contents import Contents
-from vflops.results.check.locations import logged
+from vflops.results.check.locations import run_event_location
 from vflops.results.check.rule import Outcome
 from vflops.results.check.search_rules import NONE, Fault, Searched, all_searches
 from vflops.results.score.figure_text import count
@@ -21,15 +21,15 @@ from vflops.workloads.automl.replay import (
 )
 
 
-def ledgered(contents: Contents) -> Outcome:
-    """Fail unless the ledger for replays lists what the logs say was trained."""
+def check_ledgers(contents: Contents) -> Outcome:
+    """Fail unless the ledger lists exactly the candidates that the logs show as trained."""
     if not contents.workers:
         return NONE
     events = contents.history.events("ledger")
     written = {ledger.file: ledger for ledger in (e.payload(LedgerWritten) for e in events)}
     if not written:
-        words = "no ledger was written: the search did not finish"
-        return Outcome("fail", words, logged(contents, "ledger"))
+        evidence = "no ledger was written: the search did not finish"
+        return Outcome("fail", evidence, run_event_location(contents, "ledger"))
     for entry in written.values():
         path = contents.folder.path / entry.file
         if not path.is_file() or contents.hash(path) != entry.sha256:
@@ -37,13 +37,13 @@ def ledgered(contents: Contents) -> Outcome:
     for members in searches(contents):
         ledger = ledger_of(contents.folder, [member.record for member in members])
         if ledger.digest() not in {entry.sha256 for entry in written.values()}:
-            words = "a ledger does not match what the logs say was trained"
-            return Outcome("fail", words, logged(contents, "ledger"))
+            evidence = "a ledger does not match the trained candidates in the logs"
+            return Outcome("fail", evidence, run_event_location(contents, "ledger"))
     trained = sum(entry.candidates for entry in written.values())
     return Outcome("pass", f"{count(trained, 'candidate')} to replay, as in the logs")
 
 
-def replayed(contents: Contents) -> Outcome:
+def check_replays(contents: Contents) -> Outcome:
     """Fail unless a replay did exactly the work in its ledger."""
     replays = [
         search
@@ -60,49 +60,49 @@ def replayed(contents: Contents) -> Outcome:
         return Outcome("fail", "not the ledger that was replayed", REPLAYED_LEDGER)
     ledger = contents.read(SearchLedger, path)
     for search in replays:
-        fault = _replayed(ledger, search)
+        fault = _replay_fault(ledger, search)
         if fault:
             return fault
     ops = quantity(sum(row.ops for row in ledger.candidates), "OP")
     then, now = (
         settings["train"]["precision"] for settings in (ledger.settings, replays[0].record.settings)
     )
-    other = f"; in {now}, the search in {then}" if then != now else ""
+    other = f"; precision {now}, while the search used {then}" if then != now else ""
     rows = count(len(ledger.candidates), "candidate")
     return Outcome("pass", f"{rows} of {ledger.run} replayed, {ops}{other}")
 
 
-def _replayed(ledger: SearchLedger, searched: Searched) -> Outcome | None:
+def _replay_fault(ledger: SearchLedger, searched: Searched) -> Outcome | None:
     """Return the first difference between a replay and its ledger."""
-    stories = {story.begun.candidate: story for story in searched.story.candidates}
+    histories = {history.begun.candidate: history for history in searched.history.candidates}
     for row in ledger.candidates:
         name = row.candidate.turn.name
-        story = stories.pop(name, None)
-        if story is None:
-            return Outcome("fail", f"{name} of the ledger was not trained", REPLAYED_LEDGER)
-        fault = _difference(story, row)
+        history = histories.pop(name, None)
+        if history is None:
+            return Outcome("fail", f"{name} is in the ledger but was not trained", REPLAYED_LEDGER)
+        fault = _difference(history, row)
         if fault:
-            return Fault(fault, END_EVENTS).outcome(searched.members, story)
-    for story in stories.values():
-        return Fault("it is not in the ledger").outcome(searched.members, story)
+            return Fault(fault, END_EVENTS).outcome(searched.members, history)
+    for history in histories.values():
+        return Fault("it is not in the ledger").outcome(searched.members, history)
     return None
 
 
-def _difference(story: CandidateHistory, row: ReplayedCandidate) -> str | None:
-    if story.trained is None:
-        return f"it has no result, but the ledger has one ({story.message or story.state})"
-    for what, value, wanted in _compared(story, row):
-        if value != wanted:
-            return f"{what} {value}, the ledger has {wanted}"
+def _difference(history: CandidateHistory, row: ReplayedCandidate) -> str | None:
+    if history.trained is None:
+        return f"it has no result, but the ledger has one ({history.message or history.state})"
+    for what, value, expected in _compared_facts(history, row):
+        if value != expected:
+            return f"{what} {value}, but the ledger has {expected}"
     return None
 
 
-def _compared(
-    story: CandidateHistory, row: ReplayedCandidate
+def _compared_facts(
+    history: CandidateHistory, row: ReplayedCandidate
 ) -> Iterator[tuple[str, object, object]]:
-    assert story.trained is not None
-    yield "network", story.begun.digest[:16], row.candidate.architecture.digest[:16]
-    yield "batch", story.begun.batch, row.candidate.hyper.batch
-    yield "epochs", story.trained.epochs, row.trained.epochs
-    yield "samples", story.samples, row.samples
-    yield "operations", story.ops, row.ops
+    assert history.trained is not None
+    yield "network", history.begun.digest[:16], row.candidate.architecture.digest[:16]
+    yield "batch", history.begun.batch, row.candidate.hyper.batch
+    yield "epochs", history.trained.epochs, row.trained.epochs
+    yield "samples", history.samples, row.samples
+    yield "operations", history.ops, row.ops

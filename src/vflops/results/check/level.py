@@ -1,8 +1,8 @@
-"""The level that a run may claim: what differs from the reference settings, layer by layer.
+"""The level that a run may claim, from the settings that differ from the reference settings.
 
-HPC AI500 V2.0 divides a system into nine layers and defines three levels. At *hardware* the
-reference code runs unchanged on another machine, at *system* the framework may differ too, at
-*free* everything but the problem domain. The assignment of settings to layers is this project's.
+HPC AI500 V2.0 divides a system into nine layers and defines three levels. At level *hardware*, the
+reference code runs unchanged on another machine; at *system*, the framework may differ too; at
+*free*, everything may differ but the problem domain. This project assigned the settings to layers.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ LEVEL_OF: dict[str, Level | None] = {
     "hyper-parameters": "free",
     "problem domain": None,
 }
-"""The level of a run by the highest layer that differs; None: it cannot claim a level."""
+"""The level of a run whose highest differing layer is the key; None if it has no level."""
 
 _MACHINE = "hardware"
 _LAYER_OF: dict[str, str] = {
-    # How much of a machine is used, and how, belongs to the hardware. So does the batch: in the
-    # published recipe it grows with the number of accelerators, and the learning rate with it.
+    # Settings for how much of a machine is used belong to the hardware. So does the batch size: in
+    # the published recipe it grows with the number of accelerators, as does the learning rate.
     "models": _MACHINE,
     "train.ranks": _MACHINE,
     "train.device": _MACHINE,
@@ -51,10 +51,10 @@ _LAYER_OF: dict[str, str] = {
     "search.ahead": _MACHINE,
     "search.turn_s": _MACHINE,
     "search.batches": _MACHINE,
-    # The papers use both full and mixed precision; another rule limits how low it may be.
+    # The papers use both full and mixed precision. Another rule sets the lowest precision.
     "train.precision": "accelerator libraries",
-    # Libraries also choose the communication pattern, and the mean stays the same. The precision
-    # is different: it changes the gradients, and no rule limits the number of bits.
+    # Libraries also choose the communication pattern, which does not change the mean. The precision
+    # does change the gradients, and no rule limits the number of bits.
     "train.communication": "communication libraries",
     "train.communication.precision": "workload implementation",
     # The same losses and weights, computed by other ranks.
@@ -80,14 +80,16 @@ _LAYER_OF: dict[str, str] = {
     "search.duration_s": "problem domain",
     "train": "hyper-parameters",
 }
-"""The layer by the longest prefix of a setting's name; others are hyper-parameters."""
-_APART = frozenset({"data", "box_order"})
-"""Settings that do not change the problem: the path of the data and the order of its columns."""
+"""The layer by name or prefix of a setting; the longest prefix counts.
+
+All other settings are hyper-parameters."""
+_IGNORED = frozenset({"data", "box_order"})
+"""Settings that do not change the problem: the path of the data and the column order of boxes."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting that is not the reference's."""
+    """A setting that differs from the reference."""
 
     layer: str
     setting: str
@@ -100,7 +102,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class LayerLevel:
-    """One layer: its differences, and the level that they allow; None: no level."""
+    """One layer with its differences, and the level that they allow, if any."""
 
     layer: str
     level: Level | None
@@ -112,25 +114,25 @@ class Levels:
     """The level that a run may claim, and what decides it."""
 
     claim: Level | None
-    """None: a different problem, or ``reason`` says why it is not known."""
+    """None if the problem differs, or if the level is unknown for ``reason``."""
     layers: tuple[LayerLevel, ...]
     reason: str | None = None
 
     @property
     def code(self) -> Level:
-        """The level of all layers below the problem domain."""
+        """The level without regard to the problem domain."""
         known = [layer.level for layer in self.layers if layer.level is not None]
         return max(known, key=LEVELS.index, default="hardware")
 
     @property
     def deciding(self) -> tuple[Difference, ...]:
-        """The settings that make it ``system`` or ``free``."""
+        """The differences that make the level ``system`` or ``free``."""
         layers = [layer for layer in self.layers if layer.level == self.code != "hardware"]
         return tuple(difference for layer in layers for difference in layer.differences)
 
     @property
     def other_problem(self) -> tuple[Difference, ...]:
-        """The settings of the problem that differ, so that there is no level."""
+        """The differences in the problem itself, because of which there is no level."""
         layers = [layer for layer in self.layers if layer.level is None]
         return tuple(difference for layer in layers for difference in layer.differences)
 
@@ -140,8 +142,8 @@ def levels(contents: Contents) -> Levels:
     records = [job.record for job in (*contents.training_jobs, *contents.workers)]
     if not records:
         return Levels(None, (), "nothing was trained")
-    found: dict[str, Difference] = {}
-    for name, settings in ((each.workload, each.settings) for each in records):
+    by_setting: dict[str, Difference] = {}
+    for name, settings in ((record.workload, record.settings) for record in records):
         try:
             reference = _reference(name)
             used = workload(name).settings.model_validate(settings).model_dump(mode="json")
@@ -149,14 +151,15 @@ def levels(contents: Contents) -> Levels:
             return Levels(None, (), f"the settings of {name}: {first_fault(error)}")
         except UsageError as error:
             return Levels(None, (), error.message)
-        found |= {each.setting: each for each in _differences(reference, used)}
+        by_setting |= {diff.setting: diff for diff in _differences(reference, used)}
     if any(record.bag for record in records):
-        from vflops.config.profiles import reference as whole
+        from vflops.config.profiles import reference as reference_settings
 
         bagging = contents.folder.record.settings.bagging.model_dump()
-        both = ({"bagging": section} for section in (whole().bagging.model_dump(), bagging))
-        found |= {each.setting: each for each in _differences(*both) if each.setting in _LAYER_OF}
-    return _placed(tuple(found.values()))
+        reference = {"bagging": reference_settings().bagging.model_dump()}
+        bagging_differences = _differences(reference, {"bagging": bagging})
+        by_setting |= {d.setting: d for d in bagging_differences if d.setting in _LAYER_OF}
+    return _group_by_layer(tuple(by_setting.values()))
 
 
 @cache
@@ -165,20 +168,20 @@ def _reference(name: str) -> Mapping[str, Any]:
     return flatten(workload(name).profile("reference").model_dump(mode="json"))
 
 
-def _placed(found: tuple[Difference, ...]) -> Levels:
+def _group_by_layer(differences: tuple[Difference, ...]) -> Levels:
     layers = []
     for layer in LAYERS:
-        own = tuple(each for each in found if each.layer == layer)
-        layers.append(LayerLevel(layer, LEVEL_OF[layer] if own else "hardware", own))
-    placed = Levels(None, tuple(layers))
+        in_layer = tuple(diff for diff in differences if diff.layer == layer)
+        layers.append(LayerLevel(layer, LEVEL_OF[layer] if in_layer else "hardware", in_layer))
+    levels = Levels(None, tuple(layers))
     same_problem = layers[-1].level is not None
-    return Levels(placed.code if same_problem else None, placed.layers)
+    return Levels(levels.code if same_problem else None, levels.layers)
 
 
 def _differences(reference: Mapping[str, Any], used: Mapping[str, Any]) -> Iterator[Difference]:
-    """Yield the differences by the dotted names of settings."""
+    """Yield the settings that differ, sorted by their dotted names."""
     for name, values in sorted(differences(reference, used).items()):
-        if name not in _APART:
+        if name not in _IGNORED:
             yield Difference(layer_of(name), name, *values)
 
 

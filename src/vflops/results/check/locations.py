@@ -1,4 +1,4 @@
-"""Locations of evidence: a file in the run folder, with the line if it is a log."""
+"""Locations of evidence: a path in the run folder, with the line number for logs."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from vflops.record.readout.trained_job import TrainedJob
 from vflops.workloads.automl.candidate_history import CandidateHistory
 
 RUN_LOG = "jobs/0/0/events.jsonl"
-"""The log of the run itself: what was planned, measured and counted."""
+"""The log of the run itself, which records what was planned, measured and counted."""
 
 
 def job_file(record: JobRecord) -> str:
-    """Return the settings file of a job."""
+    """Return the path of a job's ``job.json``."""
     return f"jobs/{record.job}/job.json"
 
 
-def noted(job: TrainedJob, *kinds: str) -> str:
-    """Return the newest event of one of these kinds, or else the settings file of the job."""
+def event_location(job: TrainedJob, *kinds: str) -> str:
+    """Return the location of the newest event of these kinds, or else the job file."""
     events = (e for log in reversed(job.logs) for e in reversed(log.events) if e.kind in kinds)
     return next((event.source for event in events), job_file(job.record))
 
 
-def logged(contents: Contents, kind: str) -> str:
-    """Return the newest event of a kind in the log of the run, or else that log."""
+def run_event_location(contents: Contents, kind: str) -> str:
+    """Return the location of the newest event of a kind in the run's log, or else the log."""
     events = contents.history.events(kind)
     return events[-1].source if events else RUN_LOG
 
 
-def measured_at(contents: Contents, item: Measurement) -> str:
-    """Return the newest measurement of a ceiling."""
+def measurement_location(contents: Contents, item: Measurement) -> str:
+    """Return the location of the newest measurement of a ceiling."""
     sources = (
         event.source
         for event in reversed(contents.history.events("measurement"))
@@ -42,19 +42,19 @@ def measured_at(contents: Contents, item: Measurement) -> str:
     return next(sources, RUN_LOG)
 
 
-def of_candidate(
+def candidate_event_location(
     members: Sequence[TrainedJob],
-    story: CandidateHistory,
+    history: CandidateHistory,
     kinds: Sequence[str],
     facts: Mapping[str, object],
 ) -> str:
-    """Return the newest event of one of these kinds, with these facts, about a candidate.
+    """Return the location of the newest event about a candidate with these kinds and facts.
 
-    Progress events do not name their candidate: they belong to the one that started last.
+    Progress events do not name their candidate. They belong to the one that started last.
     """
-    name, current = story.begun.candidate, None
+    name, current = history.begun.candidate, None
     events = []
-    for event in (event for log in members[story.worker].logs for event in log.events):
+    for event in (event for log in members[history.worker].logs for event in log.events):
         current = event.data.get("candidate", current)
         if current == name:
             events.append(event)

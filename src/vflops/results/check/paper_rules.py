@@ -9,16 +9,16 @@ from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.level import levels
-from vflops.results.check.locations import job_file, logged, noted
+from vflops.results.check.locations import event_location, job_file, run_event_location
 from vflops.results.check.published_figures import EPOCH_ROUNDING, Benchmark, Published
 from vflops.results.check.rule import Outcome
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.figure_text import count
 from vflops.units import integer
 
-_NONE = Outcome("not applicable", "none of its workloads was trained")
-_SHOWN = 3
-"""How many jobs, and how many kinds of faults, are named."""
+_NONE = Outcome("not applicable", "no workload of this benchmark was trained")
+_MAX_NAMED = 3
+"""The number of jobs, and of different faults, that the evidence names."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class PaperRules:
     paper: Benchmark
 
     def _jobs(self, contents: Contents) -> list[TrainedJob]:
-        """Return the jobs of its workloads; a benchmark without workloads judges searches."""
+        """Return the jobs of the paper's workloads, or the workers if it has only searches."""
         if not self.paper.workloads:
             return contents.workers
         return [
@@ -38,64 +38,68 @@ class PaperRules:
     def _all_jobs(
         self,
         contents: Contents,
-        fault: Callable[[TrainedJob, Published], str | None],
-        met: Callable[[Published], str],
+        find_fault: Callable[[TrainedJob, Published], str | None],
+        describe: Callable[[Published], str],
     ) -> Outcome:
-        """Return a failure with the faulty jobs, or a pass with how jobs meet the rule."""
+        """Return a failure that lists the faulty jobs, or a pass described by ``describe``."""
         faults: dict[str, list[JobRecord]] = {}
         for job in self._jobs(contents):
-            words = fault(job, self.paper.workloads[job.record.workload])
-            if words:
-                faults.setdefault(words, []).append(job.record)
+            fault = find_fault(job, self.paper.workloads[job.record.workload])
+            if fault:
+                faults.setdefault(fault, []).append(job.record)
         if not faults:
-            return self._met(contents, met)
+            return self._passed(contents, describe)
         texts = [
-            f"{_named([record.job for record in records])}: {words}"
-            for words, records in faults.items()
+            f"{_job_names([record.job for record in records])}: {fault}"
+            for fault, records in faults.items()
         ]
         first = next(iter(faults.values()))[0]
-        return Outcome("fail", _few(texts, "; "), job_file(first))
+        return Outcome("fail", _join_first(texts, "; "), job_file(first))
 
-    def workload(self, contents: Contents) -> Outcome:
-        """Fail unless a workload of the benchmark was run: an empty run meets all other rules."""
+    def check_workload(self, contents: Contents) -> Outcome:
+        """Fail unless a workload of the benchmark was run. An empty run meets all other rules."""
         jobs = self._jobs(contents)
         if not jobs:
-            wanted = " or ".join(self.paper.workloads) or "a search"
-            return Outcome("fail", f"the rules are for {wanted}, but the run has none", "run.json")
+            expected = " or ".join(self.paper.workloads) or "a search"
+            return Outcome(
+                "fail", f"the rules are for {expected}, which the run does not have", "run.json"
+            )
         return Outcome("pass", ", ".join(dict.fromkeys(job.record.workload for job in jobs)))
 
-    def epochs(self, contents: Contents) -> Outcome:
+    def check_epochs(self, contents: Contents) -> Outcome:
         """Fail unless each job trained for the published number of epochs."""
-        return self._all_jobs(contents, _epochs, lambda published: f"{published.epochs} epochs")
+        return self._all_jobs(
+            contents, _epochs_fault, lambda published: f"{published.epochs} epochs"
+        )
 
-    def target(self, contents: Contents) -> Outcome:
-        """Fail unless quality, target and exponent are the published ones."""
-        fixed = "{0.quality} {0.target:g}, exponent {0.exponent}"
-        return self._all_jobs(contents, _target, fixed.format)
+    def check_target(self, contents: Contents) -> Outcome:
+        """Fail unless quality, target and exponent are as published."""
+        published = "{0.quality} {0.target:g}, exponent {0.exponent}"
+        return self._all_jobs(contents, _target_fault, published.format)
 
-    def published_data(self, contents: Contents) -> Outcome:
+    def check_published_data(self, contents: Contents) -> Outcome:
         """Fail unless all of the published data was used."""
-        return self._all_jobs(contents, _data, lambda published: "published data")
+        return self._all_jobs(contents, _data_fault, lambda published: "published data")
 
-    def precision(self, contents: Contents) -> Outcome:
+    def check_precision(self, contents: Contents) -> Outcome:
         """Fail if anything was computed in a lower precision than the paper allows."""
         jobs = self._jobs(contents)
         used = {job.started.ceiling_precision if job.started else None for job in jobs}
         if not jobs:
             return _NONE
         if None in used:
-            words = "the precision was not recorded"
-            return Outcome("cannot tell", words, noted(jobs[0], "job"))
+            evidence = "the precision was not recorded"
+            return Outcome("cannot tell", evidence, event_location(jobs[0], "job"))
         low = sorted(name for name in used if name and name not in self.paper.precisions)
         if low:
             allowed = ", ".join(self.paper.precisions)
-            words = f"{', '.join(low)}: expected one of {allowed}"
-            return Outcome("fail", words, noted(jobs[0], "job"))
+            evidence = f"{', '.join(low)}: expected one of {allowed}"
+            return Outcome("fail", evidence, event_location(jobs[0], "job"))
         return Outcome("pass", f"computed in {', '.join(sorted(filter(None, used)))}")
 
-    def repeats(self, contents: Contents) -> Outcome:
-        """Fail unless every workload was repeated often enough to know how far runs differ."""
-        jobs, least = self._jobs(contents), self.paper.repeats
+    def check_repeats(self, contents: Contents) -> Outcome:
+        """Fail unless every workload was repeated often enough to estimate the variation."""
+        jobs, minimum = self._jobs(contents), self.paper.repeats
         if not jobs:
             return _NONE
         short = []
@@ -105,15 +109,15 @@ class PaperRules:
                 for job in jobs
                 if job.record.workload == name and contents.history.ended(job.record.job)
             }
-            if len(ended) < least:
+            if len(ended) < minimum:
                 short.append(f"{name} was trained {count(len(ended), 'time')}")
         if short:
-            words = f"{', '.join(short)}, at least {least} are required: --repeat {least}"
-            return Outcome("fail", words, "run.json")
-        return Outcome("pass", f"at least {least} repeats")
+            evidence = f"{', '.join(short)}; at least {minimum} are required: --repeat {minimum}"
+            return Outcome("fail", evidence, "run.json")
+        return Outcome("pass", f"at least {minimum} repeats")
 
-    def ceilings(self, contents: Contents) -> Outcome:
-        """Require measured ceilings of matrix product and convolution in each job's precision."""
+    def check_ceilings(self, contents: Contents) -> Outcome:
+        """Require ceilings of matrix product and convolution, measured in each job's precision."""
         jobs = self._jobs(contents)
         if not jobs:
             return _NONE
@@ -122,17 +126,17 @@ class PaperRules:
             name = job.started.ceiling_precision if job.started else None
             if (
                 name in self.paper.precisions and name not in known
-            ):  # others fail the rule on precision
-                words = f"matrix product and convolution were not measured in {name}"
-                where = logged(contents, "plan")
-                return Outcome("cannot tell", f"job {job.record.job}: {words}", where)
+            ):  # the rule on precision reports others
+                evidence = f"matrix product and convolution were not measured in {name}"
+                where = run_event_location(contents, "plan")
+                return Outcome("cannot tell", f"job {job.record.job}: {evidence}", where)
         if not known:
-            words = "matrix product and convolution were not measured"
-            return Outcome("cannot tell", words, logged(contents, "plan"))
+            evidence = "matrix product and convolution were not measured"
+            return Outcome("cannot tell", evidence, run_event_location(contents, "plan"))
         return Outcome("pass", f"matrix product and convolution in {', '.join(known)}")
 
-    def level(self, contents: Contents) -> Outcome:
-        """Report the level that the run may claim; settings of the problem have other rules."""
+    def check_level(self, contents: Contents) -> Outcome:
+        """Report the level that the run may claim. Other rules check the problem itself."""
         jobs = self._jobs(contents)
         if not jobs:
             return _NONE
@@ -144,71 +148,71 @@ class PaperRules:
         name = f"level {known.claim}" if known.claim else "no level: a different problem"
         return Outcome("pass", name + (f": {settings}" if settings else ""))
 
-    def _met(self, contents: Contents, words: Callable[[Published], str]) -> Outcome:
+    def _passed(self, contents: Contents, describe: Callable[[Published], str]) -> Outcome:
         names = dict.fromkeys(job.record.workload for job in self._jobs(contents))
-        texts = [f"{name}: {words(self.paper.workloads[name])}" for name in names]
+        texts = [f"{name}: {describe(self.paper.workloads[name])}" for name in names]
         return Outcome("pass", "; ".join(texts)) if texts else _NONE
 
 
-def _named(jobs: Sequence[int]) -> str:
+def _job_names(jobs: Sequence[int]) -> str:
     """Return ``job 1``, or ``jobs 1, 2, 3 and 9 more``."""
-    return f"job{'s' if len(jobs) > 1 else ''} {_few(list(map(str, jobs)), ', ')}"
+    return f"job{'s' if len(jobs) > 1 else ''} {_join_first(list(map(str, jobs)), ', ')}"
 
 
-def _few(words: Sequence[str], between: str) -> str:
-    """Return the first of them, and how many more there are."""
-    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
-    return between.join(words[:_SHOWN]) + more
+def _join_first(texts: Sequence[str], separator: str) -> str:
+    """Return the first few texts, and how many more there are."""
+    more = f" and {len(texts) - _MAX_NAMED} more" if len(texts) > _MAX_NAMED else ""
+    return separator.join(texts[:_MAX_NAMED]) + more
 
 
-def _epochs(job: TrainedJob, published: Published) -> str | None:
+def _epochs_fault(job: TrainedJob, published: Published) -> str | None:
     planned = job.record.settings.get("train", {}).get("epochs")
     if planned != published.epochs:
-        return f"{planned} epochs, the paper fixes {published.epochs}"
+        return f"{planned} epochs, but the paper requires {published.epochs}"
     train, done = job.record.settings.get("train", {}), job.finished
     if train.get("end_epoch") not in (None, published.epochs):
-        return f"end_epoch is {train['end_epoch']}, the paper fixes {published.epochs} epochs"
+        return f"end_epoch is {train['end_epoch']}, but the paper requires {published.epochs}"
     if done is None:
         return None
     if done.reason != "epochs":
-        return f"it ended by {done.reason}, not after its epochs"
+        return f"training ended because of its {done.reason}, not after its epochs"
     step = train.get("batch", 1) / max(
         job.record.data.train, 1
     )  # the last batch may exceed the epoch
     if not -EPOCH_ROUNDING <= done.epoch - published.epochs <= step + EPOCH_ROUNDING:
-        return f"it ended after epoch {done.epoch:g}, the paper fixes {published.epochs}"
+        return f"it ended after epoch {done.epoch:g}, but the paper requires {published.epochs}"
     return None
 
 
-def _target(job: TrainedJob, published: Published) -> str | None:
+def _target_fault(job: TrainedJob, published: Published) -> str | None:
     goal = job.record.goal
     if (goal.quality, goal.better) != (published.quality, "higher"):
-        return f"its quality is {goal.quality}, the paper fixes {published.quality}"
+        return f"its quality is {goal.quality}, but the paper requires {published.quality}"
     if goal.target != published.target:
-        return f"its target is {goal.target:g}, the paper fixes {published.target:g}"
+        return f"its target is {goal.target:g}, but the paper requires {published.target:g}"
     if goal.exponent != published.exponent:
-        return f"its exponent is {goal.exponent}, the paper fixes {published.exponent}"
+        return f"its exponent is {goal.exponent}, but the paper requires {published.exponent}"
     return None
 
 
-def _data(job: TrainedJob, published: Published) -> str | None:
+def _data_fault(job: TrainedJob, published: Published) -> str | None:
     data = job.record.data
     if data.synthetic:
         return "synthetic data instead of the published data"
     if data.skipped:
-        return f"{count(data.skipped, 'sample')} left out"
+        return f"{count(data.skipped, 'sample')} were left out"
     if published.samples and (data.train, data.validation) != published.samples:
         train, validation = published.samples
         used = f"{integer(data.train)} + {integer(data.validation)} samples"
-        return f"{used}, the published data has {integer(train)} + {integer(validation)}"
+        return f"{used}, but the published data has {integer(train)} + {integer(validation)}"
     for name, value in published.facts:
         if data.facts.get(name) != value:
-            return f"{name} {data.facts.get(name)}, the published data has {value}"
+            return f"{name} {data.facts.get(name)}, but the published data has {value}"
     return None
 
 
-def whole_ensembles(contents: Contents) -> Outcome:
-    """Fail unless all planned base models are in their ensemble, at once and with equal ranks."""
+def check_ensembles(contents: Contents) -> Outcome:
+    """Fail unless every ensemble has all its models, trained at once with equally many ranks."""
     from vflops.results.score.ensemble_score import ensemble_scores
     from vflops.results.score.training_score import training_scores
 
@@ -223,34 +227,34 @@ def whole_ensembles(contents: Contents) -> Outcome:
         name = f"{key[0]}, repeat {key[1]}"
         score = scores.get(key)
         if score is None:
-            words = f"{name}: the predictions were not combined"
-            return Outcome("fail", words, job_file(members[0].record))
+            evidence = f"{name}: the predictions were not combined"
+            return Outcome("fail", evidence, job_file(members[0].record))
         if score.partial:
-            words = f"{name}: {len(score.jobs)} of {score.planned} models are in the ensemble"
-            return Outcome("fail", words, logged(contents, "ensemble"))
+            evidence = f"{name}: {len(score.jobs)} of {score.planned} models are in the ensemble"
+            return Outcome("fail", evidence, run_event_location(contents, "ensemble"))
         if len({job.record.ranks for job in members}) > 1:
-            words = f"{name}: its models have different numbers of ranks"
-            return Outcome("fail", words, job_file(members[0].record))
+            evidence = f"{name}: its models have different numbers of ranks"
+            return Outcome("fail", evidence, job_file(members[0].record))
         if score.waves:
-            words = "models waited for others: M × P exceeds the system"
-            return Outcome("fail", f"{name}: {words}", "run.json")
+            evidence = "some models waited for others, so M × P exceeds the system"
+            return Outcome("fail", f"{name}: {evidence}", "run.json")
     first = next(iter(groups.values()))
     shape = f"M = {len(first)}, P = {first[0].record.ranks}"
     return Outcome("pass", f"{count(len(groups), 'ensemble')}, {shape}")
 
 
-def bootstrapped(contents: Contents) -> Outcome:
+def check_bootstrap(contents: Contents) -> Outcome:
     """Fail unless every base model has its own sample, drawn with replacement."""
     bags = [(job.record.bag, job.record) for job in contents.training_jobs if job.record.bag]
     if not bags:
         return Outcome("not applicable", "no ensemble in this run: M = 1")
     for bag, record in bags:
         if bag.twins:
-            words = "twins share their sample: they are a diagnostic, not a score"
-            return Outcome("fail", words, job_file(record))
+            evidence = "twins share their sample, so they are a diagnostic and not a result"
+            return Outcome("fail", evidence, job_file(record))
         if bag.bootstrap not in ("poisson", "multinomial"):
-            words = f"bootstrap {bag.bootstrap}: expected poisson or multinomial"
-            return Outcome("fail", words, job_file(record))
+            evidence = f"bootstrap {bag.bootstrap}: expected poisson or multinomial"
+            return Outcome("fail", evidence, job_file(record))
     return Outcome("pass", f"{count(len(bags), 'sample')}, drawn with replacement")
 
 

@@ -1,6 +1,6 @@
 """Plausibility of imported power logs of a node or its power supply.
 
-A log that covers too little of a training is not used by the score, so it is not judged here.
+The score ignores a log that covers too little of a job, so such a log is not checked here.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from vflops.record.formats.telemetry import Telemetry
     from vflops.results.power.run_power import PowerSummary
 
-LEAST_W = 1.0
-"""The least power of a node per rank: even the smallest computers draw more."""
-MOST_W = 1e6
-"""The largest power of a node: a whole row of racks draws less."""
-LEAST_OF_PARTS = 0.9
-"""The least ratio of a node's power to the sum of its parts: meters differ by some percent."""
-LEAST_READINGS = 3
-"""The least number of readings within a training for a mean power."""
+MIN_W = 1.0
+"""The minimum power of a node per rank; even the smallest computers draw more."""
+MAX_W = 1e6
+"""The maximum power of a node; a whole row of racks draws less."""
+MIN_SHARE_OF_PARTS = 0.9
+"""The minimum ratio of a node's power to the sum of its parts; meters differ by a few percent."""
+MIN_READINGS = 3
+"""The minimum number of readings during a job for a mean power."""
 
 
-def judged_logs(contents: Contents) -> Iterator[tuple[Path, str | None]]:
-    """Yield each log that counts for a training, with its fault or None."""
+def power_log_faults(contents: Contents) -> Iterator[tuple[Path, str | None]]:
+    """Yield each log that the score uses for a job, with its fault or None."""
     from vflops.record.log.imported_power import imported_files
 
     paths = imported_files(contents.folder.path)
@@ -41,16 +41,16 @@ def judged_logs(contents: Contents) -> Iterator[tuple[Path, str | None]]:
     for job in (*contents.training_jobs, *contents.workers) if logs else ():
         for folder, attempt in zip(job.folders, job.attempts, strict=True):
             sampled = telemetry_file(folder, 0)
-            alone = all(node.nodes == 1 for node in node_records(folder))
-            if attempt.span_s is None or not sampled.is_file() or not alone:
-                continue  # the node of the log is unknown, and the score ignores it
+            is_one_node = all(node.nodes == 1 for node in node_records(folder))
+            if attempt.span_s is None or not sampled.is_file() or not is_one_node:
+                continue  # the score does not use the log
             telemetry = contents.telemetry(sampled)
             aligned = {path: log.on_clock_of(telemetry) for path, log in logs if not log.faults}
-            for path, words in _judged(job, telemetry, aligned, attempt.span_s):
-                yield path, words and f"job {job.record.job}: {words}"
+            for path, fault in _log_faults(job, telemetry, aligned, attempt.span_s):
+                yield path, fault and f"job {job.record.job}: {fault}"
 
 
-def _judged(
+def _log_faults(
     job: TrainedJob,
     telemetry: Telemetry,
     aligned: dict[Path, Telemetry],
@@ -63,9 +63,9 @@ def _judged(
     if not aligned or node.covered < NODE_MUST_COVER:
         return
     for path, log in aligned.items():
-        inside = sum(span_s[0] <= at_s <= span_s[1] for at_s in log.times_s)
-        few = f"{count(inside, 'reading')} while it trained, at least {LEAST_READINGS} are required"
-        yield path, few if inside < LEAST_READINGS else None
+        inside = sum(span_s[0] <= time_s <= span_s[1] for time_s in log.times_s)
+        few = f"{count(inside, 'reading')} while it trained; at least {MIN_READINGS} are required"
+        yield path, few if inside < MIN_READINGS else None
     fault = _fault(summary, node.power_w or 0.0, job.record.ranks)
     if fault:
         yield next(iter(aligned)), fault
@@ -74,12 +74,12 @@ def _judged(
 def _fault(summary: PowerSummary, power_w: float, ranks: int) -> str | None:
     """Return why a node cannot draw that power; None if it can."""
     mean = f"{quantity(power_w, 'W')} on average"
-    if power_w < LEAST_W * ranks:
-        least = quantity(LEAST_W * ranks, "W")
+    if power_w < MIN_W * ranks:
+        least = quantity(MIN_W * ranks, "W")
         return f"{mean}, but training with {count(ranks, 'rank')} draws at least {least}"
-    if power_w > MOST_W:
-        return f"{mean}, but no node draws more than {quantity(MOST_W, 'W')}"
+    if power_w > MAX_W:
+        return f"{mean}, but no node draws more than {quantity(MAX_W, 'W')}"
     parts_w = sum(part.power_w or 0.0 for part in summary.parts if part.part != "node")
-    if power_w < LEAST_OF_PARTS * parts_w:
+    if power_w < MIN_SHARE_OF_PARTS * parts_w:
         return f"{mean}, but its parts alone draw {quantity(parts_w, 'W')}"
     return None

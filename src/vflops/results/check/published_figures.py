@@ -1,18 +1,18 @@
-"""The values that the papers fix, as data for the rules."""
+"""The values that the papers require, as data for the rules."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from vflops.metrics.quality import EXPONENT_EXTREME_WEATHER, EXPONENT_IMAGE_CLASSIFICATION
-from vflops.results.score.aiperf_conformance import SIXTEEN_BITS
+from vflops.results.score.aiperf_conformance import AT_LEAST_16_BITS
 
-EIGHT_BITS = ("int8", "fp8", *SIXTEEN_BITS)
+AT_LEAST_8_BITS = ("int8", "fp8", *AT_LEAST_16_BITS)
 
 
 @dataclass(frozen=True)
 class Published:
-    """A workload of HPC AI500: table 3 of V2.0, which V3.0 adopts."""
+    """A workload of HPC AI500 as in table 3 of V2.0, which V3.0 adopts."""
 
     quality: str
     target: float
@@ -32,7 +32,7 @@ class Benchmark:
     precisions: tuple[str, ...]
     """The precisions that training may use."""
     repeats: int = 1
-    """The least number of trainings, or ensembles, with different seeds."""
+    """The minimum number of repeats with different seeds."""
 
 
 _WORKLOADS = {
@@ -52,16 +52,16 @@ _WORKLOADS = {
     ),
 }
 
-HPCAI500_V2 = Benchmark(workloads=_WORKLOADS, precisions=SIXTEEN_BITS, repeats=4)
-HPCAI500_V3 = Benchmark(workloads=_WORKLOADS, precisions=EIGHT_BITS, repeats=4)
-"""Its table 2 lists Int8 among the precisions; the rest is inherited from V2.0."""
-AIPERF = Benchmark(workloads={}, precisions=SIXTEEN_BITS)
-"""Its duration and error limits are in the score of a search, which holds the verdict."""
+HPCAI500_V2 = Benchmark(workloads=_WORKLOADS, precisions=AT_LEAST_16_BITS, repeats=4)
+HPCAI500_V3 = Benchmark(workloads=_WORKLOADS, precisions=AT_LEAST_8_BITS, repeats=4)
+"""Table 2 of the paper lists Int8 among the precisions; the rest is inherited from V2.0."""
+AIPERF = Benchmark(workloads={}, precisions=AT_LEAST_16_BITS)
+"""The limits of duration and error are applied when a search is scored."""
 
 EPOCH_ROUNDING = 1e-4
-"""The rounding of epochs in events, which have four digits."""
+"""The rounding of epochs in events, which have four decimals."""
 
-MOST_ERROR = {
+MAX_ERROR = {
     "fp64": 1e-12,
     "fp32": 5e-5,
     "tf32": 1.5e-3,
@@ -70,7 +70,7 @@ MOST_ERROR = {
     "fp8": 5e-2,
     "int8": 1e-12,
 }
-"""The largest relative error of a correct ceiling, whatever tolerance a run has recorded."""
+"""The maximum relative error of a correct ceiling by precision; a run may set a lower one."""
 
 SHARES = frozenset(published.quality for published in _WORKLOADS.values())
 """Qualities that lie between 0 and 1."""

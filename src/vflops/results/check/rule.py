@@ -1,4 +1,4 @@
-"""A rule: an id, its section in a paper, the files it reads, and a function that judges."""
+"""A rule: its id, its title, the function that checks a run, and the files that it reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vflops.results.check.findings import Finding, Verdict
 
 
 class Outcome(NamedTuple):
-    """The result of a judge: a verdict, its evidence, and the file and line of the evidence."""
+    """The result of checking a rule: a verdict, its evidence, and where the evidence is."""
 
     verdict: Verdict
     evidence: str
@@ -21,7 +21,7 @@ class Outcome(NamedTuple):
 
 
 Judge = Callable[[Contents], Outcome | tuple[Verdict, str]]
-"""Evidence that begins with a file of the run, ``…/events.jsonl:3: text``, sets ``where``."""
+"""A function that checks a rule. Without ``where``, a path in the evidence gives the location."""
 
 
 @dataclass(frozen=True)
@@ -30,24 +30,24 @@ class Rule:
 
     id: str
     title: str
-    """The requirement, as a sentence that holds for a valid run."""
+    """The requirement, as a statement that is true for a valid run."""
     judge: Judge
     section: str = ""
     """The section of the paper; empty for rules that are not from a paper."""
     reads: tuple[str, ...] = ()
-    """The files of the run folder that it reads."""
+    """The files of the run folder that the rule reads."""
 
-    def judged(self, contents: Contents) -> Finding:
-        """Return the verdict on a run; an unreadable file is a failure, not an error."""
+    def evaluate(self, contents: Contents) -> Finding:
+        """Return the verdict on a run. An unreadable file is a failure, not an error."""
         try:
             outcome = Outcome(*self.judge(contents))
         except FolderError as error:
             outcome = Outcome("fail", error.message)
         except ArithmeticError:
-            outcome = Outcome("fail", "cannot be judged: its numbers overflow")
+            outcome = Outcome("fail", "cannot be checked: its numbers overflow")
         except Exception as error:  # a damaged file may cause any error: the rule fails
-            outcome = Outcome("fail", f"cannot be judged: {type(error).__name__}: {error}")
-        where, evidence = _located(outcome, f"{contents.folder.path}/")
+            outcome = Outcome("fail", f"cannot be checked: {type(error).__name__}: {error}")
+        where, evidence = _locate(outcome, f"{contents.folder.path}/")
         return Finding(
             rule=self.id,
             title=self.title,
@@ -59,13 +59,13 @@ class Rule:
         )
 
 
-def _located(outcome: Outcome, root: str) -> tuple[str | None, str]:
-    """Return location and evidence, with paths relative to the run folder, which may move."""
+def _locate(outcome: Outcome, root: str) -> tuple[str | None, str]:
+    """Return location and evidence with paths relative to the run folder, which may be moved."""
     evidence, where = outcome.evidence, outcome.where
-    named = re.search(re.escape(root) + r"([^\s:]+(?::\d+)?)", evidence) if where is None else None
-    if named:
-        where = named[1]
+    match = re.search(re.escape(root) + r"([^\s:]+(?::\d+)?)", evidence) if where is None else None
+    if match:
+        where = match[1]
     where, evidence = where and where.removeprefix(root), evidence.replace(root, "")
-    # The location is shown before the text, so the text does not repeat it.
+    # The location is printed before the text, so the text does not repeat it.
     text = evidence.removeprefix(where).removeprefix(":").strip() if where else evidence
     return where, text or evidence

@@ -1,4 +1,4 @@
-"""Names and titles of the rule sets, without loading the rules, which takes time."""
+"""Names and titles of the rule sets, for use without importing the rules, which is slow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SetName:
-    """Title and version of a rule set; the version changes with any of its rules."""
+    """Title and version of a rule set. The version changes when a rule changes."""
 
     version: int
     title: str

@@ -1,4 +1,4 @@
-"""The rule sets: their rules in order, and which set applies to a run."""
+"""The rule sets: their rules in order, and the choice of a set for a run."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from vflops.results.check import (
     search_rules,
     training_rules,
 )
-from vflops.results.check.background_load import quiet
-from vflops.results.check.device_rules import described
-from vflops.results.check.job_rules import all_jobs
+from vflops.results.check.background_load import check_background_load
+from vflops.results.check.device_rules import check_devices
+from vflops.results.check.job_rules import check_jobs
 from vflops.results.check.paper_rules import PaperRules
 from vflops.results.check.published_figures import AIPERF, HPCAI500_V2, HPCAI500_V3
 from vflops.results.check.rule import Judge, Rule
 from vflops.results.check.rule_set_names import NAMES
-from vflops.results.check.schema_rules import schema
-from vflops.results.check.twin_rules import twins
+from vflops.results.check.schema_rules import check_schemas
+from vflops.results.check.twin_rules import check_twins
 
 _RUN, _LOGS = "run.json", "jobs/*/*/events.jsonl"
 _JOBS, _POWER = "jobs/*/job.json", "jobs/*/*/telemetry*.jsonl"
@@ -59,16 +59,25 @@ def _rule(id: str, title: str, judge: Judge, *reads: str, section: str = "") -> 
 
 
 _PRACTICE = (
-    _rule("complete", "the run finished", folder_rules.complete, _LOGS),
-    _rule("schema", "every file and every event matches its schema", schema, "*.json", _LOGS),
-    _rule("chain", "no line of a log was changed, dropped or cut off", folder_rules.chain, _LOGS),
-    _rule("clocks", "no clock went back", folder_rules.clocks, _LOGS),
-    _rule("manifest", "no file contradicts the manifest", folder_rules.manifest, "manifest.json"),
-    _rule("system", "the system is described", folder_rules.system, "system.json", _LOGS),
+    _rule("complete", "the run finished", folder_rules.check_complete, _LOGS),
+    _rule(
+        "schema", "every file and every event matches its schema", check_schemas, "*.json", _LOGS
+    ),
+    _rule(
+        "chain",
+        "no line of a log was changed, dropped or cut off",
+        folder_rules.check_hash_chain,
+        _LOGS,
+    ),
+    _rule("clocks", "no clock went back", folder_rules.check_clocks, _LOGS),
+    _rule(
+        "manifest", "no file contradicts the manifest", folder_rules.check_manifest, "manifest.json"
+    ),
+    _rule("system", "the system is described", folder_rules.check_system, "system.json", _LOGS),
     _rule(
         "devices",
         "all devices that were used are described",
-        described,
+        check_devices,
         "system.json",
         "jobs/*/*/node-*.json",
         _LOGS,
@@ -76,76 +85,92 @@ _PRACTICE = (
     _rule(
         "planned",
         "every planned ceiling was measured or skipped with a reason",
-        ceiling_rules.planned,
+        ceiling_rules.check_planned_ceilings,
         _LOGS,
     ),
-    _rule("correct", "the results behind the ceilings are correct", ceiling_rules.correct, _LOGS),
-    _rule("sampled", "every ceiling has enough samples", ceiling_rules.sampled, _LOGS),
-    _rule("quiet", "other processes used little of the machine", quiet, _LOGS, _POWER),
     _rule(
-        "plausible", "the ceilings are consistent with each other", ceiling_rules.plausible, _LOGS
+        "correct",
+        "the results behind the ceilings are correct",
+        ceiling_rules.check_correctness,
+        _LOGS,
+    ),
+    _rule("sampled", "every ceiling has enough samples", ceiling_rules.check_sample_counts, _LOGS),
+    _rule(
+        "quiet", "other processes used little of the machine", check_background_load, _LOGS, _POWER
+    ),
+    _rule(
+        "plausible",
+        "the ceilings are consistent with each other",
+        ceiling_rules.check_plausibility,
+        _LOGS,
     ),
     _rule(
         "peaks",
         "no training is compared with the ceiling of another kind of device",
-        ceiling_rules.peaks,
+        ceiling_rules.check_device_kinds,
         _LOGS,
     ),
-    _rule("bounded", "no training exceeded its ceiling", ceiling_rules.bounded, _GRAPHS, _LOGS),
+    _rule(
+        "bounded",
+        "no training exceeded its ceiling",
+        ceiling_rules.check_upper_bounds,
+        _GRAPHS,
+        _LOGS,
+    ),
     _rule(
         "recounted",
         "the graphs are those that were counted",
-        counting_rules.recounted,
+        counting_rules.check_graph_hashes,
         _GRAPHS,
         _LOGS,
     ),
     _rule(
         "operations",
         "operations are those of the models that ran",
-        counting_rules.operations,
+        counting_rules.check_operations,
         _GRAPHS,
         _LOGS,
         _SCORE,
     ),
-    _rule("jobs", "the jobs are those that were requested", all_jobs, _RUN, _JOBS, _LOGS),
-    _rule("seeds", "every training has its own seed", data_rules.seeds, _JOBS, _LOGS),
-    _rule("data", "the data is pinned by a checksum", data_rules.fingerprinted, _JOBS),
-    _rule("synthetic", "synthetic data is marked", data_rules.marked, _JOBS),
+    _rule("jobs", "the jobs are those that were requested", check_jobs, _RUN, _JOBS, _LOGS),
+    _rule("seeds", "every training has its own seed", data_rules.check_seeds, _JOBS, _LOGS),
+    _rule("data", "the data is pinned by a checksum", data_rules.check_fingerprints, _JOBS),
+    _rule("synthetic", "synthetic data is marked", data_rules.check_synthetic_flags, _JOBS),
     _rule(
         "trained",
         "every training finished as planned",
-        training_rules.trained,
+        training_rules.check_finished,
         "jobs/*",
     ),
     _rule(
         "as-told",
         "every job ran with the settings of the run",
-        consistency.settings_applied,
+        consistency.check_settings,
         _RUN,
         _JOBS,
         _LOGS,
     ),
-    _rule("goal", "all jobs of a workload have its goal", consistency.goal, _JOBS, _LOGS),
+    _rule("goal", "all jobs of a workload have its goal", consistency.check_goals, _JOBS, _LOGS),
     _rule(
         "processed",
         "the samples are whole epochs of the data set",
-        training_rules.processed,
+        training_rules.check_samples,
         _JOBS,
         _LOGS,
     ),
     _rule(
         "evaluated",
         "evaluations cover the whole validation set",
-        data_rules.evaluated,
+        data_rules.check_evaluations,
         _JOBS,
         _LOGS,
     ),
-    _rule("timed", "the time of every training adds up", training_rules.timed, _LOGS),
-    _rule("telemetry", "telemetry has no gaps", energy_rules.unbroken, _POWER),
+    _rule("timed", "the time of every training adds up", training_rules.check_phase_times, _LOGS),
+    _rule("telemetry", "telemetry has no gaps", energy_rules.check_gaps, _POWER),
     _rule(
         "energy",
         "the energy is plausible",
-        energy_rules.plausible,
+        energy_rules.check_energy,
         _POWER,
         _IMPORTED,
         "system.json",
@@ -153,14 +178,14 @@ _PRACTICE = (
     _rule(
         "powered",
         "power logs are unchanged since they were imported",
-        training_rules.powered,
+        training_rules.check_power_logs,
         _IMPORTED,
     ),
-    _rule("twins", "twins give the same results", twins, _JOBS, _LOGS),
+    _rule("twins", "twins give the same results", check_twins, _JOBS, _LOGS),
     _rule(
         "searched",
         "every candidate was trained once, as proposed",
-        search_rules.searched,
+        search_rules.check_proposals,
         _BUFFER,
         _CLAIMS,
         _LOGS,
@@ -168,45 +193,45 @@ _PRACTICE = (
     _rule(
         "charged",
         "operations are those of the recorded architectures",
-        search_rules.charged,
+        search_rules.check_operation_counts,
         _BUFFER,
         _LOGS,
     ),
     _rule(
         "results",
         "samples and results of candidates follow from the logs",
-        search_rules.sampled,
+        search_rules.check_candidate_results,
         _LOGS,
     ),
     _rule(
         "ledger",
         "the ledger for replays lists what was trained",
-        ledger_rules.ledgered,
+        ledger_rules.check_ledgers,
         _LEDGER,
         _LOGS,
     ),
     _rule(
         "replayed",
         "a replay did all the work in its ledger",
-        ledger_rules.replayed,
+        ledger_rules.check_replays,
         _REPLAYED,
         _LOGS,
     ),
-    _rule("score", "the score follows from the record", folder_rules.scored, _SCORE, _LOGS),
+    _rule("score", "the score follows from the record", folder_rules.check_score, _SCORE, _LOGS),
 )
 
 
-def _hpcai500(judges: PaperRules, sections: dict[str, str]) -> tuple[Rule, ...]:
-    """Return the rules of both versions, with the section of one version."""
+def _hpcai500(rules: PaperRules, sections: dict[str, str]) -> tuple[Rule, ...]:
+    """Return the rules that both versions share, with the sections of one version."""
     common: tuple[tuple[str, str, Judge, tuple[str, ...]], ...] = (
-        ("workload", "a published workload was run", judges.workload, (_JOBS,)),
-        ("epochs", "the number of epochs is as published", judges.epochs, (_JOBS, _LOGS)),
-        ("target", "target and exponent are as published", judges.target, (_JOBS,)),
-        ("published-data", "the data is the published data", judges.published_data, (_JOBS,)),
-        ("precision", "the precision is allowed", judges.precision, (_LOGS,)),
-        ("repeats", "there are enough repeats", judges.repeats, (_JOBS, _LOGS)),
-        ("ceilings", "the ceilings of the system were measured", judges.ceilings, (_LOGS,)),
-        ("level", "the level follows from the settings", judges.level, (_RUN, _JOBS)),
+        ("workload", "a published workload was run", rules.check_workload, (_JOBS,)),
+        ("epochs", "the number of epochs is as published", rules.check_epochs, (_JOBS, _LOGS)),
+        ("target", "target and exponent are as published", rules.check_target, (_JOBS,)),
+        ("published-data", "the data is the published data", rules.check_published_data, (_JOBS,)),
+        ("precision", "the precision is allowed", rules.check_precision, (_LOGS,)),
+        ("repeats", "there are enough repeats", rules.check_repeats, (_JOBS, _LOGS)),
+        ("ceilings", "the ceilings of the system were measured", rules.check_ceilings, (_LOGS,)),
+        ("level", "the level follows from the settings", rules.check_level, (_RUN, _JOBS)),
     )
     return tuple(
         _rule(id, title, judge, *reads, section=sections.get(id, ""))
@@ -239,7 +264,7 @@ _V3 = (
     _rule(
         "ensemble",
         "every model is in its ensemble, and all trained at the same time",
-        paper_rules.whole_ensembles,
+        paper_rules.check_ensembles,
         _JOBS,
         _LOGS,
         section="eq. 5",
@@ -247,7 +272,7 @@ _V3 = (
     _rule(
         "bootstrap",
         "every model has its own sample",
-        paper_rules.bootstrapped,
+        paper_rules.check_bootstrap,
         _JOBS,
         section="3.7",
     ),
@@ -256,17 +281,17 @@ _SEARCHES = PaperRules(AIPERF)
 _AIPERF = tuple(
     _rule(id, title, judge, *reads, section="IV.E, table IV")
     for id, title, judge, reads in (
-        ("workload", "the run has a search", _SEARCHES.workload, (_JOBS,)),
-        ("duration", "the search took long enough", aiperf_rules.duration, (_LOGS,)),
-        ("precision", "the precision is allowed", aiperf_rules.precision, (_LOGS,)),
-        ("error", "the best model is within the error limit", aiperf_rules.error, (_LOGS,)),
+        ("workload", "the run has a search", _SEARCHES.check_workload, (_JOBS,)),
+        ("duration", "the search took long enough", aiperf_rules.check_duration, (_LOGS,)),
+        ("precision", "the precision is allowed", aiperf_rules.check_precision, (_LOGS,)),
+        ("error", "the best model is within the error limit", aiperf_rules.check_error, (_LOGS,)),
         (
             "new-weights",
             "every weight was trained in the search",
-            aiperf_rules.new_weights,
+            aiperf_rules.check_new_weights,
             (_LOGS,),
         ),
-        ("table-iv", "the search is as table IV fixes it", aiperf_rules.table_iv, (_JOBS,)),
+        ("table-iv", "the search is as table IV fixes it", aiperf_rules.check_table_iv, (_JOBS,)),
     )
 )
 
@@ -289,7 +314,7 @@ def rule_set(name: str) -> RuleSet:
 
 
 def rule_set_of(settings: Settings) -> RuleSet:
-    """Return the rule set for a run: a paper's at reference size, else ``practice``."""
+    """Return a paper's rule set for a run with profile ``reference``, otherwise ``practice``."""
     published = [name for name in settings.workloads if name in HPCAI500_V2.workloads]
     if settings.profile != "reference":
         return RULE_SETS["practice"]

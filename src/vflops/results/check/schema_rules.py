@@ -60,16 +60,16 @@ EVENTS: dict[str, type[Data]] = {
     "candidate-cut": search_events.CandidateCut,
     "ledger": LedgerWritten,
 }
-"""The payload of each kind; ``start``, ``end``, ``stopped`` and ``failed`` have none."""
+"""The payload by kind of event; ``start``, ``end``, ``stopped`` and ``failed`` have no payload."""
 
 
-def schema(contents: Contents) -> Outcome:
+def check_schemas(contents: Contents) -> Outcome:
     """Fail if a file or an event does not match its schema."""
     for odd in contents.once(FolderIntegrity.of).listing.odd:
-        name, _, words = odd.rpartition(": ")
-        if words.endswith("not a file"):  # names with odd characters do not violate a format
+        name, _, evidence = odd.rpartition(": ")
+        if evidence.endswith("not a file"):  # names with odd characters do not violate a schema
             return Outcome(
-                "fail", f"{words}: links, pipes and devices do not belong to a run", name
+                "fail", f"{evidence}; links, pipes and devices do not belong in a run folder", name
             )
     files = 0
     for path, document in _documents(contents):
@@ -84,8 +84,8 @@ def schema(contents: Contents) -> Outcome:
             try:
                 event.payload(EVENTS[event.kind])
             except FolderError as error:
-                words = error.message.removeprefix(f"{event.source}: ")
-                return Outcome("fail", words, event.source)
+                evidence = error.message.removeprefix(f"{event.source}: ")
+                return Outcome("fail", evidence, event.source)
     return Outcome("pass", f"{count(files, 'file')} and {count(len(events), 'event')} match")
 
 
@@ -102,7 +102,7 @@ def _documents(contents: Contents) -> Iterator[tuple[Path, type[Document]]]:
     for path in (path for attempt in attempts for path in matching_files(attempt, "node-*.json")):
         yield path, NodeRecord
     for path in matching_files(folder.path / "buffer", "r*-w*.json"):
-        if path.name.count(".") == 1:  # others mark a turn that passed
+        if path.name.count(".") == 1:  # names with a second dot mark a turn that was skipped
             yield path, search_events.Candidate
     for path in matching_files(folder.path / "claims", "*.json"):
         yield path, search_events.Claim

@@ -1,4 +1,4 @@
-"""Rules for trainings: they finished, and nothing in their record is missing or altered."""
+"""Rules for training jobs: they finished, and nothing in their record is missing or altered."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from vflops.record.formats.node import node_files
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
-from vflops.results.check.locations import noted
+from vflops.results.check.locations import event_location
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 from vflops.results.score.search_text import lost_line
-from vflops.results.score.search_workers import given_up, searches
+from vflops.results.score.search_workers import lost_workers, searches
 from vflops.units import integer, seconds
 
 _NONE = Outcome("not applicable", "nothing was trained in this run")
 _CLOCK_SHARE, _CLOCK_S = 0.01, 0.1
-"""The most that phases and clock may differ: a share of the time, plus seconds."""
+"""The largest difference between phases and clock: a share of the time, plus seconds."""
 
 
-def trained(contents: Contents) -> Outcome:
+def check_finished(contents: Contents) -> Outcome:
     """Fail unless every planned job finished, and its files are unchanged since then.
 
-    A search may lose some of its workers: the evidence names what was lost with them.
+    A search may lose workers; the evidence then lists what was lost with them.
     """
     planned = [event.payload(JobPlanned) for event in contents.history.events("job-planned")]
     if not planned:
@@ -36,79 +36,86 @@ def trained(contents: Contents) -> Outcome:
     lost = {
         worker.job: worker
         for members in searches(contents)
-        for worker in given_up(contents, members)
+        for worker in lost_workers(contents, members)
     }
     for job in planned:
         path = contents.folder.job_file(job.job)
         if contents.hash(path) != job.sha256:
-            return Outcome("fail", "not the job that was planned", str(path))
+            return Outcome("fail", "changed since the job was planned", str(path))
         if job.job in lost and job.job not in pinned:
             continue
         if job.job not in pinned:
             return Outcome("fail", f"job {job.job} did not finish", str(path))
         log = contents.folder.attempt_folder(job.job, pinned[job.job].attempt) / "events.jsonl"
         if contents.hash(log) != pinned[job.job].sha256:
-            return Outcome("fail", "not the log as the job left it", str(log))
+            return Outcome("fail", "changed since the job finished", str(log))
         telemetry = log.with_name("telemetry.jsonl")
         seen = contents.hash(telemetry) if telemetry.is_file() else None
         if seen != pinned[job.job].telemetry_sha256:
-            return Outcome("fail", "not the telemetry as the job left it", str(telemetry))
-        changed = _changed(contents, log.parent, pinned[job.job].files)
+            return Outcome(
+                "fail", "the telemetry was changed since the job finished", str(telemetry)
+            )
+        changed = _changed_file(contents, log.parent, pinned[job.job].files)
         if changed:
-            return Outcome("fail", "not the file as a node of the job left it", str(changed))
+            return Outcome(
+                "fail", "a file of a node was changed since the job finished", str(changed)
+            )
     for trained_job in contents.training_jobs:
         for exhibit in trained_job.exhibits:
             if contents.hash(exhibit.path) != exhibit.payload.sha256:
-                return Outcome("fail", "not the exhibit as the job left it", str(exhibit.path))
+                return Outcome(
+                    "fail", "the exhibit was changed since the job wrote it", str(exhibit.path)
+                )
     if not lost:
         return Outcome("pass", f"{len(planned)} planned, all finished")
     finished = f"{len(planned)} planned, {len(planned) - len(lost)} finished"
     return Outcome("pass", "; ".join([finished, *map(lost_line, lost.values())]))
 
 
-def _changed(contents: Contents, folder: Path, pinned: dict[str, str] | None) -> Path | None:
+def _changed_file(contents: Contents, folder: Path, pinned: dict[str, str] | None) -> Path | None:
     """Return the first file of a node that was changed, added or removed since it was pinned."""
     if pinned is None:
         return None
-    here = {path.name: contents.hash(path) for path in node_files(folder)}
-    wrong = sorted(name for name in {*pinned, *here} if pinned.get(name) != here.get(name))
-    return folder / wrong[0] if wrong else None
+    current = {path.name: contents.hash(path) for path in node_files(folder)}
+    names = sorted({*pinned, *current})
+    changed = [name for name in names if pinned.get(name) != current.get(name)]
+    return folder / changed[0] if changed else None
 
 
-def powered(contents: Contents) -> Outcome:
+def check_power_logs(contents: Contents) -> Outcome:
     """Fail unless the power logs are exactly those that were imported."""
     events = contents.history.events("power-imported")
     imports = (event.payload(PowerImported) for event in events)
     logged = {power_log.file: power_log.sha256 for power_log in imports}
-    here = {
+    current = {
         str(path.relative_to(contents.folder.path)): contents.hash(path)
         for path in matching_files(contents.folder.path / "telemetry", "imported-*.jsonl")
     }
-    if not logged and not here:
+    if not logged and not current:
         return Outcome("not applicable", "no power log was imported")
-    for name in sorted({*logged, *here}):
-        if logged.get(name) != here.get(name):
-            return Outcome("fail", "not the log as it was imported", name)
-    return Outcome("pass", f"{count(len(logged), 'power log')}, each as imported")
+    for name in sorted({*logged, *current}):
+        if logged.get(name) != current.get(name):
+            return Outcome("fail", "changed since it was imported", name)
+    return Outcome("pass", f"{count(len(logged), 'power log')}, unchanged since they were imported")
 
 
-def processed(contents: Contents) -> Outcome:
-    """Fail unless the samples trained on are epochs × data set."""
+def check_samples(contents: Contents) -> Outcome:
+    """Fail unless the number of samples trained on is epochs × data set size."""
     if not contents.training_jobs:
         return _NONE
     total = 0
     for job in contents.training_jobs:
-        fault = _samples(job)
+        fault = _samples_fault(job)
         if fault:
-            words = f"job {job.record.job}: {fault}"
-            return Outcome("fail", words, noted(job, "finished"))
+            evidence = f"job {job.record.job}: {fault}"
+            return Outcome("fail", evidence, event_location(job, "finished"))
         total += job.samples_trained
     if not total:
         return _NONE
     return Outcome("pass", f"{count(total, 'sample')} trained on, whole epochs of the data set")
 
 
-def timed(contents: Contents) -> Outcome:
+def check_phase_times(contents: Contents) -> Outcome:
     """Fail unless the phases of every attempt add up to the clock of its events."""
     jobs = (*contents.training_jobs, *contents.workers)
     if not jobs:
@@ -120,22 +127,22 @@ def timed(contents: Contents) -> Outcome:
             if len(updates) < 2:
                 continue
             spans += 1
-            fallen = _fallen(updates)
-            if fallen:
-                return Outcome("fail", fallen[1], fallen[0].source)
+            decrease = _decreased_phase(updates)
+            if decrease:
+                return Outcome("fail", decrease[1], decrease[0].source)
             clock_s = updates[-1].time_s - updates[0].time_s
             phases_s = _spent_s(updates[-1]) - _spent_s(updates[0])
             if abs(clock_s - phases_s) > _CLOCK_SHARE * clock_s + _CLOCK_S:
                 figures = f"phases {seconds(phases_s)}, clock {seconds(clock_s)}"
-                words = f"the time does not add up: {figures}"
-                return Outcome("fail", words, updates[-1].source)
+                evidence = f"the time does not add up: {figures}"
+                return Outcome("fail", evidence, updates[-1].source)
     if not spans:
         return _NONE
     return Outcome("pass", f"the phases of {count(spans, 'attempt')} add up to the clock")
 
 
-def _fallen(updates: list[Event]) -> tuple[Event, str] | None:
-    """Return the first event in which a phase has less time than in the previous one."""
+def _decreased_phase(updates: list[Event]) -> tuple[Event, str] | None:
+    """Return the first event in which the time of a phase is less than in the event before."""
     for before, after in pairwise(updates):
         earlier = before.payload(PROGRESS_EVENTS[before.kind]).phases
         later = after.payload(PROGRESS_EVENTS[after.kind]).phases
@@ -146,15 +153,15 @@ def _fallen(updates: list[Event]) -> tuple[Event, str] | None:
     return None
 
 
-def _samples(job: TrainedJob) -> str | None:
+def _samples_fault(job: TrainedJob) -> str | None:
     train = job.record.settings.get("train", {})
     done, epochs = job.finished, train.get("end_epoch") or train.get("epochs")
     if done is None or done.reason == "command" or not epochs:  # a command has no epochs
         return None
     size = job.record.data.train
-    wanted = epochs * size
-    least = wanted if done.reason == "epochs" else 1  # it ended by target or patience
-    if not least <= done.samples < wanted + train.get("batch", 1):
+    expected = epochs * size
+    minimum = expected if done.reason == "epochs" else 1  # otherwise it stopped early
+    if not minimum <= done.samples < expected + train.get("batch", 1):
         planned = f"{count(epochs, 'epoch')} of {integer(size)}"
         return f"{count(done.samples, 'sample')} are not {planned}"
     return None

@@ -1,1 +1,1 @@
-"""Evidence: the manifest that pins the files of a concluded run, and checks against it."""
+"""Evidence: the manifest with the hashes of a concluded run's files, and checks against it."""

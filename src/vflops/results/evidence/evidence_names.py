@@ -1,4 +1,4 @@
-"""Names of files in a run folder: which are evidence, and which an archive must not hold."""
+"""Names of files in a run folder: which are evidence, and which are not allowed in archives."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vflops.errors import FolderError
 
 MANIFEST, SIGNATURE = "manifest.json", "manifest.json.sig"
 DERIVED = ("score.json", "findings.json", "report.html")
-"""Files that follow from the record: ``vflops score``, ``check`` and ``report`` write them."""
+"""Files derived from the record by ``vflops score``, ``check`` and ``report``."""
 _SCRATCH = ("weights", "psij", "staging")
 """Scratch folders of a running job: weights, scheduler scripts, staged data."""
 _PAGES = (".html", ".svg", ".png")
-_SIGNS = str.maketrans("", "", "._+=@,-")
-_MOST_PART_BYTES, _MOST_PARTS = 100, 12
+_PUNCTUATION = str.maketrans("", "", "._+=@,-")
+_MAX_PART_BYTES, _MAX_PARTS = 100, 12
 _DEVICES = frozenset(
     ("con", "prn", "aux", "nul", *(f"{kind}{n}" for kind in ("com", "lpt") for n in range(10)))
 )
@@ -33,7 +33,7 @@ class Listing:
     """Entries that cannot be evidence, with the reason: links, devices, odd names."""
 
 
-def left_out(name: str) -> bool:
+def is_excluded(name: str) -> bool:
     """Whether a file is never part of a result: checkpoints, weights, scratch files, locks."""
     parts = name.split("/")
     hidden = any(part.startswith(".") for part in parts)
@@ -42,59 +42,62 @@ def left_out(name: str) -> bool:
 
 
 def is_page(name: str) -> bool:
-    """Whether a file is a page or picture, as from ``vflops roofline``, and so not evidence."""
+    """Whether a file is a page or picture, as ``vflops roofline`` writes, and so not evidence."""
     return "/" not in name and name.endswith(_PAGES) and name not in DERIVED
 
 
-def fault(name: str) -> str | None:
-    """Return why ``name`` is not allowed for a file of a run folder; None if it is."""
+def name_fault(name: str) -> str | None:
+    """Return why ``name`` is not allowed for a file of a run folder; None if it is allowed."""
     parts = name.split("/")
     if name.startswith("/"):
         return "an absolute path"
     if ".." in parts:
         return "a path that leads out of the folder"
-    if "" in parts or "." in parts or len(parts) > _MOST_PARTS:
+    if "" in parts or "." in parts or len(parts) > _MAX_PARTS:
         return "not a plain path"
     for part in parts:
-        letters = part.translate(_SIGNS)  # the rest must be letters and digits
+        letters = part.translate(_PUNCTUATION)  # only letters and digits may remain
         if part[0] in ".-" or (letters and not letters.isalnum()):
             return "a name with odd characters"
-        if len(part.encode(errors="replace")) > _MOST_PART_BYTES:
-            return f"a name of more than {_MOST_PART_BYTES} bytes"
-        if part.endswith(".") or same_file(part).partition(".")[0] in _DEVICES:
+        if len(part.encode(errors="replace")) > _MAX_PART_BYTES:
+            return f"a name of more than {_MAX_PART_BYTES} bytes"
+        if part.endswith(".") or fold_name(part).partition(".")[0] in _DEVICES:
             return "a name that is not portable between file systems"
     return None
 
 
-def same_file(name: str) -> str:
-    """Return a form that is equal for names that some file system takes for the same file."""
+def fold_name(name: str) -> str:
+    """Return a form that is equal for names that some file systems do not distinguish."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def listing(folder: Path) -> Listing:
-    """Return all files in ``folder`` that belong to the evidence; links are not followed."""
+    """Return all files in ``folder`` that belong to the evidence, without following links."""
     files: list[str] = []
     odd: list[str] = []
     for name, entry in walk(folder):
         if entry.is_symlink():
-            odd.append(f"{_shown(name)}: a link, not a file")
-        elif wrong := fault(name) if entry.is_file() else "not a file":
-            odd.append(f"{_shown(name)}: {wrong}")
+            odd.append(f"{_printable(name)}: a link, not a file")
+        elif wrong := name_fault(name) if entry.is_file() else "not a file":
+            odd.append(f"{_printable(name)}: {wrong}")
         elif name not in (MANIFEST, SIGNATURE):
             files.append(name)
     return Listing(tuple(sorted(files)), tuple(sorted(odd)))
 
 
-def walk(folder: str | Path, below: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield all entries that are not folders, by name; folders that are left out are skipped."""
+def walk(folder: str | Path, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield the name and entry of everything that is neither a folder nor excluded.
+
+    Names are relative to the outermost folder, in the order of the file system.
+    """
     try:
         with os.scandir(folder) as scan:
             entries = list(scan)
     except OSError as error:
         raise FolderError(f"cannot read {folder}: {error.strerror or error}") from error
     for entry in entries:
-        name = f"{below}{entry.name}"
-        if left_out(name):
+        name = f"{prefix}{entry.name}"
+        if is_excluded(name):
             continue
         if entry.is_dir(follow_symlinks=False):
             yield from walk(entry.path, f"{name}/")
@@ -102,6 +105,6 @@ def walk(folder: str | Path, below: str = "") -> Iterator[tuple[str, os.DirEntry
             yield name, entry
 
 
-def _shown(name: str) -> str:
-    """Return a name in a form that is safe for a terminal."""
+def _printable(name: str) -> str:
+    """Return a name in a form that is safe to print."""
     return name if name.isprintable() else ascii(name)

@@ -1,4 +1,4 @@
-"""Integrity of a run folder: its files compared with its manifest; each file is read once."""
+"""Integrity of a run folder: comparison of its files with its manifest, reading each once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from vflops.record.files.digest import Digest, file_digest
 from vflops.record.readout.contents import Contents
 from vflops.results.evidence.evidence_names import DERIVED, MANIFEST, Listing, is_page, listing
-from vflops.results.evidence.line_marks import differences
+from vflops.results.evidence.line_marks import describe_changes
 from vflops.results.evidence.manifest import (
     FilePin,
     LogPin,
@@ -23,17 +23,17 @@ from vflops.results.evidence.manifest import (
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Recorded files that differ from the manifest."""
+class ManifestComparison:
+    """The recorded files that differ from the manifest."""
 
     altered: dict[str, list[str]]
     """Descriptions of the changes, by file."""
     notes: tuple[str, ...]
-    """Remarks that are not alterations."""
+    """Remarks on differences that are allowed."""
 
 
 class FolderIntegrity:
-    """Names, hashes and manifest of a folder, each read on first use."""
+    """Names, hashes and manifest of a run folder, each read on first use."""
 
     def __init__(self, folder: Path, digest: Callable[[Path], Digest] = file_digest) -> None:
         self.folder = folder
@@ -41,63 +41,66 @@ class FolderIntegrity:
 
     @classmethod
     def of(cls, contents: Contents) -> FolderIntegrity:
-        """Return the integrity of a run, sharing the hashes that ``contents`` has computed."""
+        """Return the integrity of a run, using hashes that ``contents`` has already computed."""
         return cls(contents.folder.path, contents.digest)
 
     @cached_property
     def listing(self) -> Listing:
-        """The files of the evidence, and entries that cannot belong to it."""
+        """The files that are evidence, and the entries that cannot be."""
         return listing(self.folder)
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """The manifest; None if there is none."""
+        """The manifest; None if the folder has no manifest."""
         return read_manifest(self.folder)
 
     @cached_property
-    def compared(self) -> Compared:
-        """The recorded files compared with the manifest; empty without a manifest."""
+    def comparison(self) -> ManifestComparison:
+        """How recorded files differ from the manifest; empty without a manifest."""
         notes: list[str] = []
         altered = {} if self.manifest is None else dict(self._altered(self.manifest, notes))
-        return Compared(altered, tuple(notes))
+        return ManifestComparison(altered, tuple(notes))
 
-    def is_as(self, pin: FilePin) -> bool:
-        """Whether a file is unchanged since it was pinned."""
+    def matches(self, pin: FilePin) -> bool:
+        """Whether the file of ``pin`` is unchanged since it was pinned."""
         return self.digest(pin.path) == (pin.sha256, pin.size_bytes)
 
     def digest(self, name: str) -> Digest:
         """Return the current digest of a file."""
         return self._digest(self.folder / name)
 
-    def false_lines(self, manifest: Manifest) -> list[str]:
-        """Return the faults in what the manifest says about lines of unchanged logs."""
-        lines = {pin.path: pin for pin in manifest.logs}
+    def line_pin_faults(self, manifest: Manifest) -> list[str]:
+        """Return the faults in the manifest's line marks, which are checked for unchanged logs."""
+        line_pins = {pin.path: pin for pin in manifest.logs}
         logs = {pin.path: pin for pin in manifest.files if is_log(pin.path)}
-        strays = sorted(lines.keys() - logs)
+        strays = sorted(line_pins.keys() - logs)
         faults = [
             f"{MANIFEST}: has lines of {name}, which is not one of its logs" for name in strays
         ]
         for name, pin in logs.items():
-            if name not in lines:
+            if name not in line_pins:
                 faults.append(f"{MANIFEST}: the lines of {name} are not pinned")
                 continue
-            unchanged = name in self.listing.files and self.is_as(pin)
-            if unchanged and pin_log(self.folder, name) != lines[name]:
+            unchanged = name in self.listing.files and self.matches(pin)
+            if unchanged and pin_log(self.folder, name) != line_pins[name]:
                 faults.append(f"{MANIFEST}: the marks and the last hash of {name} do not match it")
         return faults
 
     def _altered(self, manifest: Manifest, notes: list[str]) -> Iterator[tuple[str, list[str]]]:
         logs = {pin.path: pin for pin in manifest.logs}
         pinned = {pin.path: pin for pin in manifest.files}
-        here = set(self.listing.files)
+        present = set(self.listing.files)
         for name, pin in pinned.items():
-            if name not in here:
+            if name not in present:
                 yield name, [f"{name}: missing"]
-            elif not self.is_as(pin):
+            elif not self.matches(pin):
                 if name.endswith(".log") and self._grew(pin):
                     notes.append(f"{name}: output was added after the run was concluded")
                 else:
-                    yield name, [f"{name}: {words}" for words in self._changes(pin, logs.get(name))]
+                    yield (
+                        name,
+                        [f"{name}: {text}" for text in self._changes(pin, logs.get(name))],
+                    )
         for name in self.listing.files:
             if is_page(name) and name not in pinned:
                 notes.append(f"{name}: a page that is not pinned; archives leave it out")
@@ -105,23 +108,23 @@ class FolderIntegrity:
                 yield name, [f"{name}: added after the run was concluded"]
 
     def _grew(self, pin: FilePin) -> bool:
-        """Whether a file only got longer: a process may print after its job ended."""
+        """Whether a file only grew, because a process may print after its job ended."""
         return pin_file(self.folder, pin.path, size_bytes=pin.size_bytes) == pin
 
     def _changes(self, pin: FilePin, log: LogPin | None) -> list[str]:
         if log is not None:
-            changed = differences(log.marks, pin_log(self.folder, pin.path).marks)
-            return changed or ["changed in its line endings only"]
-        now_bytes = self.digest(pin.path).size_bytes
-        size = f"from {pin.size_bytes} to {now_bytes} bytes"
-        return [f"changed ({'same size' if pin.size_bytes == now_bytes else size})"]
+            changed = describe_changes(log.marks, pin_log(self.folder, pin.path).marks)
+            return changed or ["only its line endings changed"]
+        size_bytes = self.digest(pin.path).size_bytes
+        size = f"from {pin.size_bytes} to {size_bytes} bytes"
+        return [f"changed ({'same size' if pin.size_bytes == size_bytes else size})"]
 
 
 def altered_record(contents: Contents) -> tuple[str, ...]:
     """Return how recorded files differ from the manifest; empty without a manifest.
 
-    For rules: signature and derived files are ignored, so that findings do not depend on
+    Signature and derived files are ignored, so that the findings of rules do not depend on
     themselves.
     """
     integrity = contents.once(FolderIntegrity.of)
-    return tuple(line for lines in integrity.compared.altered.values() for line in lines)
+    return tuple(line for lines in integrity.comparison.altered.values() for line in lines)

@@ -1,4 +1,4 @@
-"""Which lines of a log changed, by a short mark per line in the manifest."""
+"""Short marks of log lines in the manifest, which show the lines that changed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 WIDTH = 4
-"""Characters of a mark, which only locates changes; the proof is the hash of the file."""
-_MOST_COMPARED = 2000
+"""The number of characters of a mark. Marks only locate changes; the file's hash proves them."""
+_MAX_COMPARED = 2000
 
 
-def whole_lines(data: bytes) -> list[bytes]:
-    """Return the lines of a log, including a torn last one."""
+def split_lines(data: bytes) -> list[bytes]:
+    """Return the lines of a log, including an incomplete last line."""
     lines = data.split(b"\n")
     return lines if lines[-1] else lines[:-1]
 
@@ -25,11 +25,11 @@ def marks(lines: Sequence[bytes]) -> str:
     )
 
 
-def differences(pinned: str, now: str) -> list[str]:
+def describe_changes(pinned: str, current: str) -> list[str]:
     """Return descriptions of how a log changed; empty if all marks are equal."""
-    old, new = _split(pinned), _split(now)
-    start = _common(old, new)
-    end = _common(old[start:][::-1], new[start:][::-1])
+    old, new = _split(pinned), _split(current)
+    start = _common_prefix(old, new)
+    end = _common_prefix(old[start:][::-1], new[start:][::-1])
     removed, added = old[start : len(old) - end], new[start : len(new) - end]
     first = start + 1
     if not removed and not added:
@@ -40,7 +40,7 @@ def differences(pinned: str, now: str) -> list[str]:
         ]
     if sorted(removed) == sorted(added):
         return [f"{_span(first, len(removed))} are in a different order"]
-    if max(len(removed), len(added)) > _MOST_COMPARED:
+    if max(len(removed), len(added)) > _MAX_COMPARED:
         return [f"{_span(first, len(removed))} were replaced by {_lines(len(added))}"]
     steps = SequenceMatcher(None, removed, added, autojunk=False).get_opcodes()
     return [
@@ -61,19 +61,19 @@ def _step(old: int, removed: int, new: int, added: int) -> str:
     return f"{_span(old, removed)} were replaced by {_lines(added)}"
 
 
-def _span(first: int, many: int) -> str:
-    return f"line {first}" if many == 1 else f"lines {first} to {first + many - 1}"
+def _span(first: int, number: int) -> str:
+    return f"line {first}" if number == 1 else f"lines {first} to {first + number - 1}"
 
 
-def _lines(many: int) -> str:
-    return f"{many} line{'' if many == 1 else 's'}"
+def _lines(number: int) -> str:
+    return f"{number} line{'' if number == 1 else 's'}"
 
 
 def _split(text: str) -> list[str]:
     return [text[i : i + WIDTH] for i in range(0, len(text), WIDTH)]
 
 
-def _common(a: Sequence[str], b: Sequence[str]) -> int:
+def _common_prefix(a: Sequence[str], b: Sequence[str]) -> int:
     """Return the length of the common prefix."""
     pairs = enumerate(zip(a, b, strict=False))
     return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))

@@ -1,4 +1,4 @@
-"""Files whose hashes are in the log of the run, which is available without a manifest."""
+"""Comparison of files with their hashes in the run's log, which needs no manifest."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from vflops.record.log.events import Described
 from vflops.record.readout.contents import Contents
 
 
-def contradicted(contents: Contents) -> dict[str, list[str]]:
-    """Return descriptions of files that do not match the log of the run, by file."""
+def hash_mismatches(contents: Contents) -> dict[str, list[str]]:
+    """Return descriptions of files that do not match their hash in the run's log, by file."""
     faults: dict[str, list[str]] = {}
     try:
-        for name, sha256 in dict(_logged(contents)).items():
+        for name, sha256 in dict(_logged_hashes(contents)).items():
             path = contents.folder.path / name
             if not path.is_file():
-                faults[name] = [f"{name}: missing, but the log has its hash"]
+                faults[name] = [f"{name}: missing, but its hash is in the log"]
             elif contents.hash(path) != sha256:
                 faults[name] = [f"{name}: does not match its hash in the log"]
     except FolderError as error:  # an invalid event
@@ -25,8 +25,8 @@ def contradicted(contents: Contents) -> dict[str, list[str]]:
     return faults
 
 
-def _logged(contents: Contents) -> Iterator[tuple[str, str]]:
-    """Yield every file with its newest hash."""
+def _logged_hashes(contents: Contents) -> Iterator[tuple[str, str]]:
+    """Yield every file with its hashes, the newest last."""
     history, folder = contents.history, contents.folder
     for event in history.events("described"):
         yield "system.json", event.payload(Described).sha256

@@ -14,15 +14,15 @@ from vflops.record.files.digest import file_digest
 from vflops.record.files.document import Data, Document
 from vflops.record.folder import RunFolder
 from vflops.results.evidence.evidence_names import DERIVED, MANIFEST, SIGNATURE, is_page, listing
-from vflops.results.evidence.line_marks import WIDTH, marks, whole_lines
+from vflops.results.evidence.line_marks import WIDTH, marks, split_lines
 
 _SHA256 = r"^[0-9a-f]{64}$"
-MOST_BYTES = 1 << 26
-"""The largest manifest that is read: marks of 16 million lines."""
+MAX_MANIFEST_BYTES = 1 << 26
+"""The largest manifest that is read, enough for 16 million log lines."""
 
 
 class FilePin(Data):
-    """A file, as it was."""
+    """Path, hash and size of a file when it was pinned."""
 
     path: str
     sha256: str = Field(pattern=_SHA256)
@@ -30,35 +30,35 @@ class FilePin(Data):
 
 
 class LogPin(Data):
-    """The lines of a log, as they were."""
+    """The lines of a log when it was pinned."""
 
     path: str
     last_sha256: str | None = Field(pattern=_SHA256)
-    """The hash of the last complete line, to which the next is chained; None without lines."""
+    """The hash of the last complete line; None if there is no complete line."""
     marks: str
-    """Four characters per line, 24 bits of its SHA-256 in base64, to locate changes."""
+    """Four characters per line to locate changes: 24 bits of its SHA-256 in base64."""
 
     @property
     def lines(self) -> int:
-        """The number of lines, including a torn last one."""
+        """The number of lines, including an incomplete last line."""
         return len(self.marks) // WIDTH
 
 
 class Manifest(Document):
-    """Everything that a run is judged by, pinned; checkpoints, weights and locks are not in it."""
+    """The pins of all files that are evidence, which excludes checkpoints, weights and locks."""
 
     schema_name: ClassVar[str] = "vflops.manifest"
 
     run: str
     files: tuple[FilePin, ...]
-    """Recorded files. A pin is never renewed: a later manifest only adds files."""
+    """Recorded files. A pin is never replaced: a later manifest only adds files."""
     logs: tuple[LogPin, ...]
-    """Recorded files that are written line by line."""
+    """The lines of those files that are written line by line."""
     derived: tuple[FilePin, ...]
-    """Files that follow from the record: ``vflops score``, ``check`` and ``report`` write them."""
+    """Files derived from the record by ``vflops score``, ``check`` and ``report``."""
 
     @model_validator(mode="after")
-    def _each_once(self) -> Self:
+    def _require_unique_paths(self) -> Self:
         for pins in ([*self.files, *self.derived], self.logs):
             names = [pin.path for pin in pins]
             if len(names) != len(set(names)):
@@ -77,34 +77,35 @@ def signature_file(folder: Path) -> Path:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Return the manifest of a run folder; None if there is none."""
+    """Return the manifest of a run folder; None if it has no manifest."""
     path = manifest_file(folder)
     if not path.exists():
         return None
-    if not path.is_file() or path.stat().st_size > MOST_BYTES:
-        raise FolderError(f"{path} is not a file of at most {MOST_BYTES >> 20} MiB")
+    if not path.is_file() or path.stat().st_size > MAX_MANIFEST_BYTES:
+        raise FolderError(f"{path} is not a file of at most {MAX_MANIFEST_BYTES >> 20} MiB")
     return Manifest.read(path)
 
 
 def write_manifest(folder: RunFolder) -> Manifest:
-    """Write the hashes of all files of a finished run; earlier pins are kept.
+    """Write the hashes of all files of a finished run, but keep earlier pins.
 
-    So concluding a run again does not hide an edit. A signature of other pins is removed.
+    Concluding a run again therefore does not hide an edit. If the pins change, the signature is
+    removed.
     """
-    before, names = read_manifest(folder.path), listing(folder.path).files
+    previous, names = read_manifest(folder.path), listing(folder.path).files
     recorded = [name for name in names if name not in DERIVED and not is_page(name)]
     files = {name: pin_file(folder.path, name) for name in recorded}
     logs = {name: pin_log(folder.path, name) for name in recorded if is_log(name)}
-    if before is not None:
-        files |= {pin.path: pin for pin in before.files}
-        logs |= {pin.path: pin for pin in before.logs}
+    if previous is not None:
+        files |= {pin.path: pin for pin in previous.files}
+        logs |= {pin.path: pin for pin in previous.logs}
     manifest = Manifest(
         run=folder.record.id,
         files=tuple(files[name] for name in sorted(files)),
         logs=tuple(logs[name] for name in sorted(logs)),
         derived=tuple(pin_file(folder.path, name) for name in names if name in DERIVED),
     )
-    if manifest != before:
+    if manifest != previous:
         with suppress(FileNotFoundError):
             signature_file(folder.path).unlink()
         manifest.write(manifest_file(folder.path))
@@ -128,7 +129,7 @@ def pin_log(folder: Path, name: str) -> LogPin:
         data = (folder / name).read_bytes()
     except OSError as error:
         raise FolderError(f"cannot read {folder / name}: {error.strerror or error}") from error
-    lines = whole_lines(data)
-    ended = data.split(b"\n")[:-1]
-    last = hashlib.sha256(ended[-1]).hexdigest() if ended else None
+    lines = split_lines(data)
+    complete = data.split(b"\n")[:-1]
+    last = hashlib.sha256(complete[-1]).hexdigest() if complete else None
     return LogPin(path=name, last_sha256=last, marks=marks(lines))

@@ -1,6 +1,6 @@
-"""Energy of a series over a span of time: from a counter, or from readings of power.
+"""Energy of a series over a span of time, from an energy counter or from power readings.
 
-Readings are not extrapolated: time without readings is a gap, which is reported and not filled.
+Readings are not extrapolated: time without readings is reported as a gap.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from vflops.record.files.document import Data
 from vflops.record.formats.telemetry import Series, Telemetry
 
 BRIDGED_INTERVALS = 5
-"""Readings of power further apart than this many intervals are not interpolated."""
-_MOST_W = 2000.0
-"""No package with its memory draws more. This tells a counter that wrapped from one that was reset,
-and limits the gap in which a wrap could go unnoticed."""
+"""Power is not interpolated between readings more than this many intervals apart."""
+_MAX_W = 2000.0
+"""The maximum power of a processor package with its memory.
+
+It distinguishes a counter that wrapped around from one that was reset, and limits the length of a
+gap in which a counter could wrap around unnoticed."""
 
 
 class Gap(Data):
-    """Time that no reading covers."""
+    """A span of time that no reading covers."""
 
     series: str
     start_s: float
@@ -53,7 +55,7 @@ class Energy:
     @property
     def covered(self) -> float:
         """The share of the span that readings cover."""
-        # Sums of many pieces differ from the span in the last digits.
+        # The sum of many pieces may differ from the span in the last digits.
         share = self.covered_s / self.span_s
         return 1.0 if not self.gaps else min(share, 1.0)
 
@@ -66,7 +68,7 @@ class _Piece(NamedTuple):
     first: float
     last: float
     is_whole: bool
-    """False if the span starts or ends within it."""
+    """False if the span starts or ends within the piece."""
 
     @property
     def length_s(self) -> float:
@@ -91,28 +93,28 @@ def energy(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -
     return _integral(telemetry, series, start_s, end_s, powers)
 
 
-def area(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -> Energy:
-    """Return the integral of a gauge of any unit; ``mean_power_w`` is then its mean."""
+def integrate_gauge(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -> Energy:
+    """Return the integral of a gauge of any unit; ``mean_power_w`` is then the mean reading."""
     powers = _gauge_powers(telemetry.header.interval_s)
     return _integral(telemetry, series, start_s, end_s, powers)
 
 
 Recorded = Sequence[tuple[Telemetry, Series]]
-"""Readings of one device from one or more telemetry files, all by one clock."""
+"""Readings of one device in one or more telemetry files that use the same clock."""
 
 
-def joined(
+def join_energy(
     recorded: Recorded,
     start_s: float,
     end_s: float,
-    of: Callable[[Telemetry, Series, float, float], Energy] = energy,
+    integrate: Callable[[Telemetry, Series, float, float], Energy] = energy,
 ) -> Energy:
-    """Return the energy of one device; the first telemetry that covers a moment counts."""
+    """Return the energy of one device, filling gaps of the first file from the following ones."""
     (telemetry, series), *others = recorded
-    first = of(telemetry, series, start_s, end_s)
+    first = integrate(telemetry, series, start_s, end_s)
     if not others:
         return first
-    filled = [joined(others, gap.start_s, gap.end_s, of) for gap in first.gaps]
+    filled = [join_energy(others, gap.start_s, gap.end_s, integrate) for gap in first.gaps]
     return Energy(
         series,
         first.span_s,
@@ -144,12 +146,12 @@ def _counter_powers(interval_s: float, wraps_at_j: float | None) -> _Powers:
     def powers(piece: _Piece) -> tuple[float, float] | str:
         if not piece.is_whole and piece.length_s > _longest_s(interval_s):
             return "no reading of energy near the edge of the span"
-        if wraps_at_j is not None and piece.length_s > wraps_at_j / _MOST_W:
+        if wraps_at_j is not None and piece.length_s > wraps_at_j / _MAX_W:
             return "no reading of energy for so long that the counter may have come around unseen"
         energy_j = piece.last - piece.first
         if energy_j < 0 and wraps_at_j is not None:
             energy_j += wraps_at_j
-            if not 0 <= energy_j <= _MOST_W * max(piece.length_s, interval_s):
+            if not 0 <= energy_j <= _MAX_W * max(piece.length_s, interval_s):
                 return "the counter was reset"
         if energy_j < 0:
             return "the counter was reset"
@@ -160,7 +162,7 @@ def _counter_powers(interval_s: float, wraps_at_j: float | None) -> _Powers:
 
 
 def _longest_s(interval_s: float) -> float:
-    # A little more, because intervals jitter, and 5 × 0.1 s may not be 0.5 in floating point.
+    # Slightly more, because intervals jitter and 5 × 0.1 may not be 0.5 in floating point.
     return BRIDGED_INTERVALS * interval_s * 1.001
 
 

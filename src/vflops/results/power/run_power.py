@@ -1,4 +1,4 @@
-"""The power of a run: the measured parts of the machine, their sensors and coverage."""
+"""The power of a run: the measured parts of the machine, with their sensors and coverage."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Literal
 
 from vflops.record.files.document import Data
 from vflops.record.formats.telemetry import Part, Series, Telemetry
-from vflops.results.power.energy import Energy, Gap, Recorded, joined
+from vflops.results.power.energy import Energy, Gap, Recorded, join_energy
 
 Measured = Literal["accelerators", "processors", "node"]
 
 NODE_MUST_COVER = 0.9
-"""The share of a span that a log of the whole node must cover to be used."""
+"""The share of a span that a power log of the whole node must cover to be used."""
 
 _PARTS: dict[Measured, Part] = {
     "accelerators": "accelerator",
     "processors": "processor",
     "node": "node",
 }
-# How absent sensors, and their devices, are named.
+# Prefixes of the names of absent sensors and of their devices.
 _SENSORS: dict[Measured, str] = {"accelerators": "NVIDIA", "processors": "processor", "node": "-"}
-_THINGS: dict[Measured, str] = {"accelerators": "gpu", "processors": "package", "node": "-"}
+_DEVICES: dict[Measured, str] = {"accelerators": "gpu", "processors": "package", "node": "-"}
 
 
 class PartPower(Data):
@@ -30,19 +30,19 @@ class PartPower(Data):
 
     part: Measured
     energy_j: float | None
-    """Energy of the covered time."""
+    """Energy over the covered time."""
     power_w: float | None
-    """Mean over the covered time."""
+    """Mean power over the covered time."""
     covered: float
-    """Share of the span that the readings cover; the least of several sources."""
+    """The share of the span that the readings cover; the minimum over several sensors."""
     sources: tuple[str, ...] = ()
     gaps: tuple[Gap, ...] = ()
     reason: str | None = None
-    """Why there is no energy."""
+    """Why the energy is not known."""
 
 
 class PowerSummary(Data):
-    """Energy and power of the machine over a span, and what they include."""
+    """Energy and power of a machine over a span, and the parts that they include."""
 
     includes: tuple[Measured, ...]
     energy_j: float | None
@@ -59,7 +59,7 @@ class PowerSummary(Data):
 def power_summary(
     telemetry: Telemetry, start_s: float, end_s: float, imported: Sequence[Telemetry] = ()
 ) -> PowerSummary:
-    """Return the power of one node over a span by the clock of ``telemetry``."""
+    """Return the power of one node over a span, in the time of ``telemetry``'s clock."""
     logs = [log.on_clock_of(telemetry) for log in imported]
     return host_power([telemetry], start_s, end_s, logs)
 
@@ -69,8 +69,8 @@ def host_power(
 ) -> PowerSummary:
     """Return the power of one machine that several jobs sampled, counting each sensor once.
 
-    All telemetry is by one clock. A log of the whole node takes precedence over the sum of its
-    parts; several logs are several power feeds.
+    All telemetry must use the same clock. A power log of the whole node takes precedence over the
+    sum of its parts. Several such logs are separate power feeds and are added.
     """
     if not sampled:
         raise ValueError("sampled is empty: expected the telemetry of one job or more")
@@ -80,15 +80,15 @@ def host_power(
     return _total(whole or [part for part in known if part.part != "node"], parts)
 
 
-def over_nodes(summaries: Sequence[PowerSummary]) -> PowerSummary:
-    """Return the sum over nodes; not measured if they do not include the same parts."""
+def sum_over_nodes(summaries: Sequence[PowerSummary]) -> PowerSummary:
+    """Return the sum over nodes, or no power if they do not include the same parts."""
     if not summaries:
         raise ValueError("summaries is empty: expected one per node")
     includes = {summary.includes for summary in summaries}
     parts = tuple(part for summary in summaries for part in summary.parts)
     if len(includes) > 1:
-        shown = "; ".join(sorted(", ".join(parts) or "nothing" for parts in includes))
-        return _nothing(f"the nodes do not measure the same: {shown}", parts)
+        texts = "; ".join(sorted(", ".join(parts) or "nothing" for parts in includes))
+        return _not_measured(f"the nodes do not measure the same: {texts}", parts)
     (included,) = includes
     return _total([part for part in parts if part.part in included], parts)
 
@@ -96,7 +96,7 @@ def over_nodes(summaries: Sequence[PowerSummary]) -> PowerSummary:
 def _total(counted: Sequence[PartPower], parts: tuple[PartPower, ...]) -> PowerSummary:
     if not counted:
         reasons = dict.fromkeys(f"{part.part}: {part.reason}" for part in parts if part.reason)
-        return _nothing("; ".join(reasons) or "no part was measured", parts)
+        return _not_measured("; ".join(reasons) or "no part was measured", parts)
     return PowerSummary(
         includes=tuple(dict.fromkeys(part.part for part in counted)),
         energy_j=math.fsum(part.energy_j or 0.0 for part in counted),
@@ -109,7 +109,7 @@ def _total(counted: Sequence[PartPower], parts: tuple[PartPower, ...]) -> PowerS
     )
 
 
-def _nothing(reason: str, parts: tuple[PartPower, ...]) -> PowerSummary:
+def _not_measured(reason: str, parts: tuple[PartPower, ...]) -> PowerSummary:
     return PowerSummary(
         includes=(),
         energy_j=None,
@@ -135,17 +135,21 @@ def _part_power(
     ]
     if not energies:
         return PartPower(
-            part=part, energy_j=None, power_w=None, covered=0.0, reason=_why(part, sampled[0])
+            part=part,
+            energy_j=None,
+            power_w=None,
+            covered=0.0,
+            reason=_missing_reason(part, sampled[0]),
         )
-    blind = [energy.series.id for energy in energies if energy.energy_j is None]
-    blind += [thing for telemetry in sampled for thing in _without_meter(telemetry, part)]
+    unread = [energy.series.id for energy in energies if energy.energy_j is None]
+    unread += [device for telemetry in sampled for device in _without_meter(telemetry, part)]
     dead = [energy.series.id for energy in energies if _is_dead(energy)]
-    reasons = [f"no reading of {', '.join(blind)} in the span"] if blind else []
+    reasons = [f"no reading of {', '.join(unread)} in the span"] if unread else []
     reasons += [f"{', '.join(dead)} read 0 all the time: no working sensor"] if dead else []
-    unknown = bool(blind or dead)
+    unknown = bool(unread or dead)
     return PartPower(
         part=part,
-        # The sum of seven of eight accelerators is not the power of the accelerators.
+        # The sum over seven of eight accelerators would not be the power of the accelerators.
         energy_j=None if unknown else math.fsum(e.covered_energy_j for e in energies),
         power_w=None if unknown else math.fsum(e.mean_power_w or 0.0 for e in energies),
         covered=min(energy.covered for energy in energies),
@@ -156,66 +160,68 @@ def _part_power(
 
 
 def _is_dead(energy: Energy) -> bool:
-    """Whether a meter of a whole device reads 0, which no running device does.
+    """Whether the meter of a whole device always reads 0, which no running device does.
 
-    Some processors have a memory counter that stays at 0 beside a working one.
+    Memory counters are exempt: on some processors they stay at 0 although the main one works.
     """
-    whole = energy.series.id.rpartition(".")[2] in ("energy", "power")
-    return whole and energy.energy_j is not None and energy.covered_energy_j <= 0
+    is_whole_device = energy.series.id.rpartition(".")[2] in ("energy", "power")
+    return is_whole_device and energy.energy_j is not None and energy.covered_energy_j <= 0
 
 
-def meter(series: Series) -> str | None:
-    """Return the name of what a series meters; None if it has neither energy nor power.
+def meter_name(series: Series) -> str | None:
+    """Return the name of the meter of a series; None if it measures neither energy nor power.
 
-    ``gpu0.energy`` and ``gpu0.power`` meter the same; so do equal names from two jobs.
+    ``gpu0.energy`` and ``gpu0.power`` have the same meter, and so do equal names of two jobs.
     """
-    thing, _, quantity = series.id.rpartition(".")
-    thing = series.device or thing
+    device, _, quantity = series.id.rpartition(".")
+    device = series.device or device
     if (series.kind, series.unit) == ("counter", "J"):
-        # memory_energy of a package is additional to its energy, not another reading of it.
-        return f"{thing} {quantity.removesuffix('energy')}"
+        # The memory_energy of a package adds to its energy; it is not another reading of it.
+        return f"{device} {quantity.removesuffix('energy')}"
     if (series.kind, series.unit) == ("gauge", "W"):
-        return f"{thing} {quantity.removesuffix('power')}"
+        return f"{device} {quantity.removesuffix('power')}"
     return None
 
 
 def _meters(sampled: Sequence[Telemetry], part: Part) -> dict[str, list[tuple[Telemetry, Series]]]:
-    """Return the recorded series by meter."""
+    """Return the recorded series by name of the meter."""
     meters: dict[str, list[tuple[Telemetry, Series]]] = {}
     for telemetry in sampled:
         for series in telemetry.series(part):
-            name = meter(series)
+            name = meter_name(series)
             if name is not None:
                 meters.setdefault(name, []).append((telemetry, series))
     return meters
 
 
 def _best(recorded: Recorded, start_s: float, end_s: float) -> Energy:
-    """Return the kind of reading with the best coverage; a counter, which misses no peak, if equal.
+    """Return the energy from the kind of reading with the best coverage.
 
-    A meter that is stuck at 0 comes last.
+    With equal coverage a counter is preferred, because it misses no peak. A meter that always
+    reads 0 is the last choice.
     """
     kinds = {series.kind for _, series in recorded}
     energies = [
-        joined([pair for pair in recorded if pair[1].kind == kind], start_s, end_s)
+        join_energy([pair for pair in recorded if pair[1].kind == kind], start_s, end_s)
         for kind in kinds
     ]
     return max(energies, key=lambda e: (not _is_dead(e), e.covered, e.series.kind == "counter"))
 
 
 def _without_meter(telemetry: Telemetry, part: Measured) -> list[str]:
-    """Return the devices of this part without any meter."""
+    """Return the devices of this part that have no meter."""
     series = telemetry.series(_PARTS[part])
-    metered = {one.id.partition(".")[0] for one in series if meter(one) is not None}
-    absent = (one.what.partition(".") for one in telemetry.header.absent)
-    devices = {thing for thing, _, quantity in absent if quantity in ("", "energy", "power")}
-    return sorted(thing for thing in devices - metered if thing.startswith(_THINGS[part]))
+    metered = {s.id.partition(".")[0] for s in series if meter_name(s) is not None}
+    absent = (sensor.what.partition(".") for sensor in telemetry.header.absent)
+    devices = {device for device, _, quantity in absent if quantity in ("", "energy", "power")}
+    return sorted(device for device in devices - metered if device.startswith(_DEVICES[part]))
 
 
-def _why(part: Measured, telemetry: Telemetry) -> str:
+def _missing_reason(part: Measured, telemetry: Telemetry) -> str:
     """Return the recorded reason why a part has no sensors."""
     if part == "node":
         return "no log of the node or its supply was imported"
-    wanted = (_SENSORS[part], _THINGS[part])
-    reasons = [one.reason for one in telemetry.header.absent if one.what.startswith(wanted)]
+    prefixes = (_SENSORS[part], _DEVICES[part])
+    absent = telemetry.header.absent
+    reasons = [sensor.reason for sensor in absent if sensor.what.startswith(prefixes)]
     return reasons[0] if reasons else "no sensor was looked for"

@@ -1,1 +1,1 @@
-"""The roofline: measured ceilings, and the bounds of a counted model under them."""
+"""The roofline: measured ceilings, and the bounds that they set for a counted model."""

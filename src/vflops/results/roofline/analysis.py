@@ -1,4 +1,4 @@
-"""The bounds of a model on a machine: pure arithmetic on counts and ceilings."""
+"""The bounds of a model on a machine, computed from operation counts and ceilings."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from vflops.record.formats.measurement import Measurement
 from vflops.results.roofline.bytes_moved import BYTES_OF, backward_bytes, forward_bytes
 
 MATRIX = {"convolution": "convolution", "dense": "gemm", "product": "gemm"}
-"""Kinds of nodes that run on the matrix units, and the benchmark that bounds them."""
+"""Kinds of graph nodes that run on matrix units, and the benchmark that bounds them."""
 COMPUTE = ("gemm", "convolution")
-"""The benchmarks of arithmetic: the ceiling is the highest value in a precision."""
+"""The benchmarks of arithmetic. The ceiling is the highest value in a precision."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Ceilings:
     memory: float | None
     """Bytes read and written per second."""
     network: float | None
-    """All-reduce bus bandwidth in bytes per second, between ``ranks`` local ranks."""
+    """All-reduce bus bandwidth in bytes per second, between ``ranks`` ranks of one node."""
     ranks: int | None
     network_case: str | None = None
-    """Which all-reduce that was: ``gloo-2-ranks``, ``nccl-8-ranks``."""
+    """The case of that all-reduce, such as ``gloo-2-ranks`` or ``nccl-8-ranks``."""
 
     def precisions(self) -> list[str]:
         """Return the precisions with both a matrix and a convolution ceiling, fastest first."""
@@ -43,7 +43,7 @@ def measured_ceilings(measurements: Iterable[Measurement]) -> Ceilings:
     compute: dict[tuple[str, str], float] = {}
     memory: list[float] = []
     network: list[Measurement] = []
-    kinds = {_kind(item.device) for item in measured if item.benchmark in COMPUTE}
+    kinds = {_device_kind(item.device) for item in measured if item.benchmark in COMPUTE}
     for item in measured:
         assert item.value is not None
         if item.benchmark in COMPUTE and item.precision is not None:
@@ -51,7 +51,7 @@ def measured_ceilings(measurements: Iterable[Measurement]) -> Ceilings:
             compute[key] = max(item.value, compute.get(key, 0.0))
         elif item.benchmark == "memory":
             memory.append(item.value)
-        elif item.benchmark == "all-reduce" and _kind(item.device) in kinds:
+        elif item.benchmark == "all-reduce" and _device_kind(item.device) in kinds:
             network.append(item)  # traffic between CPU processes does not bound accelerators
     fastest = max(network, key=lambda item: item.value or 0.0, default=None)
     ranks = fastest.setting.get("ranks") if fastest else None
@@ -64,13 +64,13 @@ def measured_ceilings(measurements: Iterable[Measurement]) -> Ceilings:
     )
 
 
-def _kind(device: str) -> str:
+def _device_kind(device: str) -> str:
     return device.partition(":")[0]
 
 
 @dataclass(frozen=True)
 class Point:
-    """A kind of layer on the roofline."""
+    """The operators of one kind on the roofline."""
 
     kind: str
     ops: int
@@ -78,9 +78,9 @@ class Point:
     compute_s: float
     memory_s: float
     bound_s: float
-    """The least time: the sum over operators of the larger of the two times."""
+    """The minimum time: the sum over operators of the larger of the two times."""
     waiting_s: float
-    """The part of it spent in operators that wait for memory."""
+    """The part of the minimum time that is spent in operators bound by memory."""
 
     @property
     def intensity(self) -> float:
@@ -89,66 +89,66 @@ class Point:
 
     @property
     def attainable(self) -> float:
-        """The most FLOPS that it can reach."""
+        """The highest FLOPS that these operators can reach."""
         return self.ops / self.bound_s if self.bound_s else 0.0
 
     @property
     def bound_by(self) -> str:
-        """``memory`` if more than half of the least time waits for it, else ``compute``."""
+        """``memory`` if memory bounds more than half of the minimum time, else ``compute``."""
         return "memory" if self.waiting_s > self.bound_s / 2 else "compute"
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A model under the ceilings of a machine."""
+    """The bounds of a model under the ceilings of a machine."""
 
     model: str
     batch: int
     precision: str
     rules: str
     points: tuple[Point, ...]
-    """One point per kind, the slowest first."""
+    """One point per kind of operator, the slowest first."""
     ridge: float
     """Operations per byte at which convolution turns from memory-bound to compute-bound."""
     gradient_bytes: int
     """Bytes of all gradients, which one all-reduce averages."""
     network_s: float | None
-    """The least time of that all-reduce; None without a measured network."""
+    """The minimum time of that all-reduce; None if no network was measured."""
     ranks: int | None
 
     @property
     def step_s(self) -> float:
-        """The least time of one training step without communication."""
+        """The minimum time of one training step without communication."""
         return sum(point.bound_s for point in self.points)
 
     @property
     def ops(self) -> int:
-        """Operations of the step."""
+        """The operations of one training step."""
         return sum(point.ops for point in self.points)
 
     @property
     def attainable(self) -> float:
-        """The most FLOPS of the whole model."""
+        """The highest FLOPS that the whole model can reach."""
         return self.ops / self.step_s
 
     @property
     def samples_per_s(self) -> float:
-        """The most samples per second."""
+        """The highest possible number of samples per second."""
         return self.batch / self.step_s
 
     @property
     def bound_by(self) -> str:
-        """``memory`` if more than half of the least time waits for it, else ``compute``."""
+        """``memory`` if memory bounds more than half of the minimum time, else ``compute``."""
         return "memory" if self.waiting_share > 0.5 else "compute"
 
     @property
     def waiting_share(self) -> float:
-        """The share of the least time spent in operators that wait for memory."""
+        """The share of the minimum time that is spent in operators bound by memory."""
         return sum(point.waiting_s for point in self.points) / self.step_s
 
     @property
     def bound_share(self) -> float:
-        """The share of the least time that is bound by ``bound_by``."""
+        """The share of the minimum time that is bound by ``bound_by``."""
         return max(self.waiting_share, 1 - self.waiting_share)
 
 

@@ -1,4 +1,4 @@
-"""Bytes that a node must move: each operator reads or writes each tensor once, without fusion.
+"""Bytes that an operator must move if it reads or writes each of its tensors once.
 
 This is the memory traffic of a framework with one kernel per operator. A compiler that fuses
 element-wise operators moves less, so it can exceed the bound that follows from these bytes.
@@ -39,7 +39,7 @@ def backward_bytes(graph: Graph, index: int, precision: str) -> int:
 
 
 def size(value: Value, precision: str) -> int:
-    """Return the bytes of a tensor when floating-point numbers have this ``precision``."""
+    """Return the bytes of a tensor whose floating-point numbers have this ``precision``."""
     if value.dtype.startswith(("float", "bfloat")):
         return value.elements * BYTES_OF[precision]
     return value.elements * (1 if value.dtype in ("bool", "uint8", "int8") else 8)

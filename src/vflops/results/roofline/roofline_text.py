@@ -1,4 +1,4 @@
-"""Sentences on the roofline: what bounds a model, by how much, and what would help."""
+"""Sentences about a roofline: what bounds a model, how much, and what would help."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from vflops.units import percent, quantity, seconds
 
 
 def sentences(bound: Bound) -> list[str]:
-    """Return a few sentences, the most important first."""
-    lines = [_whole(bound)]
+    """Return sentences about the bounds of a model, the most important first."""
+    lines = [_model_bound(bound)]
     convolution = next((p for p in bound.points if p.kind == "convolution"), None)
     if convolution is not None:
         lines.append(_convolution(bound, convolution.intensity))
-    moving = [p for p in bound.points if p.bound_by == "memory" and p.kind != "convolution"]
-    if moving:
-        lines.append(_moving(bound, moving))
+    memory_bound = [p for p in bound.points if p.bound_by == "memory" and p.kind != "convolution"]
+    if memory_bound:
+        lines.append(_memory_bound(bound, memory_bound))
     if bound.network_s is not None:
         lines.append(_network(bound, bound.network_s))
     return lines
 
 
-def _whole(bound: Bound) -> str:
+def _model_bound(bound: Bound) -> str:
     return (
         f"{bound.model} in {bound.precision} can reach at most "
         f"{quantity(bound.attainable, 'FLOPS')} here, "
@@ -41,7 +41,7 @@ def _convolution(bound: Bound, intensity: float) -> str:
     return f"The convolutions of {bound.model} do {intensity:.1f} operations per byte, {side}."
 
 
-def _moving(bound: Bound, points: list[Point]) -> str:
+def _memory_bound(bound: Bound, points: list[Point]) -> str:
     names = _join([point.kind for point in points[:3]])
     share = sum(point.bound_s for point in points) / bound.step_s
     start = f"Layers that mostly move bytes, {names} first, take {_about(share)} of that time"

@@ -1,1 +1,1 @@
-"""The score of a run: a pure function of its folder, with the same bytes on any machine."""
+"""The score of a run, which depends only on its folder: any machine computes the same bytes."""

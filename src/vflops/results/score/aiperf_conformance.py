@@ -1,6 +1,6 @@
-"""AIPerf's rules as data: when a search is a valid result, and how it deviates from the paper.
+"""AIPerf's rules: whether a search is a valid result, and how it deviates from the paper.
 
-A search that breaks a rule is still scored; the score lists the broken rules.
+A search that breaks a rule is still scored, and the score lists the broken rules.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from vflops.workloads.automl.candidate_history import CandidateHistory
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.image_classification.settings import ResNetSettings
 
-LEAST_S = 3600.0
-MOST_ERROR, MOST_ERROR_OF_TEXT = 0.3, 0.35
+MIN_DURATION_S = 3600.0
+MAX_ERROR, MAX_ERROR_IN_TEXT = 0.3, 0.35
 """The error limits of the paper's table IV and of its text; a setting chooses between them."""
 _ROUNDING = 1e-9
-"""1 − 0.7 is a little more than 0.3 in floating point."""
+"""Tolerance of errors, because 1 − 0.7 is slightly more than 0.3 in floating point."""
 _CLOCK_S = 1.0
-"""How far two clocks may differ on the same hour."""
+"""The largest difference between two clocks over an hour."""
 _RULES = "aiperf"
-SIXTEEN_BITS = ("fp16", "bf16", "tf32", "fp32", "fp64")
+AT_LEAST_16_BITS = ("fp16", "bf16", "tf32", "fp32", "fp64")
 """Precisions of at least 16 bits, by the names of their ceilings."""
 _RESNET50 = (3, 4, 6, 3)
 _IMAGENET = (1_281_167, 50_000)
@@ -38,26 +38,26 @@ _RECIPE: dict[str, object] = {
     "linear_scaling": False,
     "schedule": "polynomial",
 }
-"""The defaults of table IV: SGD with momentum, a rate that falls linearly from 0.1."""
+"""The defaults of table IV: SGD with momentum and a learning rate falling linearly from 0.1."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts that the rules judge."""
+    """The facts about a search that the rules check."""
 
     settings: AutomlSettings
     members: Sequence[TrainedJob]
     candidates: Sequence[CandidateHistory]
     rules: str
     durations_s: Mapping[int, float]
-    """The duration of each worker that was not lost, by its number from 1."""
+    """The duration of each worker that was not lost, by worker number from 1."""
     error: float | None
     ended: bool
 
 
 @dataclass(frozen=True)
 class ValidityRule:
-    """A rule for valid results; ``broken`` returns the reason if it is not met."""
+    """A rule for valid results. ``broken`` returns the reason if it is not met, else None."""
 
     id: str
     title: str
@@ -73,19 +73,19 @@ def _ended(facts: Facts) -> str | None:
 
 
 def _hour(facts: Facts) -> str | None:
-    """Judge each worker by itself: two workers in sequence do not make a longer search."""
+    """Check each worker separately: two workers in sequence do not make a longer search."""
     durations_s = facts.durations_s or {1: 0.0}
     short_s = {
         worker: duration_s
         for worker, duration_s in durations_s.items()
-        if duration_s < LEAST_S - _CLOCK_S
+        if duration_s < MIN_DURATION_S - _CLOCK_S
     }
     if not short_s:
         return None
-    worker, least_s = min(short_s.items(), key=lambda item: item[1])
-    took = f"worker {worker} took {seconds(least_s)}"
+    worker, shortest_s = min(short_s.items(), key=lambda item: item[1])
+    took = f"worker {worker} took {seconds(shortest_s)}"
     if len(facts.members) == 1:
-        took = f"it took {seconds(least_s)}"
+        took = f"it took {seconds(shortest_s)}"
     elif len(short_s) == len(durations_s):
         took = f"no worker took longer than {seconds(max(short_s.values()))}"
     return f"{took}, and a result takes 1 hour at least"
@@ -95,12 +95,12 @@ def _precision(facts: Facts) -> str | None:
     names = {job.started.ceiling_precision for job in facts.members if job.started}
     if not names or None in names:
         return "the record does not say in which precision it computed"
-    low = sorted(name for name in names if name and name not in SIXTEEN_BITS)
+    low = sorted(name for name in names if name and name not in AT_LEAST_16_BITS)
     return f"it computed in {', '.join(low)}, and 16 bits are the least" if low else None
 
 
 def _error(facts: Facts) -> str | None:
-    limit = min(facts.settings.search.error, MOST_ERROR_OF_TEXT)
+    limit = min(facts.settings.search.error, MAX_ERROR_IN_TEXT)
     if facts.error is None:
         return "no model was evaluated"
     if facts.error > limit + _ROUNDING:
@@ -109,10 +109,10 @@ def _error(facts: Facts) -> str | None:
 
 
 def _pretrained(facts: Facts) -> str | None:
-    known = {story.begun.candidate for story in facts.candidates if story.trained}
-    for story in facts.candidates:
-        if story.begun.inherited and story.begun.parent not in known:
-            return f"{story.begun.candidate} starts from weights that this search did not train"
+    known = {history.begun.candidate for history in facts.candidates if history.trained}
+    for history in facts.candidates:
+        if history.begun.inherited and history.begun.parent not in known:
+            return f"{history.begun.candidate} starts from weights that this search did not train"
     return None
 
 
@@ -126,61 +126,61 @@ VALIDITY: tuple[ValidityRule, ...] = (
 )
 
 
-def _fixed(facts: Facts) -> Iterator[Deviation]:
-    """Yield the deviations from what table IV fixes, with the settings that conform."""
+def _requirement_deviations(facts: Facts) -> Iterator[Deviation]:
+    """Yield the deviations from requirements of table IV, with the settings that conform."""
     data, network = facts.members[0].record.data, facts.settings.network
-    yield _unlike("no master: workers meet in files that all of them see", None, fixed=True)
+    yield _deviation("no master: workers meet in files that all of them see", None, fixed=True)
     imagenet = "--data DIR with ImageNet packed in it"
     if data.synthetic:
-        yield _unlike("synthetic data in place of ImageNet", imagenet, fixed=True)
+        yield _deviation("synthetic data in place of ImageNet", imagenet, fixed=True)
     elif (data.train, data.validation) != _IMAGENET:
-        yield _unlike("other data than ImageNet", imagenet, fixed=True)
+        yield _deviation("other data than ImageNet", imagenet, fixed=True)
     if not _is_resnet50(network):
         start = 'network.blocks=[3,4,6,3] network.width=64 network.stem="imagenet"'
-        yield _unlike("it starts from another network than ResNet-50", start, fixed=True)
+        yield _deviation("it starts from another network than ResNet-50", start, fixed=True)
 
 
-def _usual(facts: Facts) -> Iterator[Deviation]:
-    """Yield the deviations from the defaults of table IV, the text and the program."""
+def _default_deviations(facts: Facts) -> Iterator[Deviation]:
+    """Yield the deviations from the defaults of table IV, of the paper's text and its program."""
     settings, search = facts.settings, facts.settings.search
     if _is_resnet50(settings.network) and not search.v1:
-        yield _unlike(
+        yield _deviation(
             "it starts from ResNet-50 v1.5, 24.7 GOP a sample; the paper's v1 has 23.3",
             "search.v1=true",
         )
     if settings.size != _PIXELS:
-        yield _unlike(
+        yield _deviation(
             f"images of {settings.size} pixels, not {_PIXELS}", f"size={_PIXELS} resize=256"
         )
     if search.inherit:
-        yield _unlike("candidates start from their parents' weights", "search.inherit=false")
+        yield _deviation("candidates start from their parents' weights", "search.inherit=false")
     if settings.ordered:
-        yield _unlike("proposals wait for results in a fixed order", "search.order=free")
+        yield _deviation("proposals wait for results in a fixed order", "search.order=free")
     if search.searcher != "bayesian":
-        yield _unlike(f"its searcher is {search.searcher}", "search.searcher=bayesian")
+        yield _deviation(f"its searcher is {search.searcher}", "search.searcher=bayesian")
     if search.tune_from != _TUNE_FROM:
-        yield _unlike(
+        yield _deviation(
             f"hyper-parameters are tuned from round {search.tune_from} on",
             f"search.tune_from={_TUNE_FROM}",
         )
-    if search.error > MOST_ERROR:
-        yield _unlike(
-            f"an error of up to {min(search.error, MOST_ERROR_OF_TEXT):g} is taken for valid, as "
-            f"in the paper's text; its table has {MOST_ERROR:g}",
-            f"search.error={MOST_ERROR:g}",
+    if search.error > MAX_ERROR:
+        yield _deviation(
+            f"an error of up to {min(search.error, MAX_ERROR_IN_TEXT):g} is taken for valid, as "
+            f"in the paper's text; its table has {MAX_ERROR:g}",
+            f"search.error={MAX_ERROR:g}",
         )
     train = settings.train.model_dump()
-    other = {name: value for name, value in _RECIPE.items() if train[name] != value}
-    if other:
-        used = ", ".join(f"{name} {train[name]}" for name in other)
-        words = (f"train.{name}={str(value).lower()}" for name, value in other.items())
-        yield _unlike(f"another recipe of training: {used}", " ".join(words))
-    yield _unlike("training stops early by the accuracy, not by the loss", None)
+    different = {name: value for name, value in _RECIPE.items() if train[name] != value}
+    if different:
+        used = ", ".join(f"{name} {train[name]}" for name in different)
+        assignments = (f"train.{name}={str(value).lower()}" for name, value in different.items())
+        yield _deviation(f"another recipe of training: {used}", " ".join(assignments))
+    yield _deviation("training stops early by the accuracy, not by the loss", None)
     if facts.rules != _RULES:
-        yield _unlike(f"operations are counted by the rules {facts.rules}, not {_RULES}", None)
+        yield _deviation(f"operations are counted by the rules {facts.rules}, not {_RULES}", None)
 
 
-def _unlike(what: str, conforms: str | None, *, fixed: bool = False) -> Deviation:
+def _deviation(what: str, conforms: str | None, *, fixed: bool = False) -> Deviation:
     return Deviation(what=what, conforms=conforms, fixed=fixed)
 
 
@@ -198,8 +198,8 @@ def verdict(
     error: float | None,
     ended: bool,
 ) -> AiperfVerdict:
-    """Return whether a search is a valid result by AIPerf's rules, and if not why."""
+    """Return whether a search is a valid result by AIPerf's rules, and why not otherwise."""
     facts = Facts(settings, members, candidates, rules, durations_s, error, ended)
     broken = {rule.id: reason for rule in VALIDITY if (reason := rule.broken(facts))}
-    deviations = (*_fixed(facts), *_usual(facts))
+    deviations = (*_requirement_deviations(facts), *_default_deviations(facts))
     return AiperfVerdict(valid=not broken, broken=broken, deviations=deviations)

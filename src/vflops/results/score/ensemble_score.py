@@ -11,7 +11,7 @@ from vflops.record.readout.job_nodes import nodes_by_job
 from vflops.record.readout.timeline import Timeline
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.node_outliers import node_outliers
-from vflops.results.score.node_power import all_power, node_scores, utilisation
+from vflops.results.score.node_power import node_scores, total_power, utilisation
 from vflops.results.score.score_file import EnsembleScore, TrainingScore
 from vflops.results.score.twins import twins_score
 
@@ -19,7 +19,7 @@ from vflops.results.score.twins import twins_score
 def ensemble_scores(
     contents: Contents, scores: Sequence[TrainingScore]
 ) -> tuple[EnsembleScore, ...]:
-    """Return one score per ensemble whose predictions were combined, in that order."""
+    """Return one score per ensemble, in the order in which predictions were combined."""
     newest: dict[tuple[str, int], Ensembled] = {}
     for event in contents.history.events("ensemble"):
         ensembled = event.payload(Ensembled)
@@ -27,9 +27,14 @@ def ensemble_scores(
     by_job = {score.job: score for score in scores}
     trained = {job.record.job: job for job in contents.training_jobs}
     return tuple(
-        _score(contents, one, [trained[job] for job in one.jobs], [by_job[j] for j in one.jobs])
-        for one in newest.values()
-        if all(job in trained for job in one.jobs)
+        _score(
+            contents,
+            ensembled,
+            [trained[job] for job in ensembled.jobs],
+            [by_job[job] for job in ensembled.jobs],
+        )
+        for ensembled in newest.values()
+        if all(job in trained for job in ensembled.jobs)
     )
 
 
@@ -50,19 +55,19 @@ def _score(
     ends = [timeline.end_s(member) for member in members]
     end_s = max(ends)
     window_s = end_s - min(starts)
-    done = sum(score.speed.ops_training for score in scores if score.speed)
-    known = all(score.speed for score in scores) and window_s > 0
-    rate = flops(ops=done, time_s=window_s) if known else None
+    ops = sum(score.speed.ops_training for score in scores if score.speed)
+    is_known = all(score.speed for score in scores) and window_s > 0
+    rate = flops(ops=ops, time_s=window_s) if is_known else None
     valid = None if rate is None else rate * factor
     nodes = node_scores(contents.folder, timeline, (min(starts), end_s))
-    power = all_power(nodes, window_s)
+    power = total_power(nodes, window_s)
     planned = [
         job
         for job in contents.training_jobs
         if (job.record.workload, job.record.repeat) == (ensembled.workload, ensembled.repeat)
     ]
     job_nodes = nodes_by_job(contents, planned)
-    outside = [
+    out_of_bag = [
         event.payload(OutOfBag).quality
         for member in members
         for event in contents.history.events("out-of-bag", member.record.job)[-1:]
@@ -81,14 +86,14 @@ def _score(
         penalty=factor,
         sizes=ensembled.sizes,
         mean_quality=mean([score.quality.achieved or 0.0 for score in scores]),
-        out_of_bag=mean(outside) if outside else None,
-        # A queue may also have let models wait: one started after another had finished.
+        out_of_bag=mean(out_of_bag) if out_of_bag else None,
+        # Models may also have waited in a queue: one started after another had finished.
         waves=contents.folder.record.settings.bagging.waves or max(starts) >= min(ends),
         started_apart_s=round(max(starts) - min(starts), 6),
         window_s=round(window_s, 6),
-        ops_training=done,
+        ops_training=ops,
         flops=rate,
-        flops_epoch=_epoch_flops(members, scores) if known else None,
+        flops_epoch=_epoch_flops(members, scores) if is_known else None,
         vflops=valid,
         clock_corrected_s=round(timeline.corrected_s, 6),
         clock_unknown=timeline.jobs_without_clock,
@@ -103,8 +108,8 @@ def _score(
     )
 
 
-def window(members: Sequence[TrainedJob]) -> float:
-    """Return the seconds from the first step of any model to the end of the last training.
+def training_window_s(members: Sequence[TrainedJob]) -> float:
+    """Return the seconds from the first step of any model to the end of the last model's training.
 
     The clocks of the nodes are corrected by their offsets at the start of the models.
     """
@@ -114,7 +119,7 @@ def window(members: Sequence[TrainedJob]) -> float:
 
 
 def _epoch_flops(members: Sequence[TrainedJob], scores: Sequence[TrainingScore]) -> float | None:
-    """Return FLOPS as published (eq. 4 and 6): an epoch of all models / the slowest epoch."""
+    """Return FLOPS as published (eq. 4 and 6): operations of an epoch / time of the slowest."""
     epoch_s = max((_epoch_s(member) for member in members), default=0.0)
     work = scores[0].work
     if work is None or epoch_s <= 0:
@@ -126,6 +131,6 @@ def _epoch_flops(members: Sequence[TrainedJob], scores: Sequence[TrainingScore])
 
 
 def _epoch_s(member: TrainedJob) -> float:
-    """Return the seconds of work per epoch, without the steps that compiled."""
-    done = member.samples_trained + member.samples_redone - member.samples_compiling
-    return member.work_s * member.record.data.train / done if done > 0 else 0.0
+    """Return the seconds of work per epoch, without steps that compiled kernels."""
+    samples = member.samples_trained + member.samples_redone - member.samples_compiling
+    return member.work_s * member.record.data.train / samples if samples > 0 else 0.0

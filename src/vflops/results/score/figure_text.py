@@ -1,4 +1,4 @@
-"""Figures of a score as text: each with its unit and what it is based on."""
+"""Figures of a score as text, with their units and what they are based on."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ FACTOR = "quality factor"
 
 
 def result(training: TrainingScore) -> tuple[str, str, str]:
-    """Return quality, valid FLOPS, and when a training reached the target."""
+    """Return the quality, the valid FLOPS and the time to the target of a training job."""
     if not training.complete:
-        return achieved(training.quality), "", how_far(training)
+        return achieved(training.quality), "", progress(training)
     return achieved(training.quality), speed(training), reached(training.quality)
 
 
-def how_far(training: TrainingScore) -> str:
-    """Return the progress of an unfinished training."""
+def progress(training: TrainingScore) -> str:
+    """Return how far an unfinished training job has come."""
     if not training.attempts:
         return "has not started"
     return f"has not finished: epoch {training.epochs:.2f} after {seconds(training.wall_s)}"
 
 
 def speed(training: TrainingScore) -> str:
-    """Return FLOPS × quality factor = valid FLOPS."""
+    """Return the equation FLOPS × quality factor = valid FLOPS."""
     measured, factor = training.speed, training.quality.penalty
     if measured is None or factor is None:
         return ""
@@ -49,7 +49,7 @@ def speed(training: TrainingScore) -> str:
 
 
 def vflops(training: TrainingScore) -> str:
-    """Return valid FLOPS, or nothing if they are not known."""
+    """Return the valid FLOPS, or an empty text if they are not known."""
     speed = training.speed
     return quantity(speed.vflops, "VFLOPS") if speed and speed.vflops is not None else ""
 
@@ -62,7 +62,7 @@ def achieved(quality: QualityScore) -> str:
 
 
 def target(quality: QualityScore) -> str:
-    """Return the target, and that of the profile if it differs."""
+    """Return the target, and the target of the profile if it differs."""
     text = f"target {quality.target:g}"
     if quality.profile_target not in (None, quality.target):
         text += f", not the profile's {quality.profile_target:g}"
@@ -84,7 +84,7 @@ def time_to_quality(quality: QualityScore) -> str:
 
 
 def factor(quality: QualityScore) -> str:
-    """Return the quality factor with its formula, and what it means."""
+    """Return the quality factor with its formula and its meaning."""
     if quality.penalty is None or quality.achieved is None:
         return "no evaluation"
     above, below = number(quality.achieved), f"{quality.target:g}"
@@ -96,7 +96,7 @@ def factor(quality: QualityScore) -> str:
 
 
 def verdict(quality: QualityScore) -> str:
-    """Return what the quality factor means."""
+    """Return whether the quality factor is a reward or a penalty."""
     if quality.penalty is None or quality.penalty == 1:
         return "neither a reward nor a penalty"
     if quality.penalty > 1:
@@ -105,12 +105,12 @@ def verdict(quality: QualityScore) -> str:
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
-    """Return ``1 seed``, ``2 seeds``; ``many`` is an irregular plural."""
+    """Return ``1 seed`` or ``2 seeds``; ``many`` is an irregular plural."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def rules(work: WorkScore | None) -> str:
-    """Return the rule set that counted the operations, or who declared them."""
+    """Return the rules by which operations were counted, or the source that declared them."""
     if work is None:
         return "operations not known"
     if work.source != "counted":
@@ -119,14 +119,14 @@ def rules(work: WorkScore | None) -> str:
 
 
 def mfu(score: MfuScore) -> str:
-    """Return the MFU with its ceiling."""
+    """Return the model FLOPS utilisation (MFU) with its ceiling."""
     if score.value is None:
         return f"— ({score.reason})"
     return f"{percent(score.value)} of {quantity(score.ceiling_flops, 'FLOPS')} ({score.ceiling})"
 
 
 def power(score: PowerScore) -> str:
-    """Return the mean power and its parts, or why it was not measured."""
+    """Return the mean power and the parts that it includes, or why it was not measured."""
     if score.power_w is None:
         return f"{NOT_MEASURED} ({score.reason})"
     text = f"{quantity(score.power_w, 'W')} mean ({', '.join(score.includes)})"
@@ -137,7 +137,7 @@ def power(score: PowerScore) -> str:
 
 
 def offset(seconds_off: float) -> str:
-    """Return a difference between clocks, to the microsecond."""
+    """Return a difference between clocks with microseconds."""
     if abs(seconds_off) >= 1:
         return f"{seconds_off:.3f} s"
     return f"{seconds_off * 1e3:.3f} ms"
@@ -154,7 +154,7 @@ def clock(node: NodeScore) -> str:
 
 
 def numbers(values: Sequence[int]) -> str:
-    """Return numbers with consecutive ones as ranges: ``1–4, 7``."""
+    """Return numbers as text, with consecutive ones as ranges: ``1–4, 7``."""
     ranges: list[list[int]] = []
     for value in sorted(values):
         if ranges and value == ranges[-1][-1] + 1:
@@ -165,7 +165,7 @@ def numbers(values: Sequence[int]) -> str:
 
 
 def nodes_named(score: NodesNamed) -> str:
-    """Return which nodes are slow or noisy, that none is, or why that is not known."""
+    """Return the nodes that are slow or noisy, if any, or why that is not known."""
     if score.reason is not None:
         return f"cannot tell which are slow or noisy: {score.reason}"
     if not score.named:
@@ -179,12 +179,12 @@ def nodes_named(score: NodesNamed) -> str:
 
 
 def twins(score: TwinsScore, quality: str) -> str:
-    """Return how many pairs agree, what is known of the others, and which nodes are suspect."""
+    """Return how many pairs agree, how the others differ, and which nodes are suspect."""
     agree = [pair for pair in score.pairs if pair.verdict == "agree"]
     texts = [f"{len(agree)} of {count(len(score.pairs), 'pair')} agree"]
-    near = sum(pair.one_node for pair in agree)
-    if near:
-        texts.append(f"{near} of them on one node, so not compared with another")
+    on_one_node = sum(pair.one_node for pair in agree)
+    if on_one_node:
+        texts.append(f"{on_one_node} of them on one node, so not compared with another")
     texts += [twin_pair(pair, quality) for pair in score.pairs if pair.verdict != "agree"]
     if score.suspects:
         texts.append(f"suspect: {', '.join(score.suspects)}")
@@ -192,15 +192,15 @@ def twins(score: TwinsScore, quality: str) -> str:
 
 
 def twin_pair(pair: TwinPair, quality: str) -> str:
-    """Return which models of a pair do not agree, on which nodes, and since when."""
+    """Return which two models do not agree, on which nodes, and from which epoch on."""
     where = " and ".join(" + ".join(nodes) or "an unknown node" for nodes in pair.nodes)
-    pair_of = f"models {pair.models[0] + 1} and {pair.models[1] + 1} ({where})"
+    models = f"models {pair.models[0] + 1} and {pair.models[1] + 1} ({where})"
     if pair.verdict == "cannot tell":
-        return f"{pair_of} cannot be compared: {pair.reason}"
+        return f"{models} cannot be compared: {pair.reason}"
     if pair.epoch is None:
-        return f"{pair_of} differ in their trained weights, but in no evaluation"
+        return f"{models} differ in their trained weights, but in no evaluation"
     by = "" if pair.difference is None else f", by {abs(pair.difference):.3g} {quality}"
-    return f"{pair_of} differ from epoch {number(pair.epoch)} on{by}"
+    return f"{models} differ from epoch {number(pair.epoch)} on{by}"
 
 
 def rate(samples_per_s: float | None) -> str:
@@ -213,18 +213,18 @@ def rate(samples_per_s: float | None) -> str:
 
 
 def data(training: TrainingScore) -> str:
-    """Return whether the data is real or synthetic, and how much was left out."""
+    """Return whether the data is real or synthetic, and how many samples were left out."""
     kind = "synthetic data: not comparable with real data" if training.synthetic else "real data"
     return kind + (f"; {training.skipped:,} unreadable left out" if training.skipped else "")
 
 
 def data_facts(training: TrainingScore) -> str:
-    """Return the known facts of the data: sizes, classes, split."""
+    """Return facts about the data, such as sizes, classes and split."""
     return ", ".join(f"{name} {value}" for name, value in training.data_facts.items())
 
 
 def budget(training: TrainingScore) -> str:
-    """Return the wall time and its phases."""
+    """Return the wall time and how it divides into phases."""
     spent = [
         f"{phase} {seconds(training.phases[phase])} ({percent(share, digits=0)})"
         for phase in PHASES
@@ -234,7 +234,7 @@ def budget(training: TrainingScore) -> str:
 
 
 def spread(score: Spread | None, unit: str | None) -> tuple[str, str]:
-    """Return mean and coefficient of variation of repeated trainings."""
+    """Return mean and coefficient of variation over repeats."""
     if score is None:
         return "—", "—"
     mean = quantity(score.mean, unit) if unit else number(score.mean)
@@ -242,7 +242,7 @@ def spread(score: Spread | None, unit: str | None) -> tuple[str, str]:
 
 
 def mean_vflops(repeat: RepeatScore) -> str:
-    """Return the mean of the valid FLOPS, which ranks, with its coefficient of variation."""
+    """Return the mean of the valid FLOPS, which rankings use, and its variation."""
     score = repeat.vflops
     if score is None:
         return f"no mean of {seeds(repeat)}"
@@ -251,7 +251,7 @@ def mean_vflops(repeat: RepeatScore) -> str:
 
 
 def seeds(repeat: RepeatScore) -> str:
-    """Return how many seeds finished, of those planned."""
+    """Return how many of the planned seeds finished."""
     if repeat.complete == repeat.planned:
         return count(repeat.planned, "seed")
     return f"{repeat.complete} of {repeat.planned} seeds"

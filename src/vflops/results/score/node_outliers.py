@@ -1,7 +1,7 @@
-"""Nodes of an ensemble that are slow or noisy, by the times of equal pieces of work.
+"""Nodes of an ensemble that are slow or noisy, from the times of equal pieces of work.
 
-All models of an ensemble train on the same number of samples, so a piece is a number of samples.
-Its time covers training and waiting for data, but not start-up, compilation, evaluation,
+All models of an ensemble do the same work per sample, so a piece of work is a fixed number of
+samples. Its time covers training and waiting for data, but not start-up, compilation, evaluation,
 checkpoints, or anything before the first progress event.
 """
 
@@ -11,27 +11,28 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
-from vflops.metrics.outliers import LEAST_NODES, LEAST_PIECES, outliers
+from vflops.metrics.outliers import MIN_NODES, MIN_PIECES, outliers
 from vflops.record.files.document import Data
 from vflops.record.readout.job_nodes import JobNodes
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, Attempt, TrainedJob
 
-_MOST_EVENTS = 256
-"""The most progress events read per job: a day has 86 400."""
+_MAX_EVENTS = 256
+"""The maximum number of progress events read per job, which may write one per second."""
 _PHASES = ("data", "training")
 
 Progress = list[tuple[int, float]]
-"""Samples trained on so far, and the seconds of work that they took, per progress event."""
+"""For each progress event, the samples trained on so far and the seconds of work."""
 
 
 class NodeNamed(Data):
-    """A place that stands out: a node, the nodes of a job, or a part of the only machine."""
+    """An outlier: a node, the nodes of a job, or a part of the only machine."""
 
     nodes: tuple[str, ...]
     jobs: tuple[int, ...]
     trait: Literal["slow", "noisy"]
     excess: float
-    """Slow: its typical time / that of all − 1. Noisy: its spread − that of all."""
+    """If slow: its typical time / the typical time of all nodes − 1. If noisy: its spread minus the
+    typical spread of all nodes."""
 
 
 class NodesNamed(Data):
@@ -40,7 +41,7 @@ class NodesNamed(Data):
     places: int
     """The number of nodes that were compared."""
     pieces: int
-    """The least number of timed pieces of work per job."""
+    """The minimum number of timed pieces of work over all jobs."""
     named: tuple[NodeNamed, ...] = ()
     reason: str | None = None
     """Why nodes cannot be compared; None if they were."""
@@ -49,9 +50,7 @@ class NodesNamed(Data):
 def node_outliers(members: Sequence[TrainedJob], nodes: dict[int, JobNodes]) -> NodesNamed:
     """Return the nodes that are slow or noisy beyond chance, or why they cannot be compared."""
     times = {
-        job: times_s
-        for job, times_s in piece_times(members).items()
-        if len(times_s) >= LEAST_PIECES
+        job: times_s for job, times_s in piece_times(members).items() if len(times_s) >= MIN_PIECES
     }
     jobs: dict[tuple[str, ...], list[int]] = {}
     for member in members:
@@ -59,8 +58,8 @@ def node_outliers(members: Sequence[TrainedJob], nodes: dict[int, JobNodes]) -> 
         if job in times and nodes[job].names:
             jobs.setdefault(nodes[job].names, []).append(job)
     fewest = min((len(times[job]) for group in jobs.values() for job in group), default=0)
-    if len(jobs) < LEAST_NODES:
-        reason = _too_few(members, nodes, times)
+    if len(jobs) < MIN_NODES:
+        reason = _too_few_reason(members, nodes, times)
         return NodesNamed(places=len(jobs), pieces=fewest, reason=reason)
     groups = list(jobs.items())
     named = (
@@ -76,9 +75,10 @@ def node_outliers(members: Sequence[TrainedJob], nodes: dict[int, JobNodes]) -> 
 
 
 def piece_times(members: Sequence[TrainedJob]) -> dict[int, list[float]]:
-    """Return the seconds of every piece of work by job; all pieces have the same size.
+    """Return the seconds of every piece of work by job. All pieces have the same size.
 
-    That size is the largest step between two progress events, so that no piece lies between two.
+    The size is the largest number of samples between two progress events, so that no piece lies
+    entirely between two events.
     """
     progress = {
         member.record.job: _progress(member.attempts[-1]) for member in members if member.attempts
@@ -86,13 +86,17 @@ def piece_times(members: Sequence[TrainedJob]) -> dict[int, list[float]]:
     steps = [
         after[0] - before[0] for points in progress.values() for before, after in pairwise(points)
     ]
-    return {job: _cut(points, max(steps)) for job, points in progress.items()} if steps else {}
+    return (
+        {job: _piece_seconds(points, max(steps)) for job, points in progress.items()}
+        if steps
+        else {}
+    )
 
 
 def _progress(attempt: Attempt) -> Progress:
     events = [event for event in attempt.log.events if event.kind in PROGRESS_EVENTS]
     points: Progress = []
-    for event in events[:: len(events) // _MOST_EVENTS + 1]:
+    for event in events[:: len(events) // _MAX_EVENTS + 1]:
         update = event.payload(PROGRESS_EVENTS[event.kind])
         samples = update.samples - update.samples_compiling
         if not points or samples > points[-1][0]:
@@ -100,7 +104,7 @@ def _progress(attempt: Attempt) -> Progress:
     return points
 
 
-def _cut(points: Progress, size: int) -> list[float]:
+def _piece_seconds(points: Progress, size: int) -> list[float]:
     """Return the seconds between marks ``size`` samples apart, interpolated linearly."""
     marks: list[float] = []
     for (samples, start_s), (after, end_s) in pairwise(points):
@@ -109,16 +113,16 @@ def _cut(points: Progress, size: int) -> list[float]:
     return [after - before for before, after in pairwise(marks) if after > before]
 
 
-def _too_few(
+def _too_few_reason(
     members: Sequence[TrainedJob], nodes: dict[int, JobNodes], times: dict[int, list[float]]
 ) -> str:
     known = {nodes[member.record.job].names for member in members} - {()}
     if not known:
         return "the record does not say where each model was trained"
-    if len(known) < LEAST_NODES:
-        return f"at least {LEAST_NODES} places are needed, and there are {len(known)}"
+    if len(known) < MIN_NODES:
+        return f"at least {MIN_NODES} places are needed, and there are {len(known)}"
     enough = {nodes[job].names for job in times} - {()}
     return (
-        f"at least {LEAST_PIECES} times of equal work are needed of each of {LEAST_NODES}, and "
+        f"at least {MIN_PIECES} times of equal work are needed of each of {MIN_NODES}, and "
         f"{len(enough)} gave as many: train for longer"
     )

@@ -23,20 +23,20 @@ NOT_SAMPLED = "nothing was sampled"
 
 
 def node_scores(folder: RunFolder, timeline: Timeline, window_s: Span) -> tuple[NodeScore, ...]:
-    """Return one score per host, by name, over the time between its first and last step."""
+    """Return one score per host, sorted by name, over the time from its first to its last step."""
     from vflops.record.log.imported_power import read_imported
 
     hosts = sorted(timeline.parts.items())
-    # A log of "the node" can only be attributed if there is one node.
+    # An imported log does not name its node, so it is used only if there is one node.
     logs = read_imported(folder.path) if len(hosts) == 1 else []
-    return tuple(_node(host, parts, timeline, window_s, logs) for host, parts in hosts)
+    return tuple(_node_score(host, parts, timeline, window_s, logs) for host, parts in hosts)
 
 
-def all_power(nodes: Sequence[NodeScore], length_s: float) -> PowerScore:
-    """Return the power of all hosts: their energy while training, over the whole window."""
-    blind = [node for node in nodes if node.power.power_w is None]
-    if blind or not nodes or length_s <= 0:
-        return PowerScore(reason=_blind(blind))
+def total_power(nodes: Sequence[NodeScore], length_s: float) -> PowerScore:
+    """Return the power of all hosts: their energy while training / the length of the window."""
+    unmeasured = [node for node in nodes if node.power.power_w is None]
+    if unmeasured or not nodes or length_s <= 0:
+        return PowerScore(reason=_missing_power_reason(unmeasured))
     if len({node.power.includes for node in nodes}) > 1:
         parts = (f"{node.host}: {', '.join(node.power.includes)}" for node in nodes)
         return PowerScore(reason=f"the nodes do not measure the same: {'; '.join(parts)}")
@@ -44,48 +44,50 @@ def all_power(nodes: Sequence[NodeScore], length_s: float) -> PowerScore:
     return PowerScore(
         power_w=math.fsum((n.power.power_w or 0.0) * n.trained_s for n in nodes) / length_s,
         energy_j=math.fsum(node.power.energy_j or 0.0 for node in nodes),
-        covered_s=round(length_s * min(_share(node) for node in nodes), 3),
+        covered_s=round(length_s * min(_covered_share(node) for node in nodes), 3),
         includes=nodes[0].power.includes,
         sources=tuple(sources),
     )
 
 
 def utilisation(nodes: Sequence[NodeScore]) -> float | None:
-    """Return the mean over all accelerators of all hosts, in %; None if none was read."""
+    """Return the mean over all accelerators of all hosts, in %; None without readings."""
     count = sum(node.accelerators for node in nodes)
     busy = math.fsum((node.utilisation or 0.0) * node.accelerators for node in nodes)
     return busy / count if count else None
 
 
-def sharing(folder: RunFolder, trained: Sequence[TrainedJob]) -> dict[int, tuple[int, ...]]:
-    """Return, for each job, the jobs that used the same meters at the same time."""
+def jobs_sharing_meters(
+    folder: RunFolder, trained: Sequence[TrainedJob]
+) -> dict[int, tuple[int, ...]]:
+    """Return for each job the other jobs that used the same meters at the same time."""
     from vflops.record.log.imported_power import imported_files
     from vflops.record.log.telemetry_log import read_header
-    from vflops.results.power.run_power import meter
+    from vflops.results.power.run_power import meter_name
 
     shared: defaultdict[int, set[int]] = defaultdict(set)
-    whole = bool(imported_files(folder.path))  # all jobs of a node share its meter
+    has_node_log = bool(imported_files(folder.path))  # all jobs of a node share its meter
     for parts in Timeline(trained).parts.values() if len(trained) > 1 else ():
         metered = [
-            (part, {name for s in read_header(part.telemetry).series if (name := meter(s))})
+            (part, {name for s in read_header(part.telemetry).series if (name := meter_name(s))})
             for part in parts
             if part.telemetry
         ]
-        for (a, of_a), (b, of_b) in combinations(metered, 2):
-            together = a.span_s[0] < b.span_s[1] and b.span_s[0] < a.span_s[1]
-            if a.job != b.job and together and (whole or of_a & of_b):
+        for (a, a_meters), (b, b_meters) in combinations(metered, 2):
+            overlap = a.span_s[0] < b.span_s[1] and b.span_s[0] < a.span_s[1]
+            if a.job != b.job and overlap and (has_node_log or a_meters & b_meters):
                 shared[a.job].add(b.job)
                 shared[b.job].add(a.job)
     return {job: tuple(sorted(others)) for job, others in shared.items()}
 
 
-def sampled_by(
+def node_telemetry(
     part: Part, zero_s: float | None = None, read: Callable[[Path], Telemetry] | None = None
 ) -> tuple[Telemetry, float] | None:
-    """Return a node's telemetry with times from ``zero_s`` of the common timeline, and ``zero_s``.
+    """Return a node's telemetry with times relative to ``zero_s``, and ``zero_s``.
 
-    Without ``zero_s`` the times are unchanged, and the zero of the node's clock is returned.
-    ``read`` may return a file that was read before.
+    ``zero_s`` is a time on the common timeline. Without it, times are unchanged, and the zero of
+    the node's clock is returned. ``read`` may return telemetry that was read before.
     """
     from vflops.record.log import telemetry_log
 
@@ -98,7 +100,7 @@ def sampled_by(
     return telemetry.shifted(node_zero_s - zero_s), zero_s
 
 
-def _power(summary: PowerSummary, span_s: float) -> PowerScore:
+def _power_score(summary: PowerSummary, span_s: float) -> PowerScore:
     if summary.power_w is None:
         return PowerScore(reason=summary.reason)
     return PowerScore(
@@ -110,20 +112,20 @@ def _power(summary: PowerSummary, span_s: float) -> PowerScore:
     )
 
 
-def _node(
+def _node_score(
     host: str, parts: Sequence[Part], timeline: Timeline, window_s: Span, logs: Sequence[Telemetry]
 ) -> NodeScore:
     from vflops.results.power.run_power import host_power
 
-    zero_s = window_s[0]  # Unix time is too large for exact microseconds
+    zero_s = window_s[0]  # as Unix time, microseconds would not be exact
     start_s = max(min(part.span_s[0] for part in parts) - zero_s, 0.0)
     end_s = min(max(part.span_s[1] for part in parts), window_s[1]) - zero_s
-    sampled = [pair[0] for part in parts if (pair := sampled_by(part, zero_s))]
+    sampled = [pair[0] for part in parts if (pair := node_telemetry(part, zero_s))]
     power, busy = PowerScore(reason=NOT_SAMPLED), list[float]()
     if sampled and start_s < end_s:
-        # An imported log uses UTC: it is as accurate as the clock of its node.
+        # An imported log uses UTC, so it is as accurate as the clock of its node.
         aligned = [log.shifted(log.utc_offset_s - zero_s) for log in logs]
-        power = _power(host_power(sampled, start_s, end_s, aligned), end_s - start_s)
+        power = _power_score(host_power(sampled, start_s, end_s, aligned), end_s - start_s)
         busy = _utilisation(sampled, start_s, end_s)
     records = [part.record for part in parts if part.record]
     clocks = [record.clock for record in records if timeline.offset_s(record) is not None]
@@ -145,25 +147,28 @@ def _node(
 
 def _utilisation(sampled: Sequence[Telemetry], start_s: float, end_s: float) -> list[float]:
     """Return the mean utilisation of each accelerator over the covered time."""
-    from vflops.results.power.energy import area, joined
+    from vflops.results.power.energy import integrate_gauge, join_energy
 
     devices: dict[str, list[tuple[Telemetry, Series]]] = {}
     for telemetry in sampled:
         for series in telemetry.series("accelerator"):
-            thing, _, quantity = series.id.rpartition(".")
+            device, _, quantity = series.id.rpartition(".")
             if quantity == "utilisation":
-                devices.setdefault(series.device or thing, []).append((telemetry, series))
-    means = [joined(series, start_s, end_s, area).mean_power_w for series in devices.values()]
+                devices.setdefault(series.device or device, []).append((telemetry, series))
+    means = [
+        join_energy(series, start_s, end_s, integrate_gauge).mean_power_w
+        for series in devices.values()
+    ]
     return [share for share in means if share is not None]
 
 
-def _share(node: NodeScore) -> float:
+def _covered_share(node: NodeScore) -> float:
     """Return the share of a node's training time that its readings cover."""
     return (node.power.covered_s or 0.0) / node.trained_s if node.trained_s else 0.0
 
 
-def _blind(nodes: Sequence[NodeScore]) -> str:
-    """Return which hosts have no reading and why, grouped by reason."""
+def _missing_power_reason(nodes: Sequence[NodeScore]) -> str:
+    """Return which hosts have no readings and why, grouped by reason."""
     reasons: dict[str, list[str]] = {}
     for node in nodes:
         reasons.setdefault(node.power.reason or NOT_SAMPLED, []).append(node.host)

@@ -1,4 +1,4 @@
-"""How ranks shared a training, as rows of a name and a text for terminal and page."""
+"""How ranks shared a job, as rows of a name and a text for the terminal and the report."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from vflops.results.score.parallelism import ExchangeScore, SharedScore
 from vflops.results.score.score_file import TrainingScore
 from vflops.units import percent, quantity
 
-_MOST_STAGES = 8
-"""The most stages whose shares are listed one by one."""
+_MAX_STAGES = 8
+"""The maximum number of stages whose shares are listed one by one."""
 _LAYERS = "linear layers and 1×1 convolutions"
 _EIGHT_BITS = {"mixed-fp8": "fp8", "mixed-int8": "int8"}
 
 
 def shared_rows(training: TrainingScore) -> list[tuple[str, str]]:
-    """Return how the model was shared and what was sent; nothing for one rank."""
+    """Return rows on how the model was shared and on the traffic; none for a single rank."""
     shared = training.shared
     if shared is None:
         return []
@@ -23,28 +23,31 @@ def shared_rows(training: TrainingScore) -> list[tuple[str, str]]:
     if shared.stages is not None:
         rows += [("stages", _stages(shared.stages)), ("bubble", _bubble(shared.stages))]
     if shared.exchange is not None:
-        rows += [("traffic", _sent(shared.exchange)), ("exchange", _method(shared.exchange))]
+        rows += [
+            ("traffic", _traffic(shared.exchange)),
+            ("exchange", _exchange_method(shared.exchange)),
+        ]
     if shared.within is not None:
         names = ("traffic", "exchange")
         if shared.exchange is not None:
             names = ("traffic in copies", "exchange in copies")
-        rows += zip(names, (_sent(shared.within), _method(shared.within)), strict=True)
+        rows += zip(names, (_traffic(shared.within), _exchange_method(shared.within)), strict=True)
     return rows
 
 
 def precision(training: TrainingScore) -> str:
-    """Return the precision of a training, and which part of it was narrower."""
+    """Return the precision of a training job, and which parts used fewer bits."""
     name = training.precision or "—"
     if training.precision in (None, "fp32"):
         return name
     bits, factor = _EIGHT_BITS.get(name), training.quality.penalty
-    narrow = ""
+    eight_bit_part = ""
     if bits is not None:
         layers = count(training.layers_of_8_bits, "linear layer or 1×1 convolution", _LAYERS)
-        narrow = f": products of {layers} in {bits}, weight gradients and all else wider"
+        eight_bit_part = f": products of {layers} in {bits}, weight gradients and all else wider"
     cost = "" if factor is None else f"; its cost is in the quality factor, {factor:.4g}"
     compare = f"vflops scale {training.workload} --precisions fp32,{name}"
-    return f"{name}{narrow}{cost}; to compare with fp32 at these settings: {compare}"
+    return f"{name}{eight_bit_part}{cost}; to compare with fp32 at these settings: {compare}"
 
 
 def _ranks(shared: SharedScore) -> str:
@@ -61,14 +64,14 @@ def _ranks(shared: SharedScore) -> str:
 
 
 def _stages(run: StagesRun) -> str:
-    whole = max(sum(run.operations), 1)
-    shares = [percent(operations / whole) for operations in run.operations]
-    if len(shares) > _MOST_STAGES:
-        least, most = min(run.operations) / whole, max(run.operations) / whole
-        shares = [f"{percent(least)} to {percent(most)}"]
+    total = max(sum(run.operations), 1)
+    shares = [percent(operations / total) for operations in run.operations]
+    if len(shares) > _MAX_STAGES:
+        low, high = min(run.operations) / total, max(run.operations) / total
+        shares = [f"{percent(low)} to {percent(high)}"]
     parts = count(run.micro_batches, "micro-batch", "micro-batches")
-    of = f"{len(run.operations)}, with {', '.join(shares)} of the operations"
-    return f"{of}; {parts} by {run.schedule}"
+    stages = f"{len(run.operations)}, with {', '.join(shares)} of the operations"
+    return f"{stages}; {parts} by {run.schedule}"
 
 
 def _bubble(run: StagesRun) -> str:
@@ -78,7 +81,7 @@ def _bubble(run: StagesRun) -> str:
     return f"{percent(run.bubble)} of the ranks' time in steps, {theory}"
 
 
-def _sent(exchange: ExchangeScore) -> str:
+def _traffic(exchange: ExchangeScore) -> str:
     links = f"{quantity(exchange.bytes_near, 'B')} near, {quantity(exchange.bytes_far, 'B')} far"
     sent = f"{quantity(exchange.bytes, 'B')} per step by all ranks ({links})"
     if not exchange.bytes_plain:
@@ -90,7 +93,7 @@ def _sent(exchange: ExchangeScore) -> str:
     return f"{sent}, {share} of the {plain} of an all-reduce in fp32"
 
 
-def _method(exchange: ExchangeScore) -> str:
+def _exchange_method(exchange: ExchangeScore) -> str:
     by = exchange.algorithm or f"algorithm not known: {exchange.reason}"
     rows = f", rows of {exchange.near}" if exchange.mode in ("hierarchical", "torus") else ""
     return f"{exchange.mode} in {exchange.precision}{rows} over {exchange.backend}; {by}"

@@ -1,4 +1,4 @@
-"""``score.json``: every figure with the rules that it is based on."""
+"""``score.json``: all figures, with the rules that they are based on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vflops.results.score.twins import TwinsScore
 
 
 class CeilingScore(Data):
-    """One ceiling of the machine; its samples stay in the log."""
+    """One ceiling of the machine. Its samples are only in the log."""
 
     benchmark: str
     case: str
@@ -39,11 +39,11 @@ class RuleCount(Data):
     ops_update: int
     ops_total: int
     uncounted_share: float
-    """Elements touched by operators without a rule, of all elements touched."""
+    """The share of elements that are processed by operators without a counting rule."""
 
 
 class BoundScore(Data):
-    """What the ceilings allow a model at most."""
+    """The highest speed of a model that the ceilings allow."""
 
     precision: str
     rules: str
@@ -52,11 +52,11 @@ class BoundScore(Data):
     samples_per_s: float
     bound_by: str
     bound_share: float
-    """The share of the least time under this bound."""
+    """The share of the minimum time that is bound by ``bound_by``."""
 
 
 class ModelScore(Data):
-    """A counted model: its operations, and what bounds it here."""
+    """A counted model: its operations, and its bound on this machine."""
 
     model: str
     parameters: int
@@ -66,10 +66,10 @@ class ModelScore(Data):
 
 
 class WorkScore(Data):
-    """Operations of one sample in training, and where the figure comes from."""
+    """Training operations per sample, and where the figure comes from."""
 
     source: Literal["counted", "declared", "declared graph"]
-    """``counted``: from the graph of the model that ran; otherwise declared by the user."""
+    """``counted`` from the graph of the trained model, or declared by the user."""
     detail: str
     """The counted graph, or the source of the declaration."""
     rules: str | None
@@ -79,36 +79,36 @@ class WorkScore(Data):
 
 
 class QualityScore(Data):
-    """What was reached, beside what should be."""
+    """The quality that training reached, and its target."""
 
     name: str
     better: Literal["higher", "lower"]
     target: float
     profile_target: float | None
-    """The target of the profile; a run with another target is not comparable."""
+    """The target of the profile. A run with another target is not comparable."""
     exponent: int
     achieved: float | None
-    """At the last evaluation."""
+    """The quality at the last evaluation."""
     tested: float | None = None
     """Quality on the test set after training; None without a test set."""
     penalty: float | None
     """The quality factor, (achieved / target)ⁿ."""
     time_to_quality_s: float | None
-    """From the start of the job's processes, with all phases; None: not reached."""
+    """Seconds from the start of the job's processes, with all phases; None if not reached."""
     epochs_to_quality: float | None
 
 
 class SpeedScore(Data):
-    """FLOPS by eq. 6: operations of the samples that were really processed, over the time."""
+    """FLOPS by eq. 6: operations of the samples actually processed / time."""
 
     samples_per_s: float
     ops_training: int
     ops_evaluation: int
     flops: float
-    """Of training, over the time of training, waiting for data and checkpointing."""
+    """Training operations / time of training, waiting for data and checkpointing."""
     flops_evaluation: float | None
     flops_whole: float
-    """All operations over all the time, start-up and compilation included."""
+    """All operations / total time, including start-up and compilation."""
     vflops: float | None
 
 
@@ -122,7 +122,7 @@ class MfuScore(Data):
 
 
 class PowerScore(Data):
-    """Mean power of the job; of what parts of the machine, and by which sensors."""
+    """Mean power, the parts of the machine that it includes, and their sensors."""
 
     power_w: float | None = None
     energy_j: float | None = None
@@ -130,9 +130,9 @@ class PowerScore(Data):
     includes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     reason: str | None = None
-    """Why it was not measured."""
+    """Why the power was not measured."""
     shared_with: tuple[int, ...] = ()
-    """Jobs on the same machine at the same time, whose power these sensors include."""
+    """Other jobs on the same machine at the same time, whose power is included."""
 
 
 class NodeScore(Data):
@@ -140,56 +140,56 @@ class NodeScore(Data):
 
     host: str
     machine: str
-    """Its processor and accelerators."""
+    """A description of its processors and accelerators."""
     jobs: tuple[int, ...]
     offset_s: float | None
-    """Its clock minus the controller's; None: not known, not corrected."""
+    """Its clock minus the controller's clock; None if not known, so that it is not corrected."""
     uncertainty_s: float | None
     fault: str | None
-    """Why its clock is not known."""
+    """Why the offset of its clock is not known."""
     trained_s: float
     """Seconds between its first and last step."""
     power: PowerScore
-    """Over that time; each sensor counts once, however many jobs ran."""
+    """Power over that time; each sensor counts once, even if several jobs read it."""
     accelerators: int
     """The number of accelerators with a utilisation reading."""
     utilisation: float | None
-    """The mean of the accelerators over that time, in %."""
+    """The mean utilisation of the accelerators over that time, in %."""
 
 
 class TrainingScore(Data):
-    """One training of one workload."""
+    """One training job of one workload."""
 
     job: int
     workload: str
     repeat: int
     seed: int
     model: int | None = None
-    """The base model of an ensemble, from 0; None: a single training."""
+    """The number of the base model in its ensemble, from 0; None without an ensemble."""
     complete: bool
     attempts: int
     device: str | None
     precision: str | None
     emulated: str | None
-    """A remark if the device computes in a wider precision and converts."""
+    """A remark if the device emulates the precision in a wider one."""
     layers_of_8_bits: int = 0
-    """Layers with matrix products in fp8 or int8; in a pipeline those of the first rank."""
+    """The number of layers with products in fp8 or int8; in a pipeline, those of the first rank."""
     ranks: int
     batch: int | None
     synthetic: bool
     skipped: int
     data_facts: dict[str, int | float | str] = Field(default_factory=dict)
-    """Facts of the workload's data: sizes, classes, split."""
+    """Facts about the data, such as sizes, classes and split."""
     work: WorkScore | None
     samples_trained: int
     samples_redone: int
     samples_evaluated: int
     epochs: float
     phases: dict[str, float]
-    """Seconds; they add up to ``wall_s``."""
+    """Seconds by phase, which add up to ``wall_s``."""
     wall_s: float
     work_s: float
-    """Time of training, waiting for data and checkpointing, by which FLOPS are divided."""
+    """Seconds of training, waiting for data and checkpointing, over which FLOPS are computed."""
     quality: QualityScore
     speed: SpeedScore | None
     mfu: MfuScore
@@ -197,30 +197,30 @@ class TrainingScore(Data):
     vflops_per_watt: float | None
     kernels: tuple[KernelTime, ...]
     shared: SharedScore | None = None
-    """How ranks shared the model; None for one rank."""
+    """How ranks shared the model; None for a single rank."""
 
 
 class Spread(Data):
-    """Mean and coefficient of variation of one figure over repeated trainings."""
+    """Mean and coefficient of variation of one figure over repeats."""
 
     mean: float
     variation: float
 
 
 class RepeatScore(Data):
-    """How far trainings with other seeds agree: HPC AI500's repeatability."""
+    """How far repeats with different seeds agree: HPC AI500's repeatability."""
 
     workload: str
     planned: int
     complete: int
     reached: int
-    """Trainings that reached the target."""
+    """The number of repeats that reached the target."""
     quality: Spread | None
     flops: Spread | None
     vflops: Spread | None = None
-    """The mean decides the rank."""
+    """Rankings use the mean."""
     epochs_to_quality: Spread | None
-    """None unless every complete training reached the target."""
+    """None unless every complete repeat reached the target."""
 
 
 class CandidateScore(Data):
@@ -231,30 +231,30 @@ class CandidateScore(Data):
     parent: str | None
     digest: str
     state: Literal["training", "trained", "failed", "cut"]
-    """``cut``: the time was up; ``training``: its worker died and it was not resumed."""
+    """``cut`` if the search ended first; ``training`` if its worker died and did not resume."""
     accuracy: float | None
-    """Its best evaluation."""
+    """The accuracy at its best evaluation."""
     predicted: float | None
-    """In a warm-up round: the accuracy that the search used."""
+    """The predicted accuracy, which the search uses in warm-up rounds."""
     epochs: float
     batch: int
     kernel: int | None
-    """The size that kernels were enlarged to; None: unchanged."""
+    """The size to which kernels were enlarged; None if unchanged."""
     tuned: bool = False
-    """Whether batch and kernel were tuned."""
+    """Whether batch and kernel size were tuned."""
     parameters: int
     ops_per_sample: int
     ops: int
     """Operations of its training and its evaluations."""
     inherited: bool
     waited_s: float
-    """Seconds until its proposal was ready."""
+    """Seconds that the worker waited for the proposal."""
     message: str | None
     """Why it failed."""
 
 
 class SearchMoment(Data):
-    """Where a search stood after some time."""
+    """The state of a search at one time."""
 
     time_s: float
     ops: int
@@ -264,23 +264,23 @@ class SearchMoment(Data):
     regulated: float | None
     """−ln(error) · operations per second."""
     trained: int
-    """Candidates whose training had ended."""
+    """The number of candidates whose training had ended."""
     counts: bool
-    """Whether it may be the score: the warm-up, if the rules exclude it, is over."""
+    """Whether it may be the score, that is, a warm-up that the rules exclude is over."""
 
 
 class Deviation(Data):
-    """Where a search is another than AIPerf's."""
+    """A difference between a search and AIPerf's."""
 
     what: str
     conforms: str | None
-    """The setting that conforms to the paper; None if there is none."""
+    """The setting that conforms to the paper; None if no setting does."""
     fixed: bool = False
-    """Whether the paper's table IV fixes it; otherwise it is a default of table or text."""
+    """Whether table IV of the paper requires it; otherwise it is a default of the paper."""
 
 
 class AiperfVerdict(Data):
-    """Whether a search is a result by AIPerf's rules; it is scored in any case."""
+    """Whether a search is a valid result by AIPerf's rules. It is scored in any case."""
 
     valid: bool
     broken: dict[str, str]
@@ -289,24 +289,24 @@ class AiperfVerdict(Data):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it is not valid."""
+        """Why the search is not valid."""
         return tuple(self.broken.values())
 
 
 class LostWorker(Data):
-    """A worker of a search that died too often; the others went on without it."""
+    """A worker of a search that failed too often and was given up."""
 
     job: int
     attempts: int
     reason: str
     trained: int
-    """Its candidates with a result."""
+    """The number of its candidates with a result."""
     candidates: tuple[str, ...]
-    """Its unfinished candidates: their steps count, but they have no result."""
+    """Its unfinished candidates. Their steps count, but they have no result."""
 
 
 class SearchScore(Data):
-    """A search by AIPerf's rules: all operations of all workers a second."""
+    """A search, scored by AIPerf's rules: the operations of all workers per second."""
 
     workload: str
     repeat: int
@@ -321,58 +321,58 @@ class SearchScore(Data):
     inherited: bool
     """Whether candidates start from their parents' weights."""
     replay: bool = False
-    """Whether it trained the candidates of another search."""
+    """Whether it replayed the candidates of another search."""
     duration_s: float
-    """From the start of the first worker to the end of the last."""
+    """Seconds from the start of the first worker to the end of the last."""
     ops: int
     ops_per_s: float | None
-    """The largest value of all moments that count."""
+    """The largest value over all moments that count."""
     regulated: float | None
-    """The largest −ln(error) · operations per second of these; None without an evaluation, or if
-    the error is 0."""
+    """The largest −ln(error) · operations per second over these moments; None without an
+    evaluation, or if the error is 0."""
     last_ops_per_s: float | None
     """The value of the last moment, as the published program reports it."""
     last_regulated: float | None
     converged: bool | None
     """Whether operations per second were stable in the last fifth of the time."""
     error: float | None
-    """Of the best model."""
+    """The error of the best model."""
     error_limit: float
     winner: str | None
-    """The candidate with that error, also if the end of the search cut it."""
+    """The candidate with that error, which the end of the search may have cut off."""
     candidates: tuple[CandidateScore, ...]
     moments: tuple[SearchMoment, ...]
     idle_share: float | None
-    """The share of the workers' time between candidates: waiting and building."""
+    """The share of the workers' time between candidates, spent on waiting and building."""
     waited_s: float = 0.0
-    """Seconds that all workers waited for proposals."""
+    """Seconds that workers waited for proposals, summed over workers."""
     built_s: float = 0.0
-    """Seconds that all workers spent building networks and loading weights."""
+    """Seconds that workers built networks and loaded weights, summed over workers."""
     phases: dict[str, float] = Field(default_factory=dict)
-    """Seconds of all workers by activity: start-up, idle, building, then as for trainings."""
+    """Seconds of all workers by activity: start-up, idle, building, and the phases of training."""
     prediction_error: float | None
-    """Mean error of predicted accuracies, for candidates whose accuracy is known."""
+    """The mean error of predicted accuracies, for candidates with a known accuracy."""
     unbuilt: dict[str, str] = Field(default_factory=dict)
     """Candidates that could not be built, and why."""
     lost_workers: tuple[LostWorker, ...] = ()
-    """Workers that were given up during the search."""
+    """Workers that failed too often during the search."""
     clock_faults: tuple[str, ...] = ()
     clock_corrected_s: float = 0.0
     """The largest clock correction behind the times."""
     clock_unknown: tuple[int, ...] = ()
-    """Jobs whose times are not corrected."""
+    """Jobs whose times are not corrected, because the offset of their clock is unknown."""
     nodes: tuple[NodeScore, ...] = ()
     power: PowerScore = PowerScore()
     """The power of all nodes over the search."""
     ops_per_watt: float | None = None
     """Operations per second and watt."""
     utilisation: float | None = None
-    """The mean of all accelerators, in %; None if not recorded."""
+    """The mean utilisation of all accelerators, in %; None if not recorded."""
     aiperf: AiperfVerdict
 
 
 class EnsembleScore(Data):
-    """Base models together: HPC AI500 V3.0's figure of a system."""
+    """The base models of an ensemble together: HPC AI500 V3.0's figure for a system."""
 
     workload: str
     repeat: int
@@ -386,7 +386,7 @@ class EnsembleScore(Data):
     target: float
     exponent: int
     achieved: float
-    """The quality of all models together."""
+    """The quality of the combined predictions of all models."""
     penalty: float
     """The quality factor, (achieved / target)ⁿ."""
     sizes: tuple[EnsembleSize, ...]
@@ -396,32 +396,32 @@ class EnsembleScore(Data):
     out_of_bag: float | None
     """The mean quality of the models on their out-of-bag samples."""
     waves: bool
-    """Whether models waited for others: then there is no claim of weak scaling."""
+    """Whether models waited for others, so that weak scaling cannot be claimed."""
     started_apart_s: float
-    """Between the first steps of the first and the last model."""
+    """Seconds between the first steps of the first and of the last model."""
     window_s: float
-    """From the first step of the first model to the end of the last one's training."""
+    """Seconds from the first step of any model to the end of the last model's training."""
     ops_training: int
     flops: float | None
-    """Operations of all models over the window."""
+    """Operations of all models / the window."""
     flops_epoch: float | None
-    """As published (equations 4 and 6): the operations of one epoch of all models / the epoch time
-    of the slowest model."""
+    """FLOPS as published (equations 4 and 6): operations of one epoch of all models / epoch time of
+    the slowest model."""
     vflops: float | None
     clock_corrected_s: float = 0.0
     """The largest clock correction behind the window and the starts."""
     clock_unknown: tuple[int, ...] = ()
-    """Jobs whose times are not corrected."""
+    """Jobs whose times are not corrected, because the offset of their clock is unknown."""
     nodes: tuple[NodeScore, ...] = ()
     power: PowerScore = PowerScore()
-    """The power of all nodes over the window, each while it trained."""
+    """The power of all nodes: their energy while they trained / the window."""
     vflops_per_watt: float | None = None
     utilisation: float | None = None
-    """The mean of all accelerators, in %; None if not recorded."""
+    """The mean utilisation of all accelerators, in %; None if not recorded."""
     nodes_named: NodesNamed | None = None
     """Nodes that are slow or noisy beyond chance."""
     twins: TwinsScore | None = None
-    """Verdicts on twins, which are a diagnostic of the nodes and not a result."""
+    """Verdicts on twins. Twins are a diagnostic of the nodes, not a result."""
 
 
 class Score(Document):

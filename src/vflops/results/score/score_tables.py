@@ -1,4 +1,4 @@
-"""The score as rows of text."""
+"""The score as rows of text for tables."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ NODES = ("node", "machine", "jobs", "clock", "power", "GPU utilisation")
 
 def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
     """Return the figures of an ensemble as names and texts, the most quoted ones first."""
-    alone = f"single models {figure_text.number(ensemble.mean_quality)} on average"
+    single = f"single models {figure_text.number(ensemble.mean_quality)} on average"
     if ensemble.out_of_bag is not None:
-        alone += f", {figure_text.number(ensemble.out_of_bag)} on out-of-bag samples"
+        single += f", {figure_text.number(ensemble.out_of_bag)} on out-of-bag samples"
     by_size = ", ".join(
         f"{size.models}: {figure_text.number(size.quality)}" for size in ensemble.sizes
     )
@@ -40,7 +40,7 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
         (
             "quality",
             f"{figure_text.number(ensemble.achieved)} {ensemble.quality_name} "
-            f"(target {figure_text.number(ensemble.target)}); {alone}",
+            f"(target {figure_text.number(ensemble.target)}); {single}",
         ),
         ("by models", by_size),
         ("started", f"within {seconds(ensemble.started_apart_s)}, {ensemble.bootstrap} bootstrap"),
@@ -58,21 +58,21 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
     if ensemble.waves:
         rows.append(("waves", "models waited for others: no claim of weak scaling"))
     if ensemble.partial:
-        lost = ensemble.planned - len(ensemble.jobs)
+        missing = ensemble.planned - len(ensemble.jobs)
         rows.append(
-            ("partial", f"{figure_text.count(lost, 'model')} of {ensemble.planned} missing")
+            ("partial", f"{figure_text.count(missing, 'model')} of {ensemble.planned} missing")
         )
     return rows
 
 
 def ensemble_line(ensemble: EnsembleScore) -> str:
     """Return the result of an ensemble in one line."""
-    of = f"{len(ensemble.jobs)} of {ensemble.planned}" if ensemble.partial else ensemble.planned
+    number = f"{len(ensemble.jobs)} of {ensemble.planned}" if ensemble.partial else ensemble.planned
     twins = ""
     if ensemble.twins:
         twins = f" (twins, {TWINS}: {figure_text.twins(ensemble.twins, ensemble.quality_name)})"
     return (
-        f"{ensemble.workload}, {of} models together{twins}: "
+        f"{ensemble.workload}, {number} models together{twins}: "
         f"{figure_text.number(ensemble.achieved)} {ensemble.quality_name} "
         f"(single models {figure_text.number(ensemble.mean_quality)}), "
         f"{quantity(ensemble.flops, 'FLOPS')} × "
@@ -81,18 +81,18 @@ def ensemble_line(ensemble: EnsembleScore) -> str:
 
 
 def training_title(training: TrainingScore) -> str:
-    """Return the name of a training with its model or seed."""
+    """Return the workload of a training job with its model or seed."""
     if training.model is not None:
         return f"{training.workload}, model {training.model + 1}"
     return f"{training.workload}, seed {training.seed}"
 
 
 def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
-    """Return the figures of a training as names and texts, the most quoted ones first."""
+    """Return the figures of a training job as names and texts, the most quoted ones first."""
     speed, quality = training.speed, training.quality
     rows = []
     if not training.complete:
-        rows.append(("incomplete", figure_text.how_far(training)))
+        rows.append(("incomplete", figure_text.progress(training)))
     if speed is not None:
         rows += [
             ("VFLOPS", quantity(speed.vflops, "VFLOPS")),
@@ -120,12 +120,15 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
 
 
 def result_rows(score: Score) -> list[tuple[str, ...]]:
-    """Return one row per training with its result."""
-    return [(name(score, training), *figure_text.result(training)) for training in score.trainings]
+    """Return one row per training job with its result."""
+    return [
+        (training_name(score, training), *figure_text.result(training))
+        for training in score.trainings
+    ]
 
 
-def name(score: Score, training: TrainingScore) -> str:
-    """Return the name of a training in its run: the workload, with the seed if it repeats."""
+def training_name(score: Score, training: TrainingScore) -> str:
+    """Return the name of a training job in its run: the workload, with the seed if repeated."""
     repeated = training.model is not None or any(
         repeat.workload == training.workload for repeat in score.repeats
     )
@@ -133,7 +136,7 @@ def name(score: Score, training: TrainingScore) -> str:
 
 
 def repeat_line(repeat: RepeatScore) -> str:
-    """Return the mean over seeds and how far they agree, in one line."""
+    """Return the mean over seeds and its variation in one line."""
     figures = (
         ("quality", repeat.quality),
         ("FLOPS", repeat.flops),
@@ -146,12 +149,12 @@ def repeat_line(repeat: RepeatScore) -> str:
 
 
 def repeat_title(repeat: RepeatScore) -> str:
-    """Return which trainings a mean is of."""
+    """Return the title of a mean over seeds."""
     return f"{repeat.workload}, mean of {figure_text.seeds(repeat)}"
 
 
 def repeat_rows(repeat: RepeatScore) -> list[tuple[str, ...]]:
-    """Return how far seeds agree, one row per figure, under the names of ``REPEATS``."""
+    """Return the variation over seeds, one row per figure with the columns of ``REPEATS``."""
     ended = f"{repeat.complete} of {repeat.planned} seeds"
     reached = f"{repeat.reached} of {repeat.complete} reached the target"
     return [
@@ -163,7 +166,7 @@ def repeat_rows(repeat: RepeatScore) -> list[tuple[str, ...]]:
 
 
 def ceiling_rows(score: Score) -> list[tuple[str, ...]]:
-    """Return one row per measured ceiling, under the names of ``CEILINGS``.
+    """Return one row per measured ceiling, with the columns of ``CEILINGS``.
 
     A caveat is explained in full only where it first appears.
     """
@@ -188,7 +191,7 @@ def ceiling_rows(score: Score) -> list[tuple[str, ...]]:
 
 
 def absent_rows(ceilings: Iterable[CeilingScore | Measurement]) -> list[tuple[str, str]]:
-    """Return one row per reason why ceilings were not measured, with their names."""
+    """Return one row per reason for missing ceilings, with the names of these ceilings."""
     by_reason: dict[str, list[str]] = {}
     for item in ceilings:
         if item.reason is not None:
@@ -220,7 +223,7 @@ def _per_watt(scored: TrainingScore | EnsembleScore) -> str:
 
 
 def _clocks(ensemble: EnsembleScore) -> str:
-    """Return the largest correction of a node's clock, and the jobs without one."""
+    """Return the largest correction of a node's clock, and the jobs without a correction."""
     hosts = figure_text.count(len(ensemble.nodes), "node")
     text = f"{hosts}, corrected by at most {figure_text.offset(ensemble.clock_corrected_s)}"
     if ensemble.clock_unknown:
@@ -230,7 +233,7 @@ def _clocks(ensemble: EnsembleScore) -> str:
 
 
 def node_rows(ensemble: EnsembleScore | SearchScore) -> list[tuple[str, ...]]:
-    """Return one row per node that trained, under the names of ``NODES``."""
+    """Return one row per node that trained, with the columns of ``NODES``."""
     return [
         (
             node.host,

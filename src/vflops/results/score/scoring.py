@@ -22,11 +22,11 @@ def score(contents: Contents) -> Score:
     """Return every figure of a run, computed from its folder alone."""
     try:
         return _scored(contents)
-    except (ValueError, ArithmeticError) as error:  # formulas reject negative times and overflow
+    except (ValueError, ArithmeticError) as error:  # formulas reject negative times and overflows
         what = first_fault(error) if isinstance(error, ValidationError) else str(error)
         raise FolderError(
             f"{contents.folder.path} holds impossible values: {what}",
-            hint="a file was changed or damaged: vflops check reports what is wrong",
+            hint="a file was changed or damaged; vflops check reports what is wrong",
         ) from error
 
 

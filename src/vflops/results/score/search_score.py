@@ -1,4 +1,4 @@
-"""The score of a search: AIPerf's operations per second, also weighted by the error."""
+"""The score of a search: AIPerf's operations per second, plain and weighted by the error."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from vflops.metrics import (
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.aiperf_conformance import verdict
-from vflops.results.score.node_power import all_power, node_scores, utilisation
+from vflops.results.score.node_power import node_scores, total_power, utilisation
 from vflops.results.score.score_file import CandidateScore, NodeScore, SearchMoment, SearchScore
 from vflops.results.score.search_workers import (
-    SPENT,
+    ACTIVITIES,
     WorkerTimeline,
-    given_up,
+    lost_workers,
+    search_history,
     searches,
-    spent,
-    story_of,
+    time_by_activity,
 )
 from vflops.workloads.automl.candidate_history import CandidateHistory
 from vflops.workloads.automl.search.learning_curve import predict
@@ -38,35 +38,35 @@ _ROUNDING_S = 1e-6
 """The resolution of Unix time in floating point."""
 _CONVERGED_SHARE = 0.2
 _CONVERGED_RANGE = 0.02
-"""Converged: in the last fifth of the time the score varies by less than this."""
+"""A search has converged if its score varies by less than this range in the last share of time."""
 
 
 def search_scores(contents: Contents) -> tuple[SearchScore, ...]:
-    """Return one score per search, in their order."""
+    """Return one score per search, in the order of the searches."""
     return tuple(_score(contents, members) for members in searches(contents))
 
 
 def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
     record = members[0].record
     settings = record.settings_as(AutomlSettings)
-    search, timeline = story_of(members), WorkerTimeline(members)
+    search, timeline = search_history(members), WorkerTimeline(members)
     moments = _moments(search, settings.search.score_from_round)
     counted = [moment for moment in moments if moment.counts]
-    trained = [story for story in search.candidates if story.trained is not None]
+    trained = [history for history in search.candidates if history.trained is not None]
     winner = _winner(search.candidates)
     start_s, end_s = search.span_s or (0.0, 0.0)
-    whole_s = end_s - start_s
+    duration_s = end_s - start_s
     nodes = _nodes(contents, timeline, (start_s, end_s))
-    power = all_power(nodes, whole_s)
+    power = total_power(nodes, duration_s)
     replay = settings.search.ledger is not None
-    # A replay, which is fixed work, counts as a whole; a search at its best moment.
+    # The score of a replay, which is fixed work, is its last moment; that of a search its best one.
     best = counted[-1:] if replay else counted
     ops_per_s = max((moment.ops_per_s for moment in best), default=None)
     error = moments[-1].error if moments else None
-    times_s = [spent(member) for member in members]
-    phases = {name: sum(by_name[name] for by_name in times_s) for name in SPENT}
+    times_s = [time_by_activity(member) for member in members]
+    phases = {name: sum(by_name[name] for by_name in times_s) for name in ACTIVITIES}
     between_s = phases["idle"] + phases["building"]
-    lost = given_up(contents, members)
+    lost = lost_workers(contents, members)
     return SearchScore(
         workload=record.workload,
         repeat=record.repeat,
@@ -78,21 +78,21 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
         searcher=settings.search.searcher,
         inherited=settings.search.inherit,
         replay=replay,
-        duration_s=round(whole_s, 6),
-        ops=sum(story.ops for story in search.candidates),
+        duration_s=round(duration_s, 6),
+        ops=sum(history.ops for history in search.candidates),
         ops_per_s=ops_per_s,
-        regulated=_largest(best),
+        regulated=_largest_regulated(best),
         last_ops_per_s=moments[-1].ops_per_s if moments else None,
         last_regulated=moments[-1].regulated if moments else None,
         converged=_converged(moments, counted),
         error=error,
         error_limit=settings.search.error,
         winner=winner.begun.candidate if winner else None,
-        candidates=tuple(_candidate(story, settings) for story in search.candidates),
+        candidates=tuple(_candidate(history, settings) for history in search.candidates),
         moments=tuple(moments),
-        idle_share=between_s / (whole_s * len(members)) if whole_s else None,
-        waited_s=round(sum(story.begun.waited_s for story in search.candidates), 6),
-        built_s=round(sum(story.begun.built_s for story in search.candidates), 6),
+        idle_share=between_s / (duration_s * len(members)) if duration_s else None,
+        waited_s=round(sum(history.begun.waited_s for history in search.candidates), 6),
+        built_s=round(sum(history.begun.built_s for history in search.candidates), 6),
         phases={name: round(value, 6) for name, value in phases.items()},
         prediction_error=_prediction_error(trained),
         unbuilt=search.unbuilt,
@@ -118,12 +118,15 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
     )
 
 
-def _winner(stories: Sequence[CandidateHistory]) -> CandidateHistory | None:
-    """Return the candidate with the best evaluation, also if the end of the search cut it."""
-    evaluated = [story for story in stories if story.curve]
+def _winner(histories: Sequence[CandidateHistory]) -> CandidateHistory | None:
+    """Return the candidate with the best evaluation, even if the end of the search cut it off."""
+    evaluated = [history for history in histories if history.curve]
     return max(
         evaluated,
-        key=lambda story: (max(quality for _, quality in story.curve), story.state == "trained"),
+        key=lambda history: (
+            max(quality for _, quality in history.curve),
+            history.state == "trained",
+        ),
         default=None,
     )
 
@@ -131,7 +134,7 @@ def _winner(stories: Sequence[CandidateHistory]) -> CandidateHistory | None:
 def _durations(
     search: SearchHistory, members: Sequence[TrainedJob], lost: Collection[int]
 ) -> dict[int, float]:
-    """Return the duration of each worker that was not lost, by its number from 1."""
+    """Return the duration of each worker that was not lost, by worker number from 1."""
     spans = zip(members, search.spans_s, strict=True)
     return {
         number: span_s[1] - span_s[0] if span_s else 0.0
@@ -143,13 +146,13 @@ def _durations(
 def _nodes(
     contents: Contents, timeline: WorkerTimeline, window_s: tuple[float, float]
 ) -> tuple[NodeScore, ...]:
-    """Return the scores of the nodes; none before the first step."""
+    """Return the scores of the nodes; empty before the first step."""
     return node_scores(contents.folder, timeline, window_s) if window_s[1] > window_s[0] else ()
 
 
 @dataclass
 class _Step:
-    """What was added between two moments."""
+    """What candidates added between two moments."""
 
     ops: int = 0
     ended: int = 0
@@ -157,12 +160,12 @@ class _Step:
 
 
 def _moments(search: SearchHistory, first_round: int) -> list[SearchMoment]:
-    """Return the score at even steps of time; only those after the warm-up count."""
+    """Return the score at evenly spaced times. Only moments after the warm-up count."""
     if search.span_s is None or search.span_s[1] <= search.span_s[0]:
         return []
     start_s, end_s = search.span_s
-    warm_s = max(
-        (story.last_s for story in search.candidates if story.turn.round + 1 < first_round),
+    warm_up_end_s = max(
+        (history.last_s for history in search.candidates if history.turn.round + 1 < first_round),
         default=start_s,
     )
     step_s = (end_s - start_s) / MOMENTS
@@ -182,35 +185,35 @@ def _moments(search: SearchHistory, first_round: int) -> list[SearchMoment]:
                 error=error,
                 regulated=regulated_score_so_far(flops=ops_per_s, error=error),
                 trained=ended,
-                counts=ops > 0 and start_s + time_s >= warm_s - _ROUNDING_S,
+                counts=ops > 0 and start_s + time_s >= warm_up_end_s - _ROUNDING_S,
             )
         )
     return moments
 
 
 def _steps(search: SearchHistory, start_s: float, step_s: float) -> list[_Step]:
-    """Return what each step of time added; a moment includes events at its time."""
+    """Return what each time step added. Events at the end of a step belong to it."""
     steps = [_Step() for _ in range(MOMENTS)]
 
     def step(utc_s: float) -> _Step:
         number = ceil((utc_s - start_s - _ROUNDING_S) / step_s) - 1
         return steps[min(max(number, 0), MOMENTS - 1)]
 
-    for story in search.candidates:
+    for history in search.candidates:
         before = 0
-        for note in story.points:
-            current = step(note.utc_s)
-            current.ops += note.ops - before
-            before = note.ops
-            if note.quality is not None:
-                current.accuracies.append(note.quality)
-        if story.ended_s is not None and story.state != "cut":
-            step(story.ended_s).ended += 1
+        for point in history.points:
+            current = step(point.utc_s)
+            current.ops += point.ops - before
+            before = point.ops
+            if point.quality is not None:
+                current.accuracies.append(point.quality)
+        if history.ended_s is not None and history.state != "cut":
+            step(history.ended_s).ended += 1
     return steps
 
 
-def _largest(counted: Sequence[SearchMoment]) -> float | None:
-    """Return the largest regulated score; None once the error is 0, where it is infinite."""
+def _largest_regulated(counted: Sequence[SearchMoment]) -> float | None:
+    """Return the largest regulated score; None if an error is 0, which makes it infinite."""
     if any(moment.error is not None and moment.error <= 0 for moment in counted):
         return None
     scores = [moment.regulated for moment in counted if moment.regulated is not None]
@@ -225,14 +228,14 @@ def _converged(moments: Sequence[SearchMoment], counted: Sequence[SearchMoment])
     return relative_range([moment.ops_per_s for moment in last]) < _CONVERGED_RANGE
 
 
-def _prediction_error(stories: Sequence[CandidateHistory]) -> float | None:
+def _prediction_error(histories: Sequence[CandidateHistory]) -> float | None:
     """Return the mean error of predicted accuracies.
 
-    The accuracy of each candidate's last epoch is predicted from the first half of its epochs.
+    The accuracy in each candidate's last epoch is predicted from the first half of its epochs.
     """
     errors = []
-    for story in stories:
-        curve = sorted({max(round(epoch), 1): value for epoch, value in story.curve}.items())
+    for history in histories:
+        curve = sorted({max(round(epoch), 1): value for epoch, value in history.curve}.items())
         half = curve[: len(curve) // 2]
         if half:
             epoch, truth = curve[-1]
@@ -240,24 +243,24 @@ def _prediction_error(stories: Sequence[CandidateHistory]) -> float | None:
     return mean(errors) if errors else None
 
 
-def _candidate(story: CandidateHistory, settings: AutomlSettings) -> CandidateScore:
-    trained = story.trained
+def _candidate(history: CandidateHistory, settings: AutomlSettings) -> CandidateScore:
+    trained = history.trained
     return CandidateScore(
-        candidate=story.begun.candidate,
-        worker=story.worker,
-        parent=story.begun.parent,
-        digest=story.begun.digest,
-        state=story.state,
-        accuracy=trained.accuracy if trained else max((q for _, q in story.curve), default=None),
+        candidate=history.begun.candidate,
+        worker=history.worker,
+        parent=history.begun.parent,
+        digest=history.begun.digest,
+        state=history.state,
+        accuracy=trained.accuracy if trained else max((q for _, q in history.curve), default=None),
         predicted=trained.predicted if trained else None,
-        epochs=max((note.epoch for note in story.points), default=0.0),
-        batch=story.begun.batch,
+        epochs=max((point.epoch for point in history.points), default=0.0),
+        batch=history.begun.batch,
         kernel=trained.hyper.kernel if trained else None,
-        tuned=story.turn.round + 1 >= settings.search.tune_from,
-        parameters=story.begun.parameters,
-        ops_per_sample=story.begun.ops_total,
-        ops=story.ops,
-        inherited=story.begun.inherited,
-        waited_s=story.begun.waited_s,
-        message=story.message,
+        tuned=history.turn.round + 1 >= settings.search.tune_from,
+        parameters=history.begun.parameters,
+        ops_per_sample=history.begun.ops_total,
+        ops=history.ops,
+        inherited=history.begun.inherited,
+        waited_s=history.begun.waited_s,
+        message=history.message,
     )

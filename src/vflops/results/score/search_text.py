@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vflops.results.score import figure_text
-from vflops.results.score.aiperf_conformance import MOST_ERROR_OF_TEXT
+from vflops.results.score.aiperf_conformance import MAX_ERROR_IN_TEXT
 from vflops.results.score.score_file import CandidateScore, LostWorker, SearchScore
 from vflops.units import percent, quantity, seconds
 
@@ -17,37 +17,37 @@ CANDIDATES = (
     "per sample",
     "from",
 )
-MOST_CANDIDATES = 10
-"""The most candidates that a terminal shows."""
+MAX_CANDIDATES = 10
+"""The maximum number of candidates that a terminal shows."""
 
 
 def search_line(search: SearchScore) -> str:
     """Return the result of a search in one line."""
-    if not begun(search):
+    if not has_started(search):
         return "no candidate was started"
-    did = "trained again" if search.replay else "searched"
+    verb = "trained again" if search.replay else "searched"
     workers = figure_text.count(search.workers, "worker")
     if search.lost_workers:
         workers += f", {len(search.lost_workers)} of them lost"
-    summary = f"{did} {architectures(search)} in {seconds(search.duration_s)} with {workers}"
+    summary = f"{verb} {architectures(search)} in {seconds(search.duration_s)} with {workers}"
     if search.ops_per_s is None:
         return f"{summary}: no step was completed"
     return f"{summary}: {_speed(search)}, {_result(search)}"
 
 
-def begun(search: SearchScore) -> bool:
-    """Whether a candidate was started, or a worker failed."""
+def has_started(search: SearchScore) -> bool:
+    """Whether a candidate was started or could not be built, or a worker was lost."""
     return bool(search.candidates or search.unbuilt or search.lost_workers)
 
 
 def _speed(search: SearchScore) -> str:
-    """Return the score, and the value at the end if it differs."""
-    most, last = quantity(search.ops_per_s, "OPS"), quantity(search.last_ops_per_s, "OPS")
-    return most if most == last else f"{most} at its peak and {last} at the end"
+    """Return the best operations per second, and those at the end if they differ."""
+    peak, last = quantity(search.ops_per_s, "OPS"), quantity(search.last_ops_per_s, "OPS")
+    return peak if peak == last else f"{peak} at its peak and {last} at the end"
 
 
 def aiperf_line(search: SearchScore) -> str:
-    """Return whether it is a valid result by AIPerf's rules, or why not."""
+    """Return whether a search is a valid result by AIPerf's rules, or why not."""
     if search.aiperf.valid:
         return "a valid result by AIPerf's rules"
     fixed = [item.what for item in search.aiperf.deviations if item.fixed and item.conforms]
@@ -55,7 +55,7 @@ def aiperf_line(search: SearchScore) -> str:
 
 
 def architectures(search: SearchScore) -> str:
-    """Return the number of architectures: several candidates may share one."""
+    """Return the number of different architectures, which several candidates may share."""
     return figure_text.count(
         len({candidate.digest for candidate in search.candidates}), "architecture"
     )
@@ -88,13 +88,13 @@ def search_rows(search: SearchScore) -> list[tuple[str, str]]:
 
 
 def lost_line(worker: LostWorker) -> str:
-    """Return what was lost with a worker that was given up."""
+    """Return what was lost with a worker that failed too often."""
     attempts = figure_text.count(worker.attempts, "attempt")
     lost = f"the worker of job {worker.job} was given up after {attempts} ({worker.reason})"
-    kept = f"its {figure_text.count(worker.trained, 'trained candidate')} count"
-    kept += "s" if worker.trained == 1 else ""
-    begun = f", no result for {', '.join(worker.candidates)}" if worker.candidates else ""
-    return f"{lost}: {kept}{begun}"
+    counted = f"its {figure_text.count(worker.trained, 'trained candidate')} count"
+    counted += "s" if worker.trained == 1 else ""
+    unfinished = f", no result for {', '.join(worker.candidates)}" if worker.candidates else ""
+    return f"{lost}: {counted}{unfinished}"
 
 
 def deviations(search: SearchScore) -> list[str]:
@@ -106,7 +106,7 @@ def deviations(search: SearchScore) -> list[str]:
 
 
 def clocks(search: SearchScore) -> list[str]:
-    """Return remarks on the clocks behind the times."""
+    """Return remarks on faults and corrections of clocks."""
     lines = list(search.clock_faults)
     if search.clock_corrected_s:
         lines.append(f"nodes corrected by at most {figure_text.offset(search.clock_corrected_s)}")
@@ -117,27 +117,27 @@ def clocks(search: SearchScore) -> list[str]:
     return lines
 
 
-def best(search: SearchScore) -> list[CandidateScore]:
+def by_accuracy(search: SearchScore) -> list[CandidateScore]:
     """Return the candidates with an accuracy, the best first."""
     known = [candidate for candidate in search.candidates if candidate.accuracy is not None]
     return sorted(known, key=lambda candidate: (-(candidate.accuracy or 0.0), candidate.candidate))
 
 
 def winner(search: SearchScore) -> str:
-    """Return the best candidate, marked if its training was not finished."""
-    return next((_named(e) for e in best(search) if e.candidate == search.winner), "—")
+    """Return the name of the best candidate, with its state if it did not finish."""
+    return next((_name(c) for c in by_accuracy(search) if c.candidate == search.winner), "—")
 
 
-def _named(candidate: CandidateScore) -> str:
+def _name(candidate: CandidateScore) -> str:
     name, state = candidate.candidate, candidate.state
     return name if state == "trained" else f"{name} ({state})"
 
 
 def candidate_row(candidate: CandidateScore) -> tuple[str, ...]:
-    """Return a candidate as a row under the names of ``CANDIDATES``."""
+    """Return a candidate as a row with the columns of ``CANDIDATES``."""
     inherited = ", its weights" if candidate.inherited else ""
     return (
-        _named(candidate),
+        _name(candidate),
         "" if candidate.accuracy is None else figure_text.number(candidate.accuracy),
         figure_text.number(candidate.epochs),
         str(candidate.batch),
@@ -148,9 +148,9 @@ def candidate_row(candidate: CandidateScore) -> tuple[str, ...]:
     )
 
 
-def most_error(search: SearchScore) -> float:
-    """Return the largest valid error: the setting, capped by the paper's text."""
-    return min(search.error_limit, MOST_ERROR_OF_TEXT)
+def max_error(search: SearchScore) -> float:
+    """Return the largest valid error: the setting, but not more than in the paper's text."""
+    return min(search.error_limit, MAX_ERROR_IN_TEXT)
 
 
 def regulated(search: SearchScore) -> str:
@@ -163,7 +163,7 @@ def regulated(search: SearchScore) -> str:
 
 
 def idle(search: SearchScore) -> str:
-    """Return the time between candidates, and what it was spent on."""
+    """Return the share of time between candidates, and what it was spent on."""
     if search.idle_share is None:
         return "—"
     waited = f"{seconds(search.waited_s)} for proposals, {seconds(search.built_s)} for building"
@@ -196,7 +196,7 @@ def _last(search: SearchScore) -> str:
 def _best(search: SearchScore) -> str:
     if search.error is None:
         return "—"
-    limit = f"at most {most_error(search):g} is valid"
+    limit = f"at most {max_error(search):g} is valid"
     return f"error {figure_text.number(search.error)} ({limit}), {winner(search)}"
 
 

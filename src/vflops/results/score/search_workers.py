@@ -1,4 +1,4 @@
-"""The workers of a search on one timeline, and how they spent their time."""
+"""The workers of a search: their common timeline, and how they spent their time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from vflops.workloads.automl.candidate_history import END_EVENTS
 from vflops.workloads.automl.search_events import CandidateBegun
 from vflops.workloads.automl.search_history import SearchHistory
 
-SPENT = (PHASES[0], "idle", "building", *PHASES[1:])
-"""How a worker spends its time; between two candidates it is idle or builds."""
+ACTIVITIES = (PHASES[0], "idle", "building", *PHASES[1:])
+"""The activities of a worker. Between two candidates it is idle or builds a network."""
 
 
 def searches(contents: Contents) -> list[list[TrainedJob]]:
@@ -27,69 +27,69 @@ def searches(contents: Contents) -> list[list[TrainedJob]]:
     return [list(jobs) for _, jobs in groups]
 
 
-def story_of(members: Sequence[TrainedJob]) -> SearchHistory:
+def search_history(members: Sequence[TrainedJob]) -> SearchHistory:
     """Return the combined history from the logs of the workers."""
     timeline = WorkerTimeline(members)
     offsets = [
-        [timeline.early_s(job.record.job, folder) for folder in job.folders] for job in members
+        [timeline.ahead_s(job.record.job, folder) for folder in job.folders] for job in members
     ]
     return SearchHistory([job.logs for job in members], offsets)
 
 
-def given_up(contents: Contents, members: Sequence[TrainedJob]) -> tuple[LostWorker, ...]:
-    """Return the workers of a search that died too often; none unless another finished."""
+def lost_workers(contents: Contents, members: Sequence[TrainedJob]) -> tuple[LostWorker, ...]:
+    """Return the workers of a search that failed too often; empty unless another one finished."""
     events = [event.payload(JobGivenUp) for event in contents.history.events("job-given-up")]
     reasons = {event.job: event for event in events}
     ended = [job.record.job for job in members if contents.history.ended(job.record.job)]
     lost = [job for job in members if job.record.job in reasons and job.record.job not in ended]
-    return tuple(_lost(job, reasons[job.record.job]) for job in lost) if ended else ()
+    return tuple(_lost_worker(job, reasons[job.record.job]) for job in lost) if ended else ()
 
 
-def _lost(member: TrainedJob, event: JobGivenUp) -> LostWorker:
-    stories = story_of([member]).candidates
+def _lost_worker(member: TrainedJob, event: JobGivenUp) -> LostWorker:
+    histories = search_history([member]).candidates
     return LostWorker(
         job=event.job,
         attempts=event.attempts,
         reason=event.reason,
-        trained=sum(story.state == "trained" for story in stories),
-        candidates=tuple(s.begun.candidate for s in stories if s.state == "training"),
+        trained=sum(history.state == "trained" for history in histories),
+        candidates=tuple(s.begun.candidate for s in histories if s.state == "training"),
     )
 
 
-def spent(member: TrainedJob) -> dict[str, float]:
-    """Return the seconds of a worker by activity, from process start to its last event.
+def time_by_activity(member: TrainedJob) -> dict[str, float]:
+    """Return the seconds of a worker by activity, from the start of its process to its last event.
 
     The time between its attempts is not included.
     """
-    attempts = [_spent(attempt) for attempt in member.attempts if attempt.log.events]
-    return {name: sum(times_s[name] for times_s in attempts) for name in SPENT}
+    attempts = [_attempt_times(attempt) for attempt in member.attempts if attempt.log.events]
+    return {name: sum(times_s[name] for times_s in attempts) for name in ACTIVITIES}
 
 
-def _spent(attempt: Attempt) -> dict[str, float]:
+def _attempt_times(attempt: Attempt) -> dict[str, float]:
     """Return the seconds of one attempt by activity.
 
-    The phases of a log have no idle time: the time between candidates is start-up there. They end
-    with the last progress event: after it, a started candidate counts as training.
+    The phases of a log have no idle time: they count the time between candidates as start-up. They
+    end with the last progress event; after it, a started candidate counts as training.
     """
     events = attempt.log.events
-    begins = [event for event in events if event.kind == "candidate"]
-    began = next((event for event in events if event.kind == "worker"), events[0])
-    building_s = sum(event.payload(CandidateBegun).built_s for event in begins)
+    candidates = [event for event in events if event.kind == "candidate"]
+    start = next((event for event in events if event.kind == "worker"), events[0])
+    building_s = sum(event.payload(CandidateBegun).built_s for event in candidates)
     phases = dict(attempt.phases)
-    loading_s = began.time_s - attempt.began_s if attempt.began_s is not None else 0.0
-    busy_s, free_s = _after_last_progress(events, began)
+    loading_s = start.time_s - attempt.began_s if attempt.began_s is not None else 0.0
+    busy_s, free_s = _after_last_progress(events, start)
     phases["training"] += busy_s
     idle_s = max(phases.pop(PHASES[0]) + free_s - loading_s - building_s, 0.0)
     return {PHASES[0]: loading_s, "idle": idle_s, "building": building_s, **phases}
 
 
-def _after_last_progress(events: Sequence[Event], began: Event) -> tuple[float, float]:
+def _after_last_progress(events: Sequence[Event], start: Event) -> tuple[float, float]:
     """Return the seconds after the last progress event with a candidate, and without one.
 
-    They include the wait for the end of the search, up to the last event.
+    They include the wait for the end of the search and end with the last event.
     """
     progress = [index for index, event in enumerate(events) if event.kind in PROGRESS_EVENTS]
-    last = progress[-1] if progress else events.index(began)
+    last = progress[-1] if progress else events.index(start)
     busy_s = free_s = 0.0
     before, busy = events[last], bool(progress)
     for event in events[last + 1 :]:
@@ -102,17 +102,18 @@ def _after_last_progress(events: Sequence[Event], began: Event) -> tuple[float, 
 
 
 class WorkerTimeline(Timeline):
-    """The timeline of workers, which count from their first event to their last.
+    """The timeline of workers, whose parts last from the first event to the last.
 
-    A training counts from its first step; a worker that waits for a candidate draws power too.
+    For other jobs, parts begin with the first step. A worker that waits for a candidate draws power
+    too.
     """
 
     def __init__(self, members: Sequence[TrainedJob]) -> None:
         super().__init__(members)
         self._workers = members
 
-    def early_s(self, job: int, folder: Path) -> float:
-        """Return how far the clock of an attempt is ahead; 0 if that is not known."""
+    def ahead_s(self, job: int, folder: Path) -> float:
+        """Return how far the clock of an attempt is ahead; 0 if not known."""
         return self.parts_of(job, folder, (0.0, 0.0))[0].offset_s
 
     @cached_property
@@ -123,7 +124,7 @@ class WorkerTimeline(Timeline):
             job = member.record.job
             for folder, log in zip(member.folders, member.logs, strict=True):
                 if len(log.events) > 1:
-                    start_s = log.events[0].utc_s - self.early_s(job, folder)
+                    start_s = log.events[0].utc_s - self.ahead_s(job, folder)
                     length_s = log.events[-1].time_s - log.events[0].time_s
                     for part in self.parts_of(job, folder, (start_s, start_s + length_s)):
                         by_host.setdefault(part.host, []).append(part)

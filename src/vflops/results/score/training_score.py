@@ -1,4 +1,4 @@
-"""The score of a training: FLOPS of what was executed, weighted by the quality reached."""
+"""The score of a training job: its FLOPS, weighted by the quality that it reached."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.roofline.analysis import Ceilings, measured_ceilings
 from vflops.results.score.job_power import job_power
-from vflops.results.score.node_power import sharing
-from vflops.results.score.parallelism import shared as shared_by
+from vflops.results.score.node_power import jobs_sharing_meters
+from vflops.results.score.parallelism import parallelism_score
 from vflops.results.score.score_file import (
     MfuScore,
     QualityScore,
@@ -37,19 +37,19 @@ from vflops.results.score.score_file import (
 def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
     """Return one score per training job, in the order of the jobs."""
     machine = measured_ceilings(contents.measurements)
-    shared = sharing(contents.folder, contents.training_jobs)
+    sharing = jobs_sharing_meters(contents.folder, contents.training_jobs)
     return tuple(
-        _score(contents, trained, machine, shared.get(trained.record.job, ()))
+        _score(contents, trained, machine, sharing.get(trained.record.job, ()))
         for trained in contents.training_jobs
     )
 
 
 def repeat_scores(scores: Sequence[TrainingScore]) -> tuple[RepeatScore, ...]:
-    """Return how far repeated trainings of a workload agree; nothing if it ran once."""
+    """Return one score per workload that was repeated, with the variation over its repeats."""
     repeats = []
-    alone = [score for score in scores if score.model is None]
-    for name in dict.fromkeys(score.workload for score in alone):
-        runs = [score for score in alone if score.workload == name]
+    single = [score for score in scores if score.model is None]
+    for name in dict.fromkeys(score.workload for score in single):
+        runs = [score for score in single if score.workload == name]
         ended = [score for score in runs if score.complete]
         if len(runs) > 1:
             repeats.append(_repeats(name, len(runs), ended))
@@ -57,13 +57,13 @@ def repeat_scores(scores: Sequence[TrainingScore]) -> tuple[RepeatScore, ...]:
 
 
 def _score(
-    contents: Contents, trained: TrainedJob, machine: Ceilings, shared: tuple[int, ...]
+    contents: Contents, trained: TrainedJob, machine: Ceilings, shared_with: tuple[int, ...]
 ) -> TrainingScore:
     record = trained.record
-    work = work_of(record, contents.graphs)
+    work = work_score(record, contents.graphs)
     quality = _quality(trained)
     speed = _speed(trained, work, quality)
-    power = job_power(contents, trained, shared)
+    power = job_power(contents, trained, shared_with)
     started = trained.started
     return TrainingScore(
         job=record.job,
@@ -98,11 +98,11 @@ def _score(
         if speed and speed.vflops is not None
         else None,
         kernels=trained.kernels,
-        shared=shared_by(contents, trained),
+        shared=parallelism_score(contents, trained),
     )
 
 
-def work_of(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:
+def work_score(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:
     """Return the operations per sample: counted from the graph, or declared by the user."""
     if record.declared is not None:
         return WorkScore(
@@ -158,24 +158,26 @@ def _quality(trained: TrainedJob) -> QualityScore:
 def _speed(trained: TrainedJob, work: WorkScore | None, quality: QualityScore) -> SpeedScore | None:
     if work is None or trained.work_s <= 0 or trained.wall_s <= 0:
         return None
-    done = trained.samples_trained * work.ops_total
-    timed = trained.samples_trained - trained.samples_compiling
-    evaluated = trained.samples_evaluated * work.ops_forward
-    rate = flops(ops=timed * work.ops_total, time_s=trained.work_s)
+    ops_training = trained.samples_trained * work.ops_total
+    timed_samples = trained.samples_trained - trained.samples_compiling
+    ops_evaluation = trained.samples_evaluated * work.ops_forward
+    rate = flops(ops=timed_samples * work.ops_total, time_s=trained.work_s)
     evaluating_s = trained.phases["evaluation"]
     return SpeedScore(
-        samples_per_s=timed / trained.work_s,
-        ops_training=done,
-        ops_evaluation=evaluated,
+        samples_per_s=timed_samples / trained.work_s,
+        ops_training=ops_training,
+        ops_evaluation=ops_evaluation,
         flops=rate,
-        flops_evaluation=flops(ops=evaluated, time_s=evaluating_s) if evaluating_s > 0 else None,
-        flops_whole=flops(ops=done + evaluated, time_s=trained.wall_s),
+        flops_evaluation=flops(ops=ops_evaluation, time_s=evaluating_s)
+        if evaluating_s > 0
+        else None,
+        flops_whole=flops(ops=ops_training + ops_evaluation, time_s=trained.wall_s),
         vflops=None if quality.penalty is None else rate * quality.penalty,
     )
 
 
 def _mfu(trained: TrainedJob, speed: SpeedScore | None, machine: Ceilings) -> MfuScore:
-    """Return the share of the faster ceiling, matrix product or convolution, of all devices."""
+    """Return the share of the ceiling: the faster of matrix product and convolution × devices."""
     started = trained.started
     precision = started.ceiling_precision if started else None
     if speed is None or precision is None:
@@ -215,7 +217,7 @@ def _repeats(name: str, planned: int, ended: Sequence[TrainingScore]) -> RepeatS
 
 
 def _spread(values: Sequence[float | None]) -> Spread | None:
-    """Return mean and coefficient of variation; None for one value or a missing one."""
+    """Return mean and coefficient of variation; None for a single value or if one is missing."""
     known = [value for value in values if value is not None]
     if len(known) < 2 or len(known) < len(values) or mean(known) <= 0:
         return None

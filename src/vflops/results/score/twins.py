@@ -1,4 +1,4 @@
-"""Twins share sample and seed; differing results point to a faulty node."""
+"""Twins are two models with the same sample and seed: different results mean a faulty node."""
 
 from __future__ import annotations
 
@@ -11,18 +11,27 @@ from vflops.record.readout.trained_job import TrainedJob
 
 SETTING = "train.deterministic=true"
 """The setting that makes twins on accelerators comparable."""
-_ALIKE = ("device_name", "ranks", "precision", "batch", "compiled", "recorded", "threads", "torch")
+_MUST_BE_EQUAL = (
+    "device_name",
+    "ranks",
+    "precision",
+    "batch",
+    "compiled",
+    "recorded",
+    "threads",
+    "torch",
+)
 
 
 class TwinPair(Data):
-    """Two models that should be one."""
+    """Two models with the same sample and seed, which should be identical."""
 
     models: tuple[int, int]
-    """From 0."""
+    """The numbers of both models in the ensemble, from 0."""
     nodes: tuple[tuple[str, ...], tuple[str, ...]]
-    """The nodes of each; empty if they are not known."""
+    """The nodes of each model; empty if they are not known."""
     one_node: bool
-    """Whether both ran on the same node, whose errors both would share."""
+    """Whether both ran on the same node, so that they may share its errors."""
     verdict: Literal["agree", "differ", "cannot tell"]
     reason: str | None = None
     """Why the pair cannot be compared."""
@@ -33,11 +42,11 @@ class TwinPair(Data):
 
 
 class TwinsScore(Data):
-    """Whether nodes compute the same."""
+    """Whether nodes compute the same results."""
 
     pairs: tuple[TwinPair, ...]
     suspects: tuple[str, ...]
-    """Nodes of a differing pair that are in no agreeing pair with another node."""
+    """Nodes of a differing pair that do not agree with another node in any other pair."""
 
 
 def twins_score(members: Sequence[TrainedJob], nodes: dict[int, JobNodes]) -> TwinsScore | None:
@@ -51,19 +60,19 @@ def twins_score(members: Sequence[TrainedJob], nodes: dict[int, JobNodes]) -> Tw
             pairs.setdefault(member.record.bag.number, []).append(member)
     if not pairs:
         return None
-    whole = [(pair[0], pair[1]) for _, pair in sorted(pairs.items()) if len(pair) == 2]
-    # One pair that agrees to the last bit shows that the kernels are reproducible.
-    reproducible = any(_agree(*pair) for pair in whole)
-    judged = tuple(_pair(*pair, nodes, reproducible=reproducible) for pair in whole)
+    complete = [(pair[0], pair[1]) for _, pair in sorted(pairs.items()) if len(pair) == 2]
+    # A single pair that agrees to the last bit proves that the kernels are reproducible.
+    reproducible = any(_agree(*pair) for pair in complete)
+    judged = tuple(_pair(*pair, nodes, reproducible=reproducible) for pair in complete)
     return TwinsScore(pairs=judged, suspects=_suspects(judged))
 
 
 def same_bits(first: TrainedJob, second: TrainedJob) -> tuple[bool | None, str | None]:
-    """Return whether two trainings gave the same bits; None and the reason if it is not known."""
-    reason = _unknown(first, second)
+    """Return whether two jobs gave the same bits, or None and the reason if not known."""
+    reason = _incomparable_reason(first, second)
     if reason is None and _agree(first, second):
         return True, None
-    reason = reason or _excuse(first, second, reproducible=False)
+    reason = reason or _harmless_reason(first, second, reproducible=False)
     return (False, None) if reason is None else (None, reason)
 
 
@@ -77,10 +86,10 @@ def _pair(
         "nodes": tuple(job_nodes.names for job_nodes in pair_nodes),
         "one_node": bool(set(pair_nodes[0].nodes) & set(pair_nodes[1].nodes)),
     }
-    reason = _unknown(first, second)
+    reason = _incomparable_reason(first, second)
     if reason is None and _agree(first, second):
         return TwinPair.model_validate({**facts, "verdict": "agree"})
-    reason = reason or _excuse(first, second, reproducible=reproducible)
+    reason = reason or _harmless_reason(first, second, reproducible=reproducible)
     if reason is not None:
         return TwinPair.model_validate({**facts, "verdict": "cannot tell", "reason": reason})
     epoch, difference = _first_difference(first, second)
@@ -90,14 +99,14 @@ def _pair(
 
 
 def _agree(first: TrainedJob, second: TrainedJob) -> bool:
-    """Whether both finished with the same weights and had the same qualities on the way."""
+    """Whether both finished with the same weights and the same quality at every evaluation."""
     if first.finished is None or second.finished is None or first.finished.weights_sha256 is None:
         return False
     same = first.finished.weights_sha256 == second.finished.weights_sha256
     return same and _qualities(first) == _qualities(second)
 
 
-def _unknown(first: TrainedJob, second: TrainedJob) -> str | None:
+def _incomparable_reason(first: TrainedJob, second: TrainedJob) -> str | None:
     """Return why the two cannot be compared; None if they can."""
     for job in (first, second):
         if job.finished is None:
@@ -107,12 +116,12 @@ def _unknown(first: TrainedJob, second: TrainedJob) -> str | None:
     return None
 
 
-def _excuse(first: TrainedJob, second: TrainedJob, *, reproducible: bool) -> str | None:
-    """Return why a difference need not be a node's fault; None if it is."""
+def _harmless_reason(first: TrainedJob, second: TrainedJob, *, reproducible: bool) -> str | None:
+    """Return why a difference need not mean a faulty node; None if it does."""
     one, other = first.started, second.started
     if one is None or other is None:
         return "the log does not say what ran"
-    for name in _ALIKE:
+    for name in _MUST_BE_EQUAL:
         a, b = getattr(one, name), getattr(other, name)
         if a != b:
             return f"they did not run alike: {name.replace('_', ' ')} {a} and {b}"
@@ -135,11 +144,11 @@ def _first_difference(first: TrainedJob, second: TrainedJob) -> tuple[float | No
 def _qualities(trained: TrainedJob) -> dict[int, tuple[float, float]]:
     """Return epoch and quality of every evaluation, by step."""
     evaluations = (evaluation.evaluated for evaluation in trained.evaluations)
-    return {one.step: (one.epoch, one.quality) for one in evaluations}
+    return {evaluated.step: (evaluated.epoch, evaluated.quality) for evaluated in evaluations}
 
 
 def _suspects(pairs: Sequence[TwinPair]) -> tuple[str, ...]:
-    """Return the nodes of differing pairs that no pair on two nodes has cleared."""
+    """Return the nodes of differing pairs that no agreeing pair on two nodes has cleared."""
     doubted = [name for pair in pairs if pair.verdict == "differ" for name in _names(pair)]
     apart = [pair for pair in pairs if not set(pair.nodes[0]) & set(pair.nodes[1])]
     cleared = {name for pair in apart if pair.verdict == "agree" for name in _names(pair)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.results.figures import shown
+from vflops.results.figures import format_value
 from vflops.studies.compare.comparison import ComparedFigure, Comparison, Differing, SideRecord
 
 _VERDICTS = {"better": "yes, better", "worse": "yes, worse", "not significant": "no"}
@@ -21,7 +21,8 @@ def figure_columns(side: str) -> tuple[str, ...]:
 def figure_row(figure: ComparedFigure) -> tuple[str, ...]:
     """Return the row of one figure."""
     values = (
-        "—" if value is None else shown(figure.unit, value) for value in (figure.base, figure.value)
+        "—" if value is None else format_value(figure.unit, value)
+        for value in (figure.base, figure.value)
     )
     return figure.name, *values, signed(figure.difference), interval(figure), verdict(figure)
 

@@ -176,7 +176,7 @@ def _repeats(name: FigureName, runs: Sequence[Sequence[Sample]], by_run: bool) -
     That is one per seed for a figure that the seed affects. For any other it is one per run if
     there are enough runs, because the trainings of a run share its circumstances.
     """
-    if name.seeded:
+    if name.depends_on_seed:
         seeds = dict.fromkeys(sample.seed for run in runs for sample in run)
         return [mean([s.value for run in runs for s in run if s.seed == seed]) for seed in seeds]
     if by_run:
@@ -192,7 +192,7 @@ def _too_few(
     if least >= LEAST_REPEATS:
         return None
     trained = min(sum(len(run) for run in runs) for runs in samples)
-    what = "seed" if pair.name.seeded and trained >= LEAST_REPEATS else "repeat"
+    what = "seed" if pair.name.depends_on_seed and trained >= LEAST_REPEATS else "repeat"
     return f"{least} {what}{'' if least == 1 else 's'}, {LEAST_REPEATS} are needed"
 
 
@@ -221,7 +221,7 @@ def _compared(figure: _Tested, significant: bool, tests: int) -> ComparedFigure:
         reason = f"not among {tests} figures"
     return ComparedFigure(
         side=figure.side,
-        workload=name.workload,
+        workload=name.subject,
         name=name.name,
         unit=name.unit,
         better=name.better,

@@ -11,7 +11,7 @@ from vflops.publish.pages.chart_style import ACHIEVED, SERIES, data, finished
 from vflops.publish.pages.page import chart_library, render
 from vflops.publish.report.training_charts import WIDTH
 from vflops.record.files import atomic
-from vflops.results.figures import shown
+from vflops.results.figures import format_value
 from vflops.studies.history import history_text
 from vflops.studies.history.history_data import Course, Group, HistoryRecord
 
@@ -57,7 +57,7 @@ def chart(group: Group, course: Course) -> dict[str, Any]:
             "value": value,
             "run": run.run,
             "when": history_text.moment(run.created_utc),
-            "figure": shown(course.unit, value),
+            "figure": format_value(course.unit, value),
         }
         for run, value in zip(runs, course.values, strict=True)
         if value is not None

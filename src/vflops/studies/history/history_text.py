@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from vflops.results.figures import shown
+from vflops.results.figures import format_value
 from vflops.studies.compare.compare_text import signed
 from vflops.studies.history.history_data import Change, Course, Group, HistoryRecord, PastRun
 from vflops.units import percent
@@ -20,7 +20,9 @@ _NAMED = 3
 def course_row(course: Course, least_runs: int) -> tuple[str, ...]:
     """Return the row of one figure; ``least_runs`` is the minimum for a level."""
     known = [value for value in course.values if value is not None]
-    level, newest = (shown(course.unit, value) for value in (course.levels[-1].mean, known[-1]))
+    level, newest = (
+        format_value(course.unit, value) for value in (course.levels[-1].mean, known[-1])
+    )
     return course.name, spark(known), level, newest, last_change(course, least_runs)
 
 
@@ -153,4 +155,4 @@ def short(record: HistoryRecord) -> str | None:
 def value(course: Course, at: int) -> str:
     """Return the figure of one run."""
     figure = course.values[at]
-    return "—" if figure is None else shown(course.unit, figure)
+    return "—" if figure is None else format_value(course.unit, figure)

@@ -143,7 +143,7 @@ def _course(
         for a, b in pairwise(points)
     ]
     return Course(
-        workload=name.workload,
+        workload=name.subject,
         name=name.name,
         unit=name.unit,
         better=name.better,

@@ -18,7 +18,7 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.check.background_load import quiet
+from vflops.results.check.background_load import check_background_load
 from vflops.results.score.twins import same_bits
 from vflops.studies.compare.differences import differing
 from vflops.studies.compare.side import ReadRun
@@ -132,7 +132,7 @@ def compare(recorded: Recorded, folder: RunFolder) -> Reproduction:
 
 def _busy(contents: Contents, when: str) -> Iterator[str]:
     """Yield a sentence if other processes used the machine, by the rule ``quiet``."""
-    outcome = quiet(contents)
+    outcome = check_background_load(contents)
     if outcome.verdict == "fail":
         yield f"The machine was not quiet {when}: {outcome.evidence}."
 

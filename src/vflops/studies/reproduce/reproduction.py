@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from vflops.record.files.document import Data, Document
-from vflops.results.figures import shown
+from vflops.results.figures import format_value
 from vflops.studies.compare.compare_text import signed
 from vflops.units import percent
 
@@ -74,8 +74,8 @@ def rows(reproduction: Reproduction) -> list[tuple[str, str, str, str, str]]:
     return [
         (
             figure.name,
-            shown(figure.unit, figure.recorded),
-            shown(figure.unit, figure.here),
+            format_value(figure.unit, figure.recorded),
+            format_value(figure.unit, figure.here),
             signed(figure.difference, digits=2),
             verdict_words(figure),
         )

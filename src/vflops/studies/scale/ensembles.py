@@ -16,7 +16,7 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import Exchanged
 from vflops.record.readout.contents import Contents
-from vflops.results.score.ensemble_score import window
+from vflops.results.score.ensemble_score import training_window_s
 from vflops.results.score.figure_text import number
 from vflops.results.score.score_file import EnsembleScore, Score, TrainingScore
 from vflops.studies.scale import scale_charts
@@ -226,7 +226,7 @@ def _of_ensemble(score: EnsembleScore) -> _Repeat:
 def _of_one(contents: Contents, score: TrainingScore) -> _Repeat:
     """Return the figures of a single training, timed like an ensemble: first step to last."""
     (trained,) = (job for job in contents.training_jobs if job.record.job == score.job)
-    window_s, quality = window([trained]), score.quality
+    window_s, quality = training_window_s([trained]), score.quality
     achieved = quality.achieved or 0.0
     factor = quality_factor(
         achieved=achieved, target=quality.target, exponent=quality.exponent, better=quality.better

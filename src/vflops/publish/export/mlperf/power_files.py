@@ -18,7 +18,7 @@ from vflops.record.formats.telemetry import Telemetry
 from vflops.record.log.imported_power import read_imported
 from vflops.record.readout.timeline import Timeline
 from vflops.results.power.run_power import PowerSummary, host_power
-from vflops.results.score.node_power import NOT_SAMPLED, sampled_by
+from vflops.results.score.node_power import NOT_SAMPLED, node_telemetry
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def node_powers(course: Course) -> tuple[NodePower, ...] | str:
 def _nodes(course: Course, span_s: tuple[float, float]) -> list[_Sampled] | str:
     trained = course.trained
     parts = Timeline([trained]).parts_of(trained.record.job, trained.folders[0], span_s)
-    first = sampled_by(parts[0])
+    first = node_telemetry(parts[0])
     if first is None:
         return NOT_SAMPLED
     telemetry, zero_s = first
@@ -72,7 +72,7 @@ def _nodes(course: Course, span_s: tuple[float, float]) -> list[_Sampled] | str:
     placed = tuple(log.shifted(log.utc_offset_s - zero_s) for log in logs)
     nodes = [_Sampled(telemetry, placed)]
     for number, part in enumerate(parts[1:], start=1):
-        sampled = sampled_by(part, zero_s)
+        sampled = node_telemetry(part, zero_s)
         if sampled is None:
             return f"node {number}: {NOT_SAMPLED}"
         nodes.append(_Sampled(sampled[0], ()))
