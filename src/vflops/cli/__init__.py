@@ -1,4 +1,4 @@
-"""The command ``vflops``: thin commands over the packages, without logic and without torch."""
+"""The command line ``vflops``: parses options and calls the packages below; imports no torch."""
 
 from __future__ import annotations
 

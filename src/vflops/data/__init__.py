@@ -1,1 +1,1 @@
-"""Training data: checked, packed so that reading never stalls training, and staged to nodes."""
+"""Training data: checking, packing for fast reading, and staging to nodes."""

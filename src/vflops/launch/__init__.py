@@ -1,1 +1,1 @@
-"""From a job to processes on slots: one file a way to start them; knows nothing of training."""
+"""Starting the processes of jobs: one folder per back end; independent of what they train."""

@@ -1,4 +1,4 @@
-"""The formulas of the papers as pure functions, without torch or files.
+"""The papers' formulas as pure functions, without torch and without files.
 
 docs/reference/metrics.md lists every formula with its paper and its edge cases. An invalid argument
 raises a ValueError with the argument's name, its value and the expected range; nothing is clamped.

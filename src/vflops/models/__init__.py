@@ -1,1 +1,1 @@
-"""Networks that the workloads share, by name; the registry needs no torch, the networks do."""
+"""Networks that workloads share, found by name; the registry itself needs no torch."""

@@ -1,1 +1,1 @@
-"""Results derived from a run folder alone: score, roofline, checks, evidence. No torch."""
+"""Results computed from a run folder alone, without torch: score, roofline, checks, evidence."""

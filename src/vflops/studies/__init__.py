@@ -1,1 +1,1 @@
-"""Questions about several runs: comparison, history, scaling, prediction, reproduction."""
+"""Studies of several runs: comparison, history, scaling, prediction, reproduction."""

@@ -1,1 +1,1 @@
-"""What a workload provides: its description, its code, its data and its figures."""
+"""The interface of a workload: its description, its code, its data and its figures."""
