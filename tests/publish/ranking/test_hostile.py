@@ -106,7 +106,7 @@ def _empty_log(folder: Path) -> None:
         (_deep, "is not JSON"),
         (_digits, "score.json"),
         (_unicode, "run.json is not JSON"),
-        (_list, "run.json holds a list"),
+        (_list, "run.json contains a list"),
         (_empty_log, "jobs/0/0/events.jsonl"),
     ],
     ids=lambda value: getattr(value, "__name__", None),

@@ -209,7 +209,7 @@ class TestFaults:
         assert len(whole) < 1000
         trained_with(planned, whole)
         monkeypatch.setattr(exhibits, "MAX_BYTES", 10_000)
-        assert "an exhibit may hold 40,000" in self.fault(planned.folder)
+        assert "an exhibit may hold at most 40,000" in self.fault(planned.folder)
 
     @pytest.mark.parametrize(
         "content",
