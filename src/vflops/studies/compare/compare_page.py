@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vflops.publish.pages.chart_style import SERIES, data, finished
+from vflops.publish.pages.chart_style import SERIES, apply_style, data
 from vflops.publish.pages.page import chart_library, render
 from vflops.publish.report import curves
 from vflops.publish.report.training_charts import WIDTH
@@ -84,7 +84,7 @@ def _throughput(run: ReadRun, workload: str) -> Lines:
 
 def _operations(run: ReadRun, workload: str) -> Lines:
     return [
-        (str(search.repeat), curves.thinned([(m.time_s, m.ops_per_s) for m in search.moments]))
+        (str(search.repeat), curves.thin([(m.time_s, m.ops_per_s) for m in search.moments]))
         for search in run.score.searches
         if search.workload == workload
     ]
@@ -119,4 +119,4 @@ def _chart(
             tooltip=["side:N", "run:N", "time:Q", "value:Q"],
         )
     )
-    return finished(chart.properties(width=WIDTH, height=220))
+    return apply_style(chart.properties(width=WIDTH, height=220))
