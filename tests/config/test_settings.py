@@ -103,7 +103,7 @@ def test_the_suite_of_a_laptop_shows_an_ensemble_where_two_cores_are(
 def test_a_key_without_its_section_is_refused_with_its_full_name() -> None:
     with pytest.raises(UsageError, match="unknown setting 'epochs'") as error:
         load(profile("tiny", ["image-classification"]), None, ["epochs=3"])
-    assert error.value.hint == "it is train.epochs"
+    assert error.value.hint == "its full name is train.epochs"
 
 
 def test_precisions_are_those_of_the_workload_whatever_else_of_the_ceilings_is_set() -> None:
@@ -131,7 +131,7 @@ def test_a_short_name_is_understood_behind_that_of_a_workload() -> None:
 
 def test_what_one_workload_refuses_can_be_set_for_another() -> None:
     suite = for_suite(profile("tiny", ["image-classification", "automl"]))
-    with pytest.raises(UsageError, match=r"take parallel\.mode data") as caught:
+    with pytest.raises(UsageError, match=r"use parallel\.mode data") as caught:
         load(suite, None, ["train.ranks=2", "parallel.mode=sharded"])
     hint = "--set image-classification.parallel.mode=sharded"
     assert hint in str(caught.value.hint)

@@ -166,8 +166,8 @@ def test_a_scratch_file_contains_what_was_written_at_every_offset(tmp_path: Path
         assert file.size_bytes == 3 * TILE
         page = buffer(PAGE)
         file.read(page, TILE + 5 * PAGE)
-        assert file.holds(page, TILE + 5 * PAGE)
-        assert not file.holds(page, TILE + 6 * PAGE)
+        assert file.matches(page, TILE + 5 * PAGE)
+        assert not file.matches(page, TILE + 6 * PAGE)
         with pytest.raises(OSError, match="ends before"):
             file.read(page, 3 * TILE)
 
