@@ -129,7 +129,7 @@ def test_a_folder_that_is_gone_is_the_reason(tmp_path: Path) -> None:
 
 
 def test_content_that_changed_has_no_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ScratchFile, "holds", lambda *_: False)
+    monkeypatch.setattr(ScratchFile, "matches", lambda *_: False)
     measurement = storage_speed.measure(
         make_task("storage", "sequential-read", folder=tmp_path, seconds=0.1)
     )
