@@ -103,7 +103,7 @@ def test_the_suite_of_a_laptop_shows_an_ensemble_where_two_cores_are(
 def test_a_key_without_its_section_is_refused_with_its_full_name() -> None:
     with pytest.raises(UsageError, match="unknown setting 'epochs'") as error:
         load(profile("tiny", ["image-classification"]), None, ["epochs=3"])
-    assert error.value.hint == "it is train.epochs"
+    assert error.value.hint == "its full name is train.epochs"
 
 
 def test_precisions_are_those_of_the_workload_whatever_else_of_the_ceilings_is_set() -> None:

@@ -37,7 +37,9 @@ def test_an_index_beyond_the_last_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(devices, "available", lambda: ["cpu", "cuda:0", "cuda:1"])
     assert pick("auto").name == pick("cuda").name == "cuda:0"
     assert pick("cuda:1").name == "cuda:1"
-    with pytest.raises(UsageError, match="device 'cuda:2' is not available: there are 2"):
+    with pytest.raises(
+        UsageError, match="device 'cuda:2' is not available: the number of accelerators is 2"
+    ):
         pick("cuda:2")
 
 

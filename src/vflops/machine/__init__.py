@@ -1,1 +1,1 @@
-"""The machine under test: its description, its ceilings, its telemetry and its devices."""
+"""The machine under test: description, ceilings (peak speeds), telemetry and devices."""

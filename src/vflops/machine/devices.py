@@ -1,4 +1,4 @@
-"""The device under test: its name, its clock and its memory."""
+"""The device under test: its name, timing of calls, and its memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vflops.errors import UsageError, unknown_name
 from vflops.machine import host
 
 _ASSUMED_CACHE_BYTES = 64 << 20
-"""For devices that do not report the size of their last-level cache; larger than most."""
+"""Assumed for devices that do not report the size of their last-level cache; larger than most."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Device:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether it is the CPU, where calls return when their work is done."""
+        """Whether the device is the CPU, where calls return only when their work is done."""
         return self.torch_device.type == "cpu"
 
     @property
@@ -38,10 +38,10 @@ class Device:
         return 0 if self.is_cpu else torch.accelerator.device_count()
 
     def thread_counts(self) -> list[int | None]:
-        """Return the numbers of threads to measure a CPU with: all, and one less.
+        """Return the thread counts to measure a CPU with: all threads, and one fewer.
 
-        If another process occupies a core, all threads wait for the one that shares it. None for
-        an accelerator, whose speed does not depend on threads.
+        If another process occupies a core, all threads wait for the thread on that core, and one
+        thread fewer is faster. For an accelerator the only entry is None.
         """
         if not self.is_cpu:
             return [None]
@@ -49,7 +49,7 @@ class Device:
         return [count, count - 1] if count > 1 else [1]
 
     def current(self) -> AbstractContextManager[object]:
-        """Make this accelerator torch's current one for the length of a block."""
+        """Make this accelerator torch's current device for the duration of a block."""
         return (
             nullcontext()
             if self.is_cpu
@@ -57,9 +57,9 @@ class Device:
         )
 
     def time_s(self, call: Callable[[], object], calls: int = 1, *, warm_calls: int = 0) -> float:
-        """Return the mean seconds of ``calls`` calls in a row, by the device's clock if it has one.
+        """Return the mean seconds of ``calls`` consecutive calls, timed by the device if possible.
 
-        ``warm_calls`` precede them, untimed and without a gap.
+        They directly follow ``warm_calls`` calls that are not timed.
         """
         for _ in range(warm_calls):
             call()
@@ -78,24 +78,24 @@ class Device:
         return float(start.elapsed_time(end)) / 1e3 / calls
 
     def synchronize(self) -> None:
-        """Wait until the device has done all work."""
+        """Wait until the device has finished all work."""
         if not self.is_cpu:
             torch.accelerator.synchronize(self.torch_device)
 
     def free_bytes(self) -> int:
-        """Return the memory that can still be allocated, including torch's cache."""
+        """Return the free memory in bytes, after emptying torch's cache."""
         if self.is_cpu:
             return host.free_memory_bytes()
         self.release()
         return torch.accelerator.get_memory_info(self.torch_device)[0]
 
     def release(self) -> None:
-        """Return memory that no tensor uses to the device."""
+        """Return unused memory in torch's cache to the device."""
         if not self.is_cpu:
             torch.accelerator.empty_cache()
 
     def cache_bytes(self) -> int:
-        """Return the size of the last-level cache, or a large guess if it is not known."""
+        """Return the size of the last-level cache, or a large estimate if it is not known."""
         if self.is_cpu:
             return host.last_level_cache_bytes() or _ASSUMED_CACHE_BYTES
         return self._property("L2_cache_size") or _ASSUMED_CACHE_BYTES
@@ -111,7 +111,7 @@ class Device:
 
 
 def pick(name: str, setting: str = "micro.device") -> Device:
-    """Return the device called ``name``, or raise an error that lists the available ones."""
+    """Return the device called ``name``, or raise ``UsageError`` with the available devices."""
     names = available()
     if name == "auto":
         return Device(torch.device((names[1:] or names)[0]))
@@ -123,11 +123,14 @@ def pick(name: str, setting: str = "micro.device") -> Device:
     if any(known.startswith(f"{kind}:") for known in names) and index.isdigit():
         count = len(names) - 1
         raise UsageError(
-            f"device {name!r} is not available: there are {count}", hint=_choice(names, setting)
+            f"device {name!r} is not available: the number of accelerators is {count}",
+            hint=_device_hint(names, setting),
         )
     if kind in ("cuda", "xpu", "mps", "hpu", "mtia", "npu"):
         seen = f"torch sees {names[1]}" if len(names) > 1 else "torch sees no accelerator"
-        raise UsageError(f"device {name!r} is not available: {seen}", hint=_choice(names, setting))
+        raise UsageError(
+            f"device {name!r} is not available: {seen}", hint=_device_hint(names, setting)
+        )
     raise unknown_name("device", name, ["auto", *names])
 
 
@@ -142,7 +145,7 @@ def available() -> list[str]:
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Let torch use ``count`` CPU threads for the length of a block; None changes nothing."""
+    """Let torch use ``count`` CPU threads for the duration of a block; None changes nothing."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -157,23 +160,23 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error, without torch's paragraphs of advice."""
+    """Return the first line of an error message; torch appends paragraphs of advice."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
-def _choice(names: list[str], setting: str) -> str:
+def _device_hint(names: list[str], setting: str) -> str:
     return f"set {setting} to one of: {', '.join(['auto', *names])}"
 
 
 def rank_capacity(name: str, cores_per_rank: int | None = None) -> tuple[int, bool]:
-    """Return how many ranks this machine has room for, and whether they compute on accelerators."""
+    """Return how many ranks fit on this machine, and whether they compute on accelerators."""
     cores = len(host.usable_cores())
     by_cores = cores // (cores_per_rank or 1)
     if by_cores < 1:
         raise UsageError(
-            f"launch.cores_per_rank = {cores_per_rank}: there are {cores} processor cores",
-            hint=f"take at most {cores}",
+            f"launch.cores_per_rank = {cores_per_rank}, but there are {cores} processor cores",
+            hint=f"use at most {cores}",
         )
     if pick(name, "train.device").torch_device.type == "cpu":
         return by_cores, False

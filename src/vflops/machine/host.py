@@ -15,21 +15,21 @@ _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 class HostLoad:
-    """The load of the CPUs by other processes, since this object was created."""
+    """Measures the CPU load by other processes since the object was created."""
 
     def __init__(self) -> None:
-        self._all = psutil.cpu_times()
+        self._start_times = psutil.cpu_times()
         self._process_s = self._process_time()
 
     def others_share(self) -> float:
         """Return the share of CPU time that other processes, or other virtual machines, used."""
-        now, before = psutil.cpu_times(), self._all
+        now, before = psutil.cpu_times(), self._start_times
         spent_s = {name: getattr(now, name) - getattr(before, name) for name in now._fields}
-        # The kernel counts the time of guests twice, also as user time.
-        whole_s = sum(s for name, s in spent_s.items() if not name.startswith("guest"))
+        # The kernel counts the time of guests twice: also as user time.
+        total_s = sum(s for name, s in spent_s.items() if not name.startswith("guest"))
         idle_s = spent_s["idle"] + spent_s.get("iowait", 0.0)
-        others_s = whole_s - idle_s - (self._process_time() - self._process_s)
-        return round(min(max(others_s / whole_s, 0.0), 1.0), 4) if whole_s > 0 else 0.0
+        others_s = total_s - idle_s - (self._process_time() - self._process_s)
+        return round(min(max(others_s / total_s, 0.0), 1.0), 4) if total_s > 0 else 0.0
 
     @staticmethod
     def _process_time() -> float:
@@ -37,14 +37,14 @@ class HostLoad:
 
 
 def free_memory_bytes() -> int:
-    """Return the main memory that this process may still use, within its cgroup's limit."""
+    """Return the main memory that this process may still use, within the limit of its cgroup."""
     available = int(psutil.virtual_memory().available)
     limit = _cgroup_left_bytes()
     return available if limit is None else min(available, limit)
 
 
 def last_level_cache_bytes() -> int | None:
-    """Return the size of all last-level caches; None if the kernel does not report it."""
+    """Return the total size of the last-level caches; None if the kernel does not report it."""
     caches: dict[tuple[int, str], int] = {}
     for index in _CPUS.glob("cpu[0-9]*/cache/index[0-9]*"):
         try:
@@ -61,7 +61,7 @@ def last_level_cache_bytes() -> int | None:
 
 
 def _cgroup_left_bytes() -> int | None:
-    """Return what the cgroup limits of this process leave; None without a limit."""
+    """Return the bytes left within the cgroup limit of this process; None without a limit."""
     try:
         limit = memory_limit_b(Path("/"))
     except (OSError, ValueError, AbsentError):

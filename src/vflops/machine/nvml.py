@@ -1,4 +1,4 @@
-"""Access to NVML, the library that answers for NVIDIA's devices."""
+"""Access to NVML, NVIDIA's library for monitoring its devices."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ NO_ACCELERATOR = "no NVIDIA accelerator on this machine"
 
 _HINT = "pip install 'vflops[nvidia]'"
 _DRIVER_FILES = ("dev/nvidiactl", "proc/driver/nvidia", "dev/dxg")
-"""Present where a driver is loaded; the last one is that of Windows' subsystem for Linux."""
+"""Files that exist if a driver is loaded; the last one is for the Windows Subsystem for Linux."""
 
 
 def driver_present(root: Path = Path("/")) -> bool:
-    """Whether NVIDIA's driver is loaded; without it there is nothing to install that helps."""
+    """Whether NVIDIA's driver is loaded; without it, installing pynvml does not help."""
     return any((root / file).exists() for file in _DRIVER_FILES)
 
 
 def open_nvml() -> Any:
     """Return the module ``pynvml`` with NVML initialised, or raise ``AbsentError``.
 
-    NVML counts its users, so a process that keeps it open need not close it.
+    NVML is reference-counted: a process may keep it open until it exits.
     """
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError as error:
-        raise AbsentError(_unless_absent(f"pynvml is not installed: {_HINT}")) from error
+        raise AbsentError(_reason(f"pynvml is not installed: {_HINT}")) from error
     try:
         nvml.nvmlInit()
     except Exception as error:  # an NVMLError, or anything that a broken driver raises
-        raise AbsentError(_unless_absent(f"no NVIDIA driver answers ({error})")) from error
+        raise AbsentError(_reason(f"no NVIDIA driver answers ({error})")) from error
     return nvml
 
 
 @contextmanager
 def nvml_session() -> Iterator[Any]:
-    """Open NVML for the length of a block, or raise ``AbsentError``."""
+    """Open NVML for the duration of a block, or raise ``AbsentError``."""
     nvml = open_nvml()
     try:
         yield nvml
@@ -50,7 +50,7 @@ def nvml_session() -> Iterator[Any]:
 
 
 def device_handle(nvml: Any, device: int | str) -> Any:
-    """Return NVML's handle of a device, given its index or its UUID with or without a prefix."""
+    """Return NVML's handle of a device by index, or by UUID with or without prefix."""
     if isinstance(device, int):
         return nvml.nvmlDeviceGetHandleByIndex(device)
     if device.startswith(("GPU-", "MIG-")):
@@ -61,10 +61,11 @@ def device_handle(nvml: Any, device: int | str) -> Any:
         return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{device}")
 
 
-def decode(words: str | bytes) -> str:
-    """Return a name that NVML gives as text; before version 11.5 pynvml gives bytes."""
-    return words.decode() if isinstance(words, bytes) else words
+def decode(name: str | bytes) -> str:
+    """Return a name from NVML as text; pynvml before version 11.5 returns bytes."""
+    return name.decode() if isinstance(name, bytes) else name
 
 
-def _unless_absent(reason: str) -> str:
+def _reason(reason: str) -> str:
+    """Return ``reason`` if a driver is loaded; otherwise there is no accelerator."""
     return reason if driver_present() else NO_ACCELERATOR

@@ -1,4 +1,4 @@
-"""Reading facts without ever raising: a failure becomes the reason why a fact is absent."""
+"""Reads facts about the system; a failure becomes the reason why a fact is absent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vflops.record.formats.system import Fact, Value
 
 
 class AbsentError(Exception):
-    """A fact cannot be read; the message is the reason that the record gives."""
+    """A fact cannot be read; the message is recorded as the reason."""
 
 
 def missing(reason: str) -> NoReturn:
@@ -22,7 +22,7 @@ def missing(reason: str) -> NoReturn:
 
 
 def fact(name: str, source: str, read: Callable[[], Value], *, unit: str | None = None) -> Fact:
-    """Return a fact with the value of ``read()``, or without a value and with the reason."""
+    """Return a fact with the value of ``read()``, or with the reason why it cannot be read."""
     try:
         value = read()
         if isinstance(value, str):
@@ -42,14 +42,14 @@ def text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace").strip()
 
 
-def command(*words: str, timeout_s: float = 2.0) -> str:
-    """Return what a command prints; raise ``AbsentError`` if it is missing, hangs or fails."""
-    if shutil.which(words[0]) is None:
-        raise AbsentError(f"{words[0]} is not on PATH")
-    shown = " ".join(words)
+def command(*arguments: str, timeout_s: float = 2.0) -> str:
+    """Return the output of a command; raise ``AbsentError`` if it is missing, hangs or fails."""
+    if shutil.which(arguments[0]) is None:
+        raise AbsentError(f"{arguments[0]} is not on PATH")
+    command_line = " ".join(arguments)
     try:
-        done = subprocess.run(
-            words,
+        process = subprocess.run(
+            arguments,
             capture_output=True,
             text=True,
             errors="replace",
@@ -58,10 +58,10 @@ def command(*words: str, timeout_s: float = 2.0) -> str:
             env={**os.environ, "LC_ALL": "C"},
         )
     except subprocess.TimeoutExpired as error:
-        raise AbsentError(f"`{shown}` did not answer within {timeout_s:g} s") from error
-    if done.returncode:
-        raise AbsentError(f"`{shown}` failed with exit status {done.returncode}")
-    return done.stdout.strip() or done.stderr.strip()
+        raise AbsentError(f"`{command_line}` did not answer within {timeout_s:g} s") from error
+    if process.returncode:
+        raise AbsentError(f"`{command_line}` failed with exit status {process.returncode}")
+    return process.stdout.strip() or process.stderr.strip()
 
 
 def count_listed(numbers: str) -> int:
@@ -74,7 +74,7 @@ def count_listed(numbers: str) -> int:
 
 
 def reason_of(error: Exception, source: str) -> str:
-    """Return an error as the reason that the record gives."""
+    """Return an error as the text of a recorded reason."""
     if isinstance(error, FileNotFoundError):
         return f"{source} does not exist"
     if isinstance(error, OSError) and error.strerror:
@@ -84,8 +84,8 @@ def reason_of(error: Exception, source: str) -> str:
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
-def _printable(words: str) -> str:
-    """Return one line of valid text, without the path of the home folder."""
-    line = " ".join(words.encode("utf-8", "replace").decode().split())
+def _printable(value: str) -> str:
+    """Return the text as one line of valid UTF-8, with the home folder abbreviated to ``~``."""
+    line = " ".join(value.encode("utf-8", "replace").decode().split())
     home = os.environ.get("HOME", "").rstrip("/")
     return (line.replace(f"{home}/", "~/") if home else line)[:300]

@@ -1,4 +1,4 @@
-"""Which GPUs of the node a process may use, by the variables that limit them."""
+"""The GPUs of the node that a process may use, from environment variables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _CUDA = "CUDA_VISIBLE_DEVICES"
 
 
 def visible_devices(environment: Mapping[str, str] = os.environ) -> list[int]:
-    """Return the node's numbers of the GPUs that ranks may use, or an empty list if not known.
+    """Return the indices, on the node, of the GPUs that ranks may use; empty if not known.
 
     SLURM may have renumbered them for CUDA, so its own variables are read first.
     """
@@ -24,9 +24,9 @@ def cuda_devices(environment: Mapping[str, str] = os.environ) -> list[int | str]
     text = environment.get(_CUDA)
     if text is None:
         return None
-    words = [word.strip() for word in text.split(",")]
+    entries = [entry.strip() for entry in text.split(",")]
     return [
-        int(word) if word.isdigit() else word
-        for word in words
-        if word.isdigit() or word.startswith(("GPU-", "MIG-"))
+        int(entry) if entry.isdigit() else entry
+        for entry in entries
+        if entry.isdigit() or entry.startswith(("GPU-", "MIG-"))
     ]

@@ -72,7 +72,7 @@ def test_a_mode_is_measured_against_the_exact_mean(
     script.write_text(
         "import os, sys\n"
         "from vflops.machine.ceilings import allreduce_rank, allreduce_steps as rank\n"
-        "rank._POWERS = {'gloo': (12, 14)}\n"
+        "rank._SIZE_EXPONENTS = {'gloo': (12, 14)}\n"
         "os._exit(allreduce_rank.main([str(os.getppid()), *sys.argv[1:]]))\n"
     )
 
@@ -126,7 +126,7 @@ def test_a_wrong_sum_has_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ranks_that_hang_are_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(allreduce, "_LATE_S", 0.2)
+    monkeypatch.setattr(allreduce, "_KILL_AFTER_S", 0.2)
     mark = tmp_path / "pid"
     code = (
         f"import os, pathlib, time; pathlib.Path({str(mark)!r}).write_text(str(os.getpid())); "

@@ -129,7 +129,7 @@ def test_a_folder_that_is_gone_is_the_reason(tmp_path: Path) -> None:
 
 
 def test_content_that_changed_has_no_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ScratchFile, "holds", lambda *_: False)
+    monkeypatch.setattr(ScratchFile, "matches", lambda *_: False)
     measurement = storage_speed.measure(
         make_task("storage", "sequential-read", folder=tmp_path, seconds=0.1)
     )
@@ -166,8 +166,8 @@ def test_a_scratch_file_contains_what_was_written_at_every_offset(tmp_path: Path
         assert file.size_bytes == 3 * TILE
         page = buffer(PAGE)
         file.read(page, TILE + 5 * PAGE)
-        assert file.holds(page, TILE + 5 * PAGE)
-        assert not file.holds(page, TILE + 6 * PAGE)
+        assert file.matches(page, TILE + 5 * PAGE)
+        assert not file.matches(page, TILE + 6 * PAGE)
         with pytest.raises(OSError, match="ends before"):
             file.read(page, 3 * TILE)
 

@@ -51,7 +51,7 @@ def test_the_record_survives_its_file(tmp_path: Path) -> None:
 
 def test_without_a_workload_the_last_three_layers_say_so(tmp_path: Path) -> None:
     for layer in gather(tmp_path, import_torch=False).layers[-3:]:
-        assert [fact.reason for fact in layer.facts] == ["no workload in this run"]
+        assert [fact.reason for fact in layer.facts] == ["the run has no workload"]
 
 
 def test_a_workload_fills_its_layers(tmp_path: Path) -> None:

@@ -98,4 +98,4 @@ def test_the_maker_is_read_and_the_serial_number_is_not(tmp_path: Path) -> None:
 
 def test_a_machine_without_dmi_says_so(tmp_path: Path) -> None:
     facts = machine_facts(tmp_path)
-    assert named(facts, "machine model").reason == "the firmware gives no DMI table"
+    assert named(facts, "machine model").reason == "the firmware provides no DMI table"

@@ -39,7 +39,7 @@ def test_the_deepest_and_last_mount_holds_a_path(tmp_path: Path, path: str, kind
 
 
 def test_a_path_on_no_mount_is_absent() -> None:
-    with pytest.raises(AbsentError, match="the folder is on no known mount"):
+    with pytest.raises(AbsentError, match="the folder is not on any known mount"):
         mount_of(PurePosixPath("/x"), [])
 
 

@@ -14,7 +14,7 @@ from vflops.machine.system.accelerator import accelerator_facts
 from vflops.machine.system.fact_text import format_fact
 from vflops.machine.system.gather import gather
 from vflops.machine.system.nvidia import Nvidia
-from vflops.machine.system.system_table import SOURCE_WIDTH, WIDE, tables
+from vflops.machine.system.system_table import MIN_WIDTH_FOR_SOURCES, SOURCE_WIDTH, tables
 from vflops.record.formats.system import LAYERS, Fact, Layer, SystemRecord
 
 
@@ -48,7 +48,7 @@ def assert_all_is_printed(record: SystemRecord, width: int) -> None:
 def value_column(record: SystemRecord, out: str, width: int) -> str:
     """Return the text of the value column: a long value is wrapped inside of its cell."""
     start = tables(record)[0].label_width + 2
-    end = width - SOURCE_WIDTH - 2 if width >= WIDE else width
+    end = width - SOURCE_WIDTH - 2 if width >= MIN_WIDTH_FOR_SOURCES else width
     return without_spaces("".join(line[start:end] for line in out.splitlines()))
 
 

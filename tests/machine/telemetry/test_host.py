@@ -73,7 +73,7 @@ def test_without_proc_the_reason_is_kept(tmp_path: Path) -> None:
     assert CpuSensor(10, tmp_path, {0}).series() == []
     assert CpuSensor(10, tmp_path, {0}).absent[0].reason == "/proc does not exist"
     gone = CpuSensor(99, machine(tmp_path, 0, 0, 0), {0})
-    assert gone.absent[0].reason == "the launcher's process is gone"
+    assert gone.absent[0].reason == "the launcher's process has ended"
 
 
 def test_a_tree_keeps_orphans_and_takes_new_children(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_samples_are_on_a_grid_that_lateness_does_not_shift(tmp_path: Path) -> N
     ("elapsed_s", "wait_s"), [(0.0, 1.0), (0.3, 0.7), (2.5, 0.5), (7.999999, 1.000001), (7.8, 0.2)]
 )
 def test_the_wait_ends_at_a_whole_interval(elapsed_s: float, wait_s: float) -> None:
-    assert sampling._until_next_s(100.0, 100.0 + elapsed_s, 1.0) == pytest.approx(wait_s)
+    assert sampling._delay_s(100.0, 100.0 + elapsed_s, 1.0) == pytest.approx(wait_s)
 
 
 def test_a_sensor_that_fails_is_null_or_absent(
@@ -113,7 +113,7 @@ def test_a_full_disk_ends_sampling_and_what_fitted_is_read(
 def test_a_sensor_that_hangs_does_not_delay_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampling, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(sampling, "_SENSOR_TIMEOUT_S", 0.1)
     monkeypatch.setattr(sampling, "nvidia_sensor", lambda devices: time.sleep(2))
     started_s = time.monotonic()
     with Sampler(tmp_path / "telemetry.jsonl", tmp_path) as sampler:

@@ -53,7 +53,9 @@ def test_where_a_mode_stops_paying_is_found_to_the_node() -> None:
 def test_the_reason_of_a_mode_without_a_line_is_that_of_the_largest_scale() -> None:
     own = inputs(parallel={"sharing": 8}, train={"accumulate": 4})
     found = parallel_lines(own, [1, 2, 4, 8, 64]).missing["data × pipeline"]
-    assert found.message.startswith("a pipeline of 8 ranks by 1f1b needs at least as many")
+    assert found.message.startswith(
+        "a pipeline of 8 ranks with schedule 1f1b needs at least as many"
+    )
     assert found.hint == "take --set train.accumulate=16"
 
 

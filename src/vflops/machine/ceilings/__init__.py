@@ -1,8 +1,8 @@
-"""The ceilings of the machine: how fast its parts are when nothing else limits them.
+"""The ceilings of the machine: the peak speeds of its parts, which bound any workload.
 
-    plan (what, in which order) → measure (one Measurement per item) → table (the results)
+    ceiling_plan (the items, in order) → measure (one Measurement per item) → ceiling_table
 
 One file per benchmark: ``gemm``, ``convolution``, ``memory_bandwidth``, ``host_transfer``,
-``allreduce``, ``storage_speed``. Those that compute share ``setting_search``: try settings, check
-each result against a higher-precision reference, time the best again.
+``allreduce``, ``storage_speed``. Benchmarks that compute share ``setting_search``, which tries
+settings, checks each result against a reference of higher precision, and times the best again.
 """

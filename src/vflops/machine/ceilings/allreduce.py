@@ -1,6 +1,6 @@
-"""All-reduce between local ranks, over message sizes: gloo on the CPU, NCCL between accelerators.
+"""Measures the all-reduce between local ranks: gloo on the CPU, NCCL between accelerators.
 
-The ranks are separate processes, so that one that dies or hangs does not affect the caller.
+The ranks are separate processes, so that a rank that dies or hangs does not affect the caller.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from vflops.machine.devices import Device
 from vflops.record.formats.measurement import Measurement, Trial
 
 _TOLERANCE = 1e-6
-"""For a sum of fp32 numbers over ranks."""
+"""Tolerance for a sum of fp32 numbers over ranks."""
 
 _PRODUCT_TOLERANCE = 1e-3
-"""For products of fp32 matrices from a random start, which may be ill-conditioned."""
+"""Tolerance for products of random fp32 matrices, which may be ill-conditioned."""
 
-_LEAST_SAMPLES = 3
-"""A size with fewer samples is the best only if all have fewer."""
-_LEAST_START = 0.5
-"""Ranks are not started with less than this share of their start-up time left."""
-_LATE_S = 1.5
-"""Ranks that are this late are killed."""
+_MIN_SAMPLES = 3
+"""A message size with fewer samples is the best only if all sizes have fewer."""
+_MIN_START_SHARE = 0.5
+"""Ranks are not started if less than this share of their start-up time is left."""
+_KILL_AFTER_S = 1.5
+"""Ranks that exceed their deadline by this much are killed."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ class _Size:
     times_s: list[float]
     error: float
     sent_bytes: int | None = None
-    """By all ranks for one operation; None for a plain all-reduce, which is not counted."""
+    """Bytes that all ranks sent for one operation; None for a plain all-reduce, where they are not
+    counted."""
 
     def setting(self, ranks: int) -> dict[str, int | str]:
         """Return the setting as it is recorded."""
@@ -54,11 +55,11 @@ class _Size:
 
 
 class RanksError(RuntimeError):
-    """A rank died, hung or computed a wrong sum."""
+    """The ranks failed: one died, or they did not end in time."""
 
 
 def unavailable_reason(device: Device, item: Item) -> str | None:
-    """Return why there is nothing to reduce between, or None."""
+    """Return why the item cannot be measured on ``device``, or None."""
     if item.case.startswith("gloo") or device.accelerators > 1:
         return None
     if device.is_cpu:
@@ -69,7 +70,7 @@ def unavailable_reason(device: Device, item: Item) -> str | None:
 def measure(task: Task) -> Measurement:
     """Measure the bus bandwidth, 2(n−1)/n · bytes / time, at the best message size.
 
-    ``tried`` has all sizes; the time of one all-reduce is 2(n−1)/n · bytes / value.
+    ``tried`` of the result has all sizes; the time of one all-reduce is 2(n−1)/n · bytes / value.
     """
     backend = task.item.case.partition("-")[0]
     ranks = task.ranks if backend == "gloo" else task.device.accelerators
@@ -77,10 +78,10 @@ def measure(task: Task) -> Measurement:
 
 
 def measure_mode(task: Task) -> Measurement:
-    """Measure an average by a communication mode and precision, in terms of its bytes in fp32.
+    """Measure an average over ranks with a communication mode and precision.
 
-    The value is the bandwidth that an fp32 all-reduce would need to be as fast. The error may be as
-    large as rounding explains, see ``tolerances``.
+    The value is the bandwidth that an fp32 all-reduce would need to be as fast. The allowed error
+    is that of rounding, see ``tolerances``.
     """
     mode, ranks = mode_of(task.item.case)
     precision = task.item.precision or "fp32"
@@ -99,12 +100,12 @@ def measure_mode(task: Task) -> Measurement:
 
 
 def tolerances(ranks: int) -> dict[str, float]:
-    """Return the relative error of an average over ``ranks`` that each precision explains.
+    """Return the largest relative error of an average over ``ranks`` due to rounding, by precision.
 
-    A floating-point format rounds what is sent and every sum. int8 rounds up to three times, by at
+    A floating-point format rounds the messages and every sum. int8 rounds up to three times, by at
     most 1/254 of the largest number, which is 1.44 times the mean of the numbers (uniform between
-    0.5 and 1.5). PowerSGD computes in fp32, on matrices of as low a rank as it sends: products and
-    orthogonalised columns.
+    0.5 and 1.5). PowerSGD computes products and orthogonalises columns in fp32; the matrices have a
+    rank that it represents exactly.
     """
     sums = ranks + 2
     return {
@@ -126,7 +127,7 @@ def _measure(
     caveat: str | None = None,
 ) -> Measurement:
     device = task.device.name if backend == "nccl" else "cpu"
-    if task.deadline.left_s() < _LEAST_START * task.item.start_s:
+    if task.deadline.left_s() < _MIN_START_SHARE * task.item.start_s:
         return task.item.absent_measurement(device, task.out_of_time_reason)
     try:
         sizes = _run(task, backend, ranks, mode)
@@ -136,7 +137,7 @@ def _measure(
     if error > tolerance:
         reason = f"wrong result: relative error {error:.2g}, tolerance {tolerance:g}"
         return task.item.absent_measurement(device, reason)
-    if not any(len(size.times_s) >= _LEAST_SAMPLES for size in sizes):
+    if not any(len(size.times_s) >= _MIN_SAMPLES for size in sizes):
         return task.item.absent_measurement(device, task.out_of_time_reason)
     bus_share = 2 * (ranks - 1) / ranks
     speeds = [[bus_share * size.size_bytes / time_s for time_s in size.times_s] for size in sizes]
@@ -148,7 +149,7 @@ def _measure(
         task.on_trial(trial)
     best = max(
         range(len(sizes)),
-        key=lambda index: (len(speeds[index]) >= _LEAST_SAMPLES, tried[index].value),
+        key=lambda index: (len(speeds[index]) >= _MIN_SAMPLES, tried[index].value),
     )
     return task.item.measurement(
         device,
@@ -164,7 +165,7 @@ def _measure(
 def command(
     backend: str, ranks: int, folder: Path, limit_s: float, seed: int, *mode: str
 ) -> list[str]:
-    """Return the command that starts the ranks: one process that forks into ``ranks``."""
+    """Return the command that starts the ranks: a process that forks ``ranks`` processes."""
     module = "vflops.machine.ceilings.allreduce_rank"
     arguments = (os.getpid(), backend, ranks, folder, limit_s, seed, *mode)
     return [sys.executable, "-m", module, *map(str, arguments)]
@@ -185,18 +186,18 @@ def _run(task: Task, backend: str, ranks: int, mode: tuple[str, ...]) -> list[_S
                 env=_environment(backend, ranks),
             )
         try:
-            code = process.wait(timeout=left_s + _LATE_S)
+            code = process.wait(timeout=left_s + _KILL_AFTER_S)
         except subprocess.TimeoutExpired:
             raise RanksError(
-                _explain(f"the ranks did not end within {left_s:.0f} s", errors)
+                _with_last_line(f"the ranks did not end within {left_s:.0f} s", errors)
             ) from None
         finally:
             _kill(process)
-        lines = _lines(folder / "result.jsonl")
+        lines = _read_lines(folder / "result.jsonl")
         failures = [str(line["failed"]) for line in lines if "failed" in line]
         if failures or code != 0:
-            what = failures[0] if failures else f"the ranks ended with exit code {code}"
-            raise RanksError(_explain(what, errors))
+            message = failures[0] if failures else f"the ranks ended with exit code {code}"
+            raise RanksError(_with_last_line(message, errors))
         return [_Size(**line) for line in lines]
 
 
@@ -210,13 +211,13 @@ def _environment(backend: str, ranks: int) -> dict[str, str]:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill all ranks, whatever their state."""
+    """Kill all ranks that are still running."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _read_lines(path: Path) -> list[dict[str, Any]]:
     try:
         text = path.read_text()
     except OSError:
@@ -224,6 +225,6 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
 
-def _explain(what: str, errors: Path) -> str:
+def _with_last_line(message: str, errors: Path) -> str:
     lines = errors.read_text(errors="replace").strip().splitlines()
-    return f"{what}: {lines[-1].strip()}" if lines else what
+    return f"{message}: {lines[-1].strip()}" if lines else message

@@ -1,4 +1,4 @@
-"""One rank of an average by a communication mode and precision."""
+"""One rank of an average over ranks with a communication mode and precision."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from vflops.train.communication.powersgd import PowerSgd
 
 
 class MeanRank(Rank):
-    """Measures what training does with a bucket of gradients, and counts the traffic."""
+    """Measures averages as training computes them for a bucket of gradients; counts the traffic."""
 
     @property
     @abstractmethod
     def _traffic(self) -> Traffic:
-        """What this rank has sent."""
+        """The bytes that this rank has sent."""
 
     @property
     def _result(self) -> float:
@@ -31,7 +31,7 @@ class MeanRank(Rank):
 
     def _message(self, size_bytes: int) -> Message:
         before = self._traffic.total_bytes
-        message = super()._message(size_bytes)  # averages once and compares with the exact result
+        message = super()._message(size_bytes)  # computes one average and its error
         sent = torch.tensor(self._traffic.total_bytes - before, device=self._device)
         dist.all_reduce(sent)
         message.sent_bytes = int(sent)
@@ -39,7 +39,7 @@ class MeanRank(Rank):
 
 
 class ModeRank(MeanRank):
-    """Averages by one of vflops' modes and precisions, including error feedback."""
+    """Averages with one of vflops' modes and precisions, including error feedback."""
 
     def __init__(
         self,
@@ -54,22 +54,22 @@ class ModeRank(MeanRank):
     ) -> None:
         super().__init__(rank, ranks, backend, folder, end_s, seed)
         self._average = average(mode, precision, local_ranks=ranks)
-        self._leftovers: dict[int, Residuals] = {}
-        """By the length of the message."""
+        self._residuals: dict[int, Residuals] = {}
+        """Residuals of error feedback, by the length of the message."""
 
     @property
     def _traffic(self) -> Traffic:
         return self._average.traffic
 
     def _reduce(self, data: torch.Tensor) -> None:
-        self._average(data, self._leftovers.setdefault(len(data), {}))
+        self._average(data, self._residuals.setdefault(len(data), {}))
 
 
 class PowerSgdRank(MeanRank):
-    """Averages by PowerSGD, on matrices that are as square as powers of two allow.
+    """Averages with PowerSGD, on matrices that are nearly square.
 
-    Their rank is that of PowerSGD's approximation, so that it can represent them exactly: what it
-    drops of other matrices is not an error.
+    The matrices have the rank of PowerSGD's approximation, so that it represents them exactly and
+    the result can be checked.
     """
 
     def __init__(
@@ -97,5 +97,5 @@ class PowerSgdRank(MeanRank):
 
 
 def _rows(count: int) -> int:
-    """Return the rows of a matrix of ``count`` numbers: a power of two."""
+    """Return the number of rows for a matrix of ``count`` numbers, a power of two."""
     return 1 << ((count.bit_length() - 1) // 2)

@@ -1,12 +1,12 @@
-r"""The program of the all-reduce ranks: imports torch once, then forks into the ranks.
+r"""The program that runs the all-reduce ranks: imports torch once, then forks the ranks.
 
     python -m vflops.machine.ceilings.allreduce_rank \
         PARENT BACKEND RANKS FOLDER SECONDS SEED [MODE PRECISION]
 
-With a mode and a precision it measures averages as training computes them. Rank 0 writes its
-results to ``FOLDER/result.jsonl``; a rank that fails is named there. Forking after the import
-keeps the start short for any number of ranks; it is safe because neither threads nor an
-accelerator have been used before.
+With a mode and a precision, it measures averages as training computes them. Rank 0 writes the
+results to ``FOLDER/result.jsonl``; if a rank fails, that is also written there. Forking after the
+import keeps the start fast for any number of ranks; it is safe because neither threads nor an
+accelerator are used before.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def _append(folder: Path, line: dict[str, object]) -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Let the kernel kill this process when ``parent`` ends, however it ends (Linux)."""
+    """Let the kernel kill this process when ``parent`` ends for any reason (Linux)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before it could be watched
+    if os.getppid() != parent:  # the parent ended before the call
         os._exit(1)
 
 

@@ -1,4 +1,4 @@
-"""One rank of an all-reduce: all ranks take the same steps, and rank 0 decides which."""
+"""One rank of an all-reduce benchmark; rank 0 decides which steps all ranks take."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ import torch.distributed as dist
 
 from vflops.machine.ceilings.reference import relative_error
 
-_POWERS = {
+_SIZE_EXPONENTS = {
     "gloo": (20, 24, 10, 22, 16, 12, 18, 14, 26),
     "nccl": (24, 28, 10, 26, 20, 16, 22, 12, 18, 14, 30),
 }
-"""Message sizes as powers of two: first some of high bandwidth, last the slowest one."""
+"""Exponents of the message sizes (powers of two): some of high bandwidth first, the slowest
+last."""
 _DISTINCT = 1_048_573
-"""Random numbers before a message repeats them."""
+"""Number of distinct random numbers; longer messages repeat them."""
 _SAMPLE_S = 5e-3
 _SAMPLES = 5
 _FINAL_SAMPLES = 11
 _FINALISTS = 2
-_SUM_BITS = 100
-"""Values grow with each in-place sum; a sample ends before fp32 overflows."""
+_MAX_GROWTH_BITS = 100
+"""Bits by which values may grow in one sample: each in-place sum increases them, and fp32 must not
+overflow."""
 
 
 @dataclass
 class Message:
-    """A message: ``numbers`` times the rank's factor, reduced in ``data``."""
+    """A message: ``data`` is set to ``numbers`` times the factor of the rank, then reduced."""
 
     numbers: torch.Tensor
     data: torch.Tensor
@@ -39,11 +41,11 @@ class Message:
     times_s: list[float] = field(default_factory=list)
     call_s: float = 0.0
     sent_bytes: int | None = None
-    """By all ranks for one operation; None if it is not counted."""
+    """Bytes that all ranks sent for one operation; None if they are not counted."""
 
     @property
     def size_bytes(self) -> int:
-        """Its size in fp32."""
+        """Size of the message in fp32."""
         return self.data.nbytes
 
     @property
@@ -53,7 +55,7 @@ class Message:
 
 
 class Rank:
-    """One rank of the group, from its start to its results."""
+    """One rank of the group."""
 
     def __init__(
         self, rank: int, ranks: int, backend: str, folder: Path, end_s: float, seed: int
@@ -61,12 +63,12 @@ class Rank:
         self._rank = rank
         self._ranks = ranks
         self._end_s = end_s
-        self._powers = _POWERS[backend]
+        self._size_exponents = _SIZE_EXPONENTS[backend]
         self._device = torch.device("cpu")
         if backend == "nccl":
             self._device = torch.device("cuda", rank)
             torch.accelerator.set_device_index(rank)
-        generator = torch.Generator().manual_seed(seed)  # the same numbers on every rank
+        generator = torch.Generator().manual_seed(seed)  # the same numbers on all ranks
         self._tile = (torch.rand(_DISTINCT, generator=generator) + 0.5).to(self._device)
         dist.init_process_group(
             backend,
@@ -77,11 +79,11 @@ class Rank:
         )
 
     def measure(self) -> list[dict[str, object]]:
-        """Return size, sample times and error of every message size that there was time for."""
+        """Return the size, sample times and error for each message size that there was time for."""
         messages: list[Message] = []
         cost_s = 0.0
-        for power in self._powers:
-            size_bytes = 1 << power
+        for exponent in self._size_exponents:
+            size_bytes = 1 << exponent
             growth = size_bytes / max((message.size_bytes for message in messages), default=1)
             if messages and not self._agree(cost_s * max(growth, 1.0) < self._left_s()):
                 continue
@@ -107,13 +109,13 @@ class Rank:
         ]
 
     def _message(self, size_bytes: int) -> Message:
-        """Return a message of the given size with the error of one checked reduction."""
+        """Return a message of the given size, with the error of one reduction."""
         count = size_bytes // 4
         message = Message(self._numbers(count), torch.empty(count, device=self._device))
         self._refill(message)
         self._reduce(message.data)
-        expected = message.numbers.double() * self._result
-        message.error = self._largest(relative_error(message.data, expected))
+        expected = message.numbers.double() * self._result_factor
+        message.error = self._maximum(relative_error(message.data, expected))
         return message
 
     def _numbers(self, count: int) -> torch.Tensor:
@@ -121,31 +123,31 @@ class Rank:
         numbers = self._tile if copies == 1 else self._tile.repeat(copies)
         return numbers[:count]
 
-    def _sample(self, message: Message, most: int) -> None:
+    def _sample(self, message: Message, max_samples: int) -> None:
         self._refill(message)
         message.call_s = self._time_s(message, 1)
         wanted = math.ceil(_SAMPLE_S / message.call_s)
-        calls = max(min(wanted, int(_SUM_BITS / math.log2(self._ranks))), 1)
+        calls = max(min(wanted, int(_MAX_GROWTH_BITS / math.log2(self._ranks))), 1)
         message.times_s = []
-        while len(message.times_s) < most and self._agree(
+        while len(message.times_s) < max_samples and self._agree(
             not message.times_s or calls * message.call_s < self._left_s()
         ):
             self._refill(message)
             message.times_s.append(self._time_s(message, calls))
 
     def _time_s(self, message: Message, calls: int) -> float:
-        """Return the mean seconds of ``calls`` all-reduces in a row, on the slowest rank."""
+        """Return the mean seconds of ``calls`` consecutive all-reduces, on the slowest rank."""
         dist.barrier()
         self._synchronize()
         start_s = time.perf_counter()
         for _ in range(calls):
             self._reduce(message.data)
         self._synchronize()
-        return self._largest((time.perf_counter() - start_s) / calls)
+        return self._maximum((time.perf_counter() - start_s) / calls)
 
     @property
-    def _result(self) -> float:
-        """The factor of the numbers in the result: the sum of the ranks' factors."""
+    def _result_factor(self) -> float:
+        """The factor by which the numbers are multiplied in the result."""
         return self._ranks * (self._ranks + 1) / 2
 
     def _reduce(self, data: torch.Tensor) -> None:
@@ -155,7 +157,7 @@ class Rank:
     def _refill(self, message: Message) -> None:
         torch.mul(message.numbers, self._rank + 1.0, out=message.data)
 
-    def _largest(self, value: float) -> float:
+    def _maximum(self, value: float) -> float:
         """Return the largest of all ranks' values; infinity if one is NaN."""
         value = math.inf if math.isnan(value) else value
         worst = torch.tensor(value, dtype=torch.float64, device=self._device)
@@ -163,7 +165,7 @@ class Rank:
         return float(worst)
 
     def _agree(self, proceed: bool) -> bool:
-        """Return rank 0's decision: with their own clocks the ranks would diverge."""
+        """Return the decision of rank 0: with separate clocks the ranks would diverge."""
         decision = torch.tensor(int(proceed), device=self._device)
         dist.broadcast(decision, 0)
         return bool(decision)

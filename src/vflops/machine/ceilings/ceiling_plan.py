@@ -1,4 +1,4 @@
-"""What is measured, in which order, and how the time is divided; needs no torch."""
+"""The plan: what is measured, in which order, and how the time is divided; without torch."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ MODE_PRECISIONS = {
 }
 """The precisions of each communication mode."""
 _MODE_RANKS = 4
-"""The fewest ranks that form rows and columns."""
+"""The smallest number of ranks that can be arranged in rows and columns."""
 STORAGE_CASES = ("sequential-write-fsync", "sequential-read", "random-read-4k")
 
-_UNSTEADY = 0.5
-"""Spread above which a value gets a caveat: the machine may have been busy."""
+_UNSTEADY_SPREAD = 0.5
+"""A value with a larger spread gets a caveat, since the machine may have been busy."""
 _RANK_START_S = 2.5
-"""Time for one import of torch."""
+"""Time to import torch once."""
 _MEMORY_START_S = 0.2
-"""Time to fill arrays that do not fit into caches."""
+"""Time to fill arrays that are larger than the caches."""
 
 _WEIGHTS = {
     "gemm": 2.0,
@@ -49,39 +49,40 @@ _WEIGHTS = {
     "all-reduce": 2.0,
     "all-reduce-modes": 1.0,
 }
-"""In the order of measuring; those that start processes, which is slow on a busy machine, last."""
+"""Weights by which benchmarks share the time, in the order of measuring. Those that start
+processes, which is slow on a busy machine, come last."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """One measurement to make: a benchmark's case in one precision."""
+    """One planned measurement: a case of a benchmark in one precision."""
 
     benchmark: str
     case: str
     precision: str | None
     weight: float
-    """Its share of the time, relative to the weights of the others."""
+    """Share of the time, relative to the weights of the other items."""
     start_s: float = 0.0
-    """Seconds that it needs before its first sample."""
+    """Seconds that the measurement needs before its first sample."""
 
     @property
     def key(self) -> Key:
-        """What identifies the measurement within a run."""
+        """The key that identifies the measurement within a run."""
         return (self.benchmark, self.case, self.precision)
 
     @property
     def unit(self) -> Unit:
-        """The unit of its value."""
+        """The unit of the measured value."""
         if self.benchmark in ("gemm", "convolution"):
             return "FLOPS"
         return "IO/s" if self.case.startswith("random") else "B/s"
 
     def measurement(self, device: str, samples: Sequence[float], **facts: Any) -> Measurement:
-        """Return the measurement of ``samples`` in the item's unit; its value is their median."""
+        """Return the measurement with the given samples; its value is their median."""
         width = spread(samples)
-        if width is not None and width > _UNSTEADY:
-            words = f"unsteady: the middle half of its samples spreads over {percent(width)}"
-            facts["caveat"] = "; ".join(filter(None, (facts.get("caveat"), words)))
+        if width is not None and width > _UNSTEADY_SPREAD:
+            warning = f"unsteady: the middle half of its samples spreads over {percent(width)}"
+            facts["caveat"] = "; ".join(filter(None, (facts.get("caveat"), warning)))
         return Measurement(
             benchmark=self.benchmark,
             case=self.case,
@@ -95,7 +96,7 @@ class Item:
         )
 
     def absent_measurement(self, device: str, reason: str) -> Measurement:
-        """Return the measurement without a value, with the reason."""
+        """Return a measurement without a value, with the reason."""
         return Measurement(
             benchmark=self.benchmark,
             case=self.case,
@@ -108,7 +109,7 @@ class Item:
 
 
 def plan(settings: MicroSettings, *, accelerators: int) -> tuple[Item, ...]:
-    """Return every benchmark, case and precision once, even those that the device may lack.
+    """Return an item for each benchmark, case and precision, even if the device may lack it.
 
     ``accelerators`` is the number of accelerators of the chosen kind: 0 for the CPU.
     """
@@ -128,7 +129,7 @@ def plan(settings: MicroSettings, *, accelerators: int) -> tuple[Item, ...]:
 
 
 def time_share_s(items: Sequence[Item], left_s: float) -> float:
-    """Return the seconds for the first of ``items`` if ``left_s`` are left for all of them."""
+    """Return the seconds for the first of ``items``, given ``left_s`` seconds for all of them."""
     first = items[0]
     shared_s = max(left_s - sum(item.start_s for item in items), 0.0)
     return first.start_s + shared_s * first.weight / sum(item.weight for item in items)
@@ -166,7 +167,7 @@ def has_equal_rows(ranks: int) -> bool:
 
 
 def mode_of(case: str) -> tuple[str, int]:
-    """Return mode and ranks of a case of ``all-reduce-modes``."""
+    """Return the mode and the number of ranks of a case of ``all-reduce-modes``."""
     mode, _, ranks = case.removesuffix("-ranks").rpartition("-")
     return mode, int(ranks)
 

@@ -1,4 +1,4 @@
-"""The live table of results: one row per item, for terminals of 80 columns and more."""
+"""The live table of measurements, one row per item, for terminals of at least 80 columns."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def table(
 ) -> Table:
     """Return the table of all measured items and the one that is running.
 
-    ``rows`` limits it to the last items, for a terminal with few lines.
+    ``rows`` limits the table to the last items, for a terminal with few lines.
     """
     results = {measurement.key: measurement for measurement in measurements}
-    shown = [item for item in items if item.key in results or item.key == running]
-    shown = shown[-rows:] if rows else shown
+    visible = [item for item in items if item.key in results or item.key == running]
+    visible = visible[-rows:] if rows else visible
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
     grid.add_column("benchmark", no_wrap=True)
     grid.add_column("case", no_wrap=True)
@@ -35,7 +35,7 @@ def table(
     grid.add_column("setting", no_wrap=True, overflow="ellipsis", ratio=1)
     grid.add_column("check", no_wrap=True)
     previous = ""
-    for item in shown:
+    for item in visible:
         name = _BENCHMARKS.get(item.benchmark, item.benchmark) if item.benchmark != previous else ""
         previous = item.benchmark
         case = _CASES.get(item.case, item.case)
@@ -78,12 +78,12 @@ def _cells(measurement: Measurement) -> tuple[str | Text, ...]:
 
 
 def _short(reason: str) -> str:
-    """Return the text before the explanation; the record has all of it."""
+    """Return the part of a reason before the explanation; the record has the full text."""
     return reason.partition(": ")[0]
 
 
-def _running(done: int, of: int) -> tuple[str | Text, ...]:
-    return (Text("…", style="cyan"), "", Text(f"{done} of {of} done", style="cyan"), "")
+def _running(done: int, total: int) -> tuple[str | Text, ...]:
+    return (Text("…", style="cyan"), "", Text(f"{done} of {total} done", style="cyan"), "")
 
 
 def format_setting(setting: dict[str, int | str]) -> str:

@@ -1,4 +1,4 @@
-"""The peak speed of convolutions over the workloads' shapes, per direction and precision."""
+"""Measures the peak speed of convolutions over the shapes of the workloads."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from vflops.record.formats.measurement import Measurement
 
 _CPU_CALL_S, _CALL_S = 4e-3, 1e-3
 """Batches grow until a call takes about this long."""
-_MOST_IMAGES = 256
+_MAX_IMAGES = 256
 _MEMORY_SHARE = 0.1
 
 
 def unavailable_reason(device: Device, item: Item) -> str | None:
-    """Return why the device has no convolutions of the item's precision, or None.
+    """Return why the device has no convolutions in the item's precision, or None.
 
-    A device that has products of a precision need not have its convolutions.
+    A device may have matrix products in a precision, but no convolutions.
     """
     precision = precision_of(item)
     no_product = product_unavailable_reason(device, precision)
@@ -48,20 +48,20 @@ def unavailable_reason(device: Device, item: Item) -> str | None:
 
 
 def measure(task: Task) -> Measurement:
-    """Measure the highest speed of the item's direction over all shapes, channels last.
+    """Measure the highest speed of the item's direction over all shapes, in channels-last layout.
 
     Every direction does 2·N·Cout·Ho·Wo·Cin·K² operations.
     """
     precision = precision_of(task.item)
-    bench = _Directed(task, precision)
-    with fp32_arithmetic(precision.fp32_mode), _tuned():
+    bench = _Bench(task, precision)
+    with fp32_arithmetic(precision.fp32_mode), _cudnn_autotuning():
         for shape in search_order(densest_first=not task.device.is_cpu):
             bench.attempt(shape)
         return bench.search.finish(emulation_caveat(task.device, precision))
 
 
-class _Directed:
-    """One direction in one precision."""
+class _Bench:
+    """Tries convolutions of one direction in one precision."""
 
     def __init__(self, task: Task, precision: Precision) -> None:
         self.search = Search(task, precision.tolerance)
@@ -84,13 +84,15 @@ class _Directed:
         )
 
     def _batch(self, shape: ConvolutionShape, family: str) -> int:
-        """Return a power of two: enough images for a long call, few enough for the memory."""
+        """Return a batch size, a power of two: large enough for a long call, within the memory."""
         image_s = shape.flops * self.search.costs.growth_s(family)
-        first = 1.0 if self._device.is_cpu else float(_MOST_IMAGES)  # no call was timed yet
+        initial = (
+            1.0 if self._device.is_cpu else float(_MAX_IMAGES)
+        )  # used until a call has been timed
         call_s = _CPU_CALL_S if self._device.is_cpu else _CALL_S
-        images = call_s / image_s if image_s else first
+        images = call_s / image_s if image_s else initial
         image_bytes = shape.numbers * self._dtype.itemsize
-        images = min(images, _MOST_IMAGES, _MEMORY_SHARE * self._free_bytes / image_bytes)
+        images = min(images, _MAX_IMAGES, _MEMORY_SHARE * self._free_bytes / image_bytes)
         return 1 << max(int(images).bit_length() - 1, 0)
 
     def _kernel(self, shape: ConvolutionShape, batch: int) -> Kernel:
@@ -126,20 +128,20 @@ def call_of(
     weight: torch.Tensor,
     gradient: torch.Tensor,
 ) -> Callable[[], torch.Tensor]:
-    """Return a call that computes the direction's result: the output or one of two gradients."""
+    """Return a function that computes the output or the gradient of the direction."""
     geometry = ([shape.stride] * 2, [shape.padding] * 2, [1, 1], False, [0, 0], 1)
     if direction == "forward":
         return lambda: torch.ops.aten.convolution(x, weight, None, *geometry)
-    wanted = 0 if direction == "input-gradient" else 1
-    mask = [wanted == 0, wanted == 1, False]
+    output = 0 if direction == "input-gradient" else 1
+    mask = [output == 0, output == 1, False]
     return lambda: torch.ops.aten.convolution_backward(gradient, x, weight, None, *geometry, mask)[
-        wanted
+        output
     ]
 
 
 @contextmanager
-def _tuned() -> Iterator[None]:
-    """Let cuDNN try its algorithms on every new shape for the length of a block."""
+def _cudnn_autotuning() -> Iterator[None]:
+    """Let cuDNN try its algorithms on each new shape for the duration of a block."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:

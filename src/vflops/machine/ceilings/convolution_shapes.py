@@ -1,4 +1,4 @@
-"""The convolutions of the two workloads, which the convolution benchmark runs."""
+"""The shapes of the convolutions in the two workloads, which the benchmark runs."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from vflops.machine.ceilings.interleave import interleave
 
 @dataclass(frozen=True)
 class ConvolutionShape:
-    """One two-dimensional convolution with square kernel, padded to keep the size."""
+    """A two-dimensional convolution with a square kernel, padded to keep the size."""
 
     part: str
-    """Where it occurs: ``resnet50.stage2``, ``weather.fpn8`` …"""
+    """The part of a model where it occurs: ``resnet50.stage2``, ``weather.fpn8`` …"""
     channels_in: int
     channels_out: int
     height: int
-    """Of the input."""
+    """Height of the input."""
     width: int
     kernel: int
     stride: int = 1
 
     @property
     def padding(self) -> int:
-        """Zeros on every side."""
+        """Number of zeros on each side."""
         return self.kernel // 2
 
     @property
@@ -40,18 +40,18 @@ class ConvolutionShape:
 
     @property
     def flops(self) -> int:
-        """Of one image in any of the three directions: 2·Cout·Ho·Wo·Cin·K²."""
+        """Operations per image, the same in all three directions: 2·Cout·Ho·Wo·Cin·K²."""
         taps = self.channels_in * self.kernel**2
         return 2 * self.channels_out * self.height_out * self.width_out * taps
 
     @property
     def numbers(self) -> int:
-        """Elements of one image's input and output together."""
+        """Number of elements in the input and the output of one image."""
         inputs = self.channels_in * self.height * self.width
         return inputs + self.channels_out * self.height_out * self.width_out
 
     def setting(self, batch: int) -> dict[str, int | str]:
-        """Return its sizes as they are recorded."""
+        """Return the setting as it is recorded."""
         stride = f"/{self.stride}" if self.stride > 1 else ""
         return {
             "shape": self.part,
@@ -63,12 +63,12 @@ class ConvolutionShape:
 
 
 def resnet50() -> Counter[ConvolutionShape]:
-    """Return the distinct convolutions of ResNet-50 v1.5 at 3×224×224 and their frequencies."""
+    """Return the convolutions of ResNet-50 v1.5 at 3×224×224, with the number of occurrences."""
     return Counter(_backbone("resnet50", 3, 224, 224))
 
 
 def extreme_weather() -> Counter[ConvolutionShape]:
-    """Return those of the extreme-weather detector's ResNet-50, FPN and RPN at 16×768×1152."""
+    """Return the convolutions of the extreme-weather detector at 16×768×1152."""
     shapes = Counter(_backbone("weather", 16, 768, 1152))
     for stage in range(4):
         scale = 4 << stage
@@ -81,11 +81,11 @@ def extreme_weather() -> Counter[ConvolutionShape]:
 
 
 def search_order(*, densest_first: bool) -> list[ConvolutionShape]:
-    """Return all shapes, alternating between workloads and kernels in case the time runs out.
+    """Return all shapes, alternating between workloads and kernel sizes in case time runs out.
 
-    On an accelerator, where every call is short, the densest come first: those with most FLOPs per
-    element, which are the likeliest peaks. On a CPU those with the fewest FLOPs come first, so that
-    no long call uses up the time.
+    On an accelerator, where all calls are short, shapes with the most FLOPs per element come first:
+    they are the most likely to reach the peak. On a CPU shapes with the fewest FLOPs come first, so
+    that a long call does not use up the time.
     """
     queues = [
         sorted(

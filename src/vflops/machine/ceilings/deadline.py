@@ -1,4 +1,4 @@
-"""When to stop: checked inside every search before a trial begins."""
+"""Deadlines, which every search checks before it starts a trial."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment on a monotonic clock."""
+    """A time on a monotonic clock."""
 
     end_s: float
     clock: Clock = time.monotonic
 
     def left_s(self) -> float:
-        """Return the seconds until then; negative if it has passed."""
+        """Return the seconds until the deadline; negative if it has passed."""
         return self.end_s - self.clock()
 
     def limited_to(self, seconds: float) -> Deadline:
-        """Return the deadline ``seconds`` from now, or this one if it is earlier."""
+        """Return a deadline ``seconds`` from now, or this deadline if it is earlier."""
         return Deadline(min(self.end_s, self.clock() + seconds), self.clock)

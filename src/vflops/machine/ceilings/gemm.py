@@ -1,4 +1,4 @@
-"""The peak speed of matrix products: squares, layouts, then shapes around the best."""
+"""Measures the peak speed of matrix products: square shapes, then shapes near the best one."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from vflops.record.formats.measurement import Measurement
 
 _CPU_SQUARES = (128, 256, 512, 1024, 2048, 4096, 8192)
 _SQUARES = (4096, 8192, 16384, 2048, 12288, 6144, 1024, 512)
-"""Sizes for an accelerator, the likeliest peaks first."""
+"""Sizes for an accelerator, those that most likely reach the peak first."""
 _TILE = (256, 128)
-"""Rows and columns of the result that one multiprocessor computes, up to a factor of 2."""
-_HOPELESS = 0.2
-"""A layout below this share of the best speed is not tried at larger sizes."""
+"""Rows and columns of the result tile that a multiprocessor computes, up to a factor of 2."""
+_MIN_LAYOUT_SPEED = 0.2
+"""A layout that is slower than this share of the best speed is not tried at larger sizes."""
 _MEMORY_SHARE = 0.8
 
 
 @dataclass(frozen=True)
 class _Variant:
-    """The layout of the operands (N: by rows, T: by columns) and how fp8 sums are kept."""
+    """The layout of the operands (N: row-major, T: column-major), and whether fp8 sums are fast."""
 
     layout: str
     fast: bool | None = None
@@ -52,21 +52,21 @@ class _Variant:
 
 
 def unavailable_reason(device: Device, item: Item) -> str | None:
-    """Return why ``device`` has no products of the item's precision, or None."""
+    """Return why ``device`` has no matrix products in the item's precision, or None."""
     return product_unavailable_reason(device, precision_of(item))
 
 
 def measure(task: Task) -> Measurement:
-    """Measure the highest speed of products of the item's precision, 2·M·N·K operations each."""
+    """Measure the highest speed of matrix products, which have 2·M·N·K operations each."""
     precision = precision_of(task.item)
-    peak = _Peak(task, precision)
+    bench = _Bench(task, precision)
     with fp32_arithmetic(precision.fp32_mode):
-        peak.try_squares()
-        peak.try_around_best()
-        return peak.search.finish(emulation_caveat(task.device, precision))
+        bench.try_squares()
+        bench.try_around_best()
+        return bench.search.finish(emulation_caveat(task.device, precision))
 
 
-class _Peak:
+class _Bench:
     def __init__(self, task: Task, precision: Precision) -> None:
         self.search = Search(task, precision.tolerance)
         self._device = task.device
@@ -76,7 +76,7 @@ class _Peak:
         self._free_bytes = task.device.free_bytes()
 
     def try_squares(self) -> None:
-        """Try every square that fits, in every layout that is worth it."""
+        """Try all square shapes that fit into memory, in all layouts that are fast enough."""
         sizes = _CPU_SQUARES if self._device.is_cpu else _SQUARES
         variants = self._promising(sizes[0])
         for size in sizes[1:]:
@@ -84,7 +84,8 @@ class _Peak:
                 self._attempt((size, size, size), variant)
 
     def try_around_best(self) -> None:
-        """Try shapes with longer or shorter sides than the best, and whole waves of tiles."""
+        """Try shapes with longer or shorter sides than the best, and shapes of whole waves of
+        tiles."""
         best = self.search.best()
         if best is None:
             return
@@ -95,7 +96,7 @@ class _Peak:
             self._attempt(shape, variant)
 
     def _variants(self) -> list[_Variant]:
-        if self._precision.name == "fp8":  # torch wants the second operand by columns
+        if self._precision.name == "fp8":  # torch requires a column-major second operand
             fast = (False,) if self._device.is_cpu else (True, False)
             return [_Variant("NT", mode) for mode in fast]
         return [_Variant(layout) for layout in ("NN", "NT", "TN")]
@@ -105,8 +106,8 @@ class _Peak:
             variant: self._attempt((size, size, size), variant) or 0.0
             for variant in self._variants()
         }
-        enough = _HOPELESS * max(speeds.values())
-        return [variant for variant, speed in speeds.items() if speed >= enough]
+        min_speed = _MIN_LAYOUT_SPEED * max(speeds.values())
+        return [variant for variant, speed in speeds.items() if speed >= min_speed]
 
     def _attempt(self, shape: tuple[int, int, int], variant: _Variant) -> float | None:
         m, n, k = shape
@@ -145,24 +146,24 @@ class _Peak:
 
 
 def _neighbours(m: int, n: int, k: int) -> Iterator[tuple[int, int, int]]:
-    """Return shapes with some sides halved or doubled, those with the fewest changes first."""
+    """Yield shapes with some sides halved or doubled, those with the fewest changes first."""
     scales = sorted(
         itertools.product((1.0, 2.0, 0.5), repeat=3),
         key=lambda scale: (sum(abs(math.log2(side)) for side in scale), scale),
     )
     for rows, columns, depth in scales[1:]:
         shape = (int(m * rows), int(n * columns), int(k * depth))
-        if len(set(shape)) > 1:  # the squares have been tried
+        if len(set(shape)) > 1:  # square shapes have been tried
             yield shape
 
 
 def whole_waves(multiprocessors: int | None, depth: int) -> Iterator[tuple[int, int, int]]:
-    """Return shapes whose tiles keep all multiprocessors busy to the end: no partial waves."""
+    """Yield shapes whose tiles are whole waves, so that all multiprocessors are busy to the end."""
     if multiprocessors is None:
         return
-    down = max(
+    tile_rows = max(
         side for side in range(1, math.isqrt(multiprocessors) + 1) if multiprocessors % side == 0
     )
-    across = multiprocessors // down
-    for waves, deep in itertools.product((2, 4, 1), (depth, depth // 2, 2 * depth)):
-        yield (_TILE[0] * down * waves, _TILE[1] * across * waves, deep)
+    tile_columns = multiprocessors // tile_rows
+    for waves, k in itertools.product((2, 4, 1), (depth, depth // 2, 2 * depth)):
+        yield (_TILE[0] * tile_rows * waves, _TILE[1] * tile_columns * waves, k)

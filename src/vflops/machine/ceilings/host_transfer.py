@@ -1,4 +1,4 @@
-"""Copies between host and device, from and to pinned and pageable host memory."""
+"""Measures copies between the device and pinned or pageable host memory."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def unavailable_reason(device: Device, item: Item) -> str | None:
 
 
 def measure(task: Task) -> Measurement:
-    """Measure the bytes per second across the bus in the item's direction."""
+    """Measure the bytes per second of copies in the item's direction."""
     search = Search(task, tolerance=0.0)
     operands = Operands(task.device, torch.float32, task.item_seed)
-    most = _MEMORY_SHARE * task.device.free_bytes()
+    max_bytes = _MEMORY_SHARE * task.device.free_bytes()
     for size_bytes in _SIZES_BYTES:
-        if size_bytes <= most:
+        if size_bytes <= max_bytes:
             search.attempt(_candidate(operands, task.item.case, size_bytes // 4))
     return search.finish()
 
@@ -59,7 +59,7 @@ def _kernel(operands: Operands, case: str, count: int) -> Kernel:
     def check() -> float:
         target.fill_(math.nan)
         call()
-        arrived, sent = target.to(random.device), source.to(random.device)
-        return 0.0 if torch.equal(arrived, sent) else relative_error(arrived, sent)
+        received, sent = target.to(random.device), source.to(random.device)
+        return 0.0 if torch.equal(received, sent) else relative_error(received, sent)
 
     return Kernel(call, check)

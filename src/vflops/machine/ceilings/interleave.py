@@ -1,4 +1,4 @@
-"""Taking turns between queues, so that a search that runs out of time has tried every kind."""
+"""Interleaves queues, so that a search that runs out of time has tried every kind."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ T = TypeVar("T")
 
 
 def interleave(*queues: Iterable[T]) -> Iterator[T]:
-    """Yield the first of every queue, then the second of every queue that has one, and so on."""
+    """Yield the first entry of each queue, then the second entry of each queue, and so on."""
     waiting = [iter(queue) for queue in queues]
     while waiting:
-        going_on = []
+        remaining = []
         for queue in waiting:
             for entry in queue:
                 yield entry
-                going_on.append(queue)
+                remaining.append(queue)
                 break
-        waiting = going_on
+        waiting = remaining

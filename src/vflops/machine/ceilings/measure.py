@@ -1,4 +1,4 @@
-"""Measure every item of the plan within the time budget, one Measurement each."""
+"""Measures every item of the plan within the time budget."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from vflops.machine.devices import Device, first_line, pick
 from vflops.record.formats.measurement import Measurement, Trial
 
 GRACE_S = 2.0
-"""The most time beyond the budget: the overall_deadline trial, compilation, a rank that is
-killed."""
+"""Maximum time beyond the budget, for the last trial, compilation, or killing a rank."""
 
 _MEASURE: dict[str, Callable[[Task], Measurement]] = {
     "gemm": gemm.measure,
@@ -41,11 +40,11 @@ _UNAVAILABLE_REASON: dict[str, Callable[[Device, Item], str | None]] = {
     "transfer": host_transfer.unavailable_reason,
     "all-reduce": allreduce.unavailable_reason,
 }
-"""Checked first, so that no time is reserved for what the device lacks."""
+"""Checks that run first, so that no time is reserved for items that the device lacks."""
 
 
 def planned_items(settings: MicroSettings) -> tuple[Item, ...]:
-    """Return the items that ``measure`` yields if nothing is done yet, in order."""
+    """Return all items of the plan, in the order in which ``measure`` yields them."""
     return plan(settings, accelerators=pick(settings.device).accelerators)
 
 
@@ -59,11 +58,11 @@ def measure(
     on_trial: Callable[[Item, Trial], None] = lambda item, trial: None,
     clock: Clock = time.monotonic,
 ) -> Iterator[Measurement]:
-    """Yield a Measurement for every planned item that is not in ``done``, as soon as it is ready.
+    """Yield a measurement for each planned item that is not in ``done``, as soon as it is ready.
 
-    The clock starts when the first one is requested, and all end within ``settings.budget_s`` plus
-    ``GRACE_S``. ``folder`` is on the storage under test. A device that does not exist raises an
-    error immediately.
+    The time starts when the first measurement is requested, and all end within
+    ``settings.budget_s`` plus ``GRACE_S``. ``folder`` is on the storage under test. A device that
+    does not exist raises an error immediately.
     """
     device = pick(settings.device)
     items = plan(settings, accelerators=device.accelerators)
@@ -71,7 +70,7 @@ def measure(
 
     def measurements() -> Iterator[Measurement]:
         overall_deadline = Deadline(clock() + settings.budget_s, clock)
-        reasons = _reasons(device, todo)
+        reasons = _unavailable_reasons(device, todo)
         for index, item in enumerate(todo):
             on_start(item)
             if item.key in reasons:
@@ -97,24 +96,24 @@ def measure(
     return measurements()
 
 
-def _reasons(device: Device, items: Iterable[Item]) -> dict[Key, str]:
-    """Return the items that the device lacks, with the reasons."""
-    known: dict[tuple[str, str], str | None] = {}
+def _unavailable_reasons(device: Device, items: Iterable[Item]) -> dict[Key, str]:
+    """Return the reasons why items are unavailable on the device, by their keys."""
+    known_reasons: dict[tuple[str, str], str | None] = {}
     reasons: dict[Key, str] = {}
     with device.current():
         for item in items:
             if item.benchmark not in _UNAVAILABLE_REASON:
                 continue
-            kind = (item.benchmark, item.precision or item.case)  # the same for all directions
-            if kind not in known:
-                known[kind] = _UNAVAILABLE_REASON[item.benchmark](device, item)
-            if reason := known[kind]:
+            cache_key = (item.benchmark, item.precision or item.case)  # same for all directions
+            if cache_key not in known_reasons:
+                known_reasons[cache_key] = _UNAVAILABLE_REASON[item.benchmark](device, item)
+            if reason := known_reasons[cache_key]:
                 reasons[item.key] = reason
     return reasons
 
 
 def _measure(task: Task) -> Measurement:
-    """Measure one item; an error becomes its reason, and the others are still measured."""
+    """Measure one item; if it fails, return a measurement with the error as the reason."""
     try:
         with task.device.current():
             return _MEASURE[task.item.benchmark](task)

@@ -1,7 +1,7 @@
-"""Bandwidth of the device's memory: copy and triad on arrays far larger than its caches.
+"""Measures the memory bandwidth of the device: copy and triad on arrays larger than its caches.
 
-Only bytes that the operation must read and write are counted. A CPU that fetches a line before it
-writes it moves more, which a program does not benefit from.
+Only bytes that the operation must read and write are counted. A CPU that fetches a cache line
+before it writes to the line moves more bytes, but a program does not benefit from them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from vflops.machine.ceilings.task import Task
 from vflops.machine.ceilings.trial import Candidate, Kernel
 from vflops.record.formats.measurement import Measurement
 
-_CPU_SIZES = (4, 8, 16)
-_SIZES = (16, 64, 256)
-"""Array sizes in units of the last-level cache, so that little of an array is still cached.
+_CPU_MULTIPLES = (4, 8, 16)
+_MULTIPLES = (16, 64, 256)
+"""Array sizes as multiples of the last-level cache, so that little of an array is still cached.
 
-A CPU's cache keeps what was used last, so smaller arrays suffice and take less time to fill."""
+The cache of a CPU keeps the last used data, so smaller arrays suffice; they are faster to fill."""
 _MEMORY_SHARE = 0.2
-"""Share of the free memory for one array."""
+"""Maximum size of one array as a share of the free memory."""
 _FACTOR = 1.5
 _TOLERANCES = {"copy": 0.0, "triad": 1e-6}
-_CHECKED = 1 << 20
-"""Elements compared in float64 at the array's start, middle and end; NaN is looked for in all."""
+_CHECKED_ELEMENTS = 1 << 20
+"""Number of elements that are compared in float64 at the start, the middle and the end of an array;
+all elements are checked for NaN."""
 
 
 def measure(task: Task) -> Measurement:
@@ -37,7 +38,9 @@ def measure(task: Task) -> Measurement:
     search = Search(task, _TOLERANCES[case])
     cache_bytes = device.cache_bytes()
     max_bytes = int(_MEMORY_SHARE * device.free_bytes())
-    wanted = [times * cache_bytes for times in (_CPU_SIZES if device.is_cpu else _SIZES)]
+    wanted = [
+        multiple * cache_bytes for multiple in (_CPU_MULTIPLES if device.is_cpu else _MULTIPLES)
+    ]
     sizes = [size_bytes for size_bytes in wanted if size_bytes <= max_bytes]
     for size_bytes in sizes or [max_bytes]:
         search.attempt(_candidate(operands, case, size_bytes // 4))
@@ -81,9 +84,9 @@ def _triad(operands: Operands, count: int) -> Kernel:
         if math.isnan(float(a.sum())):
             return math.nan
         parts = (
-            slice(0, _CHECKED),
-            slice(count // 2, count // 2 + _CHECKED),
-            slice(-_CHECKED, None),
+            slice(0, _CHECKED_ELEMENTS),
+            slice(count // 2, count // 2 + _CHECKED_ELEMENTS),
+            slice(-_CHECKED_ELEMENTS, None),
         )
         return max(
             relative_error(a[part], b[part].double() + _FACTOR * c[part].double()) for part in parts

@@ -1,4 +1,4 @@
-"""Random operands: views of flat buffers that grow with the sizes tried."""
+"""Random operands: views of flat buffers that grow as larger sizes are tried."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vflops.machine.ceilings.precisions import operand
 from vflops.machine.devices import Device
 
 _CPU_DISTINCT = 4_194_301
-"""Random numbers on a CPU before they repeat: drawing more takes longer than measuring.
+"""Number of distinct random numbers on a CPU: drawing more takes longer than measuring.
 
-Prime, so that no two rows of a matrix or image are equal."""
+It is prime, so that no two rows of a matrix or image are equal."""
 
 
 class Operands:
-    """Buffers by name, on one device and of one type; never zeros, which may run faster."""
+    """Named buffers of one type on one device; never zeros, which may be faster to compute with."""
 
     def __init__(self, device: Device, dtype: torch.dtype, seed: int) -> None:
         self._torch_device = device.torch_device
@@ -47,7 +47,7 @@ class Operands:
     def _fits(self, name: str, count: int) -> bool:
         if name in self._buffers and self._buffers[name].numel() >= count:
             return True
-        self._buffers.pop(name, None)  # before the larger one is allocated
+        self._buffers.pop(name, None)  # free it before the larger one is allocated
         return False
 
     def _draw(self, count: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The precisions: torch's types, tolerances, and which devices have them."""
+"""The precisions: their types in torch, their tolerances, and the devices that support them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Precision:
     name: str
     dtype: torch.dtype
     result: torch.dtype
-    """Type of the output."""
+    """Type of the results."""
     tolerance: float
-    """Largest relative Frobenius error against float64 on the same operands.
+    """Largest allowed relative Frobenius error, compared with float64 on the same operands.
 
     It lies between the error of correct arithmetic in this precision and that of the next coarser
-    one: fp32 with tf32's operands fails, and so does fp16 with bf16's. torch has no type wider
-    than fp64: its reference sums in float64 in a different order.
+    one: fp32 that is computed as tf32 exceeds it, and so does fp16 as bf16. For fp64, the reference
+    is also in float64 but sums in a different order.
     """
     fp32_mode: Fp32Mode = "ieee"
     cpu_flags: tuple[str, ...] = ()
-    """CPU flags, any of which makes it native; empty if every CPU has it."""
+    """CPU flags, any of which means native support; empty if all CPUs have it."""
 
 
 PRECISIONS = {
@@ -74,13 +74,13 @@ PRECISIONS = {
 
 
 def precision_of(item: Item) -> Precision:
-    """Return the precision that ``item`` is measured in."""
+    """Return the precision in which ``item`` is measured."""
     return PRECISIONS[item.precision or ""]
 
 
 @contextmanager
 def fp32_arithmetic(mode: Fp32Mode) -> Iterator[None]:
-    """Compute products and convolutions of fp32 operands in ``mode`` for the length of a block."""
+    """Set how torch computes fp32 products and convolutions for the duration of a block."""
     backends: tuple[Any, ...] = (
         torch.backends.cuda.matmul,
         torch.backends.cudnn.conv,  # type: ignore[attr-defined]
@@ -98,14 +98,14 @@ def fp32_arithmetic(mode: Fp32Mode) -> Iterator[None]:
 
 
 def operand(numbers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return normally distributed numbers as operands of a type; integers use their full range."""
+    """Return normally distributed numbers converted to ``dtype``; scaled to its range for int8."""
     if dtype is torch.int8:
         return (numbers * _INT8_SPREAD).clamp_(-127, 127).to(dtype)
     return numbers.to(dtype)
 
 
 def multiply(precision: Precision, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-    """Compute ``out = a @ b``; fp8 with scales of one and the device's most exact sums."""
+    """Compute ``out = a @ b``; for fp8, with scales of one and exact accumulation."""
     if precision.dtype is torch.float8_e4m3fn:
         scaled_multiply(a, b, out, torch.ones((), device=a.device), fast=False)
     elif precision.dtype is torch.int8:
@@ -117,17 +117,17 @@ def multiply(precision: Precision, a: torch.Tensor, b: torch.Tensor, out: torch.
 def scaled_multiply(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, one: torch.Tensor, *, fast: bool
 ) -> None:
-    """Compute ``out = a @ b`` of fp8 operands; ``fast`` lets tensor cores sum with fewer bits."""
+    """Compute ``out = a @ b`` for fp8; with ``fast``, tensor cores accumulate with fewer bits."""
     torch._scaled_mm(
         a, b, scale_a=one, scale_b=one, out_dtype=out.dtype, use_fast_accum=fast, out=out
     )
 
 
 def product_unavailable_reason(device: Device, precision: Precision) -> str | None:
-    """Return why ``device`` has no products of ``precision``, or None.
+    """Return why ``device`` has no matrix products in ``precision``, or None.
 
-    It is tried: a device that refuses lacks the precision, and so does one whose tf32 product is as
-    exact as fp32, since it rounds no operand.
+    A small product is computed to find out. If the result of tf32 is as exact as fp32, the device
+    has no tf32, since it did not round the operands.
     """
     if precision.dtype is torch.int8 and emulation_caveat(device, precision):
         return f"{device.name} has no int8 instructions: torch would multiply one by one"
@@ -137,7 +137,7 @@ def product_unavailable_reason(device: Device, precision: Precision) -> str | No
         numbers = torch.randn(2, size, size, device=device.torch_device, generator=generator)
         a, b = operand(numbers, precision.dtype)
         out = torch.empty(size, size, dtype=precision.result, device=device.torch_device)
-        b = b.t()  # torch wants the second operand of fp8 by columns
+        b = b.t()  # for fp8, torch requires a column-major second operand
         with fp32_arithmetic(precision.fp32_mode):
             multiply(precision, a, b, out)
         error = product_error(a, b, out, generator)
@@ -149,7 +149,7 @@ def product_unavailable_reason(device: Device, precision: Precision) -> str | No
 
 
 def emulation_caveat(device: Device, precision: Precision) -> str | None:
-    """Return a caveat if the device emulates the precision by computing in a wider one."""
+    """Return a caveat if the device emulates the precision in a wider one, else None."""
     if device.is_cpu and precision.cpu_flags:
         capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
         if capabilities and not any(capabilities.get(flag) for flag in precision.cpu_flags):

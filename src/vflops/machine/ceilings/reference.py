@@ -1,10 +1,11 @@
-"""Relative errors of products and convolutions against float64, cheap enough for every trial.
+"""Estimates the errors of products and convolutions relative to float64.
 
-A full float64 reference would cost more than what it checks. With a Gaussian matrix X,
-E‖D·X‖² = columns·‖D‖² for every D, so ‖(C − A·B)·X‖ / ‖A·B·X‖ estimates the relative Frobenius
-error of C over all its elements, and A·(B·X) takes a few matrix-vector products (Freivalds). For a
-convolution the channels are mixed the same way, and the rest is computed tap by tap, without
-the library under test. A NaN in an output makes the error NaN.
+The estimate is fast enough for each trial, while a full float64 reference would take longer than
+the computation that it checks. With a Gaussian
+matrix X, E‖D·X‖² = columns·‖D‖² for every D, so ‖(C − A·B)·X‖ / ‖A·B·X‖ estimates the relative
+Frobenius error of C over all its elements, and A·(B·X) takes only a few matrix-vector products
+(Freivalds). For a convolution the channels are mixed in the same way, and the rest is computed tap
+by tap, without the library under test. If an output contains NaN, the error is NaN.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from vflops.machine.devices import threads
 
 _VECTORS = 8
 _CHUNK_NUMBERS = 1 << 24
-"""Elements that are converted to float64 at a time."""
+"""Number of elements that are converted to float64 at a time."""
 _SERIAL_NUMBERS = 1 << 22
 
 
 def product_error(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, generator: torch.Generator
 ) -> float:
-    """Return the relative Frobenius error of ``out`` as ``a @ b``."""
+    """Return the relative Frobenius error of ``out``, the result of ``a @ b``."""
     with _few_threads(a.numel() + b.numel() + out.numel()):
         vectors = _mixture(out.shape[1], generator)
-        expected = _by_rows(a, _by_rows(b, vectors))
-        return relative_error(_by_rows(out, vectors), expected)
+        expected = _multiply_in_parts(a, _multiply_in_parts(b, vectors))
+        return relative_error(_multiply_in_parts(out, vectors), expected)
 
 
 def convolution_error(
@@ -43,23 +44,23 @@ def convolution_error(
     result: torch.Tensor,
     generator: torch.Generator,
 ) -> float:
-    """Return the relative Frobenius error of ``result``, the output of ``direction``.
+    """Return the relative Frobenius error of ``result``, computed in ``direction``.
 
-    ``x`` is the input and ``gradient`` that of the output, as they were passed to the call.
+    ``x`` is the input of the convolution, and ``gradient`` the gradient of its output.
     """
     with _few_threads(x.numel() + weight.numel() + gradient.numel()):
         if direction == "weight-gradient":
             mixture = _mixture(shape.channels_out, generator)
             expected = _weight_gradient(shape, x, gradient, mixture)
-            got = torch.einsum("oikl,om->ikml", result.double(), mixture)
-            return relative_error(got, expected)
+            actual = torch.einsum("oikl,om->ikml", result.double(), mixture)
+            return relative_error(actual, expected)
         if direction == "forward":
             mixture = _mixture(shape.channels_out, generator)
             mixed = torch.einsum("oikl,om->klim", weight.double(), mixture)
-            return _by_images(_forward, shape, x, mixed, result, mixture)
+            return _error_over_images(_forward, shape, x, mixed, result, mixture)
         mixture = _mixture(shape.channels_in, generator)
         mixed = torch.einsum("oikl,im->klom", weight.double(), mixture)
-        return _by_images(_input_gradient, shape, gradient, mixed, result, mixture)
+        return _error_over_images(_input_gradient, shape, gradient, mixed, result, mixture)
 
 
 def relative_error(result: torch.Tensor, expected: torch.Tensor) -> float:
@@ -69,7 +70,7 @@ def relative_error(result: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def _few_threads(numbers: int) -> AbstractContextManager[None]:
-    """Use one thread for small operands: waking the others takes longer than the work."""
+    """Use one thread for small operands: waking more threads takes longer than the work."""
     return threads(1 if numbers < _SERIAL_NUMBERS else None)
 
 
@@ -80,16 +81,16 @@ def _mixture(rows: int, generator: torch.Generator) -> torch.Tensor:
 
 
 def _parts(tensor: torch.Tensor, row_numbers: int) -> Iterator[torch.Tensor]:
-    """Cut ``tensor`` along its first dimension, so that float64 copies of the parts stay small."""
+    """Split ``tensor`` along its first dimension, so that float64 copies of the parts are small."""
     step = max(_CHUNK_NUMBERS // row_numbers, 1)
     return (tensor[start : start + step] for start in range(0, tensor.shape[0], step))
 
 
-def _by_rows(matrix: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+def _multiply_in_parts(matrix: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
     return torch.cat([part.double() @ vectors for part in _parts(matrix, matrix.shape[1])])
 
 
-def _by_images(
+def _error_over_images(
     apply: Callable[[ConvolutionShape, torch.Tensor, torch.Tensor], torch.Tensor],
     shape: ConvolutionShape,
     operand: torch.Tensor,
@@ -97,16 +98,16 @@ def _by_images(
     result: torch.Tensor,
     mixture: torch.Tensor,
 ) -> float:
-    wrong = right = 0.0
+    error_squared = expected_squared = 0.0
     numbers = shape.numbers
     for images, outputs in zip(_parts(operand, numbers), _parts(result, numbers), strict=True):
-        expected = apply(shape, _rows(images), mixed)
-        wrong += float((_rows(outputs) @ mixture - expected).norm()) ** 2
-        right += float(expected.norm()) ** 2
-    return math.sqrt(wrong / right)
+        expected = apply(shape, _channels_last_double(images), mixed)
+        error_squared += float((_channels_last_double(outputs) @ mixture - expected).norm()) ** 2
+        expected_squared += float(expected.norm()) ** 2
+    return math.sqrt(error_squared / expected_squared)
 
 
-def _rows(images: torch.Tensor) -> torch.Tensor:
+def _channels_last_double(images: torch.Tensor) -> torch.Tensor:
     """Return images in float64, channels last."""
     return images.permute(0, 2, 3, 1).double()
 
@@ -153,8 +154,8 @@ def _weight_gradient(
     total = mixture.new_zeros(shape.channels_in, kernel, mixture.shape[1], kernel)
     numbers = shape.numbers
     for part, outer in zip(_parts(x, numbers), _parts(gradient, numbers), strict=True):
-        padded = _padded(shape, _rows(part))
-        mixed = (_rows(outer) @ mixture).flatten(0, 2)
+        padded = _padded(shape, _channels_last_double(part))
+        mixed = (_channels_last_double(outer) @ mixture).flatten(0, 2)
         for row, column, high, wide in _taps(shape):
             total[:, row, :, column] += padded[:, high, wide].flatten(0, 2).t() @ mixed
     return total

@@ -1,4 +1,4 @@
-"""Median and spread of samples, which are robust against noise from other processes."""
+"""Median and spread of samples, both robust against noise from other processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def median(samples: Sequence[float]) -> float:
 
 
 def spread(samples: Sequence[float]) -> float | None:
-    """Return the interquartile range over the median; None for fewer than two samples.
+    """Return the interquartile range divided by the median; None for fewer than two samples.
 
     The quartiles are interpolated between the samples (R's type 7, numpy's default).
     """

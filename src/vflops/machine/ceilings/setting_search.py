@@ -1,9 +1,9 @@
-"""The search for the fastest setting: try, check the result, time the best ones again.
+"""The search for the fastest setting: tries settings, checks results, times the best again.
 
-The value of a measurement is the median of samples that are taken after the search, at the
-setting that is fastest then: a lucky sample of the search selects, but does not count. A
-sample is a burst of calls after a short warm-up. On an accelerator each sample follows a pause:
-a ceiling is what the device can reach, and at its power limit it is slower.
+The value of a measurement is the median of samples that are taken after the search with the fastest
+of the best settings. A lucky sample during the search may select a setting, but does not count. A
+sample is a burst of calls after a short warm-up. On an accelerator each sample follows a pause,
+since a ceiling is the highest speed of the device, which it cannot sustain at its power limit.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from vflops.machine.ceilings.trial_cost import Costs
 from vflops.machine.devices import first_line, is_out_of_memory, threads
 from vflops.record.formats.measurement import Measurement
 
-_SHORTEST_SAMPLE_S, _LONGEST_SAMPLE_S = 1e-3, 5e-3
-"""Length of a sample of short calls: long compared with the timer's resolution and gaps."""
+_MIN_SAMPLE_S, _MAX_SAMPLE_S = 1e-3, 5e-3
+"""Length of a sample of short calls; long compared with the resolution of the timer."""
 _SAMPLE_SHARE = 0.01
-"""Share of an item's time for one sample."""
+"""Length of a sample as a share of the item's time."""
 _COARSE_SAMPLES = 3
 _FINAL_SAMPLES = 15
-_LEAST_FINAL_SAMPLES = 3
-_FINALISTS = 5
+_MIN_FINAL_SAMPLES = 3
+_MAX_FINALISTS = 5
 _FINAL_SHARE = 0.35
-"""Share of an item's time that is reserved for the samples that count."""
+"""Share of an item's time that is reserved for the final samples, which count."""
 _TRIAL_SHARE = 0.5
-"""Share of the remaining time for one trial, so that a search tries several settings."""
-_CONTENDER = 0.85
-"""A setting slower than this share of the best is not timed again."""
+"""Maximum share of the remaining time for one trial, so that a search tries several settings."""
+_MIN_FINALIST_SPEED = 0.85
+"""A setting that is slower than this share of the best speed is not timed again."""
 _WARM_CALLS = 3
-_STEADY = 0.1
-"""The warm-up is over when two calls differ by less than this."""
-_LONG_S = 0.03
-"""A call this long needs no warm-up besides its check."""
-_PAUSE, _LONGEST_PAUSE_S = 3.0, 0.05
-"""Pauses of an accelerator, in lengths of a sample."""
+_STEADY_SHARE = 0.1
+"""The warm-up ends when two calls differ by less than this share."""
+_LONG_CALL_S = 0.03
+"""A call that takes longer needs no warm-up besides its check."""
+_PAUSE_FACTOR, _MAX_PAUSE_S = 3.0, 0.05
+"""Pause of an accelerator before a sample: a multiple of the sample's length, and its maximum."""
 
 
 class Search:
@@ -54,18 +54,19 @@ class Search:
         self._refused: list[str] = []
         self._threads = task.device.thread_counts()
         wanted_s = _SAMPLE_SHARE * task.deadline.left_s()
-        self._sample_s = min(max(wanted_s, _SHORTEST_SAMPLE_S), _LONGEST_SAMPLE_S)
+        self._sample_s = min(max(wanted_s, _MIN_SAMPLE_S), _MAX_SAMPLE_S)
         self.costs = Costs()
 
     def attempt(self, candidate: Candidate) -> float | None:
-        """Return the best speed of ``candidate``; None if it is wrong, refused or too slow."""
-        first = not (self._tried or self._wrong or self._refused)
-        deadline = self._task.overall_deadline if first else self._deadline
+        """Return the best speed of ``candidate``; None if its result is wrong, it fails or takes
+        too long."""
+        is_first = not (self._tried or self._wrong or self._refused)
+        deadline = self._task.overall_deadline if is_first else self._deadline
         if _TRIAL_SHARE * deadline.left_s() < self._expected_s(candidate):
             return None
         try:
-            if first:
-                candidate.build().check()  # loading and compiling at the first call is not counted
+            if is_first:
+                candidate.build().check()  # the first call loads and compiles: not timed
             start_s = time.perf_counter()
             kernel = candidate.build()
             error = kernel.check()
@@ -77,7 +78,7 @@ class Search:
                 return None
             tried = self._time(candidate, kernel, error, deadline)
         except RuntimeError as failure:
-            self._refused.append(f"{first_line(failure)} at {_words(candidate.setting)}")
+            self._refused.append(f"{first_line(failure)} at {_format_setting(candidate.setting)}")
             if is_out_of_memory(failure):
                 self._device.release()
             return None
@@ -87,11 +88,11 @@ class Search:
         return candidate.work / min(tried.times_s)
 
     def best(self) -> Candidate | None:
-        """Return the fastest setting so far."""
+        """Return the fastest candidate so far; None if there is none."""
         return max(self._tried, key=lambda tried: tried.speed).candidate if self._tried else None
 
     def finish(self, caveat: str | None = None) -> Measurement:
-        """Time the fastest settings again, check the winner, and return the measurement."""
+        """Time the fastest candidates again, check the winner, and return the measurement."""
         while self._tried:
             winner = self._final()
             error = winner.candidate.build().check()
@@ -109,7 +110,7 @@ class Search:
     def _time(
         self, candidate: Candidate, kernel: Kernel, error: float, deadline: Deadline
     ) -> TimedCandidate:
-        """Take a few samples with the best thread count so far, or another if it is faster."""
+        """Take a few samples with the best thread count so far, or with another that is faster."""
         best, *others = self._threads
         with threads(best):
             times_s = self._samples(kernel, self._warm_up(kernel, deadline), deadline)
@@ -127,13 +128,13 @@ class Search:
         return tried
 
     def _warm_up(self, kernel: Kernel, deadline: Deadline) -> float:
-        """Return the seconds of a call once two in a row agree; a long call needs only one."""
+        """Call until two consecutive times agree, and return the seconds of a call."""
         call_s = self._device.time_s(kernel.call)
         for _ in range(_WARM_CALLS):
-            if call_s > _LONG_S or deadline.left_s() < (_COARSE_SAMPLES + 1) * call_s:
+            if call_s > _LONG_CALL_S or deadline.left_s() < (_COARSE_SAMPLES + 1) * call_s:
                 break
             before_s, call_s = call_s, self._device.time_s(kernel.call)
-            if abs(call_s - before_s) <= _STEADY * call_s:
+            if abs(call_s - before_s) <= _STEADY_SHARE * call_s:
                 break
         return call_s
 
@@ -146,40 +147,40 @@ class Search:
 
     def _final(self) -> TimedCandidate:
         ranked = sorted(self._tried, key=lambda tried: tried.speed, reverse=True)
-        enough = _CONTENDER * ranked[0].speed
-        contenders = [tried for tried in ranked[:_FINALISTS] if tried.speed >= enough]
+        min_speed = _MIN_FINALIST_SPEED * ranked[0].speed
+        finalists = [tried for tried in ranked[:_MAX_FINALISTS] if tried.speed >= min_speed]
         deadline = self._task.deadline
         left_s = deadline.left_s()
-        while contenders and left_s < _LEAST_FINAL_SAMPLES * sum(map(self._burst_s, contenders)):
-            contenders.pop()
-        contenders = contenders or ranked[:1]  # a few samples are taken even after the deadline
-        kernels = [tried.candidate.build() for tried in contenders]
-        samples: list[list[float]] = [[] for _ in contenders]
-        round_s = sum(map(self._burst_s, contenders))
+        while finalists and left_s < _MIN_FINAL_SAMPLES * sum(map(self._burst_s, finalists)):
+            finalists.pop()
+        finalists = finalists or ranked[:1]  # a few samples are taken even after the deadline
+        kernels = [tried.candidate.build() for tried in finalists]
+        samples: list[list[float]] = [[] for _ in finalists]
+        round_s = sum(map(self._burst_s, finalists))
         while len(samples[0]) < _FINAL_SAMPLES and (
-            len(samples[0]) < _LEAST_FINAL_SAMPLES or deadline.left_s() > round_s
+            len(samples[0]) < _MIN_FINAL_SAMPLES or deadline.left_s() > round_s
         ):
-            for tried, kernel, times_s in zip(contenders, kernels, samples, strict=True):
+            for tried, kernel, times_s in zip(finalists, kernels, samples, strict=True):
                 times_s.append(self._burst(tried, kernel))
-        for tried, times_s in zip(contenders, samples, strict=True):
+        for tried, times_s in zip(finalists, samples, strict=True):
             tried.times_s = times_s
-        return max(contenders, key=lambda tried: tried.speed)
+        return max(finalists, key=lambda tried: tried.speed)
 
     def _burst(self, tried: TimedCandidate, kernel: Kernel) -> float:
-        """Take one sample that counts and return the seconds of a call."""
-        pause_s, warm_calls, calls = self._pace(tried)
+        """Take one final sample and return the seconds of a call."""
+        pause_s, warm_calls, calls = self._burst_plan(tried)
         time.sleep(pause_s)
         with threads(tried.threads):
             return self._device.time_s(kernel.call, calls, warm_calls=warm_calls)
 
     def _burst_s(self, tried: TimedCandidate) -> float:
-        pause_s, warm_calls, calls = self._pace(tried)
+        pause_s, warm_calls, calls = self._burst_plan(tried)
         return pause_s + (warm_calls + calls) * tried.call_s
 
-    def _pace(self, tried: TimedCandidate) -> tuple[float, int, int]:
+    def _burst_plan(self, tried: TimedCandidate) -> tuple[float, int, int]:
         """Return the pause, warm-up calls and timed calls of a burst."""
         calls = self._calls(tried.call_s)
-        pause_s = min(_PAUSE * calls * tried.call_s, _LONGEST_PAUSE_S)
+        pause_s = min(_PAUSE_FACTOR * calls * tried.call_s, _MAX_PAUSE_S)
         return 0.0 if self._device.is_cpu else pause_s, min(calls, _WARM_CALLS), calls
 
     def _calls(self, call_s: float) -> int:
@@ -192,7 +193,7 @@ class Search:
         return (_COARSE_SAMPLES + probes) * sample_s + self.costs.setup_s(family, work)
 
     def _reject(self, candidate: Candidate, error: float) -> None:
-        self._wrong.append(f"relative error {error:.2g} at {_words(candidate.setting)}")
+        self._wrong.append(f"relative error {error:.2g} at {_format_setting(candidate.setting)}")
 
     def _measurement(self, winner: TimedCandidate, error: float, caveat: str | None) -> Measurement:
         caveats = [caveat] if caveat else []
@@ -208,5 +209,5 @@ class Search:
         )
 
 
-def _words(setting: dict[str, int | str]) -> str:
+def _format_setting(setting: dict[str, int | str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in setting.items())

@@ -1,4 +1,4 @@
-"""Speed of the run folder's file system: sequential write with fsync, sequential and random read.
+"""Measures the file system of the run folder: sequential write, sequential and random read.
 
 Reads and writes bypass the page cache (O_DIRECT) if the file system supports it; otherwise the
 cache is dropped before each sample. In both cases the kernel then reports how much of the file is
@@ -24,31 +24,31 @@ from vflops.machine.ceilings.task import Task
 from vflops.machine.system.filesystem import file_system, hidden_cache
 from vflops.record.formats.measurement import Measurement, Trial
 
-_LARGEST_BYTES = 1 << 30
-_ROOM_SHARE = 0.25
-"""Share of the free space that may be used temporarily."""
+_MAX_FILE_BYTES = 1 << 30
+_SPACE_SHARE = 0.25
+"""Maximum share of the free space that is used temporarily."""
 _FILL_SHARE = 0.3
-"""Share of an item's time for creating its file."""
+"""Share of an item's time for writing its file."""
 _PARTS = 16
-"""A sample covers this fraction of the file: 1 over it."""
+"""Number of parts of the file; a sequential sample covers one part."""
 _BLOCKS = ((4 << 20, 1), (1 << 20, 1), (4 << 20, 4), (16 << 20, 1))
-"""Bytes of one sequential read or write, and threads that share the file."""
+"""Bytes per sequential read or write, and the number of threads."""
 _THREADS = (16, 4, 1, 64)
-"""Threads of random reads; each has one read in flight."""
+"""Numbers of threads for random reads; each thread has one read in flight."""
 _RANDOM_S, _RANDOM_SHARE = 0.02, 0.02
-"""Length of a sample of random reads with one thread, at most this share of the item's time."""
-_LEAST_READS = 8
-"""Reads per thread in a sample."""
-_COARSE_SAMPLES = _LEAST_SAMPLES = 3
+"""Length of a sample of random reads with one thread, and its maximum share of the item's time."""
+_MIN_READS = 8
+"""Minimum number of reads per thread in a sample."""
+_COARSE_SAMPLES = _MIN_SAMPLES = 3
 _FINAL_SAMPLES = 9
 _SEARCH_SHARE = 0.5
-_CACHED = 0.01
-"""If more of the file than this is in the page cache, the value gets a caveat."""
+_MAX_CACHED_SHARE = 0.01
+"""If a larger share of the file is in the page cache, the value gets a caveat."""
 
 
 @dataclass
-class _Way:
-    """A setting for reading or writing the file, and the times of its samples."""
+class _Access:
+    """A way of reading or writing the file, and the times of its samples."""
 
     setting: dict[str, int | str]
     work: int
@@ -72,9 +72,9 @@ def measure(task: Task) -> Measurement:
     if task.overall_deadline.left_s() <= 0:
         return task.item.absent_measurement(device, task.out_of_time_reason)
     try:
-        room = os.statvfs(task.folder)
-        free_bytes = room.f_bavail * room.f_frsize
-        max_bytes = min(int(_ROOM_SHARE * free_bytes), _LARGEST_BYTES) // TILE * TILE
+        space = os.statvfs(task.folder)
+        free_bytes = space.f_bavail * space.f_frsize
+        max_bytes = min(int(_SPACE_SHARE * free_bytes), _MAX_FILE_BYTES) // TILE * TILE
         if max_bytes == 0:
             free = units.quantity(free_bytes, "B")
             return task.item.absent_measurement(
@@ -96,7 +96,7 @@ def measure(task: Task) -> Measurement:
 
 
 class _Bench:
-    """One case on one file."""
+    """Measures one case on one file."""
 
     def __init__(self, task: Task, file: ScratchFile, pool: ThreadPoolExecutor) -> None:
         self._task = task
@@ -107,18 +107,18 @@ class _Bench:
         self._random = random.Random(task.item_seed)
 
     def fill(self, max_bytes: int) -> None:
-        """Make the file as large as its share of the time allows, but at least one tile."""
-        until = self._task.deadline.limited_to(_FILL_SHARE * self._task.deadline.left_s())
+        """Write the file, as large as its share of the time allows, but at least one tile."""
+        fill_deadline = self._task.deadline.limited_to(_FILL_SHARE * self._task.deadline.left_s())
         size_bytes = 0
-        while size_bytes < max_bytes and (size_bytes == 0 or until.left_s() > 0):
+        while size_bytes < max_bytes and (size_bytes == 0 or fill_deadline.left_s() > 0):
             self._file.write(size_bytes, TILE)
             size_bytes += TILE
         self._file.sync()
 
-    def measure(self, device: str, hidden: str | None) -> Measurement:
-        """Try all settings, sample the fastest again, and compare the content."""
+    def measure(self, device: str, hidden_cache_caveat: str | None) -> Measurement:
+        """Try all settings, sample the fastest again, and check the contents of the file."""
         best, tried = self._search()
-        if not self._intact():
+        if not self._is_intact():
             return self._task.item.absent_measurement(
                 device, "wrong result: the file does not hold what was written"
             )
@@ -126,28 +126,28 @@ class _Bench:
             device,
             best.speeds,
             setting=best.setting,
-            tried=tuple(way.trial for way in tried),
+            tried=tuple(access.trial for access in tried),
             error=0.0,
             tolerance=0.0,
-            caveat=hidden or self._page_cache(),
+            caveat=hidden_cache_caveat or self._page_cache_caveat(),
         )
 
-    def _search(self) -> tuple[_Way, list[_Way]]:
+    def _search(self) -> tuple[_Access, list[_Access]]:
         deadline = self._task.deadline
-        searching = deadline.limited_to(_SEARCH_SHARE * deadline.left_s())
-        tried: list[_Way] = []
-        for way in self._ways():
-            if tried and searching.left_s() < max(sum(other.times_s) for other in tried):
+        search_deadline = deadline.limited_to(_SEARCH_SHARE * deadline.left_s())
+        tried: list[_Access] = []
+        for access in self._accesses():
+            if tried and search_deadline.left_s() < max(sum(earlier.times_s) for earlier in tried):
                 break
-            way.times_s = self._samples(way, _COARSE_SAMPLES, searching)
-            tried.append(way)
-            self._task.on_trial(way.trial)
-        best = max(tried, key=lambda way: way.trial.value)
+            access.times_s = self._samples(access, _COARSE_SAMPLES, search_deadline)
+            tried.append(access)
+            self._task.on_trial(access.trial)
+        best = max(tried, key=lambda access: access.trial.value)
         if deadline.left_s() > sum(best.times_s):
             best.times_s = self._samples(best, _FINAL_SAMPLES, deadline)
         return best, tried
 
-    def _ways(self) -> Iterator[_Way]:
+    def _accesses(self) -> Iterator[_Access]:
         if self._case == "random-read-4k":
             latency_s = self._latency_s()
             for threads in _THREADS:
@@ -158,14 +158,14 @@ class _Bench:
             if block_bytes * threads <= part_bytes:
                 yield self._sequential(part_bytes, block_bytes, threads)
 
-    def _sequential(self, part_bytes: int, block_bytes: int, threads: int) -> _Way:
+    def _sequential(self, part_bytes: int, block_bytes: int, threads: int) -> _Access:
         file = self._file
         writes = self._case == "sequential-write-fsync"
-        # Every read starts at another offset, so that the drive's cache helps little.
+        # Reads start at random offsets, so that the cache of the drive has little effect.
         starts = [0] if writes else list(range(0, file.size_bytes - part_bytes + 1, part_bytes))
         buffers = [] if writes else [buffer(block_bytes) for _ in range(threads)]
 
-        def share(thread: int, start: int) -> None:
+        def work(thread: int, start: int) -> None:
             step = block_bytes * threads
             for offset in range(start + thread * block_bytes, start + part_bytes, step):
                 if writes:
@@ -174,30 +174,30 @@ class _Bench:
                     file.read(buffers[thread], offset)
 
         def call() -> None:
-            self._in_threads(threads, share, self._random.choice(starts))
+            self._in_threads(threads, work, self._random.choice(starts))
             if writes:
                 file.sync()
 
         size_bytes = part_bytes if writes else file.size_bytes
-        return _Way(self._setting(block_bytes, threads, size_bytes), part_bytes, call)
+        return _Access(self._setting(block_bytes, threads, size_bytes), part_bytes, call)
 
-    def _random_reads(self, threads: int, latency_s: float) -> _Way:
+    def _random_reads(self, threads: int, latency_s: float) -> _Access:
         file = self._file
         pages = file.size_bytes // PAGE
-        # Between the reads of one thread and those of all threads in parallel.
+        # The time is between that of sequential and that of fully parallel reads.
         sample_s = min(_RANDOM_S, _RANDOM_SHARE * self._task.deadline.left_s())
-        reads = max(int(sample_s / latency_s / math.sqrt(threads)), _LEAST_READS)
+        reads = max(int(sample_s / latency_s / math.sqrt(threads)), _MIN_READS)
         buffers = [buffer(PAGE) for _ in range(threads)]
 
-        def share(thread: int, seed: int) -> None:
+        def work(thread: int, seed: int) -> None:
             choice = random.Random(seed + thread)
             for _ in range(reads):
                 file.read(buffers[thread], PAGE * int(choice.random() * pages))
 
         def call() -> None:
-            self._in_threads(threads, share, self._random.getrandbits(32))
+            self._in_threads(threads, work, self._random.getrandbits(32))
 
-        return _Way(self._setting(PAGE, threads, file.size_bytes), reads * threads, call)
+        return _Access(self._setting(PAGE, threads, file.size_bytes), reads * threads, call)
 
     def _latency_s(self) -> float:
         page = buffer(PAGE)
@@ -207,39 +207,39 @@ class _Bench:
             self._file.read(page, PAGE * self._random.randrange(self._file.size_bytes // PAGE))
         return (time.perf_counter() - start_s) / 8
 
-    def _samples(self, way: _Way, most: int, deadline: Deadline) -> list[float]:
-        """Return the seconds of each run but the first, which warms up."""
+    def _samples(self, access: _Access, max_samples: int, deadline: Deadline) -> list[float]:
+        """Return the seconds of each call except the first, which is a warm-up."""
         times_s: list[float] = []
-        while len(times_s) <= _LEAST_SAMPLES or (
-            len(times_s) <= most and deadline.left_s() > times_s[-1]
+        while len(times_s) <= _MIN_SAMPLES or (
+            len(times_s) <= max_samples and deadline.left_s() > times_s[-1]
         ):
             self._prepare()
             start_s = time.perf_counter()
-            way.call()
+            access.call()
             times_s.append(time.perf_counter() - start_s)
         return times_s[1:]
 
     def _prepare(self) -> None:
-        """Prepare a sample, untimed: empty the file for a write, drop the cache for a read."""
+        """Prepare a sample: empty the file before a write, or drop the cache before a read."""
         if self._case == "sequential-write-fsync":
             self._file.empty()
             return
         self._file.drop_cache(random_reads=self._case == "random-read-4k")
         self._cached_share = max(self._cached_share, self._file.cached_share())
 
-    def _page_cache(self) -> str | None:
-        if self._cached_share <= _CACHED:
+    def _page_cache_caveat(self) -> str | None:
+        if self._cached_share <= _MAX_CACHED_SHARE:
             return None
-        share = units.percent(self._cached_share)
-        return f"cached: {share} of the file stayed in the page cache"
+        work = units.percent(self._cached_share)
+        return f"cached: {work} of the file stayed in the page cache"
 
-    def _intact(self) -> bool:
-        """Whether the file contains what was written, as far as one sample reaches."""
+    def _is_intact(self) -> bool:
+        """Whether the first, the last and a random tile of the file contain what was written."""
         content = buffer(TILE)
         ends = range(0, max(self._file.size_bytes - TILE, 0) + 1, TILE)
         for offset in {ends[0], ends[-1], self._random.choice(ends)}:
             self._file.read(content, offset)
-            if not self._file.holds(content, offset):
+            if not self._file.matches(content, offset):
                 return False
         return True
 
@@ -251,9 +251,9 @@ class _Bench:
             "access": "direct" if self._file.direct else "page cache dropped",
         }
 
-    def _in_threads(self, threads: int, share: Callable[[int, int], None], value: int) -> None:
+    def _in_threads(self, threads: int, work: Callable[[int, int], None], argument: int) -> None:
         if threads == 1:
-            share(0, value)
+            work(0, argument)
             return
-        for done in [self._pool.submit(share, thread, value) for thread in range(threads)]:
-            done.result()
+        for future in [self._pool.submit(work, thread, argument) for thread in range(threads)]:
+            future.result()

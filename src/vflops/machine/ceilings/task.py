@@ -1,4 +1,4 @@
-"""The input of a benchmark: one item of the plan, the device and the deadline."""
+"""The input of a benchmark: one item of the plan, the device and the deadlines."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from vflops.record.formats.measurement import Measurement, Trial
 
 @dataclass(frozen=True)
 class Task:
-    """One item that is being measured."""
+    """An item to measure, with everything that a benchmark needs."""
 
     item: Item
     device: Device
     deadline: Deadline
-    """Of this item: no trial that would exceed it is started, except the first."""
+    """Deadline of this item; except for the first, no trial is started that would exceed it."""
     overall_deadline: Deadline
-    """The deadline of all items together."""
+    """Deadline of all items together."""
     budget_s: float
     seed: int
     folder: Path
@@ -32,13 +32,13 @@ class Task:
 
     @property
     def item_seed(self) -> int:
-        """A seed for this item, independent of what ran before it."""
+        """A seed for this item that does not depend on the other items."""
         name = f"{self.seed}/{'/'.join(str(part) for part in self.item.key)}"
         return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")
 
     @property
     def out_of_time_reason(self) -> str:
-        """The reason for an item that could not be started."""
+        """The reason to record if there is no time left for the item."""
         return f"time budget of {self.budget_s:g} s used up; raise micro.budget_s"
 
     def measurement(self, samples: Sequence[float], **facts: Any) -> Measurement:
@@ -46,5 +46,5 @@ class Task:
         return self.item.measurement(self.device.name, samples, **facts)
 
     def absent_measurement(self, reason: str) -> Measurement:
-        """Return the item's measurement without a value, with the reason."""
+        """Return a measurement of the item without a value, with the reason."""
         return self.item.absent_measurement(self.device.name, reason)

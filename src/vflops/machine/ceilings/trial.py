@@ -1,4 +1,4 @@
-"""What a search tries: a setting, its call, and the samples of it."""
+"""The candidates of a search: settings, their calls and samples."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from vflops.record.formats.measurement import Trial
 
 @dataclass(frozen=True)
 class Kernel:
-    """A call that is ready to be timed."""
+    """A call to time, and a check of its result."""
 
     call: Callable[[], object]
     check: Callable[[], float]
-    """Makes one call into an output filled with NaN and returns the relative error."""
+    """Fills the output with NaN, makes one call and returns the relative error."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Candidate:
     """FLOPs or bytes per call."""
     build: Callable[[], Kernel]
     family: str = ""
-    """Candidates of one family run at a similar speed, from which their time is estimated."""
+    """Candidates of one family have similar speeds, from which the time of a trial is estimated."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class TimedCandidate:
 
     @property
     def setting(self) -> dict[str, int | str]:
-        """The candidate's setting, with the number of threads if that matters."""
+        """The setting of the candidate, with the number of threads on a CPU."""
         setting = self.candidate.setting
         return setting if self.threads is None else {**setting, "threads": self.threads}
 

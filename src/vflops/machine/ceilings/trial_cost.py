@@ -1,14 +1,14 @@
-"""How long a trial will take, estimated from earlier ones."""
+"""Estimates the duration of a trial from earlier trials."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 
-_LEAST_GROWTH = 0.6
-"""The least share of a call's time that grows with its work; the rest may be overhead."""
+_MIN_GROWTH_SHARE = 0.6
+"""Minimum share of a call's time that grows with its work; the rest may be overhead."""
 _SETUP_POWER = 2 / 3
-"""The cost of operands and check grows with the work to this power: exact for products."""
+"""The time for operands and the check grows with the work to this power; exact for products."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class _Call:
 
 @dataclass
 class Costs:
-    """The costs of past trials by family: those of one family run at a similar speed."""
+    """The times of past trials by family; trials of one family have similar speeds."""
 
     _calls: dict[str, list[_Call]] = field(default_factory=dict)
     _first: _Call | None = None
@@ -32,33 +32,35 @@ class Costs:
         self._calls.setdefault(family, []).append(call)
 
     def call_s(self, family: str, work: int) -> float:
-        """Return the expected seconds of a call of ``work``; 0 without any trial."""
+        """Return the expected seconds of a call with ``work`` operations; 0 without past trials."""
         known = self._known(family)
-        enough = [call.call_s for call in known if call.work >= work]
-        if enough:
-            return min(enough)
+        sufficient = [call.call_s for call in known if call.work >= work]
+        if sufficient:
+            return min(sufficient)
         if not known:
             return 0.0
-        large = max(known, key=lambda call: call.work)
-        return large.call_s + self.growth_s(family) * (work - large.work)
+        largest = max(known, key=lambda call: call.work)
+        return largest.call_s + self.growth_s(family) * (work - largest.work)
 
     def growth_s(self, family: str) -> float:
-        """Return the seconds per additional unit of work; 0 without any trial."""
+        """Return the seconds per additional unit of work; 0 without past trials."""
         known = self._known(family)
         if not known:
             return 0.0
-        small = min(known, key=lambda call: call.work)
-        large = max(known, key=lambda call: call.work)
-        least = _LEAST_GROWTH * large.call_s / large.work
-        if small.work == large.work:
-            return least
-        return max((large.call_s - small.call_s) / (large.work - small.work), least)
+        smallest = min(known, key=lambda call: call.work)
+        largest = max(known, key=lambda call: call.work)
+        min_growth_s = _MIN_GROWTH_SHARE * largest.call_s / largest.work
+        if smallest.work == largest.work:
+            return min_growth_s
+        return max(
+            (largest.call_s - smallest.call_s) / (largest.work - smallest.work), min_growth_s
+        )
 
     def setup_s(self, family: str, work: int) -> float:
-        """Return the expected seconds before a call of ``work`` can be timed; 0 without any trial.
+        """Return the expected seconds before a call can be timed; 0 without past trials.
 
-        The very first trial loads libraries and is ignored. Of the others the smallest counts,
-        since the extra cost of a first call of its kind does not occur again.
+        The very first trial is ignored, since it loads libraries. The estimate is the smallest over
+        the other trials, since the extra time of a first call of its kind does not recur.
         """
         return min(
             (
@@ -70,5 +72,5 @@ class Costs:
         )
 
     def _known(self, family: str) -> list[_Call]:
-        everything = [call for calls in self._calls.values() for call in calls]
-        return self._calls.get(family) or everything
+        all_calls = [call for calls in self._calls.values() for call in calls]
+        return self._calls.get(family) or all_calls

@@ -1,5 +1,5 @@
-"""The system under test in nine layers: always read from the system; what is absent has a reason.
+"""Describes the system under test in nine layers of facts; absent facts have a reason.
 
-Results are published, so nothing here records a host name, a user name, an address, a serial
-number or the whole environment: only variables and files that the code names are read.
+Results are published, so no host name, user name, address or serial number is recorded. Only the
+environment variables and files that are named in the code are read.
 """

@@ -1,7 +1,7 @@
-"""The accelerators: what torch reports of any kind, and what the vendor's library adds.
+"""The accelerators, as reported by torch and by the vendor's library.
 
-Reading the properties of a CUDA device initialises CUDA in this process: do not fork workers from
-it afterwards; start them with spawn, as torch recommends.
+Reading the properties of a CUDA device initialises CUDA in this process. Do not fork workers from
+it afterwards: start them with spawn, as torch recommends.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from vflops.record.formats.system import Fact
 
 
 def accelerator_facts(torch: Any, nvidia: Vendor) -> list[Fact]:
-    """Return facts of the accelerators that torch can use, or else of those the driver sees."""
+    """Return facts about the accelerators that torch can use, or else that the driver reports."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         usable = fact("accelerators", "torch.accelerator", lambda: _count(torch))
         kind = fact("accelerator kind", "torch.accelerator", lambda: accelerator_kind(torch))
     if kind.reason and warned:
-        # torch warns, but does not raise, if a driver is too old for it or does not start.
+        # If a driver is too old or does not start, torch warns but does not raise.
         kind = absent(kind.name, kind.source, f"{kind.reason}: {warned[0].message}")
     seen = fact("accelerators seen by NVML", nvidia.source, nvidia.count)
     facts = [usable, seen, kind]
@@ -55,7 +55,7 @@ def _usable_device(torch: Any, nvidia: Vendor, kind: Fact, index: int) -> list[F
 
 
 def _from_torch(torch: Any, prefix: str, index: int) -> list[Fact]:
-    """Return torch's device properties; not every kind of device has all of them."""
+    """Return facts from torch's device properties; not every kind of device has all of them."""
 
     def properties() -> Any:
         kind = torch.accelerator.current_accelerator().type
@@ -75,7 +75,7 @@ def _from_torch(torch: Any, prefix: str, index: int) -> list[Fact]:
 
 
 def _first_known(facts: Iterable[Fact]) -> list[Fact]:
-    """Return one fact per name: the first that has a value, or else the first."""
+    """Return one fact per name: the first with a value, or else the first."""
     known: dict[str, Fact] = {}
     for candidate in facts:
         earlier = known.get(candidate.name)

@@ -1,4 +1,4 @@
-"""The libraries that do the arithmetic: CUDA, cuDNN and cuBLAS, ROCm, oneDNN and the CPU's BLAS."""
+"""The libraries for computation: CUDA, cuDNN, cuBLAS, ROCm, oneDNN and the BLAS of the CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vflops.record.formats.system import Fact
 def accelerator_library_facts(
     torch: Any, nvidia: Vendor, root: Path, environ: Mapping[str, str]
 ) -> list[Fact]:
-    """Return facts of the libraries that torch was built with or loads."""
+    """Return facts about the libraries that torch was built with or loads."""
     return [
         fact("nvidia driver", f"{nvidia.source} and /sys/module", lambda: _driver(nvidia, root)),
         fact("cuda of driver", nvidia.source, nvidia.cuda),
@@ -24,13 +24,17 @@ def accelerator_library_facts(
         fact("cudnn", "torch", lambda: _cudnn(torch)),
         fact("cublas", "package nvidia-cublas", lambda: _cublas(torch, environ)),
         fact("rocm", "torch", lambda: torch.version.hip or missing("torch is built without ROCm")),
-        fact("onednn", "torch", lambda: _built_with(torch, r"(?:MKL-DNN|oneDNN) v(\S+)", "oneDNN")),
+        fact(
+            "onednn", "torch", lambda: _build_setting(torch, r"(?:MKL-DNN|oneDNN) v(\S+)", "oneDNN")
+        ),
         fact(
             "mkl",
             "torch",
-            lambda: _built_with(torch, r"Math Kernel Library Version (\S+?)(?:-Product)? ", "MKL"),
+            lambda: _build_setting(
+                torch, r"Math Kernel Library Version (\S+?)(?:-Product)? ", "MKL"
+            ),
         ),
-        fact("blas", "torch", lambda: _built_with(torch, r"BLAS_INFO=(\w+)", "a named BLAS")),
+        fact("blas", "torch", lambda: _build_setting(torch, r"BLAS_INFO=(\w+)", "a named BLAS")),
         fact("cpu kernels", "torch", lambda: str(torch.backends.cpu.get_cpu_capability())),
     ]
 
@@ -46,7 +50,7 @@ def _driver(nvidia: Vendor, root: Path) -> str:
 
 
 def _cudnn(torch: Any) -> str:
-    """Return ``9.10.2`` for 91002; before version 9 four digits, ``8.9.2`` for 8902."""
+    """Return ``9.10.2`` for 91002, or ``8.9.2`` for 8902: versions before 9 have four digits."""
     version = torch.backends.cudnn.version()
     if version is None:
         raise AbsentError("torch is built without cuDNN, or sees no device for it")
@@ -69,6 +73,6 @@ def _cublas(torch: Any, environ: Mapping[str, str]) -> str:
     )
 
 
-def _built_with(torch: Any, pattern: str, name: str) -> str:
+def _build_setting(torch: Any, pattern: str, name: str) -> str:
     match = re.search(pattern, torch.__config__.show())
     return match[1] if match else missing(f"torch's build settings name no {name}")

@@ -8,12 +8,12 @@ from pathlib import Path, PurePosixPath
 from vflops.machine.probe import AbsentError, text
 from vflops.machine.system.mounts import mounts
 
-# Version 1 has no word for "unlimited": it gives the largest number of whole pages.
+# In version 1 "unlimited" is the largest number of whole pages.
 _UNLIMITED_B = 2**62
 
 
 def cpu_quota(root: Path) -> float:
-    """Return the CPU time that this process may use, in CPUs."""
+    """Return the number of CPUs whose time this process may use."""
     quotas = [*_v2_cpus(root), *_v1_cpus(root)]
     if not quotas:
         raise AbsentError("no cgroup sets a CPU quota")
@@ -45,27 +45,28 @@ def _v1_cpus(root: Path) -> Iterator[float]:
 
 
 def _files(root: Path, controller: str, name: str) -> Iterator[Path]:
-    """Yield ``name`` in the cgroup of this process and in its parents: the tightest limit counts.
+    """Yield the files ``name`` in the cgroup of this process and in its parents.
 
-    ``controller`` is empty for version 2, whose single tree has all controllers.
+    The strictest limit counts. ``controller`` is empty for version 2, whose single tree has all
+    controllers.
     """
-    path = _own_path(root, controller)
+    path = _process_cgroup(root, controller)
     if path is None:
         return
     kind = "cgroup" if controller else "cgroup2"
     for mount in mounts(root):
         if mount.type != kind or (controller and controller not in mount.options):
             continue
-        # In a container the mount may show a part of the tree that the path does not reach.
-        inside = path.is_relative_to(mount.root) and ".." not in path.parts
-        below = path.relative_to(mount.root) if inside else PurePosixPath()
-        for folder in (below, *below.parents):
+        # In a container the mount may be a part of the tree that does not contain the path.
+        is_inside = path.is_relative_to(mount.root) and ".." not in path.parts
+        relative = path.relative_to(mount.root) if is_inside else PurePosixPath()
+        for folder in (relative, *relative.parents):
             file = root / mount.point.relative_to("/") / folder / name
             if file.is_file():
                 yield file
 
 
-def _own_path(root: Path, controller: str) -> PurePosixPath | None:
+def _process_cgroup(root: Path, controller: str) -> PurePosixPath | None:
     for line in text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):

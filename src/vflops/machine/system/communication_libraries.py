@@ -1,4 +1,4 @@
-"""The communication libraries: what moves tensors between ranks."""
+"""The communication libraries, which move tensors between ranks."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _MPI = (
 
 
 def communication_facts(torch: Any, environ: Mapping[str, str]) -> list[Fact]:
-    """Return facts of NCCL, gloo, MPI and the layers below them."""
+    """Return facts about NCCL, gloo, MPI and the layers below them."""
     return [
         fact("nccl", "torch", lambda: _nccl(torch)),
         fact("gloo in torch", "torch", lambda: bool(torch.distributed.is_gloo_available())),
         fact("mpi in torch", "torch", lambda: bool(torch.distributed.is_mpi_available())),
         fact("mpi", "mpirun or mpiexec --version", lambda: _mpi(environ)),
-        fact("ucx", "ucx_info -v", lambda: _found(r"(?i)version:? (\d\S*)", "ucx_info", "-v")),
+        fact("ucx", "ucx_info -v", lambda: _version(r"(?i)version:? (\d\S*)", "ucx_info", "-v")),
         fact(
             "libfabric",
             "fi_info --version",
-            lambda: _found(r"libfabric: (\S+)", "fi_info", "--version"),
+            lambda: _version(r"libfabric: (\S+)", "fi_info", "--version"),
         ),
     ]
 
@@ -44,8 +44,8 @@ def _nccl(torch: Any) -> str:
 def _mpi(environ: Mapping[str, str]) -> str:
     if "CRAY_MPICH_VERSION" in environ:  # started by srun: there is no mpirun
         return f"Cray MPICH {environ['CRAY_MPICH_VERSION']}"
-    starter = next(filter(shutil.which, ("mpirun", "mpiexec")), None)
-    output = command(starter or missing("neither mpirun nor mpiexec is on PATH"), "--version")
+    launcher = next(filter(shutil.which, ("mpirun", "mpiexec")), None)
+    output = command(launcher or missing("neither mpirun nor mpiexec is on PATH"), "--version")
     for pattern, name in _MPI:
         match = re.search(pattern, output, re.MULTILINE)
         if match:
@@ -53,8 +53,8 @@ def _mpi(environ: Mapping[str, str]) -> str:
     return output.splitlines()[0]
 
 
-def _found(pattern: str, *words: str) -> str:
-    match = re.search(pattern, command(*words))
+def _version(pattern: str, *arguments: str) -> str:
+    match = re.search(pattern, command(*arguments))
     if match is None:
-        raise AbsentError(f"`{' '.join(words)}` names no version")
+        raise AbsentError(f"`{' '.join(arguments)}` names no version")
     return match[1]

@@ -1,4 +1,4 @@
-"""Whether this process runs in a container, and in which kind of virtual machine."""
+"""The kind of container and of virtual machine that this process runs in."""
 
 from __future__ import annotations
 
@@ -34,41 +34,41 @@ def container(root: Path, environ: Mapping[str, str]) -> str:
         if environ.get(variable):
             return kind
     cgroups = text(root / "proc/self/cgroup") if (root / "proc/self/cgroup").is_file() else ""
-    if "kubepods" in cgroups:  # a pod also has the marks of its container engine
+    if "kubepods" in cgroups:  # a pod also has the files of its container engine
         return "kubernetes"
-    for mark, kind in _FILES.items():
-        if (root / mark).exists():
+    for marker, kind in _FILES.items():
+        if (root / marker).exists():
             return kind
-    return next((kind for mark, kind in _CGROUPS.items() if mark in cgroups), "none")
+    return next((kind for marker, kind in _CGROUPS.items() if marker in cgroups), "none")
 
 
 def virtualisation(root: Path) -> str:
-    """Return the hypervisor, as far as a guest can see it; ``none`` on bare metal."""
-    maker = _maker(root)
-    if _is_guest(root, maker):
+    """Return the hypervisor as visible to a guest; ``none`` on bare metal."""
+    vendor = _vendor(root)
+    if _is_guest(root, vendor):
         kind = _hypervisor(root) or "virtual machine"
-        return f"{kind} ({maker})" if maker else kind
+        return f"{kind} ({vendor})" if vendor else kind
     return "none"
 
 
-def _is_guest(root: Path, maker: str) -> bool:
-    if any(word in maker.lower() for word in _VM_WORDS):
+def _is_guest(root: Path, vendor: str) -> bool:
+    if any(word in vendor.lower() for word in _VM_WORDS):
         return True
     info = CpuInfo.read(root)
     if any("flags" in cpu for cpu in info.cpus):
         return "hypervisor" in info.flags()
-    if maker:
+    if vendor:
         return False
-    raise AbsentError("neither the CPU flags nor a DMI table tell")
+    raise AbsentError("neither the CPU flags nor a DMI table show it")
 
 
 def _hypervisor(root: Path) -> str | None:
-    """Return the hypervisor by the clocks that it offers to its guests."""
+    """Return the hypervisor, identified by the clock sources that it offers to guests."""
     clocks = root / "sys/devices/system/clocksource/clocksource0/available_clocksource"
-    offered = text(clocks) if clocks.is_file() else ""
-    return next((kind for mark, kind in _CLOCKS.items() if mark in offered), None)
+    clock_sources = text(clocks) if clocks.is_file() else ""
+    return next((kind for marker, kind in _CLOCKS.items() if marker in clock_sources), None)
 
 
-def _maker(root: Path) -> str:
+def _vendor(root: Path) -> str:
     files = (root / "sys/class/dmi/id" / name for name in ("sys_vendor", "product_name"))
     return " ".join(text(file) for file in files if file.is_file())

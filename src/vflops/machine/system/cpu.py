@@ -1,4 +1,4 @@
-"""The processors: model, cores, which of them this process may use, clocks and caches."""
+"""The processors: model, cores, CPUs that this process may use, clocks and caches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vflops.record.formats.system import Fact
 _CPUINFO = "/proc/cpuinfo"
 _CPUS = "/sys/devices/system/cpu"
 
-# The ones that decide which kernels oneDNN, MKL and torch choose.
+# Those that determine which kernels oneDNN, MKL and torch choose.
 _INSTRUCTION_SETS = (
     *("sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni"),
     *("avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "amx_fp16"),
@@ -25,7 +25,7 @@ _INSTRUCTION_SETS = (
 
 
 def cpu_facts(root: Path) -> list[Fact]:
-    """Return facts of the processors of this node."""
+    """Return facts about the processors of this node."""
     info = CpuInfo.read(root)  # once: the kernel samples every clock for each read
     cpus = root / "sys/devices/system/cpu"
     caches = read_caches(cpus)
@@ -36,7 +36,7 @@ def cpu_facts(root: Path) -> list[Fact]:
         fact("logical cpus", f"{_CPUS}/online", lambda: count_listed(text(cpus / "online"))),
         fact("usable cpus", "/proc/self/status and cgroup", lambda: _usable(root)),
         fact("cpus in affinity", "/proc/self/status", lambda: _affinity(root)),
-        fact("cpus in cgroup quota", "cgroup", lambda: _whole(cgroup.cpu_quota(root))),
+        fact("cpus in cgroup quota", "cgroup", lambda: _as_integer(cgroup.cpu_quota(root))),
         fact("numa nodes", "/sys/devices/system/node/online", lambda: _numa_nodes(root)),
         fact(
             "cpu clock max",
@@ -85,15 +85,15 @@ def _affinity(root: Path) -> int:
 
 
 def _usable(root: Path) -> int | float:
-    """Return the CPUs that this process may use: its affinity, or its quota if that is less."""
+    """Return the number of CPUs that this process may use: by its affinity or a lower quota."""
     try:
         quota = cgroup.cpu_quota(root)
     except (AbsentError, OSError, ValueError):
         return _affinity(root)
-    return _whole(min(_affinity(root), quota))
+    return _as_integer(min(_affinity(root), quota))
 
 
-def _whole(count: float) -> int | float:
+def _as_integer(count: float) -> int | float:
     return int(count) if count == int(count) else round(count, 3)
 
 

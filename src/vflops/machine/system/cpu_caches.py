@@ -1,4 +1,4 @@
-"""The caches of the processors: their sizes and numbers."""
+"""The caches of the processors: sizes and numbers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def read_caches(cpus: Path) -> dict[str, str]:
     caches: dict[str, dict[str, set[str]]] = {}
     for index in cpus.glob("cpu[0-9]*/cache/index*"):
         try:
-            name, size = _name(index), _size(text(index / "size"))
-            # CPUs that share a cache show the same list.
-            sharers = text(index / "shared_cpu_list")
+            name, size = _name(index), _format_size(text(index / "size"))
+            # CPUs that share a cache have the same list.
+            cpu_list = text(index / "shared_cpu_list")
         except (OSError, ValueError):
-            continue  # in some virtual machines files are missing or empty
-        caches.setdefault(name, {}).setdefault(size, set()).add(sharers)
+            continue  # some virtual machines lack these files
+        caches.setdefault(name, {}).setdefault(size, set()).add(cpu_list)
     return {
         name: " + ".join(f"{size} x {len(lists)}" for size, lists in sorted(sizes.items()))
         for name, sizes in caches.items()
@@ -30,6 +30,6 @@ def _name(index: Path) -> str:
     return f"L{text(index / 'level')}{_TYPES.get(text(index / 'type'), '?')}"
 
 
-def _size(kib: str) -> str:
+def _format_size(kib: str) -> str:
     size = int(kib.removesuffix("K"))
     return f"{size // 1024} MiB" if size >= 1024 and size % 1024 == 0 else f"{size} KiB"

@@ -1,4 +1,4 @@
-"""``/proc/cpuinfo`` of x86-64, arm64 and POWER, which have little in common."""
+"""Reads ``/proc/cpuinfo``, which differs between x86-64, arm64 and POWER."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vflops.machine.probe import AbsentError, text
 
-# arm64 gives numbers instead of names: see Linux' arch/arm64/include/asm/cputype.h.
+# arm64 has numbers instead of names: see arch/arm64/include/asm/cputype.h in Linux.
 _ARM_CORES = {
     ("0x41", "0xd08"): "Arm Cortex-A72",
     ("0x41", "0xd0c"): "Arm Neoverse-N1",
@@ -25,18 +25,18 @@ _ARM_CORES = {
 
 @dataclass(frozen=True)
 class CpuInfo:
-    """The blocks of the file, one per logical CPU; none if it cannot be read."""
+    """The blocks of the file, one per logical CPU; empty if it cannot be read."""
 
     cpus: tuple[dict[str, str], ...]
 
     @classmethod
     def read(cls, root: Path) -> CpuInfo:
-        """Read the file under ``root``; no CPUs if it is missing."""
+        """Read ``proc/cpuinfo`` under ``root``; the result is empty if the file is missing."""
         try:
             blocks = text(root / "proc/cpuinfo").split("\n\n")
         except OSError:
             return cls(())
-        return cls(tuple(_block(block) for block in blocks if block.strip()))
+        return cls(tuple(_parse_block(block) for block in blocks if block.strip()))
 
     def all(self, key: str) -> set[str]:
         """Return the distinct values of one key over all CPUs."""
@@ -62,6 +62,6 @@ class CpuInfo:
         return {_ARM_CORES.get(core, f"arm64 implementer {core[0]} part {core[1]}") for core in ids}
 
 
-def _block(lines: str) -> dict[str, str]:
+def _parse_block(lines: str) -> dict[str, str]:
     pairs = (line.partition(":") for line in lines.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}

@@ -1,10 +1,10 @@
-"""The precisions that a processor has instructions for, from its feature list."""
+"""The precisions that a GPU or CPU has instructions for."""
 
 from __future__ import annotations
 
 from collections.abc import Set
 
-# CUDA C programming guide, table of compute capabilities: the first with the arithmetic.
+# The first compute capability with the arithmetic, from the CUDA C programming guide.
 _CUDA = {
     "fp64": (1, 3),
     "fp32": (1, 0),
@@ -27,5 +27,5 @@ def cuda_precisions(major: int, minor: int) -> str:
 
 
 def cpu_precisions(flags: Set[str]) -> str:
-    """Return ``fp64 fp32`` and the narrower ones that the CPU has instructions for."""
+    """Return ``fp64 fp32`` and the narrower precisions that the CPU has instructions for."""
     return " ".join(["fp64", "fp32", *(name for name, marks in _CPU.items() if marks & flags)])

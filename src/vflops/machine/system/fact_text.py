@@ -1,4 +1,4 @@
-"""The value of a fact, formatted for people."""
+"""Formats the value of a fact for people."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from vflops.units import binary, quantity
 
 
 def format_fact(fact: Fact) -> str:
-    """Return ``23.5 GiB``, ``25.0 Gbit/s``, ``yes``; ``—`` if it is absent."""
+    """Return the value, such as ``23.5 GiB``, ``25.0 Gbit/s`` or ``yes``; ``—`` if it is absent."""
     value = fact.value
     if value is None:
         return "—"

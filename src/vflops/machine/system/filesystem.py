@@ -1,4 +1,4 @@
-"""The type of the file system of a folder, and its cache that cannot be bypassed."""
+"""The type of the file system of a folder, and whether it has a cache of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def file_system(folder: Path) -> str:
 
 
 def hidden_cache(system: str) -> str | None:
-    """Return a caveat if a cache other than the page cache may answer reads, or None."""
+    """Return a caveat if a cache other than the page cache may serve reads, else None."""
     if system in _IN_MEMORY:
         return f"cached: {system} keeps files in main memory"
     if system in _OWN_CACHE:

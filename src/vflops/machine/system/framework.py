@@ -1,4 +1,4 @@
-"""The framework: versions of torch, Python and the packages that training imports."""
+"""The framework: versions of torch, Python and packages that training uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vflops.record.formats.system import Fact
 
 
 def framework_facts(torch: Any) -> list[Fact]:
-    """Return facts of the framework in this process."""
+    """Return facts about the framework in this process."""
     return [
         fact("torch", "torch", lambda: str(torch.__version__)),
         fact("torch commit", "torch", lambda: str(torch.version.git_version)),

@@ -1,4 +1,4 @@
-"""Gathers the description of the system: nine layers, whatever the machine lacks."""
+"""Gathers the description of the system: nine layers of facts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vflops.machine.system.torch_module import load_torch
 from vflops.record.formats.system import Fact, Layer, SystemRecord, Value
 
 Area = tuple[str, Callable[[], list[Fact]]]
-"""The name of an area of a layer, used if all of it cannot be read, and its reader."""
+"""An area of a layer: its name, which is used only if the area cannot be read, and its reader."""
 
 
 def gather(
@@ -38,9 +38,10 @@ def gather(
     root: Path = Path("/"),
     environ: Mapping[str, str] = os.environ,
 ) -> SystemRecord:
-    """Return the system as it is now, for a run whose files go to ``folder``; never raise.
+    """Return the current description of the system; never raise.
 
-    The last three layers describe the workload: a run with one gives them as plain values.
+    ``folder`` is the folder of the run, whose file system is described. The last three layers
+    describe the workload; a run with a workload passes them as plain values.
     """
     torch = load_torch(import_torch)
     with nvidia() as vendor:
@@ -68,12 +69,12 @@ def gather(
                 ("programming model", lambda: programming_model_facts(torch, root, environ)),
             ),
             "workload implementation": (
-                ("implementation", lambda: _given("implementation", implementation)),
+                ("implementation", lambda: _workload_facts("implementation", implementation)),
             ),
             "hyper-parameters": (
-                ("hyper-parameters", lambda: _given("hyper-parameters", hyper_parameters)),
+                ("hyper-parameters", lambda: _workload_facts("hyper-parameters", hyper_parameters)),
             ),
-            "problem domain": (("problem", lambda: _given("problem", problem)),),
+            "problem domain": (("problem", lambda: _workload_facts("problem", problem)),),
         }
         return SystemRecord(
             gathered_utc=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -86,14 +87,14 @@ def _layer(name: str, areas: tuple[Area, ...]) -> Layer:
 
 
 def _facts(area: str, read: Callable[[], list[Fact]]) -> list[Fact]:
-    """Return the facts of an area; a single absent fact if all of it cannot be read."""
+    """Return the facts of an area, or a single absent fact if the area cannot be read."""
     try:
         return read()
     except Exception as error:
         return [absent(area, "vflops", reason_of(error, area))]
 
 
-def _given(name: str, values: Mapping[str, Value] | None) -> list[Fact]:
+def _workload_facts(name: str, values: Mapping[str, Value] | None) -> list[Fact]:
     if not values:
-        return [absent(name, "the run", "no workload in this run")]
+        return [absent(name, "the run", "the run has no workload")]
     return [Fact(name=key, value=value, source="the run") for key, value in values.items()]

@@ -1,4 +1,4 @@
-"""The vendor and the model of the machine."""
+"""The vendor and the model of the machine, from DMI."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vflops.record.formats.system import Fact
 
 
 def machine_facts(root: Path) -> list[Fact]:
-    """Return vendor and model of the node; the serial numbers next to them are never read."""
+    """Return the vendor and the model of the node; serial numbers are never read."""
     dmi = "/sys/class/dmi/id"
     folder = root / "sys/class/dmi/id"
     return [
@@ -20,5 +20,5 @@ def machine_facts(root: Path) -> list[Fact]:
 
 def _dmi(folder: Path, name: str) -> str:
     if not folder.is_dir():
-        raise AbsentError("the firmware gives no DMI table")
+        raise AbsentError("the firmware provides no DMI table")
     return text(folder / name)

@@ -1,4 +1,4 @@
-"""Main memory: its size, how much of it this process may use, and its type."""
+"""Main memory: its size, the limit for this process, and its type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MODULES = "dmidecode --type memory"
 
 
 def memory_facts(root: Path) -> list[Fact]:
-    """Return facts of the main memory of this node."""
+    """Return facts about the main memory of this node."""
     return [
         fact("memory", "/proc/meminfo", lambda: _meminfo_b(root, "MemTotal"), unit="B"),
         fact("memory in cgroup limit", "cgroup", lambda: cgroup.memory_limit_b(root), unit="B"),
@@ -31,7 +31,10 @@ def _meminfo_b(root: Path, key: str) -> int:
 
 
 def _module_facts(root: Path) -> list[Fact]:
-    """Return type, speed and number of the modules: EDAC has the type, DMI (root only) all."""
+    """Return type, speed and number of the memory modules.
+
+    DMI has all three but needs root; EDAC has only the type.
+    """
     try:
         modules = _modules(command(*_MODULES.split()))
     except (AbsentError, OSError) as error:
@@ -43,14 +46,14 @@ def _module_facts(root: Path) -> list[Fact]:
             fact("memory modules", _MODULES, lambda: missing(reason)),
         ]
     return [
-        fact("memory type", _MODULES, lambda: _same(modules, "Type")),
+        fact("memory type", _MODULES, lambda: _distinct_values(modules, "Type")),
         fact("memory speed", _MODULES, lambda: _speed_mt_s(modules), unit="MT/s"),
         fact("memory modules", _MODULES, lambda: len(modules) or missing("it lists no module")),
     ]
 
 
 def _modules(listing: str) -> list[dict[str, str]]:
-    """Return the slots of a DMI listing that contain a module."""
+    """Return the properties of each module in a DMI listing; empty slots are left out."""
     blocks = [
         dict(re.findall(r"^\s+([^:\n]+): (.+)$", block, re.MULTILINE))
         for block in listing.split("\n\n")
@@ -59,13 +62,13 @@ def _modules(listing: str) -> list[dict[str, str]]:
     return [block for block in blocks if block.get("Size", "").split()[:1] != ["No"]]
 
 
-def _same(modules: list[dict[str, str]], key: str) -> str:
+def _distinct_values(modules: list[dict[str, str]], key: str) -> str:
     values = {module.get(key, "Unknown") for module in modules} - {"Unknown"}
     return " + ".join(sorted(values)) or missing("the firmware does not report it")
 
 
 def _speed_mt_s(modules: list[dict[str, str]]) -> int:
-    # The configured speed counts; older tables call it "Clock Speed", in MHz for MT/s.
+    # Use the configured speed; older tables call it "Clock Speed", with MHz instead of MT/s.
     for key in ("Configured Memory Speed", "Configured Clock Speed"):
         speeds = [module[key].split()[0] for module in modules if key in module]
         known = [int(speed) for speed in speeds if speed.isdigit()]

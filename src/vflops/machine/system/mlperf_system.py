@@ -1,4 +1,4 @@
-"""MLPerf's ``system_desc``, by which a training submission describes its system."""
+"""The ``system_desc`` of an MLPerf training submission, which describes its system."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RDI = "Research, Development, or Internal (RDI)"
 STATUSES = ("Available on-premise", "Available cloud", RDI, "Preview")
 
 _NO_ACCELERATOR = "N/A: no accelerator"
-# A key → its text, and the facts of an accelerator that go into it.
+# For each key, a format string and the names of the accelerator facts to insert.
 _PER_ACCELERATOR = {
     "accelerator_model_name": ("{}", "model"),
     "accelerator_host_interconnect": ("PCIe {} x{}", "pcie generation max", "pcie lanes max"),
@@ -35,9 +35,9 @@ def system_desc(
     system_name: str,
     nodes: int = 1,
 ) -> dict[str, str]:
-    """Return the 33 keys that mlperf-logging's checker requires for training 4.0.0, all as text.
+    """Return the 33 keys that the checker of mlperf-logging requires for training 4.0.0.
 
-    What the record does not have is ``not measured`` with the reason, never a guess.
+    All values are text. A value that the record does not have is ``not measured`` with the reason.
     """
     if division not in DIVISIONS:
         raise unknown_name("division", division, DIVISIONS)
@@ -86,7 +86,7 @@ def _frequency(record: SystemRecord) -> str:
 
 
 def _cores_per_socket(record: SystemRecord) -> str:
-    """Return the cores of one processor, as MLPerf counts; the record has those of the node."""
+    """Return the cores per processor, as MLPerf counts them; the record has cores per node."""
     cores = _fact(record, "hardware", "physical cores")
     sockets = _fact(record, "hardware", "cpu sockets")
     if not (isinstance(cores.value, int) and isinstance(sockets.value, int) and sockets.value):
@@ -105,9 +105,9 @@ def _caches(record: SystemRecord) -> str:
 
 
 def _networking(record: SystemRecord) -> str:
-    """Return the links that are up: ``rdma 8 x 400 Gbit/s InfiniBand; interfaces 9 x 25.0 Gbit/s``.
+    """Return the links that are up, such as ``rdma 8 x 400 Gbit/s InfiniBand``.
 
-    The two lists overlap: a port of a RoCE card is also an interface.
+    RDMA ports and interfaces are both listed, although a RoCE port is also an interface.
     """
     ports = [
         f"{_text(rate)} {_text(_fact(record, 'hardware', f'{port} link'))}"
@@ -127,22 +127,24 @@ def _networking(record: SystemRecord) -> str:
 
 def _accelerators(record: SystemRecord) -> dict[str, str]:
     count = _fact(record, "hardware", "accelerators")
-    keys = {key: _of_all(record, *figure) for key, figure in _PER_ACCELERATOR.items()}
-    keys["accelerator_interconnect_topology"] = _not_measured("vflops does not read it from NVML")
+    values = {
+        key: _accelerator_property(record, *figure) for key, figure in _PER_ACCELERATOR.items()
+    }
+    values["accelerator_interconnect_topology"] = _not_measured("vflops does not read it from NVML")
     if count.value == 0:
-        keys = dict.fromkeys(keys, _NO_ACCELERATOR)
-    return {"accelerators_per_node": _text(count), **keys}
+        values = dict.fromkeys(values, _NO_ACCELERATOR)
+    return {"accelerators_per_node": _text(count), **values}
 
 
-def _of_all(record: SystemRecord, form: str, *names: str) -> str:
-    """Return one property of the accelerators, once if it is the same for all."""
+def _accelerator_property(record: SystemRecord, template: str, *names: str) -> str:
+    """Return one property of all accelerators; equal values are listed once."""
     texts = []
     for model in record.matching("hardware", "accelerator * model"):
-        member = model.name.removesuffix(" model")
-        facts = [_fact(record, "hardware", f"{member} {name}") for name in names]
+        prefix = model.name.removesuffix(" model")
+        facts = [_fact(record, "hardware", f"{prefix} {name}") for name in names]
         reasons = [fact.reason for fact in facts if fact.reason is not None]
         texts.append(
-            _not_measured(reasons[0]) if reasons else form.format(*map(format_fact, facts))
+            _not_measured(reasons[0]) if reasons else template.format(*map(format_fact, facts))
         )
     return "; ".join(dict.fromkeys(texts)) or _not_measured("the record has no accelerator")
 
@@ -177,34 +179,40 @@ def _software(record: SystemRecord) -> dict[str, str]:
 
 
 def _hardware_notes(record: SystemRecord) -> str:
-    """Return what matters for a comparison with another node of the same parts."""
+    """Return notes that matter for a comparison with a node of the same hardware."""
     usable, logical = (_fact(record, "hardware", f"{kind} cpus") for kind in ("usable", "logical"))
-    ours, seen = (
+    usable_accelerators, all_accelerators = (
         _fact(record, "hardware", f"accelerators{which}") for which in ("", " seen by NVML")
     )
     virtual = _fact(record, "operating system", "virtualisation")
     notes = []
     if usable.value is not None and usable.value != logical.value:
         notes.append(f"{format_fact(usable)} of {format_fact(logical)} CPUs are usable")
-    if None not in (ours.value, seen.value) and ours.value != seen.value:
-        notes.append(f"{format_fact(ours)} of {format_fact(seen)} accelerators are usable")
+    if (
+        None not in (usable_accelerators.value, all_accelerators.value)
+        and usable_accelerators.value != all_accelerators.value
+    ):
+        notes.append(
+            f"{format_fact(usable_accelerators)} of {format_fact(all_accelerators)} accelerators "
+            "are usable"
+        )
     if virtual.value not in (None, "none"):
         notes.append(f"virtual machine: {format_fact(virtual)}")
     return "; ".join(notes) or "none"
 
 
 def _text(*facts: Fact) -> str:
-    """Return the known values, or the first reason if there are none."""
+    """Return the known values, or the reason of the first fact if there are none."""
     known = [format_fact(fact) for fact in facts if fact.value is not None]
     return "; ".join(known) or _not_measured(facts[0].reason or "")
 
 
 def _not_measured(reason: str) -> str:
-    # The checker joins the values to a line of CSV without quoting them.
+    # The checker joins the values with commas without quoting them.
     return f"not measured: {reason}".replace(",", ";")
 
 
 def _fact(record: SystemRecord, layer: str, name: str) -> Fact:
-    """Return the fact, or an absent one if its whole area could not be read."""
+    """Return a fact, or an absent fact if its whole area could not be read."""
     facts = record.matching(layer, name)
     return facts[0] if facts else absent(name, "system.json", "the record does not have it")

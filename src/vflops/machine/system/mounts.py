@@ -1,4 +1,4 @@
-"""The mount table of this process: the file system of a path."""
+"""Reads the mount table of this process, to find the file system of a path."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class Mount:
     type: str
     device: str
     options: tuple[str, ...]
-    """Options of the file system; for a cgroup its controllers."""
+    """Options of the file system; for a cgroup, its controllers."""
 
 
 def mounts(root: Path) -> list[Mount]:
-    """Return every mount, in the order in which they were made."""
+    """Return all mounts, in the order of mounting."""
     lines = text(root / "proc/self/mountinfo").splitlines()
     return [_mount(line) for line in lines if " - " in line]
 
 
 def mount_of(path: PurePosixPath, table: Sequence[Mount]) -> Mount:
-    """Return the mount of ``path``: the deepest one, and the newest of those at one point."""
-    holding = [mount for mount in table if path.is_relative_to(mount.point)]
-    if not holding:
-        raise AbsentError("the folder is on no known mount")
-    return max(reversed(holding), key=lambda mount: len(mount.point.parts))
+    """Return the mount of ``path``: the deepest, and the newest if several are at one point."""
+    candidates = [mount for mount in table if path.is_relative_to(mount.point)]
+    if not candidates:
+        raise AbsentError("the folder is not on any known mount")
+    return max(reversed(candidates), key=lambda mount: len(mount.point.parts))
 
 
 def _mount(line: str) -> Mount:
@@ -46,14 +46,14 @@ def _mount(line: str) -> Mount:
     kind, device, options = [*system.split(), "", ""][:3]
     return Mount(
         device_number=number,
-        root=PurePosixPath(_unescaped(root)),
-        point=PurePosixPath(_unescaped(point)),
+        root=PurePosixPath(_unescape(root)),
+        point=PurePosixPath(_unescape(point)),
         type=kind,
-        device=_unescaped(device),
+        device=_unescape(device),
         options=tuple(options.split(",")),
     )
 
 
-def _unescaped(word: str) -> str:
+def _unescape(field: str) -> str:
     """Return the text with ``\\040`` and other escapes replaced by their characters."""
-    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), word)
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), field)

@@ -1,4 +1,4 @@
-"""The network: every interface with a physical link, and every port of an RDMA device."""
+"""The network: interfaces with a physical link, and RDMA ports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RDMA = "/sys/class/infiniband"
 
 
 def network_facts(root: Path) -> list[Fact]:
-    """Return facts of the interfaces and RDMA ports; their addresses are never read."""
+    """Return facts about interfaces and RDMA ports; addresses are never read."""
     return [*_interface_facts(root), *_rdma_facts(root)]
 
 
@@ -21,7 +21,7 @@ def _interface_facts(root: Path) -> list[Fact]:
     folder = root / "sys/class/net"
     if not folder.is_dir():
         return [absent("interfaces", _NET, f"{_NET} does not exist")]
-    # There are plain files such as bonding_masters among the interfaces.
+    # The folder also contains plain files such as bonding_masters.
     paths = sorted(path for path in folder.iterdir() if path.is_dir() and path.name != "lo")
     linked = [path for path in paths if _has_link(path)]
     virtual = ", ".join(path.name for path in paths if path not in linked)
@@ -44,9 +44,9 @@ def _interface(path: Path) -> list[Fact]:
 
 
 def _has_link(path: Path) -> bool:
-    """Whether it has a physical link: veth, bridges and the like report meaningless speeds."""
-    joined = (path / "bonding").is_dir() or "DEVTYPE=vlan" in _uevent(path)
-    return joined or (path / "device").exists()
+    """Whether the interface has a physical link; others report meaningless speeds."""
+    is_bond_or_vlan = (path / "bonding").is_dir() or "DEVTYPE=vlan" in _uevent(path)
+    return is_bond_or_vlan or (path / "device").exists()
 
 
 def _uevent(path: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Facts of NVIDIA's devices, through NVML."""
+"""Facts about NVIDIA's devices, through NVML."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NVIDIA_FIGURES: dict[str, str | None] = {
 
 @contextmanager
 def nvidia() -> Iterator[Vendor]:
-    """Open the reader of NVIDIA's devices; the null object without pynvml or a driver."""
+    """Open the reader for NVIDIA's devices; a null object without pynvml or a driver."""
     with ExitStack() as stack:
         try:
             vendor: Vendor = Nvidia(stack.enter_context(nvml_session()))
@@ -47,16 +47,16 @@ class Nvidia:
         return decode(self._nvml.nvmlSystemGetDriverVersion())
 
     def cuda(self) -> str:
-        """Return the newest CUDA that the driver supports: 12040 is 12.4."""
+        """Return the newest CUDA version that the driver supports; NVML reports 12.4 as 12040."""
         version = int(self._nvml.nvmlSystemGetCudaDriverVersion())
         return f"{version // 1000}.{version % 1000 // 10}"
 
     def count(self) -> int:
-        """Return the number of devices of the node, whatever CUDA_VISIBLE_DEVICES says."""
+        """Return the number of devices of the node, regardless of CUDA_VISIBLE_DEVICES."""
         return int(self._nvml.nvmlDeviceGetCount())
 
     def device_facts(self, prefix: str, device: Callable[[], int | str]) -> list[Fact]:
-        """Return the facts of one device, with a reason for each that it does not have."""
+        """Return the facts about one device; those that it does not report are absent."""
         return [
             fact(f"{prefix} {name}", _SOURCE, self._reader(name, device), unit=unit)
             for name, unit in NVIDIA_FIGURES.items()
@@ -78,7 +78,7 @@ def _nvlinks(nvml: Any, gpu: Any) -> int:
         try:
             active += nvml.nvmlDeviceGetNvLinkState(gpu, link) == nvml.NVML_FEATURE_ENABLED
         except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):
-            break  # this device has no such link, and none after it
+            break  # this device has no further links
     return active
 
 

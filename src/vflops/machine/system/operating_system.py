@@ -15,10 +15,10 @@ _HUGE_PAGES = "sys/kernel/mm/transparent_hugepage/enabled"
 
 
 def operating_system_facts(root: Path, environ: Mapping[str, str]) -> list[Fact]:
-    """Return facts of the operating system; neither its host name nor its users."""
+    """Return facts about the operating system, without host name and users."""
     return [
         fact("distribution", "/etc/os-release", lambda: _distribution(root)),
-        # /proc/version would also name who built the kernel, and on which host.
+        # /proc/version also has the user and the host that built the kernel.
         fact(
             "kernel",
             "/proc/sys/kernel/osrelease",
@@ -44,11 +44,11 @@ def _distribution(root: Path) -> str:
 def _huge_pages(root: Path) -> str:
     """Return ``madvise`` for ``always [madvise] never``."""
     choices = text(root / _HUGE_PAGES).split()
-    chosen = [choice.strip("[]") for choice in choices if choice.startswith("[")]
-    return chosen[0] if chosen else missing("no setting is marked as chosen")
+    active = [choice.strip("[]") for choice in choices if choice.startswith("[")]
+    return active[0] if active else missing("no value is marked as active")
 
 
 def _locked_memory() -> int | str:
-    """Return what RDMA may pin: with a small limit NCCL and MPI fail over InfiniBand."""
+    """Return the memory that RDMA may pin; with a low limit, NCCL and MPI fail over InfiniBand."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return "unlimited" if soft == resource.RLIM_INFINITY else soft

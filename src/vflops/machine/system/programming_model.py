@@ -1,4 +1,4 @@
-"""The programming model: precisions, compilation and communication back ends."""
+"""The programming model: precisions, compilers and communication back ends."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _BACK_ENDS = ("nccl", "gloo", "mpi", "ucc", "xccl")
 
 def programming_model_facts(torch: Any, root: Path, environ: Mapping[str, str]) -> list[Fact]:
     """Return facts about how programs for this system compute, compile and communicate."""
-    cxx = environ.get("CXX") or "g++"  # where torch.compile looks
-    cc = environ.get("CC") or "gcc"  # where triton looks
+    cxx = environ.get("CXX") or "g++"  # as torch.compile does
+    cc = environ.get("CC") or "gcc"  # as triton does
     path = "PATH and sysconfig"
     return [
         fact("default precision", "torch", lambda: _default(torch)),
@@ -52,7 +52,7 @@ def _compiles_for_accelerator(torch: Any, cc: str) -> str:
 
 
 def _verdict(missing_tools: list[str]) -> str:
-    """Return whether torch.compile has its tools; compiling to find out would take seconds."""
+    """Return whether torch.compile has its tools, without compiling, which would take seconds."""
     return f"lacks {', '.join(missing_tools)}" if missing_tools else "has its tools"
 
 
@@ -65,5 +65,5 @@ def _tools_missing(compiler: str) -> list[str]:
 def _back_ends(torch: Any) -> str:
     if not torch.distributed.is_available():
         raise AbsentError("this build of torch has no torch.distributed")
-    asked = {name: getattr(torch.distributed, f"is_{name}_available") for name in _BACK_ENDS}
-    return ", ".join(name for name, is_there in asked.items() if is_there()) or "none"
+    checks = {name: getattr(torch.distributed, f"is_{name}_available") for name in _BACK_ENDS}
+    return ", ".join(name for name, is_available in checks.items() if is_available()) or "none"

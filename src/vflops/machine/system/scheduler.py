@@ -13,21 +13,21 @@ from vflops.record.formats.system import Fact, Value
 
 @dataclass(frozen=True)
 class Scheduler:
-    """The variables that a scheduler sets; only those named here are ever read."""
+    """The variables that a scheduler sets; no other variables are read."""
 
     name: str
-    mark: str
-    """The variable that is set in every job of it."""
+    variable: str
+    """The variable that is set in every job of the scheduler."""
     version: str | None
     """The command that prints its version."""
     allocation: Mapping[str, str]
-    """A fact's name → the variable it comes from.
+    """For the name of each fact, the variable that it is read from.
 
-    Node lists, accounts, job names and folders name hosts and people: they are not recorded.
+    Node lists, accounts, job names and folders are not recorded, since they name hosts and people.
     """
 
 
-# A scheduler that may run inside a job of another one comes first.
+# A scheduler that may run inside a job of another scheduler comes first.
 SCHEDULERS = (
     Scheduler(
         "flux",
@@ -75,10 +75,10 @@ SCHEDULERS = (
     ),
 )
 
-# Variables whose content is not itself the fact.
-_READ: dict[str, Callable[[str], Value]] = {
+# Conversions for variables whose value is not itself the fact.
+_CONVERSIONS: dict[str, Callable[[str], Value]] = {
     "SLURM_MEM_PER_NODE": lambda mib: int(mib) * 2**20,
-    "PBS_JOBID": lambda job: job.partition(".")[0],  # the rest is the name of the server
+    "PBS_JOBID": lambda job: job.partition(".")[0],  # the rest is the host name of the server
     "PBS_NODEFILE": lambda file: len(set(Path(file).read_text().split())),
     "LSB_MCPU_HOSTS": lambda pairs: len(pairs.split()) // 2,  # pairs of a host and its slots
 }
@@ -86,16 +86,16 @@ _UNITS = {"memory per node": "B"}
 
 
 def scheduler_facts(environ: Mapping[str, str]) -> list[Fact]:
-    """Return facts of the scheduler and the allocation; ``none`` and the reason outside of one."""
-    scheduler = next((known for known in SCHEDULERS if environ.get(known.mark)), None)
-    marks = ", ".join(known.mark for known in SCHEDULERS)
+    """Return facts about the scheduler and the allocation; ``none`` outside of a job."""
+    scheduler = next((known for known in SCHEDULERS if environ.get(known.variable)), None)
+    variables = ", ".join(known.variable for known in SCHEDULERS)
     if scheduler is None:
         return [
             fact("scheduler", "environment", lambda: "none"),
-            absent("allocation", "environment", f"not in a job: none of {marks} is set"),
+            absent("allocation", "environment", f"not in a job: none of {variables} is set"),
         ]
     return [
-        fact("scheduler", scheduler.mark, lambda: scheduler.name),
+        fact("scheduler", scheduler.variable, lambda: scheduler.name),
         fact("scheduler version", scheduler.version or scheduler.name, lambda: _version(scheduler)),
         *(
             fact(
@@ -111,7 +111,7 @@ def scheduler_facts(environ: Mapping[str, str]) -> list[Fact]:
 
 def _version(scheduler: Scheduler) -> str:
     if scheduler.version is None:
-        raise AbsentError(f"vflops knows no command that prints the version of {scheduler.name}")
+        raise AbsentError(f"vflops has no command to read the version of {scheduler.name}")
     return command(*scheduler.version.split()).splitlines()[0]
 
 
@@ -119,6 +119,6 @@ def _value(variable: str, environ: Mapping[str, str]) -> Value:
     if variable not in environ:
         raise AbsentError(f"{variable} is not set")
     value = environ[variable]
-    if variable in _READ:
-        return _READ[variable](value)
+    if variable in _CONVERSIONS:
+        return _CONVERSIONS[variable](value)
     return int(value) if value.isdecimal() else value

@@ -1,4 +1,4 @@
-"""The file system of the run: its type, its free space, and whether it is on a network."""
+"""The file system of the run: its type, its size, and whether it is on a network."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _VIRTUAL_DISKS = {"qemu", "vmware", "msft", "google", "virtual"}
 
 
 def storage_facts(folder: Path, root: Path) -> list[Fact]:
-    """Return facts of the file system of ``folder``, which need not exist yet."""
-    existing = _existing(folder)
+    """Return facts about the file system of ``folder``, which need not exist yet."""
+    existing = _nearest_existing(folder)
 
     def mount() -> Mount:
         return mount_of(PurePosixPath(existing), mounts(root))
@@ -41,13 +41,13 @@ def storage_facts(folder: Path, root: Path) -> list[Fact]:
     ]
 
 
-def _existing(folder: Path) -> Path:
+def _nearest_existing(folder: Path) -> Path:
     path = folder.resolve()
     return next(existing for existing in (path, *path.parents) if existing.exists())
 
 
 def _device(mount: Mount) -> str:
-    # server:/export/user and pool/home/user name hosts and people, and results are published.
+    # Names such as server:/export/user contain hosts and people, and results are published.
     if not mount.device.startswith("/dev/") and set(mount.device) & set("/:@"):
         raise AbsentError("its name contains a server or a path, which are not recorded")
     return mount.device
@@ -75,10 +75,10 @@ def _medium(mount: Mount, root: Path) -> str:
 
 
 def _disk(mount: Mount, root: Path) -> Path:
-    """Return the whole disk in ``/sys`` that the file system is on."""
+    """Return the folder in ``/sys`` of the disk that the file system is on."""
     block = (root / "sys/dev/block" / mount.device_number).resolve()
     if not block.exists():
-        # btrfs and others have their own number; the device is known by its name.
+        # btrfs and others have a number that is not that of the device: use its name.
         block = (root / "sys/class/block" / PurePosixPath(mount.device).name).resolve()
     if not mount.device.startswith("/dev/") or not block.exists():
         raise AbsentError(f"a {mount.type} file system does not show its disk")
@@ -87,5 +87,5 @@ def _disk(mount: Mount, root: Path) -> Path:
 
 def _is_virtual(disk: Path) -> bool:
     vendor = disk / "device/vendor"
-    maker = text(vendor).lower() if vendor.is_file() else ""
-    return disk.name.startswith(("vd", "xvd")) or maker in _VIRTUAL_DISKS
+    vendor_name = text(vendor).lower() if vendor.is_file() else ""
+    return disk.name.startswith(("vd", "xvd")) or vendor_name in _VIRTUAL_DISKS

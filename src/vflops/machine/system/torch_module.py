@@ -1,4 +1,4 @@
-"""torch, imported on demand, or a stand-in that gives the reason why it is absent."""
+"""Imports torch on demand; if it is absent, a stand-in raises the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NoTorch:
 
 
 def accelerator_kind(torch: Any) -> str:
-    """Return ``cuda``, ``cuda (ROCm)``, ``xpu``, ``mps`` …"""
+    """Return the kind of accelerator: ``cuda``, ``cuda (ROCm)``, ``xpu``, ``mps`` …"""
     device = torch.accelerator.current_accelerator()
     if device is None or not torch.accelerator.is_available():
         raise AbsentError("torch sees no accelerator")
@@ -27,7 +27,7 @@ def accelerator_kind(torch: Any) -> str:
 
 
 def load_torch(wanted: bool) -> Any:
-    """Return the module ``torch``, or its stand-in."""
+    """Return the module ``torch``, or a stand-in if it is not wanted or cannot be imported."""
     if not wanted:
         return NoTorch("torch was not imported")
     try:

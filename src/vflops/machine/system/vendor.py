@@ -1,4 +1,4 @@
-"""What a vendor's library reports of its devices: one small class per vendor, a null object."""
+"""The interface for reading facts from a vendor's library, and its null object."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from vflops.machine.probe import AbsentError, absent
 from vflops.record.formats.system import Fact
 
-# The facts of every vendor's devices, with their units.
+# The facts that are read for the devices of every vendor, with their units.
 FIGURES: dict[str, str | None] = {
     "model": None,
     "memory": "B",
@@ -27,7 +27,7 @@ FIGURES: dict[str, str | None] = {
 
 
 class Vendor(Protocol):
-    """Reads what torch does not report; all but ``device_facts`` may raise ``AbsentError``."""
+    """Reads facts that torch does not report; ``device_facts`` never raises ``AbsentError``."""
 
     source: str
 
@@ -36,7 +36,7 @@ class Vendor(Protocol):
         ...
 
     def cuda(self) -> str:
-        """Return the newest CUDA that the driver supports."""
+        """Return the newest CUDA version that the driver supports."""
         ...
 
     def count(self) -> int:
@@ -44,15 +44,15 @@ class Vendor(Protocol):
         ...
 
     def device_facts(self, prefix: str, device: Callable[[], int | str]) -> list[Fact]:
-        """Return the facts of the device whose index or UUID ``device()`` gives.
+        """Return the facts about the device whose index or UUID ``device()`` returns.
 
-        Their names start with ``prefix``.
+        The names of the facts start with ``prefix``.
         """
         ...
 
 
 class NoVendor:
-    """The null object: all facts are absent, for one reason."""
+    """The null object: all facts are absent, for the same reason."""
 
     def __init__(self, source: str, reason: str, figures: Mapping[str, str | None]) -> None:
         self.source = source

@@ -1,5 +1,5 @@
 """Telemetry of the machine during a run: power, utilisation, memory, network, disks.
 
-It is read outside of the training process, once a second; each series names its source, and a
-missing sensor is recorded as absent with the reason.
+Sensors are read outside of the training process, by default once a second. Each series names its
+source, and a missing sensor is recorded as absent with the reason.
 """

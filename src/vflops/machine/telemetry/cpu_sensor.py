@@ -1,4 +1,4 @@
-"""The host's processors and memory: the usage of the run, and that of other processes."""
+"""CPU and memory usage of the host, by the run and by other processes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _TREE = "/proc/<pid>/stat of the launcher and all it started"
 
 @dataclass(frozen=True)
 class _Ticks:
-    whole: int
+    total: int
     busy: int
     run: int
 
 
 class CpuSensor:
-    """CPU percentages since the previous reading (none in the first one), and bytes of memory."""
+    """Reads CPU percentages since the previous reading (None at first), and bytes of memory."""
 
     def __init__(self, pid: int, root: Path = Path("/"), cpus: set[int] | None = None) -> None:
         self.absent: list[Absent] = []
@@ -43,12 +43,14 @@ class CpuSensor:
         """Return the series: processors (all, run, others) and memory (all, run)."""
         if self.absent:
             return []
-        of = f"% of {len(self._cpus)} CPUs"
-        may = f"% of the {self._share * len(self._cpus):g} CPUs' time that the run may use"
+        share_of_all = f"% of {len(self._cpus)} CPUs"
+        share_of_usable = (
+            f"% of the {self._share * len(self._cpus):g} CPUs' time that the run may use"
+        )
         return [
-            _gauge("cpu.busy", f"processors busy, {of}", "%", _STAT, "node"),
-            _gauge("cpu.run", f"processors busy for the run, {may}", "%", _TREE, "run"),
-            _gauge("cpu.others", f"processors busy for others, {of}", "%", _STAT, "node"),
+            _gauge("cpu.busy", f"processors busy, {share_of_all}", "%", _STAT, "node"),
+            _gauge("cpu.run", f"processors busy for the run, {share_of_usable}", "%", _TREE, "run"),
+            _gauge("cpu.others", f"processors busy for others, {share_of_all}", "%", _STAT, "node"),
             _gauge("memory.used", "memory in use", "B", "/proc/meminfo", "node"),
             _gauge("memory.run", "memory of the run, shared pages once each", "B", _TREE, "run"),
         ]
@@ -57,34 +59,34 @@ class CpuSensor:
         """Return one value per series, or raise ``OSError`` if ``/proc`` cannot be read."""
         processes = self._tree.processes()
         if not processes:
-            raise AbsentError("the launcher's process is gone")
-        whole, busy = self._ticks()
-        now = _Ticks(whole, busy, sum(process.cpu_ticks for process in processes))
+            raise AbsentError("the launcher's process has ended")
+        total, busy = self._ticks()
+        now = _Ticks(total, busy, sum(process.cpu_ticks for process in processes))
         before, self._before = self._before, now
         used_b = self._used_memory_b()
         run_b = self._page_b * sum(process.memory_pages for process in processes)
         return [*self._percentages(before, now), used_b, run_b]
 
     def _percentages(self, before: _Ticks | None, now: _Ticks) -> list[float | None]:
-        if before is None or now.whole <= before.whole:
+        if before is None or now.total <= before.total:
             return [None, None, None]
-        percent = 100 / (now.whole - before.whole)
+        percent = 100 / (now.total - before.total)
         busy = percent * max(now.busy - before.busy, 0)
-        # The ticks of a process that was never waited for are lost.
+        # The ticks of an ended process are lost if its parent did not wait for it.
         run = percent * max(now.run - before.run, 0)
         return [round(value, 2) for value in (busy, run / self._share, max(busy - run, 0.0))]
 
     def _ticks(self) -> tuple[int, int]:
         """Return total and busy time of the CPUs that the run may use."""
-        whole = busy = 0
+        total = busy = 0
         for line in text(self._root / "proc/stat").splitlines():
             name, *fields = line.split()
             if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in self._cpus:
-                # The time of guests, which follows, is already part of the user time.
+                # The fields that follow are the time of guests, which is part of the user time.
                 ticks = [int(field) for field in fields[:8]]
-                whole += sum(ticks)
+                total += sum(ticks)
                 busy += sum(ticks) - sum(ticks[3:5])
-        return whole, busy
+        return total, busy
 
     def _used_memory_b(self) -> float:
         lines = text(self._root / "proc/meminfo").splitlines()
@@ -92,7 +94,7 @@ class CpuSensor:
         return 1024 * (kib["MemTotal"] - kib["MemAvailable"])
 
     def _cpus_of_run(self) -> float:
-        """Return the CPU time that the run may use, in CPUs: all of them, or a quota."""
+        """Return the number of CPUs whose time the run may use: all of them, or a quota."""
         try:
             return min(cpu_quota(self._root), len(self._cpus))
         except (AbsentError, OSError, ValueError):

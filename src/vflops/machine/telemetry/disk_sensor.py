@@ -1,4 +1,4 @@
-"""Bytes to and from storage: of the device of the run's folder, and of the run itself."""
+"""Bytes read from and written to storage, by the run folder's device and by the run."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from vflops.record.formats.telemetry import Absent, Part, Series
 
 _STATS = "/proc/diskstats"
 _IO = "/proc/<pid>/io of the launcher and all it started"
-_SECTOR_B = 512  # in this file always, whatever the disk uses
+_SECTOR_B = 512  # always the unit of this file, whatever the disk uses
 
 
 class DeviceSensor:
-    """Counters of the folder's block device; absent for network and memory file systems."""
+    """Reads the counters of the folder's block device; absent for network and memory file
+    systems."""
 
     def __init__(self, folder: Path, root: Path = Path("/")) -> None:
         self.absent: list[Absent] = []
         self._root = root
         try:
-            mount = mount_of(PurePosixPath(_existing(folder)), mounts(root))
+            mount = mount_of(PurePosixPath(_nearest_existing(folder)), mounts(root))
             self._name = self._device(mount)
             self.read()
         except Exception as error:
@@ -34,8 +35,8 @@ class DeviceSensor:
             return []
         source = f"{_STATS} {self._name}"
         return [
-            _counter(f"disk.{word}", f"{self._name}, bytes {word}", source, "node")
-            for word in ("read", "written")
+            _counter(f"disk.{direction}", f"{self._name}, bytes {direction}", source, "node")
+            for direction in ("read", "written")
         ]
 
     def read(self) -> list[float | None]:
@@ -49,7 +50,7 @@ class DeviceSensor:
         return [line.split() for line in text(self._root / "proc/diskstats").splitlines()]
 
     def _device(self, mount: Mount) -> str:
-        """Return the device's name, by its number if the file system uses that of the device."""
+        """Return the name of the device, found by its number or else by its name."""
         node = PurePosixPath(mount.device)
         name = node.name if node.is_relative_to("/dev") else None
         for fields in self._rows():
@@ -59,7 +60,7 @@ class DeviceSensor:
 
 
 class RunDiskSensor:
-    """Counters of what the processes of the run read from and wrote to storage.
+    """Reads the bytes that the processes of the run read from and wrote to storage.
 
     The kernel adds a child's counters to its parent's when the parent waits for it, so the sum over
     living processes includes those that ended. Reads from the page cache are not included.
@@ -79,12 +80,12 @@ class RunDiskSensor:
         if self.absent:
             return []
         return [
-            _counter(f"disk.run_{word}", f"storage, bytes {word} by the run", _IO, "run")
-            for word in ("read", "written")
+            _counter(f"disk.run_{direction}", f"storage, bytes {direction} by the run", _IO, "run")
+            for direction in ("read", "written")
         ]
 
     def read(self) -> list[float | None]:
-        """Return the two counters; ``AbsentError`` if no process of the run can be read."""
+        """Return the two counters; raise ``AbsentError`` if no process of the run can be read."""
         pairs = [self._bytes(process.pid) for process in self._tree.processes()]
         known = [pair for pair in pairs if pair is not None]
         if not known:
@@ -94,16 +95,16 @@ class RunDiskSensor:
     def _bytes(self, pid: int) -> tuple[int, int] | None:
         try:
             lines = text(self._proc / str(pid) / "io").splitlines()
-        except OSError:  # it ended in the meantime, or belongs to another user
+        except OSError:  # the process ended in the meantime, or belongs to another user
             return None
-        said = {name: int(value) for name, _, value in (line.partition(":") for line in lines)}
-        return said["read_bytes"], said["write_bytes"]
+        counters = {name: int(value) for name, _, value in (line.partition(":") for line in lines)}
+        return counters["read_bytes"], counters["write_bytes"]
 
 
 def _counter(id: str, title: str, source: str, part: Part) -> Series:
     return Series(id=id, title=title, unit="B", source=source, kind="counter", part=part)
 
 
-def _existing(folder: Path) -> Path:
+def _nearest_existing(folder: Path) -> Path:
     path = folder.resolve()
     return next(folder for folder in (path, *path.parents) if folder.exists())

@@ -1,4 +1,4 @@
-"""The kind of a kernel by its name: CUDA's libraries, inductor's kernels, CPU operators."""
+"""The kind of a kernel by its name: kernels of CUDA libraries and inductor, CPU operators."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ def kind_of(kernel_name: str) -> Kind:
 
     A kernel that inductor fused is named after all its operators and has the kind of the most
     expensive one: normalisation, then pooling, element-wise, copy. Convolution and matrix product
-    count only in its templates (``triton_tem``): in a pointwise or reduction kernel their names
-    stand for the bias or the cast next to a library call, which is a separate kernel.
+    count only in templates of inductor (``triton_tem``): in a pointwise or reduction kernel their
+    names refer to the bias or the cast next to a library call, which is a separate kernel.
     """
     name = kernel_name.lower()
     if fused := _FUSED.search(name):
         return _kind_of_fused(fused["form"] or "cpp", fused["ops"])
-    return _first(_NAMES, name)
+    return _first_match(_NAMES, name)
 
 
 def _kind_of_fused(form: str, ops: str) -> Kind:
     if form == "for":  # one loop over many tensors: only optimizers have it
         return "optimizer"
     if form == "tem":
-        return _first(_TEMPLATE_OPS, ops)
-    kind = _first(_FUSED_OPS, ops)
+        return _first_match(_TEMPLATE_OPS, ops)
+    kind = _first_match(_FUSED_OPS, ops)
     # A reduction (red, per) does more than cast, such as the gradient of a bias.
     return "element-wise" if kind == "copy" and form in ("red", "per") else kind
 
 
-def _first(rules: tuple[tuple[Kind, re.Pattern[str]], ...], name: str) -> Kind:
+def _first_match(rules: tuple[tuple[Kind, re.Pattern[str]], ...], name: str) -> Kind:
     return next((kind for kind, pattern in rules if pattern.search(name)), "other")
 
 

@@ -1,4 +1,4 @@
-"""The shares of kernel time in training steps by kind, from torch's profiler."""
+"""The kernel time of training steps by kind of kernel, from torch's profiler."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "KernelShare", "Kind", "kernel_shares", "kind_of"]
 
-_TOP = 3
-_NAME_LENGTH = 200  # template arguments can have thousands of characters
+_TOP_COUNT = 3
+_MAX_NAME_LENGTH = 200  # template arguments can have thousands of characters
 
 
 class KernelShare(Data):
@@ -26,7 +26,7 @@ class KernelShare(Data):
     share: float
     calls: int
     top: tuple[str, ...]
-    """The slowest kernels of this kind, the slowest first."""
+    """Names of the kernels of this kind with the longest total time, longest first."""
 
 
 @dataclass
@@ -42,25 +42,25 @@ class _Sum:
 
     def top(self) -> tuple[str, ...]:
         names = sorted(self.by_name, key=lambda name: -self.by_name[name])
-        return tuple(name[:_NAME_LENGTH] for name in names[:_TOP])
+        return tuple(name[:_MAX_NAME_LENGTH] for name in names[:_TOP_COUNT])
 
 
 def kernel_shares(profiler: profile) -> list[KernelShare]:
-    """Return every kind that ran, the longest first: device time, or operators' self time on a CPU.
+    """Return the time of each kind of kernel, longest first; empty if nothing was profiled.
 
-    Kernels of concurrent streams are added up: the shares are of kernel time, not of wall time. The
-    list is empty if nothing was profiled.
+    On a CPU it is the self time of operators. The times of concurrent streams are added up, so the
+    shares are of kernel time, not of wall time.
     """
     events = list(profiler.events() or ())
     sums: dict[Kind, _Sum] = {}
     for name, kind, time_us in list(_on_device(events)) or _on_cpu(events):
         sums.setdefault(kind, _Sum()).add(name, time_us)
-    whole_us = sum(total.time_us for total in sums.values())
+    total_us = sum(total.time_us for total in sums.values())
     shares = [
         KernelShare(
             kind=kind,
             time_s=total.time_us / 1e6,
-            share=total.time_us / whole_us if whole_us else 0.0,
+            share=total.time_us / total_us if total_us else 0.0,
             calls=total.calls,
             top=total.top(),
         )
@@ -71,7 +71,7 @@ def kernel_shares(profiler: profile) -> list[KernelShare]:
 
 def _on_device(events: list[Any]) -> Iterator[tuple[str, Kind, float]]:
     for event in events:
-        # A range that the user named contains kernels, which are events themselves.
+        # A range that the user named contains kernels, which are separate events.
         if event.device_type.name != "CPU" and not event.is_user_annotation:
             yield event.name, kind_of(event.name), event.time_range.elapsed_us()
 
@@ -86,7 +86,7 @@ def _on_cpu(events: list[Any]) -> Iterator[tuple[str, Kind, float]]:
 
 
 def _in_optimizer(event: Any) -> bool:
-    """Whether an optimizer's step called it: on a CPU that is a loop of plain arithmetic."""
+    """Whether an optimizer step called the operator; on a CPU the step is plain arithmetic."""
     parent = event.cpu_parent
     while parent is not None:
         if parent.name.startswith("Optimizer.step"):

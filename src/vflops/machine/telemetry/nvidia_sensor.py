@@ -1,4 +1,4 @@
-"""NVIDIA's accelerators, through NVML: utilisation, power, memory and traffic."""
+"""Utilisation, power, memory and traffic of NVIDIA's accelerators, through NVML."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ class _Figure:
     title: str
     unit: str
     kind: Kind
-    asks: str
+    nvml_name: str
     read: Callable[[Any, Any], float]
 
 
 def nvidia_sensor(accelerators: Sequence[str | int] | None = None) -> Channels:
-    """Return the series of these devices, by NVML's index or UUID; None: all that the run may use.
+    """Return a sensor for ``accelerators``, which are indices or UUIDs of NVML.
 
-    Series are numbered in the given order. Without pynvml, a driver or a device all are absent.
+    If None, it reads all devices that the run may use. Series are numbered in the given order.
+    Without pynvml, a driver or a device, all series are absent.
     """
     try:
         nvml = open_nvml()  # left open until the process ends
@@ -51,13 +52,13 @@ def nvidia_sensor(accelerators: Sequence[str | int] | None = None) -> Channels:
         except Exception as error:
             absent.append(Absent(what=f"gpu{number}", reason=f"NVML answers: {error}"))
         else:
-            same = _device(nvml, gpu)
-            channels += [_channel(nvml, number, gpu, same, figure) for figure in _FIGURES]
+            device_id = _device_id(nvml, gpu)
+            channels += [_channel(nvml, number, gpu, device_id, figure) for figure in _FIGURES]
     return Channels(channels, absent)
 
 
-def _device(nvml: Any, gpu: Any) -> str | None:
-    """Return what identifies the device, the same in every process: a hash of its UUID."""
+def _device_id(nvml: Any, gpu: Any) -> str | None:
+    """Return a hash of the device's UUID, the same in every process; None if it is not known."""
     try:
         uuid = str(nvml.nvmlDeviceGetUUID(gpu))
     except Exception:  # an old pynvml, or a device that is lost
@@ -70,7 +71,7 @@ def _channel(nvml: Any, number: int, gpu: Any, device: str | None, figure: _Figu
         id=f"gpu{number}.{figure.name}",
         title=f"accelerator {number}, {figure.title}",
         unit=figure.unit,
-        source=f"NVML {figure.asks}",
+        source=f"NVML {figure.nvml_name}",
         kind=figure.kind,
         part="accelerator",
         device=device,
@@ -96,10 +97,10 @@ def _field(nvml: Any, gpu: Any, name: str, scope: int) -> float:
     return float(answer.value.ullVal)
 
 
-def _nvlink(word: str, name: str) -> _Figure:
+def _nvlink(direction: str, name: str) -> _Figure:
     return _Figure(
-        f"nvlink_{word}",
-        f"bytes {word} over NVLink",
+        f"nvlink_{direction}",
+        f"bytes {direction} over NVLink",
         "B",
         "counter",
         name,
@@ -138,8 +139,8 @@ _FIGURES = (
         "nvmlDeviceGetTemperature",
         lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
     ),
-    # Not PCIe: its counter wraps around every 4 GiB, several times a second on a busy bus, and
-    # nvmlDeviceGetPcieThroughput takes 20 ms per call.
+    # PCIe traffic is not read: the counter wraps around every 4 GiB, several times a second on a
+    # busy bus, and nvmlDeviceGetPcieThroughput takes 20 ms per call.
     _nvlink("received", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX"),
     _nvlink("sent", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX"),
 )

@@ -1,4 +1,4 @@
-"""A process with all its descendants, as ``/proc`` shows them."""
+"""A process and all its descendants, read from ``/proc``."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ _FULL_SCAN_EVERY = 30
 
 @dataclass(frozen=True)
 class Process:
-    """What one process has used so far."""
+    """The CPU time and memory that one process has used so far."""
 
     pid: int
     parent: int
     started: int
-    """Ticks after boot: distinguishes a process from a later one with the same number."""
+    """Start time in ticks after boot; distinguishes processes that had the same PID."""
     cpu_ticks: int
-    """Its own, and those of its children that have ended and were waited for."""
+    """Ticks of the process, and of its ended children that it waited for."""
     memory_pages: int
 
 
 class ProcessTree:
     """The descendants of a process, including those whose parent has ended.
 
-    A node has thousands of other processes. Their numbers are remembered, so that only new ones are
-    read; from time to time all are, because numbers are reused.
+    A node has thousands of other processes. Their PIDs are remembered, so that only new processes
+    are read; every 30th time all processes are read, because PIDs are reused.
     """
 
     def __init__(self, pid: int, proc: Path) -> None:
@@ -37,7 +37,7 @@ class ProcessTree:
         self._scans = 0
 
     def processes(self) -> list[Process]:
-        """Return those that are alive, or raise ``OSError`` if ``/proc`` cannot be listed."""
+        """Return the living processes, or raise ``OSError`` if ``/proc`` cannot be listed."""
         # Creating thousands of Path objects would cost more than everything else.
         living = {int(name) for name in os.listdir(self._proc) if name.isdigit()}  # noqa: PTH208
         if self._scans % _FULL_SCAN_EVERY == 0:
@@ -67,7 +67,7 @@ def process(proc: Path, pid: int) -> Process | None:
     """Read ``/proc/<pid>/stat``; None for a process that has ended."""
     try:
         line = (proc / str(pid) / "stat").read_bytes()
-        # The command's name is in brackets and may itself contain spaces and brackets.
+        # The name of the command is in parentheses and may itself contain spaces and parentheses.
         fields = line[line.rindex(b")") + 2 :].split()
         return Process(
             pid=pid,

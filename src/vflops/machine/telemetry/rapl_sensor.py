@@ -1,4 +1,4 @@
-"""Energy of processors and their memory, from the kernel's powercap counters."""
+"""Energy of processors and their memory, from the powercap counters of the kernel (RAPL)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ _HINT = "only root may read it by default: make it readable (chmod a+r), or run 
 
 
 def rapl_sensor(root: Path = Path("/")) -> Channels:
-    """Return the energy counters of every package and of its memory.
+    """Return the energy counters of each package and of its memory.
 
-    Cores and uncore are parts of the package; ``psys`` and the memory-mapped copy count the same
-    energy again. They are left out, so that a sum counts nothing twice.
+    Counters of cores and uncore are omitted since they are part of the package, and so are ``psys``
+    and the memory-mapped copies: a sum must not count any energy twice.
     """
     channels = list(_zones(root))
-    missing = [] if channels else [Absent(what="processor energy", reason=_why_none(root))]
+    missing = [] if channels else [Absent(what="processor energy", reason=_absence_reason(root))]
     return Channels(channels, missing)
 
 
 def _zones(root: Path) -> Iterator[Channel]:
     folder = root / _FOLDER.lstrip("/")
     for zone in sorted(folder.glob("intel-rapl:*"), key=_numbers):
-        package, *inner = _numbers(zone)
+        package, *subzone = _numbers(zone)
         name = _name(zone)
-        if not inner and name.startswith("package"):
+        if not subzone and name.startswith("package"):
             yield _channel(zone, f"package{package}.energy", f"processor package {package}")
-        elif inner and name == "dram":
+        elif subzone and name == "dram":
             yield _channel(zone, f"package{package}.memory_energy", f"memory of package {package}")
 
 
@@ -70,11 +70,11 @@ def _name(zone: Path) -> str:
 
 
 def _numbers(zone: Path) -> list[int]:
-    """Return 0 and 2 for ``intel-rapl:0:2``."""
+    """Return ``[0, 2]`` for ``intel-rapl:0:2``."""
     return [int(part) for part in zone.name.split(":")[1:] if part.isdigit()]
 
 
-def _why_none(root: Path) -> str:
+def _absence_reason(root: Path) -> str:
     if not (root / _FOLDER.lstrip("/")).is_dir():
         return f"{_FOLDER} does not exist: a virtual machine, or a kernel without powercap"
     return f"{_FOLDER} shows no package: the processor has no accessible energy counter"

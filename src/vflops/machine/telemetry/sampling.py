@@ -20,15 +20,15 @@ from vflops.record.files.atomic import cannot_write
 from vflops.record.formats.telemetry import Absent, Header
 from vflops.record.log.telemetry_log import TelemetryWriter
 
-# A driver that hangs may delay the start and the end of a run by at most this much.
-_PATIENCE_S = 10.0
+_SENSOR_TIMEOUT_S = 10.0
+"""The longest time by which a hanging driver may delay the start and the end of a run."""
 
 
 class Sampler:
     """Writes telemetry to ``path`` between ``start`` and ``stop``, or inside a ``with`` block.
 
-    It belongs in the launcher: in the training process it would compete for the interpreter lock.
-    A sample is taken at the start, at the end, and every ``interval_s`` in between.
+    It should run in the launcher: in the training process it would compete for the interpreter
+    lock. A sample is taken at the start, at the end, and every ``interval_s`` in between.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class Sampler:
         if interval_s <= 0:
             raise ValueError(f"interval_s is {interval_s!r}: expected more than 0")
         self.fault: str | None = None
-        """Why sampling ended early or never began; None without an error."""
+        """Why sampling ended early or never started; None without an error."""
         self._path = path
         self._interval_s = interval_s
         self._node = node
         pid = os.getpid() if pid is None else pid
-        self._makers: dict[str, Callable[[], Sensor]] = {
+        self._factories: dict[str, Callable[[], Sensor]] = {
             "NVIDIA accelerators": lambda: nvidia_sensor(accelerators),
             "processor energy": lambda: rapl_sensor(root),
             "cpu": lambda: CpuSensor(pid, root),
@@ -71,17 +71,17 @@ class Sampler:
         except RuntimeError as error:  # the user's thread limit is reached
             self.fault = f"telemetry cannot start: {error}"
             return
-        if not self._started.wait(_PATIENCE_S):
-            self.fault = f"a sensor did not answer within {_PATIENCE_S:g} s"
+        if not self._started.wait(_SENSOR_TIMEOUT_S):
+            self.fault = f"a sensor did not answer within {_SENSOR_TIMEOUT_S:g} s"
 
     def stop(self) -> None:
         """Take the last sample and end the thread; a second call does nothing."""
         self._stop.set()
         if self._thread.ident is None:
-            return  # it never started
-        self._thread.join(_PATIENCE_S)
+            return  # the thread never started
+        self._thread.join(_SENSOR_TIMEOUT_S)
         if self._thread.is_alive():
-            self.fault = f"a sensor did not answer within {_PATIENCE_S:g} s"
+            self.fault = f"a sensor did not answer within {_SENSOR_TIMEOUT_S:g} s"
 
     def __enter__(self) -> Self:
         self.start()
@@ -107,14 +107,14 @@ class Sampler:
             began_s = time.monotonic()
             self._sample(writer)
             self._started.set()
-            while not self._stop.wait(_until_next_s(began_s, time.monotonic(), self._interval_s)):
+            while not self._stop.wait(_delay_s(began_s, time.monotonic(), self._interval_s)):
                 self._sample(writer)
             self._sample(writer)
         finally:
             writer.close()
 
     def _make_sensors(self) -> None:
-        for name, make in self._makers.items():
+        for name, make in self._factories.items():
             try:
                 sensor = make()
                 sensor.series()
@@ -134,14 +134,14 @@ class Sampler:
 
     def _sample(self, writer: TelemetryWriter) -> None:
         began_s = time.monotonic()
-        values = [value for sensor in self._sensors for value in _values(sensor)]
-        # Eight accelerators take some milliseconds to read: the middle is closest to all of them.
+        values = [value for sensor in self._sensors for value in _read_values(sensor)]
+        # Reading eight accelerators takes some milliseconds: record the middle of that time.
         half_s = (time.monotonic() - began_s) / 2
         writer.write(began_s + half_s, time.time() - half_s, values)
 
 
-def _values(sensor: Sensor) -> list[float | None]:
-    """Return a sensor's reading; all None if it fails, so that columns keep their positions."""
+def _read_values(sensor: Sensor) -> list[float | None]:
+    """Return the values of a sensor; all None if it fails, so that columns keep their positions."""
     width = len(sensor.series())
     if not width:
         return []
@@ -152,10 +152,10 @@ def _values(sensor: Sensor) -> list[float | None]:
     return values if len(values) == width else [None] * width
 
 
-def _until_next_s(began_s: float, now_s: float, interval_s: float) -> float:
-    """Return the seconds to the next multiple of the interval, so that delays never add up.
+def _delay_s(began_s: float, now_s: float, interval_s: float) -> float:
+    """Return the seconds until the next multiple of the interval, so that delays do not add up.
 
-    A multiple that is almost reached is skipped: a timer that fires early would sample twice.
+    A multiple that is almost reached is skipped, since a timer that fires early would sample twice.
     """
     passed = int((now_s - began_s) / interval_s + 0.1)
     return began_s + (passed + 1) * interval_s - now_s

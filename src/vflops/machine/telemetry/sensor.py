@@ -1,4 +1,4 @@
-"""The interface of a sensor: it names its series and reads one value for each."""
+"""The interface of a sensor, which names its series and reads one value for each."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from vflops.record.formats.telemetry import Absent, Series
 
 
 class Sensor(Protocol):
-    """Reads some series of one machine."""
+    """Reads one or more series on one machine."""
 
     @property
     def absent(self) -> Sequence[Absent]:
-        """What this sensor did not find."""
+        """The series that are absent, with the reasons."""
         ...
 
     def series(self) -> Sequence[Series]:
-        """Return the series that it reads; the same at every call."""
+        """Return the series that the sensor reads; the same at every call."""
         ...
 
     def read(self) -> list[float | None]:
-        """Return one value per series, None where the reading failed."""
+        """Return one value per series; None if the reading failed."""
         ...
 
 
@@ -34,11 +34,11 @@ class Channel:
 
     series: Series
     read: Callable[[], float]
-    """May raise any exception: the reading is then None."""
+    """May raise any exception; the value is then None."""
 
 
 class Channels:
-    """A sensor that reads its series one by one; those that fail at first are absent."""
+    """A sensor that reads its series one by one; series whose first reading fails are absent."""
 
     def __init__(self, candidates: Iterable[Channel], absent: Iterable[Absent] = ()) -> None:
         self.absent: list[Absent] = list(absent)
@@ -57,8 +57,8 @@ class Channels:
         return [channel.series for channel in self._channels]
 
     def read(self) -> list[float | None]:
-        """Return one value per series, None where a reading failed."""
-        return [_value(channel.read) for channel in self._channels]
+        """Return one value per series; None for those whose reading failed."""
+        return [_read_value(channel.read) for channel in self._channels]
 
 
 def number_reader(path: Path, scale: float = 1) -> Callable[[], float]:
@@ -66,8 +66,8 @@ def number_reader(path: Path, scale: float = 1) -> Callable[[], float]:
     return lambda: scale * float(text(path))
 
 
-def _value(read: Callable[[], float]) -> float | None:
+def _read_value(read: Callable[[], float]) -> float | None:
     try:
         return read()
-    except Exception:  # a device was lost, a file is gone: the value is None
+    except Exception:  # for example, a device was lost or a file was removed
         return None
