@@ -114,7 +114,7 @@ def test_a_model_without_such_layers_is_refused() -> None:
 def test_a_run_of_such_a_model_is_refused_before_it_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vflops.train.precision._missing", lambda device, policy: None)
+    monkeypatch.setattr("vflops.train.precision._unavailable_reason", lambda device, policy: None)
     with pytest.raises(UsageError, match="mixed-int8 would have no effect: this model"):
         planned(tmp_path, "train.precision=mixed-int8", "network.width=1")
     planned(tmp_path, "train.precision=mixed-int8")

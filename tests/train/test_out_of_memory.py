@@ -37,7 +37,7 @@ def accelerator(monkeypatch: pytest.MonkeyPatch) -> Accelerator:
     }
     for name, function in fake.items():
         monkeypatch.setattr(torch.accelerator, name, function, raising=False)
-    monkeypatch.setattr(out_of_memory, "_random_inputs", lambda workload, device, size: size)
+    monkeypatch.setattr(out_of_memory, "_zero_inputs", lambda workload, device, size: size)
     return made
 
 
