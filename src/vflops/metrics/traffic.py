@@ -85,17 +85,17 @@ def bytes_sent(mode: str, precision: str, ranks: int, near: int, parameters: int
         return _all_reduce(ranks, near, piece, scale)
     if ranks % near:
         raise ValueError(f"near is {near}: expected a divisor of {ranks} ranks")
-    groups, whole = ranks // near, piece * ranks
+    groups, full = ranks // near, piece * ranks
     if mode == "hierarchical":
-        back = (near - 1) * (whole + groups * scale)
+        back = (near - 1) * (full + groups * scale)
         return Sent(
-            groups * ((near - 1) * (whole + scale) + back),
-            2 * (groups - 1) * (whole + groups * scale),
+            groups * ((near - 1) * (full + scale) + back),
+            2 * (groups - 1) * (full + groups * scale),
         )
     if mode == "torus":
-        row = (near - 1) * (whole + near * scale)
-        back = (near - 1) * (whole + ranks * scale)
-        return Sent(groups * (row + back), 2 * (groups - 1) * (whole + ranks * scale))
+        row = (near - 1) * (full + near * scale)
+        back = (near - 1) * (full + ranks * scale)
+        return Sent(groups * (row + back), 2 * (groups - 1) * (full + ranks * scale))
     raise ValueError(f"mode is {mode!r}: expected one of all-reduce, hierarchical, torus")
 
 
@@ -114,11 +114,11 @@ def powersgd_elements(shapes: Iterable[Sequence[int]], rank: int) -> int:
     require_count("rank", rank, at_least=1)
     elements = 0
     for shape in shapes:
-        whole = math.prod(shape)
+        full = math.prod(shape)
         rows = shape[0] if len(shape) > 1 else 1
-        columns = whole // max(rows, 1)
-        narrow = (rows + columns) * rank
-        elements += narrow if len(shape) > 1 and narrow * POWERSGD_GAIN < whole else whole
+        columns = full // max(rows, 1)
+        compressed = (rows + columns) * rank
+        elements += compressed if len(shape) > 1 and compressed * POWERSGD_GAIN < full else full
     return elements
 
 

@@ -60,13 +60,13 @@ class FigureName:
 
 
 class Subject(NamedTuple):
-    """What a figure describes: a training, an ensemble, a search or a ceiling."""
+    """What a figure describes: a training job, an ensemble, a search or a ceiling."""
 
     kind: SubjectKind
     workload: str
     """The name of the workload; for a ceiling, that of the benchmark."""
     complete: bool
-    """False for trainings that did not finish, and for ensembles with missing models."""
+    """False for a training job that did not finish, and for an ensemble with missing models."""
     seed: int = 0
     """The seed of the first model of an ensemble; 0 for a ceiling."""
     repeat: int = 0
@@ -175,7 +175,7 @@ _COMPARED: dict[SubjectKind, tuple[Key, ...]] = {
 
 
 def figures(score: Score) -> Iterator[Figures]:
-    """Yield the figures of each training, ensemble, search and ceiling, in that order."""
+    """Yield the figures of each training job, ensemble, search and ceiling, in that order."""
     yield from (training_figures(training) for training in score.trainings)
     yield from (ensemble_figures(score, ensemble) for ensemble in score.ensembles)
     yield from (search_figures(search) for search in score.searches)

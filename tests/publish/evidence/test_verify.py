@@ -60,7 +60,7 @@ def changed(line: bytes) -> bytes:
             lambda lines: [changed(lines[0]), *lines[1:6], *lines[7:]],
             "line 1 was changed|line 7 was dropped",
         ),
-        (lambda lines: [*lines[:-1], lines[-1].strip()], "changed in its line endings only"),
+        (lambda lines: [*lines[:-1], lines[-1].strip()], "only its line endings changed"),
         (lambda lines: [], "cut off after line 0: the last 11 lines of 11 are missing"),
     ],
 )

@@ -50,7 +50,7 @@ def test_a_changed_one_is_found(handmade_run: HandmadeRun, exhibit: Path) -> Non
     exhibit.write_bytes(CONTENT + b"!")
     found = judged(handmade_run.folder)
     place = exhibit.relative_to(handmade_run.folder.path)
-    assert found == {"trained": f"{place}: not the exhibit as the job left it"}
+    assert found == {"trained": f"{place}: the exhibit was changed since the job wrote it"}
 
 
 def test_a_missing_one_is_found(handmade_run: HandmadeRun, exhibit: Path) -> None:

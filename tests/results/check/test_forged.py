@@ -151,9 +151,17 @@ unknown = changed("job", ceiling_precision=None)
         ("clocks", moved(-9), "events.jsonl:1: 12793 min 16 s before the job was planned"),
         ("clocks", moved(9), "after the run recorded the end of the job"),
         ("jobs", stray, "jobs/9: a job that was not planned"),
-        ("jobs", in_job(job=4, repeat=9), "4 jobs of image-classification requested, 4 planned"),
-        ("jobs", asked(repeat=3), "jobs/4/job.json: 3 jobs of image-classification requested"),
-        ("jobs", in_job(job=4, seed=40), "jobs/4/job.json: its seed is 40, but 4 by run.json"),
+        (
+            "jobs",
+            in_job(job=4, repeat=9),
+            "4 jobs of image-classification were requested and 4 planned, but repeat 3",
+        ),
+        ("jobs", asked(repeat=3), "jobs/4/job.json: 3 jobs of image-classification were requested"),
+        (
+            "jobs",
+            in_job(job=4, seed=40),
+            "jobs/4/job.json: its seed is 40, but 4 according to run.json",
+        ),
         (
             "devices",
             measured("gemm", device="cuda:99"),
@@ -196,13 +204,13 @@ def test_a_quality_that_is_no_number_is_no_event(
 @pytest.mark.parametrize(
     ("rules", "rule", "base", "harm", "words"),
     [
-        ("practice", "seeds", "one model", in_job(job=2, seed=1), "seed 1 is also that of job 1"),
+        ("practice", "seeds", "one model", in_job(job=2, seed=1), "job 1 has the same seed, 1"),
         ("hpcai500-v2", "epochs", "one model", sooner, "it ended after epoch 80"),
         ("hpcai500-v2", "published-data", "one model", smaller, "1,281,167 + 49,999 samples, "),
-        ("hpcai500-v2", "target", "one model", goals(exponent=10), "is 10, the paper fixes 5"),
+        ("hpcai500-v2", "target", "one model", goals(exponent=10), "10, but the paper requires 5"),
         ("hpcai500-v2", "target", "one model", goals(quality="top-5 accuracy"), "is top-5"),
         ("hpcai500-v2", "target", "one model", goals(better="lower"), "its quality is top-1"),
-        ("hpcai500-v3", "target", "ensembles", goals(exponent=10), "is 10, the paper fixes 5"),
+        ("hpcai500-v3", "target", "ensembles", goals(exponent=10), "10, but the paper requires 5"),
         ("hpcai500-v2", "precision", "one model", unknown, "the precision was not recorded"),
         ("aiperf", "precision", "search", unknown, "does not say in which precision"),
         ("hpcai500-v3", "ensemble", "ensembles", in_job(job=2, ranks=2), "different numbers of"),
@@ -271,5 +279,5 @@ def test_frames_of_another_split_are_not_the_published_data() -> None:
     )
     assert (found.verdict, found.evidence) == (
         "fail",
-        "job 1: split own, the published data has reference",
+        "job 1: split own, but the published data has reference",
     )

@@ -74,7 +74,7 @@ def changed(notes: list[Note], kind: str, name: str = FIRST, **facts: Any) -> li
         (
             "charged",
             lambda n: changed(n, "candidate", ops_total=10**9),
-            f"jobs/1/0/events.jsonl:3: {FIRST}: charged 1,000,000,000 operations",
+            f"jobs/1/0/events.jsonl:3: {FIRST}: 1,000,000,000 operations",
         ),
         ("charged", lambda n: changed(n, "candidate", SECOND, ops_forward=1), SECOND),
         ("charged", lambda n: changed(n, "candidate", parameters=3), "3 parameters recorded"),
@@ -148,7 +148,7 @@ def test_two_candidates_do_not_come_to_the_same_weights(run: HandmadeSearch) -> 
     for name in (FIRST, SECOND):
         notes = changed(notes, "candidate-trained", name, weights_sha256="0" * 64)
     run.worker(0, notes)
-    said = f"{SECOND}: its weights are those of {FIRST}: the same training twice"
+    said = f"{SECOND}: {FIRST} has the same weights: it is the same training twice"
     assert judged(run.end()) == {"searched": f"jobs/1/0/events.jsonl:11: {said}"}
 
 

@@ -111,7 +111,7 @@ def test_a_job_that_was_changed_after_it_was_planned_is_found(handmade_run: Hand
     path.write_text(path.read_text().replace('"path": "/data"', '"path": "/other"'))
     found = judged(folder)
     assert list(found) == ["trained"]
-    assert "not the job that was planned" in found["trained"]
+    assert "changed since the job was planned" in found["trained"]
 
 
 def test_a_log_that_was_exchanged_after_the_job_ended_is_found(handmade_run: HandmadeRun) -> None:
@@ -128,7 +128,7 @@ def test_a_log_that_was_exchanged_after_the_job_ended_is_found(handmade_run: Han
             events.write(kind, **data)
     found = judged(folder)
     assert list(found) == ["trained"]
-    assert "not the log as the job left it" in found["trained"]
+    assert "changed since the job finished" in found["trained"]
 
 
 def test_telemetry_that_was_changed_or_removed_is_found(handmade_run: HandmadeRun) -> None:
@@ -143,7 +143,7 @@ def test_telemetry_that_was_changed_or_removed_is_found(handmade_run: HandmadeRu
     telemetry.write_text(whole.replace("300.0", "3.0"))
     assert list(judged(run.folder)) == ["trained"]
     telemetry.unlink()
-    assert "not the telemetry as the job left it" in judged(run.folder)["trained"]
+    assert "the telemetry was changed since the job finished" in judged(run.folder)["trained"]
 
 
 def test_a_power_log_that_was_not_imported_is_found(
@@ -160,7 +160,7 @@ def test_a_power_log_that_was_not_imported_is_found(
     assert list(judged(folder)) == ["powered"]
     forged.unlink()
     kept.write_text(kept.read_text().replace("500", "5"))
-    assert "not the log as it was imported" in judged(folder)["powered"]
+    assert "changed since it was imported" in judged(folder)["powered"]
 
 
 def test_a_power_log_of_another_time_is_refused(handmade_run: HandmadeRun, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def absent(run: Forger) -> None:
         ("practice", "evaluated", "ensembles", first("ensemble", evaluated=9), "on 9 of 50,000"),
         ("practice", "data", "one model", in_job("data", fingerprint="1" * 64), "its data differs"),
         ("practice", "processed", "one model", too_many, "are not 90 epochs"),
-        ("hpcai500-v2", "epochs", "one model", shorter(epochs=80), "80 epochs, the paper fixes 90"),
+        ("hpcai500-v2", "epochs", "one model", shorter(epochs=80), "80 epochs, but the paper"),
         ("hpcai500-v2", "epochs", "one model", shorter(end_epoch=1), "end_epoch is 1, the paper"),
         ("hpcai500-v2", "published-data", "one model", in_job("data", synthetic=True), "synthetic"),
         ("hpcai500-v3", "ensemble", "ensembles", in_waves, "models waited for others"),

@@ -24,18 +24,18 @@ def check_jobs(contents: Contents) -> Outcome:
         return Outcome("not applicable", "nothing was trained in this run")
     for name in run.workloads:
         planned = [record for record in records if record.workload == name]
-        wanted, positions = _wanted(run, name), Counter(map(_position, planned))
-        missing = sorted(wanted - positions.keys())
+        expected, positions = _expected_positions(run, name), Counter(map(_position, planned))
+        missing = sorted(expected - positions.keys())
         if missing:
             repeat, number = missing[0]
-            asked = f"{count(len(wanted), 'job')} of {name}"
-            evidence = f"{asked} were requested, but {len(planned)} planned"
+            asked = f"{count(len(expected), 'job')} of {name}"
+            evidence = f"{asked} were requested and {len(planned)} planned"
             absent = f"repeat {repeat}, number {number} is missing"
-            return Outcome("fail", f"{evidence}: {absent}", "run.json")
+            return Outcome("fail", f"{evidence}, but {absent}", "run.json")
         for record in planned:
-            if _position(record) not in wanted or positions[_position(record)] > 1:
+            if _position(record) not in expected or positions[_position(record)] > 1:
                 evidence = (
-                    f"{count(len(wanted), 'job')} of {name} were requested, and this is one more"
+                    f"{count(len(expected), 'job')} of {name} were requested, and this is one more"
                 )
                 return Outcome("fail", evidence, job_file(record))
             seed = _seed(run, name, record)
@@ -48,7 +48,7 @@ def check_jobs(contents: Contents) -> Outcome:
     return Outcome("pass", f"{count(len(records), 'job')}, as run.json requests")
 
 
-def _wanted(run: Settings, name: str) -> set[Position]:
+def _expected_positions(run: Settings, name: str) -> set[Position]:
     """Return the positions of a search's workers, or of the base models of every repeat."""
     workers = run.workloads[name].get("search", {}).get("workers")
     if workers is not None:

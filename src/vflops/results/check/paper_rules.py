@@ -200,7 +200,7 @@ def _data_fault(job: TrainedJob, published: Published) -> str | None:
     if data.synthetic:
         return "synthetic data instead of the published data"
     if data.skipped:
-        return f"{count(data.skipped, 'sample')} were left out"
+        return f"{count(data.skipped, 'sample')} left out"
     if published.samples and (data.train, data.validation) != published.samples:
         train, validation = published.samples
         used = f"{integer(data.train)} + {integer(data.validation)} samples"

@@ -75,8 +75,8 @@ def _fault(summary: PowerSummary, power_w: float, ranks: int) -> str | None:
     """Return why a node cannot draw that power; None if it can."""
     mean = f"{quantity(power_w, 'W')} on average"
     if power_w < MIN_W * ranks:
-        least = quantity(MIN_W * ranks, "W")
-        return f"{mean}, but training with {count(ranks, 'rank')} draws at least {least}"
+        minimum = quantity(MIN_W * ranks, "W")
+        return f"{mean}, but training with {count(ranks, 'rank')} draws at least {minimum}"
     if power_w > MAX_W:
         return f"{mean}, but no node draws more than {quantity(MAX_W, 'W')}"
     parts_w = sum(part.power_w or 0.0 for part in summary.parts if part.part != "node")

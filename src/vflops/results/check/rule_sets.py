@@ -119,14 +119,14 @@ _PRACTICE = (
     ),
     _rule(
         "recounted",
-        "the graphs are those that were counted",
+        "the graphs are unchanged since they were counted",
         counting_rules.check_graph_hashes,
         _GRAPHS,
         _LOGS,
     ),
     _rule(
         "operations",
-        "operations are those of the models that ran",
+        "operation counts belong to the models that ran",
         counting_rules.check_operations,
         _GRAPHS,
         _LOGS,
@@ -192,7 +192,7 @@ _PRACTICE = (
     ),
     _rule(
         "charged",
-        "operations are those of the recorded architectures",
+        "operation counts match the recorded architectures",
         search_rules.check_operation_counts,
         _BUFFER,
         _LOGS,
@@ -291,7 +291,7 @@ _AIPERF = tuple(
             aiperf_rules.check_new_weights,
             (_LOGS,),
         ),
-        ("table-iv", "the search is as table IV fixes it", aiperf_rules.check_table_iv, (_JOBS,)),
+        ("table-iv", "the search conforms to table IV", aiperf_rules.check_table_iv, (_JOBS,)),
     )
 )
 

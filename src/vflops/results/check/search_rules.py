@@ -216,12 +216,12 @@ def _results_fault(searched: Searched, history: CandidateHistory) -> Fault | Non
             return Fault(evidence, ("evaluation",), {"epoch": epoch})
     event_kinds = (*PROGRESS_EVENTS, *END_EVENTS)
     if history.samples > history.begun.epochs * data.train + history.begun.batch:
-        most = f"{count(history.begun.epochs, 'epoch')} of {integer(data.train)}"
-        return Fault(f"{count(history.samples, 'sample')} are more than {most}", event_kinds)
+        limit = f"{count(history.begun.epochs, 'epoch')} of {integer(data.train)}"
+        return Fault(f"{count(history.samples, 'sample')} are more than {limit}", event_kinds)
     if trained is None:
         return None
-    wanted = trained.epochs * data.train
-    if not wanted <= history.samples < wanted + history.begun.batch:
+    expected = trained.epochs * data.train
+    if not expected <= history.samples < expected + history.begun.batch:
         epochs = f"{count(trained.epochs, 'epoch')} of {integer(data.train)}"
         return Fault(f"{count(history.samples, 'sample')} are not {epochs}", event_kinds)
     best = max((quality for _, quality in history.curve), default=None)

@@ -76,8 +76,8 @@ def host_power(
         raise ValueError("sampled is empty: expected the telemetry of one job or more")
     parts = tuple(_part_power(part, sampled, imported, start_s, end_s) for part in _PARTS)
     known = [part for part in parts if part.energy_j is not None]
-    whole = [part for part in known if part.part == "node" and part.covered >= NODE_MUST_COVER]
-    return _total(whole or [part for part in known if part.part != "node"], parts)
+    node = [part for part in known if part.part == "node" and part.covered >= NODE_MUST_COVER]
+    return _total(node or [part for part in known if part.part != "node"], parts)
 
 
 def sum_over_nodes(summaries: Sequence[PowerSummary]) -> PowerSummary:

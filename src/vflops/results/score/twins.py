@@ -150,8 +150,8 @@ def _qualities(trained: TrainedJob) -> dict[int, tuple[float, float]]:
 def _suspects(pairs: Sequence[TwinPair]) -> tuple[str, ...]:
     """Return the nodes of differing pairs that no agreeing pair on two nodes has cleared."""
     doubted = [name for pair in pairs if pair.verdict == "differ" for name in _names(pair)]
-    apart = [pair for pair in pairs if not set(pair.nodes[0]) & set(pair.nodes[1])]
-    cleared = {name for pair in apart if pair.verdict == "agree" for name in _names(pair)}
+    on_two_nodes = [pair for pair in pairs if not set(pair.nodes[0]) & set(pair.nodes[1])]
+    cleared = {name for pair in on_two_nodes if pair.verdict == "agree" for name in _names(pair)}
     return tuple(name for name in dict.fromkeys(doubted) if name not in cleared)
 
 
