@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.climate.box_rows import padded
+from vflops.data.climate.box_rows import pad_boxes
 from vflops.data.climate.field_names import CLASSES
 from vflops.data.climate.synthetic_weather import write_years
 from vflops.data.climate.weather import WeatherRecipe, boxes_of, draw, storms_of
@@ -38,7 +38,7 @@ def planned(recipe: WeatherRecipe, year: int, frames: int) -> list[Rows]:
 
 
 def truths(frames: Sequence[Rows]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    pairs = [padded(rows) for rows in frames]
+    pairs = [pad_boxes(rows) for rows in frames]
     return np.stack([boxes for boxes, _ in pairs]), np.stack([labels for _, labels in pairs])
 
 

@@ -27,7 +27,7 @@ def test_any_number_of_ranks_reads_the_same_stream(
     shares = [
         sampler.share(step, batch, rank, ranks)[1] for step in range(5) for rank in range(ranks)
     ]
-    assert np.array_equal(np.concatenate(shares), sampler.at(0, 5 * batch))
+    assert np.array_equal(np.concatenate(shares), sampler.slice(0, 5 * batch))
 
 
 @given(size=sizes, seed=seeds, start=st.integers(0, 500), count=st.integers(0, 300))
@@ -35,8 +35,8 @@ def test_resuming_anywhere_repeats_and_loses_nothing(
     size: int, seed: int, start: int, count: int
 ) -> None:
     sampler = Sampler(size, seed)
-    whole = sampler.at(0, start + count)
-    assert np.array_equal(whole[start:], Sampler(size, seed).at(start, count))
+    whole = sampler.slice(0, start + count)
+    assert np.array_equal(whole[start:], Sampler(size, seed).slice(start, count))
 
 
 def test_epochs_and_seeds_have_orders_of_their_own() -> None:

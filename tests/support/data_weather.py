@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.climate.field_names import CHANNELS, CLASSES, MOST_BOXES
+from vflops.data.climate.field_names import CHANNELS, CLASSES, MAX_BOXES
 from vflops.data.climate.weather import RANGES, Frame, WeatherRecipe, draw
 
 SMALL = WeatherRecipe(96, 144)
@@ -45,7 +45,7 @@ def check_ranges(fields: NDArray[np.float64]) -> None:
 def check_boxes(boxes: Rows, height: int, width: int) -> None:
     """Assert that boxes have known classes, lie inside the frame, and are neither tiny nor many."""
     ymin, xmin, ymax, xmax, label = boxes.T
-    assert len(boxes) <= MOST_BOXES
+    assert len(boxes) <= MAX_BOXES
     assert (ymin >= 0).all() and (xmin >= 0).all()
     assert (ymax <= height).all() and (xmax <= width).all()
     assert (ymax - ymin >= 2).all() and (xmax - xmin >= 2).all()

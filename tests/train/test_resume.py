@@ -132,7 +132,7 @@ def test_a_stop_that_comes_as_a_job_ends_begins_no_other(tmp_path: Path) -> None
 
 def test_data_that_was_changed_under_its_index_is_refused(tmp_path: Path) -> None:
     packed = tmp_path / "packed"
-    synthetic_images.packed(Recipe(classes=4, size=16, seed=5), packed, 64, 16)
+    synthetic_images.pack(Recipe(classes=4, size=16, seed=5), packed, 64, 16)
     planned(tmp_path / "runs", f"data={packed}", "target=0.5")
     shard = packed / "train-00000.bin"
     shard.write_bytes(bytes(shard.stat().st_size))

@@ -14,7 +14,7 @@ class BatchMemory:
         self._buffers: dict[str, Tensor] = {}
         self._used: dict[str, int] = {}
 
-    def lend(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    def buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Return the buffer ``name``: the same memory as long as shape and type do not change."""
         buffer = self._buffers.get(name)
         if buffer is None or buffer.shape != shape or buffer.dtype != dtype:
@@ -23,11 +23,11 @@ class BatchMemory:
         self._used.pop(name, None)
         return buffer
 
-    def fill(self, name: str, used: int) -> None:
+    def set_used(self, name: str, used: int) -> None:
         """Declare that only the first ``used`` elements of ``name`` are used, and copied."""
         self._used[name] = used
 
-    def used(self, tensor: Tensor) -> Tensor:
+    def used_part(self, tensor: Tensor) -> Tensor:
         """Return the part of a buffer that is used."""
         for name, buffer in self._buffers.items():
             if buffer is tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from vflops.data.packed_folder import refuse_unpacked
+from vflops.data.packed_folder import require_packed
 from vflops.data.packed_index import INDEX
 from vflops.errors import FolderError, UsageError
 from vflops.record.files.document import read_json
@@ -26,7 +26,7 @@ class DataKind:
     packed: bool
 
 
-def refuse_no_folder(path: Path, content: str, layout: str) -> None:
+def require_folder(path: Path, content: str, layout: str) -> None:
     """Raise ``UsageError`` with the expected ``layout`` if ``path`` is not a folder."""
     if not path.is_dir():
         what = "is a file" if path.exists() else "does not exist"
@@ -35,7 +35,7 @@ def refuse_no_folder(path: Path, content: str, layout: str) -> None:
 
 def kind_of(folder: Path) -> DataKind:
     """Return the kind of data in ``folder``; raise ``UsageError`` if it is not recognised."""
-    refuse_no_folder(folder, "data", _LAYOUT)
+    require_folder(folder, "data", _LAYOUT)
     if (folder / INDEX).is_file():
         return DataKind(_packed_content(folder), packed=True)
     names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
@@ -62,7 +62,7 @@ def source_kind(folder: Path) -> Content:
 
 def packed_kind(folder: Path) -> Content:
     """Return the kind of packed data in ``folder``; raise ``UsageError`` if it is not packed."""
-    refuse_unpacked(folder, "packed data")
+    require_packed(folder, "packed data")
     return _packed_content(folder)
 
 

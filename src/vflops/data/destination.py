@@ -29,22 +29,22 @@ def move_into_place(partial: Path, destination: Path) -> None:
     atomic.sync_folder(destination.parent)
 
 
-def occupied(destination: Path) -> bool:
+def is_occupied(destination: Path) -> bool:
     """Whether ``destination`` exists and is not an empty folder."""
     if not destination.is_dir():
         return destination.exists()
     return any(destination.iterdir())
 
 
-def refuse_occupied(destination: Path) -> None:
+def require_unoccupied(destination: Path) -> None:
     """Raise ``UsageError`` if ``destination`` exists and is not an empty folder."""
-    if occupied(destination):
+    if is_occupied(destination):
         raise UsageError(
             f"{destination} exists and is not empty", hint="remove it, or choose another folder"
         )
 
 
-def refuse_irreplaceable(destination: Path) -> None:
+def require_replaceable(destination: Path) -> None:
     """Raise ``UsageError`` if ``destination`` cannot be replaced by renaming another folder."""
     if not destination.is_dir():
         return

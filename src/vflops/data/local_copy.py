@@ -108,7 +108,7 @@ class LocalCopy:
         if not missing and self._has_index() and self._known_stamps() == self._stamps():
             return
         try:
-            self._refuse_full_disk(missing)
+            self._require_free_space(missing)
             if missing:
                 (self.target / INDEX).unlink(missing_ok=True)
             self._copy_all(missing)
@@ -154,7 +154,7 @@ class LocalCopy:
     def _stamps(self) -> dict[str, _Stamp]:
         return {file.file: _stamp(self.target / file.file) for file in self.source.files}
 
-    def _refuse_full_disk(self, missing: Sequence[StoredFile]) -> None:
+    def _require_free_space(self, missing: Sequence[StoredFile]) -> None:
         needed, free = sum(file.bytes for file in missing) + _MARGIN_BYTES, free_bytes(self.target)
         if missing and needed > free:
             raise NotStagedError(

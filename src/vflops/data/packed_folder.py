@@ -44,9 +44,9 @@ class PackedFolder(ABC, Generic[IndexType]):
     @classmethod
     def open(cls, path: Path) -> Self:
         """Open the packed data in ``path``; names and sizes of files are checked, not contents."""
-        refuse_unpacked(path, f"packed {cls.samples}")
+        require_packed(path, f"packed {cls.samples}")
         data = read_json(path / INDEX)
-        _refuse_another_kind(path, str(data.get("schema")), cls.index_type.schema_name)
+        _check_kind(path, str(data.get("schema")), cls.index_type.schema_name)
         index: Any = cls.index_type.parse(data, path / INDEX)
         folder = cls(path, index)
         folder.check_index()
@@ -130,7 +130,7 @@ class PackedSplit:
         return len(self.shard_of)
 
 
-def refuse_unpacked(path: Path, kind: str) -> None:
+def require_packed(path: Path, kind: str) -> None:
     """Raise ``UsageError`` if ``path`` has no index, so is not a folder of ``kind``."""
     if (path / INDEX).is_file():
         return
@@ -142,7 +142,7 @@ def refuse_unpacked(path: Path, kind: str) -> None:
     raise UsageError(f"{path} is not a folder of {kind}: {what}", hint=hint)
 
 
-def _refuse_another_kind(path: Path, tag: str, wanted: str) -> None:
+def _check_kind(path: Path, tag: str, wanted: str) -> None:
     """Raise ``UsageError`` if ``path``, with an index of schema ``tag``, is of another workload."""
     actual = tag.rpartition("/")[0]
     if actual in _PACKED_FOR and wanted in _PACKED_FOR and actual != wanted:

@@ -73,7 +73,7 @@ def group_by_split(
     return groups
 
 
-def refuse_omissions(path: Path, omitted: Sequence[str], samples: str, policy: Policy) -> None:
+def check_omissions(path: Path, omitted: Sequence[str], samples: str, policy: Policy) -> None:
     """Raise ``UsageError`` if ``path`` was packed without samples that the policy demands.
 
     ``omitted`` has one text per sample that was left out: its name and the reason.

@@ -63,7 +63,7 @@ def iter_results(
     one worker the tasks run in this process.
     """
     if workers <= 1 or len(tasks) <= 1:
-        yield from _here(function, tasks, total, on_progress)
+        yield from _in_this_process(function, tasks, total, on_progress)
     else:
         yield from _in_processes(function, tasks, min(workers, len(tasks)), total, on_progress)
 
@@ -92,7 +92,7 @@ def run_all(
     return [results[position] for position in range(len(tasks))]
 
 
-def _here(
+def _in_this_process(
     function: Callable[[Task, Reporter], Result],
     tasks: Sequence[Task],
     total: int,
@@ -168,10 +168,10 @@ def _start_worker(stop: Event, done: Any) -> None:
             raise Stopped
 
     _reporter = report
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     """Exit when the parent dies: a worker would wait for its next task forever."""
     parent = mp.parent_process()
     if parent is not None:

@@ -30,7 +30,7 @@ class Sampler:
         """Return the order of one epoch."""
         return _permutation(self.seed, epoch, self.size)
 
-    def at(self, start: int, count: int) -> Indices:
+    def slice(self, start: int, count: int) -> Indices:
         """Return the samples at positions ``start`` to ``start + count`` of the stream."""
         parts = []
         while count > 0:
@@ -44,7 +44,7 @@ class Sampler:
         """Return the first position and the samples of a rank's share of a step."""
         count = batch // ranks
         start = step * batch + rank * count
-        return start, self.at(start, count)
+        return start, self.slice(start, count)
 
 
 @lru_cache(maxsize=4)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from vflops.data.destination import occupied, partial_path
+from vflops.data.destination import is_occupied, partial_path
 from vflops.errors import UsageError
 from vflops.record.files import atomic
 from vflops.record.files.document import read_json
@@ -25,7 +25,7 @@ def begin_folder(folder: Path, recipe: dict[str, Any], samples: str) -> Path:
     partial = partial_path(folder)
     text = atomic.json_text(recipe)
     mark = partial / MARK
-    if occupied(partial) and not (mark.is_file() and mark.read_text(encoding="utf-8") == text):
+    if is_occupied(partial) and not (mark.is_file() and mark.read_text(encoding="utf-8") == text):
         raise UsageError(
             f"{partial} holds something other than these {samples}",
             hint="remove it, then try again",

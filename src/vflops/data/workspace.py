@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 from vflops.data.destination import (
     move_into_place,
     partial_path,
-    refuse_irreplaceable,
+    require_replaceable,
     resolve_link,
 )
 from vflops.data.packed_index import (
@@ -53,9 +53,9 @@ class Workspace:
     @contextmanager
     def locked(self) -> Iterator[Self]:
         """Create or reopen the folder; raise ``UsageError`` if it is in use or holds other data."""
-        refuse_irreplaceable(self.destination)
+        require_replaceable(self.destination)
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            self._refuse_other_packing()
+            self._check_partial()
         make_folder(self.path / _PARTS)
         with locked(self.path / _PARTS / "lock", self.path):
             for stale in self.path.glob(".*.tmp"):
@@ -63,7 +63,7 @@ class Workspace:
             self.packing.write(self.path / PACKING)
             yield self
 
-    def _refuse_other_packing(self) -> None:
+    def _check_partial(self) -> None:
         hint = f"remove {self.path}, or choose another destination"
         if not (self.path / PACKING).is_file():
             if (self.path / _PARTS).is_dir():
@@ -96,7 +96,7 @@ class Workspace:
     def _part_file(self, shard: str) -> Path:
         return self.path / _PARTS / f"{shard}.json"
 
-    def refuse_another(self, samples: str, identity: Callable[[], str]) -> None:
+    def require_same_packing(self, samples: str, identity: Callable[[], str]) -> None:
         """Raise ``UsageError`` unless the destination holds exactly this packing of ``samples``."""
         if (self.destination / PACKING).is_file():
             try:

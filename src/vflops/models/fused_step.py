@@ -37,7 +37,7 @@ class _Input:
     x: Tensor
     coefficients: Tensor | None = None
 
-    def plain(self) -> Tensor:
+    def activation(self) -> Tensor:
         """Return the activation, computed if it was not stored."""
         from vflops.models.kernels import fused_operators
 
@@ -140,7 +140,7 @@ class TrunkStep:
         self._convolve(block.second, _Input(block.middle))
         self._convolve(block.third, _Input(block.second.y, block.second.coefficients))
         if block.projection is None:
-            shortcut, shortcut_bn = inputs.plain(), None
+            shortcut, shortcut_bn = inputs.activation(), None
         else:
             shortcut, shortcut_bn = block.projection.y, block.projection.coefficients
         block.output = fused_operators.normalise(
@@ -176,7 +176,7 @@ class TrunkStep:
             self.gradients[third.conv.weight] = dw[:, :, None, None]
             assert second_sums is not None
         else:
-            g_second = self._conv_backward(third, g, coefficients, inputs.plain(), mask=False)
+            g_second = self._conv_backward(third, g, coefficients, inputs.activation(), mask=False)
             second_sums = fused_operators.gradient_sums(g_second, second.y, second.coefficients)
         coefficients = self._coefficients(second, second_sums)
         g_first = self._conv_backward(second, g_second, coefficients, block.middle, mask=not fused)
@@ -252,7 +252,9 @@ class TrunkStep:
             g, layer.y, layer.coefficients, coefficients, mask=False
         )
         stride = layer.conv.stride[0]
-        _, dw_library = _conv_backward(dy, inputs.plain(), layer.weight, stride, 0, (False, True))
+        _, dw_library = _conv_backward(
+            dy, inputs.activation(), layer.weight, stride, 0, (False, True)
+        )
         assert dw_library is not None
         self.gradients[layer.conv.weight] = dw_library
         rows = dy.permute(0, 2, 3, 1).flatten(0, 2) @ layer.weight[:, :, 0, 0]
@@ -269,7 +271,7 @@ class TrunkStep:
         else:
             conv = layer.conv
             layer.y = functional.conv2d(
-                inputs.plain(), layer.weight, None, conv.stride, conv.padding
+                inputs.activation(), layer.weight, None, conv.stride, conv.padding
             )
             sums = fused_operators.channel_sums(layer.y)
         self._normalise(layer, sums)

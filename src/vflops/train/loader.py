@@ -133,7 +133,7 @@ class PrefetchLoader(Loader):
         if memory is None:
             return tensor.pin_memory().to(self._device, non_blocking=True)
         moved = torch.empty_like(tensor, device=self._device)
-        used = memory.used(tensor)
+        used = memory.used_part(tensor)
         moved[: used.shape[0]].copy_(used, non_blocking=True)
         return moved
 

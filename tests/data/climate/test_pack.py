@@ -342,11 +342,11 @@ def test_stale_or_damaged_statistics_count_for_nothing(tmp_path: Path) -> None:
     text = (source / STATISTICS).read_text()
     for harm in (text[:-40], text.replace('"frames": 5', '"frames": 6'), "[]", ""):
         (source / STATISTICS).write_text(harm)
-        assert channel_statistics.fresh(ClimateYears.open(source)) == {}
+        assert channel_statistics.valid_statistics(ClimateYears.open(source)) == {}
     write_year(source / "climo_1980.h5", frames(4, 77), boxes(4))
     (source / STATISTICS).write_text(text)
     folder = ClimateYears.open(source)
-    assert list(channel_statistics.fresh(folder)) == [1979]
+    assert list(channel_statistics.valid_statistics(folder)) == [1979]
     second = statistics(folder, (1979, 1980), workers=1)
     assert not np.allclose(first.mean, second.mean, rtol=1e-6)
     assert Statistics.read(source / STATISTICS).years[1980].frames == 4
@@ -361,16 +361,16 @@ def test_statistics_of_a_read_only_folder_go_to_the_cache(
     folder = ClimateYears.open(source)
     actual = statistics(folder, (1979,), workers=1)
     assert actual.path.parent == tmp_path / "cache" and actual.path.is_file()
-    assert list(channel_statistics.fresh(folder)) == [1979]
+    assert list(channel_statistics.valid_statistics(folder)) == [1979]
 
 
 def test_packing_keeps_statistics_too(tmp_path: Path) -> None:
     source = year_folder(tmp_path / "years")
     index = pack(source, tmp_path / "packed", workers=1).index
     folder = ClimateYears.open(source)
-    fresh = channel_statistics.fresh(folder)
+    fresh = channel_statistics.valid_statistics(folder)
     assert sorted(fresh) == [1979, 1980, 1981, 1982]
-    joined = channel_statistics.joined(
+    joined = channel_statistics.merge(
         [channel_statistics.moments_of(fresh[year]) for year in (1979, 1980)]
     )
     assert tuple(joined.mean.tolist()) == index.mean and tuple(joined.std.tolist()) == index.std
@@ -472,7 +472,7 @@ def test_statistics_of_a_read_only_folder_are_added_to(
     assert actual.path.parent == tmp_path / "cache"
     exact = np.concatenate([frames(5, 1979), frames(5, 1980)]).astype(np.float64)
     np.testing.assert_allclose(actual.mean, exact.mean(axis=(0, 2, 3)), rtol=1e-12)
-    assert list(channel_statistics.fresh(folder)) == [1979, 1980]
+    assert list(channel_statistics.valid_statistics(folder)) == [1979, 1980]
 
 
 def test_a_destination_that_is_a_link_is_followed(tmp_path: Path) -> None:
@@ -630,7 +630,7 @@ def test_a_file_that_takes_the_place_of_another(tmp_path: Path) -> None:
         next(year.source.pieces(0, 5))  # before its values are taken for those of the other file
     year.path.unlink()
     with pytest.raises(UsageError, match="was changed while it was read"):
-        year.source.refuse_changed()
+        year.source.require_unchanged()
 
 
 def test_statistics_of_a_year_that_was_written_again_are_stale(tmp_path: Path) -> None:
@@ -638,7 +638,7 @@ def test_statistics_of_a_year_that_was_written_again_are_stale(tmp_path: Path) -
     statistics(ClimateYears.open(source), (1979, 1980), workers=1)
     rewrite(source / "climo_1980.h5")
     folder = ClimateYears.open(source)
-    assert list(channel_statistics.fresh(folder)) == [1979]
+    assert list(channel_statistics.valid_statistics(folder)) == [1979]
     exact = frames(5, 3).astype(np.float64)
     actual = statistics(folder, (1980,), workers=1)
     np.testing.assert_allclose(actual.mean, exact.mean(axis=(0, 2, 3)), rtol=1e-12)

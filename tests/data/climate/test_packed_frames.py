@@ -167,7 +167,7 @@ def test_a_small_spread_on_a_large_mean_is_not_lost() -> None:
 def test_moments_of_parts_are_those_of_the_whole(rows: int, more: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     first, second = (rng.normal(7, 2, (16, size, 5)) for size in (rows, more))
-    joined = frame_moments(first).joined(frame_moments(second))
+    joined = frame_moments(first).merged(frame_moments(second))
     whole = np.concatenate([first, second], axis=1).reshape(16, -1)
     assert joined.count == whole.shape[1]
     np.testing.assert_allclose(joined.mean, whole.mean(axis=1))

@@ -10,9 +10,9 @@ import pytest
 from vflops.data import process_pool
 from vflops.data.climate import synthetic_weather
 from vflops.data.climate.box_rows import PUBLISHED
-from vflops.data.climate.field_names import MOST_BOXES
+from vflops.data.climate.field_names import MAX_BOXES
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.data.climate.synthetic_weather import cached, write_years, years_of
+from vflops.data.climate.synthetic_weather import cached_frames, write_years, years_of
 from vflops.data.climate.weather import SCALE, WeatherRecipe, draw
 from vflops.data.climate.years import ClimateYears
 from vflops.data.synthetic_folder import MARK, recipe_of
@@ -43,7 +43,7 @@ def test_years_are_laid_out_as_published(tmp_path: Path, compression: str | None
     with h5py.File(paths[0]) as file:
         assert set(file) == {"images", "boxes"}
         assert file["images"].shape == (3, 16, 32, 48) and file["images"].dtype == np.float32
-        assert file["boxes"].shape == (3, MOST_BOXES, 5) and file["boxes"].dtype == np.int32
+        assert file["boxes"].shape == (3, MAX_BOXES, 5) and file["boxes"].dtype == np.int32
         assert file["images"].compression == compression
         for number in range(3):
             frame = draw(RECIPE, 1979, number)
@@ -155,12 +155,12 @@ def test_packed_frames_are_those_of_the_years(
 ) -> None:
     monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path))
     seen: list[tuple[int, int]] = []
-    path = cached(RECIPE, 4, 2, 3, lambda *done: seen.append(done))
+    path = cached_frames(RECIPE, 4, 2, 3, lambda *done: seen.append(done))
     check_packed(path, {"train": 4, "validation": 2, "test": 3})
     assert seen[-1] == (9, 9)
     seen.clear()
-    assert cached(RECIPE, 4, 2, 3, lambda *done: seen.append(done)) == path and not seen
-    assert cached(RECIPE, 5, 2, 3) != path
+    assert cached_frames(RECIPE, 4, 2, 3, lambda *done: seen.append(done)) == path and not seen
+    assert cached_frames(RECIPE, 5, 2, 3) != path
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -172,7 +172,7 @@ def test_several_processes_pack_in_the_same_order(
         monkeypatch.setattr(synthetic_weather, name, value)
     monkeypatch.setattr(process_pool, "usable_cpus", lambda: 2)
     seen: list[tuple[int, int]] = []
-    path = cached(RECIPE, 5, 2, 1, lambda *done: seen.append(done))  # two waves of four
+    path = cached_frames(RECIPE, 5, 2, 1, lambda *done: seen.append(done))  # two waves of four
     check_packed(path, {"train": 5, "validation": 2, "test": 1})
     assert seen[-1] == (8, 8)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
@@ -185,7 +185,7 @@ def test_a_stopped_packing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     with pytest.raises(Interrupted):
-        cached(RECIPE, 4, 1, 1, stop)
+        cached_frames(RECIPE, 4, 1, 1, stop)
     assert not list(tmp_path.iterdir())
 
 

@@ -25,12 +25,12 @@ from tests.support.data_climate import (
 )
 from vflops.data.climate.box_rows import (
     ORDERS,
-    clipped,
+    clip_box,
     column_names,
-    padded,
+    pad_boxes,
     recognise,
-    reordered,
-    repaired,
+    reorder_columns,
+    repair_boxes,
 )
 from vflops.data.climate.frame_source import FrameSource
 from vflops.data.climate.pack_years import pack
@@ -332,13 +332,13 @@ def test_bad_boxes_are_cut_or_dropped() -> None:
             [HEIGHT, 2, HEIGHT + 4, 9, 0],
         ]
     )
-    kept, wrong = repaired(rows, HEIGHT, WIDTH)
+    kept, wrong = repair_boxes(rows, HEIGHT, WIDTH)
     assert kept.tolist() == [[1, 2, 5, 9, 0], [0, 2, 5, WIDTH, 1]]
     assert [one.rpartition(": ")[2] for one in wrong] == ["cut at the edge", *["dropped"] * 4]
     assert "reaches out of the frame of 24x40" in wrong[0]
     assert "[5, 5, 5, 9, 2] has no area" in wrong[1] and "has no area" in wrong[2]
     assert "class 4, expected 0 to 3" in wrong[3]
-    assert clipped(np.array([0, 0, HEIGHT, WIDTH, 3]), HEIGHT, WIDTH) is not None
+    assert clip_box(np.array([0, 0, HEIGHT, WIDTH, 3]), HEIGHT, WIDTH) is not None
 
 
 @pytest.mark.parametrize("side", range(4))
@@ -347,16 +347,16 @@ def test_boxes_at_the_edge_are_in_and_beyond_it_are_cut(side: int) -> None:
     outward = (-1, -1, 1, 1)[side]
     at_edge = np.array([5, 7, 9, 12, 2])
     at_edge[side] = edge
-    kept, wrong = repaired(at_edge[None], HEIGHT, WIDTH)
+    kept, wrong = repair_boxes(at_edge[None], HEIGHT, WIDTH)
     assert kept.tolist() == [at_edge.tolist()] and wrong == ()
     beyond = at_edge.copy()
     beyond[side] += outward
-    kept, (note,) = repaired(beyond[None], HEIGHT, WIDTH)
+    kept, (note,) = repair_boxes(beyond[None], HEIGHT, WIDTH)
     assert kept.tolist() == [at_edge.tolist()]
     assert "reaches out of the frame of 24x40" in note and note.endswith(": cut at the edge")
     outside = at_edge.copy()
     outside[[side, (side + 2) % 4]] = edge + 5 * outward, edge
-    assert repaired(outside[None], HEIGHT, WIDTH)[0].shape == (0, 5), "nothing of it is inside"
+    assert repair_boxes(outside[None], HEIGHT, WIDTH)[0].shape == (0, 5), "nothing of it is inside"
 
 
 @pytest.mark.parametrize(
@@ -369,23 +369,23 @@ def test_boxes_at_the_edge_are_in_and_beyond_it_are_cut(side: int) -> None:
     ],
 )
 def test_boxes_that_are_none(row: list[float], says: str) -> None:
-    kept, (note,) = repaired(np.array([row]), HEIGHT, WIDTH)
+    kept, (note,) = repair_boxes(np.array([row]), HEIGHT, WIDTH)
     assert kept.shape == (0, 5) and says in note
-    assert repaired(np.array([[1, 2, 2, 3, 0]]), HEIGHT, WIDTH)[1] == ()
+    assert repair_boxes(np.array([[1, 2, 2, 3, 0]]), HEIGHT, WIDTH)[1] == ()
 
 
 def test_boxes_are_padded_as_corners() -> None:
-    actual, labels = padded(np.array([[1, 2, 5, 9, 3]]))
+    actual, labels = pad_boxes(np.array([[1, 2, 5, 9, 3]]))
     assert actual.shape == (15, 4) and actual.dtype == np.float32
     assert actual[0].tolist() == [2, 1, 9, 5] and not actual[1:].any()
     assert labels.tolist() == [3] + [-1] * 14 and labels.dtype == np.int64
-    assert padded(np.zeros((0, 5)))[1].tolist() == [-1] * 15
+    assert pad_boxes(np.zeros((0, 5)))[1].tolist() == [-1] * 15
 
 
 def test_orders_are_inverse_to_their_columns() -> None:
     rows = np.arange(10.0).reshape(2, 5)
     for order in ORDERS:
-        np.testing.assert_array_equal(reordered(rows[:, COLUMNS[order]], order), rows)
+        np.testing.assert_array_equal(reorder_columns(rows[:, COLUMNS[order]], order), rows)
 
 
 def test_the_reference_split() -> None:
@@ -520,7 +520,7 @@ def test_an_own_split_is_explained_in_the_words_of_the_command() -> None:
     form = "--set years.{split}={years}"
     for years, test in (((1979, 1980), None), ((1979, 1980, 1981), (1981,))):
         with pytest.raises(UsageError) as caught:
-            split_years(Path("d"), years, test=test, form=form)
+            split_years(Path("d"), years, test=test, option_format=form)
         hint = str(caught.value.hint)
         assert hint.endswith("--set years.train=1979 --set years.validation=1980")
         assert split_years(Path("d"), years, train=(1979,), validation=(1980,), test=test)

@@ -233,7 +233,7 @@ def centre_of(batch: Batch, draws: Tensor) -> Tensor:
 
 
 def shifted(batch: Batch, draws: Tensor) -> Tensor:
-    return crop.shift(*batch.images_and_sizes, draws, size=32, most=4)
+    return crop.shift(*batch.images_and_sizes, draws, size=32, max_shift=4)
 
 
 CROPS = (random_crop_of, centre_of, shifted)
@@ -257,7 +257,7 @@ def test_the_result_is_channels_last_in_the_type_asked_for(dtype: torch.dtype) -
     for out in (
         crop.random_resized_crop(*batch.images_and_sizes, draws, size=16, dtype=dtype),
         crop.centre_crop(*batch.images_and_sizes, size=16, resize=16, dtype=dtype),
-        crop.shift(*batch.images_and_sizes, draws, size=16, most=2, dtype=dtype),
+        crop.shift(*batch.images_and_sizes, draws, size=16, max_shift=2, dtype=dtype),
     ):
         assert out.dtype == dtype
         assert out.is_contiguous(memory_format=torch.channels_last)

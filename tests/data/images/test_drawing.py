@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from vflops.data.images.drawing import MOST_CLASSES, Recipe, draw, look_of
+from vflops.data.images.drawing import MAX_CLASSES, Recipe, draw, look_of
 from vflops.errors import UsageError
 
 GOLDEN = {
@@ -62,7 +62,7 @@ def test_the_bytes_are_the_same_on_every_machine(recipe: Recipe) -> None:
     start=st.integers(0, 2**40),
     first=st.integers(0, 90),
     size=st.sampled_from([8, 17, 32]),
-    classes=st.sampled_from([2, 10, 16, 17, 128, 129, 1153, MOST_CLASSES]),
+    classes=st.sampled_from([2, 10, 16, 17, 128, 129, 1153, MAX_CLASSES]),
 )
 def test_any_slice_has_the_same_bytes(start: int, first: int, size: int, classes: int) -> None:
     recipe = Recipe(classes=classes, size=size)
@@ -106,10 +106,10 @@ def test_neighbours_are_independent() -> None:
 
 
 def test_every_class_has_a_look_of_its_own() -> None:
-    look = look_of(np.arange(MOST_CLASSES))
+    look = look_of(np.arange(MAX_CLASSES))
     looks = {*zip(look.shape, look.texture, look.hue, look.ground_hue, strict=True)}
 
-    assert len(looks) == MOST_CLASSES
+    assert len(looks) == MAX_CLASSES
 
 
 def test_noise_is_as_strong_as_asked() -> None:

@@ -18,7 +18,7 @@ from PIL import Image
 
 from tests.support.data_images import contents, every_kind, image_folder, picture, save, spoil
 from vflops.data.images import pack_images as packing
-from vflops.data.images.decode import BadImage, resized
+from vflops.data.images.decode import BadImage, resized_size
 from vflops.data.images.image_folder import ImageFolder
 from vflops.data.images.pack_images import images_per_shard, pack
 from vflops.data.images.packed_images import PackedImages
@@ -71,7 +71,7 @@ def test_orientation_in_exif_is_ignored(tmp_path: Path) -> None:
 @given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 512))
 def test_the_short_side_is_exact_and_the_shape_kept(width: int, height: int, short: int) -> None:
     try:
-        new = resized((width, height), short)
+        new = resized_size((width, height), short)
     except BadImage:
         assert max(width, height) / min(width, height) > 500
         return

@@ -91,7 +91,7 @@ def test_a_stopped_making_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_packed_images_are_what_was_drawn(tmp_path: Path) -> None:
-    packed = synthetic_images.packed(RECIPE, tmp_path / "packed", 20, 7)
+    packed = synthetic_images.pack(RECIPE, tmp_path / "packed", 20, 7)
 
     assert packed.index.synthetic
     assert packed.index.recipe == {**RECIPE.as_dict(), "images": {"train": 20, "val": 7}}
@@ -106,8 +106,8 @@ def test_packed_bytes_do_not_depend_on_the_number_of_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(synthetic_images, "images_per_shard", lambda recipe: 6)
-    alone = synthetic_images.packed(RECIPE, tmp_path / "alone", 20, 7, workers=1)
-    together = synthetic_images.packed(RECIPE, tmp_path / "together", 20, 7, workers=2)
+    alone = synthetic_images.pack(RECIPE, tmp_path / "alone", 20, 7, workers=1)
+    together = synthetic_images.pack(RECIPE, tmp_path / "together", 20, 7, workers=2)
 
     assert len(alone.index.splits["train"].shards) == 4
     assert tree(alone.path) == tree(together.path)
@@ -115,39 +115,39 @@ def test_packed_bytes_do_not_depend_on_the_number_of_processes(
 
 def test_stopped_packing_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(synthetic_images, "images_per_shard", lambda recipe: 6)
-    whole = synthetic_images.packed(RECIPE, tmp_path / "whole", 20, 7)
+    whole = synthetic_images.pack(RECIPE, tmp_path / "whole", 20, 7)
 
     def stop(done: int, total: int) -> None:
         if done > 12:
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match="2 of 6 shards"):
-        synthetic_images.packed(RECIPE, tmp_path / "set", 20, 7, on_progress=stop)
+        synthetic_images.pack(RECIPE, tmp_path / "set", 20, 7, on_progress=stop)
     shard = tmp_path / "set.partial" / "train-00000.bin"
     kept = shard.stat().st_mtime_ns
     (tmp_path / "set.partial" / "train-00001.bin").write_bytes(b"damaged")
 
-    packed = synthetic_images.packed(RECIPE, tmp_path / "set", 20, 7)
+    packed = synthetic_images.pack(RECIPE, tmp_path / "set", 20, 7)
     assert tree(packed.path) == tree(whole.path)
     assert (packed.path / shard.name).stat().st_mtime_ns == kept
 
 
 def test_the_cache_is_filled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path / "cache"))
-    path = synthetic_images.cached(RECIPE, 20, 7)
+    path = synthetic_images.cached_images(RECIPE, 20, 7)
     before = (path / "index.json").stat().st_mtime_ns
 
-    assert synthetic_images.cached(RECIPE, 20, 7) == path
+    assert synthetic_images.cached_images(RECIPE, 20, 7) == path
     assert (path / "index.json").stat().st_mtime_ns == before
-    assert synthetic_images.cached(RECIPE, 21, 7) != path
-    assert synthetic_images.cached(Recipe(classes=3, size=16, seed=2), 20, 7) != path
+    assert synthetic_images.cached_images(RECIPE, 21, 7) != path
+    assert synthetic_images.cached_images(Recipe(classes=3, size=16, seed=2), 20, 7) != path
     assert len(list((tmp_path / "cache").iterdir())) == 3
 
 
 def fill(cache: str, barrier: Barrier, result: mp.Queue[str]) -> None:
     os.environ["VFLOPS_CACHE"] = cache
     barrier.wait(60)
-    result.put(str(synthetic_images.cached(Recipe(classes=3, size=16), 400, 70)))
+    result.put(str(synthetic_images.cached_images(Recipe(classes=3, size=16), 400, 70)))
 
 
 def test_processes_that_fill_the_cache_together_agree(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_processes_that_fill_the_cache_together_agree(tmp_path: Path) -> None:
 def test_what_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    for make in (synthetic_images.write_folder, synthetic_images.packed):
+    for make in (synthetic_images.write_folder, synthetic_images.pack):
         with pytest.raises(UsageError, match="is not empty"):
             make(RECIPE, tmp_path / "full", 20, 7)
         with pytest.raises(UsageError, match="2 training images for 3 classes"):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from vflops.data.climate.field_names import CLASSES, MOST_BOXES
+from vflops.data.climate.field_names import CLASSES, MAX_BOXES
 from vflops.data.climate.weather import WeatherRecipe, storms_of
 from vflops.metrics.detection import average_precision, match_frames
 from vflops.record.formats.job import DataFacts
@@ -46,7 +46,7 @@ def weather() -> ExtremeWeather:
 
 def truth() -> tuple[Tensor, Tensor]:
     """Ten boxes of 20 × 20 a frame, far apart, of all classes."""
-    boxes, labels = torch.full((FRAMES, MOST_BOXES, 4), -1.0), torch.full((FRAMES, MOST_BOXES), -1)
+    boxes, labels = torch.full((FRAMES, MAX_BOXES, 4), -1.0), torch.full((FRAMES, MAX_BOXES), -1)
     for index in range(10):
         x, y = 80.0 * (index % 5), 80.0 * (index // 5)
         boxes[:, index] = torch.tensor([x, y, x + 20, y + 20])
@@ -59,9 +59,9 @@ def judged(workload: ExtremeWeather, right: float) -> tuple[float, list[Summary]
     boxes, labels = truth()
     meter = workload.meter(torch.device("cpu"))
     moved = boxes + torch.tensor([right, 0.0, right, 0.0])
-    score = torch.linspace(0.9, 0.5, MOST_BOXES).expand(labels.shape)
+    score = torch.linspace(0.9, 0.5, MAX_BOXES).expand(labels.shape)
     rows = torch.cat([moved, score[..., None], labels[..., None].float()], -1)
-    missing = tiny().network.detections - MOST_BOXES
+    missing = tiny().network.detections - MAX_BOXES
     rows = functional.pad(rows, (0, 0, 0, missing), value=-1.0)
     lot, numbers = torch.zeros(FRAMES), torch.arange(FRAMES)
     inputs = torch.zeros(FRAMES), boxes, labels, lot, numbers
@@ -98,9 +98,9 @@ STORM_FRAMES = 150
 
 def storms() -> tuple[Rows, NDArray[np.int64], Rows]:
     """Of synthetic frames: true boxes, their classes, and boxes of what only looks like a storm."""
-    boxes = np.zeros((STORM_FRAMES, MOST_BOXES, 4), np.float32)
-    alike = np.zeros((STORM_FRAMES, MOST_BOXES, 4), np.float32)
-    labels = np.full((STORM_FRAMES, MOST_BOXES), -1)
+    boxes = np.zeros((STORM_FRAMES, MAX_BOXES, 4), np.float32)
+    alike = np.zeros((STORM_FRAMES, MAX_BOXES, 4), np.float32)
+    labels = np.full((STORM_FRAMES, MAX_BOXES), -1)
     for frame in range(STORM_FRAMES):
         own = others = 0
         for storm in storms_of(RECIPE, 1990, frame):
@@ -129,7 +129,7 @@ def model(seed: int, *, blind: int, fooled: float, blur: float, power: float) ->
     corners = corners + chance.normal(0, blur, corners.shape) * sides
     corners[..., 2:] = np.maximum(corners[..., :2], corners[..., 2:])
     sure = chance.normal(0, 1, label.shape)
-    sure[:, :MOST_BOXES] += 0.8
+    sure[:, :MAX_BOXES] += 0.8
     score = np.where(label < 0, 0, 1 / (1 + np.exp(-sure))) ** power
     rows = np.concatenate([corners, score[..., None], label[..., None]], 2)
     order = np.argsort(-np.where(label < 0, -1, score), axis=1, kind="stable")

@@ -32,10 +32,10 @@ class DigitSamples:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def read(self, indices: Indices, room: BatchMemory) -> tuple[Tensor, ...]:
+    def read(self, indices: Indices, memory: BatchMemory) -> tuple[Tensor, ...]:
         """Return images and labels, in memory that is reused for the next batch."""
-        images = room.lend("images", (len(indices), SIDE, SIDE), torch.float32)
-        labels = room.lend("labels", (len(indices),), torch.int64)
+        images = memory.buffer("images", (len(indices), SIDE, SIDE), torch.float32)
+        labels = memory.buffer("labels", (len(indices),), torch.int64)
         images.numpy()[:], labels.numpy()[:] = self.images[indices], self.labels[indices]
         return images, labels
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.climate.field_names import CLASSES, MOST_BOXES
+from vflops.data.climate.field_names import CLASSES, MAX_BOXES
 from vflops.errors import UsageError
 
 Order = Literal["yxyxc", "xyxyc", "cyxyx", "cxyxy"]
@@ -25,13 +25,13 @@ _COLUMNS: dict[Order, list[int]] = {
     "cyxyx": [1, 2, 3, 4, 0],
     "cxyxy": [2, 1, 4, 3, 0],
 }
-_FEW = 3
-_SHARE = 0.1
+_WRONG_COUNT = 3
+_WRONG_SHARE = 0.1
 """Boxes that may be wrong in a file whose order is recognised: fewer than 3, or one in ten."""
-_MANY = 32
+_MANY_BOXES = 32
 """In a frame 1.5 times as wide as high, so many random boxes all lie within a square once in
 400,000 times."""
-_FRACTION = 1.5
+_MAX_FRACTION = 1.5
 """Limit for coordinates that are fractions of a frame, even if some boxes extend beyond it."""
 _MIN_SIDE = 1
 """Minimum side of a box in pixels."""
@@ -45,17 +45,17 @@ def column_names(order: Order) -> str:
     return ", ".join(names[np.argsort(_COLUMNS[order])])
 
 
-def reordered(rows: Rows, order: Order) -> Rows:
+def reorder_columns(rows: Rows, order: Order) -> Rows:
     """Return ``rows`` (…, 5) of ``order`` as ymin, xmin, ymax, xmax, class."""
     return np.asarray(rows[..., _COLUMNS[order]])
 
 
-def present(rows: Rows) -> NDArray[np.bool_]:
+def is_box(rows: Rows) -> NDArray[np.bool_]:
     """Return which rows hold a box: all but those that consist of −1."""
     return np.asarray(~(rows == -1).all(axis=-1))
 
 
-def valid(rows: Rows, height: int, width: int) -> NDArray[np.bool_]:
+def is_valid_box(rows: Rows, height: int, width: int) -> NDArray[np.bool_]:
     """Return which rows (ymin, xmin, ymax, xmax, class) are valid boxes inside the frame."""
     ymin, xmin, ymax, xmax, label = np.moveaxis(rows, -1, 0)
     inside = (ymin >= 0) & (xmin >= 0) & (ymax <= height) & (xmax <= width)
@@ -71,19 +71,21 @@ class RecognisedOrder:
     boxes: int
 
 
-def refuse_other_units(
+def check_units(
     rows: Rows, height: int, width: int, source: str, order: Order | None = None
 ) -> None:
     """Raise ``UsageError`` for boxes in fractions of a frame, or classes counted from 1."""
-    for columns in (reordered(rows, candidate) for candidate in ([order] if order else ORDERS)):
-        if (np.abs(columns[:, :4]) <= _FRACTION).all():
+    for columns in (
+        reorder_columns(rows, candidate) for candidate in ([order] if order else ORDERS)
+    ):
+        if (np.abs(columns[:, :4]) <= _MAX_FRACTION).all():
             raise UsageError(
                 f"{source}: boxes are fractions of the frame, expected pixels",
                 hint=f"multiply their y by {height} and their x by {width}",
             )
         first, last = columns[:, 4].min(), columns[:, 4].max()
-        as_published = valid(columns - [0, 0, 0, 0, 1], height, width)
-        if first >= 1 and last == len(CLASSES) and as_published.mean() > 1 - _SHARE:
+        as_published = is_valid_box(columns - [0, 0, 0, 0, 1], height, width)
+        if first >= 1 and last == len(CLASSES) and as_published.mean() > 1 - _WRONG_SHARE:
             raise UsageError(
                 f"{source}: classes run from {first:g} to {last:g}, expected 0 to "
                 f"{len(CLASSES) - 1}",
@@ -95,11 +97,16 @@ def recognise(rows: Rows, height: int, width: int, source: str) -> RecognisedOrd
     """Return the order of ``rows`` (n, 5), boxes only; raise ``UsageError`` if none fits."""
     count = len(rows)
     wrong = {
-        order: count - int(valid(reordered(rows, order), height, width).sum()) for order in ORDERS
+        order: count - int(is_valid_box(reorder_columns(rows, order), height, width).sum())
+        for order in ORDERS
     }
     best = min(ORDERS, key=lambda order: wrong[order])  # the published one comes first
-    few = max(_FEW, _SHARE * count)
-    if wrong[best] > _SHARE * count and wrong[best] > 0 and wrong[best] >= min(_FEW, count):
+    few = max(_WRONG_COUNT, _WRONG_SHARE * count)
+    if (
+        wrong[best] > _WRONG_SHARE * count
+        and wrong[best] > 0
+        and wrong[best] >= min(_WRONG_COUNT, count)
+    ):
         raise UsageError(
             f"{source}: {wrong[PUBLISHED]} of {count} boxes are not {column_names(PUBLISHED)} "
             f"inside {height}x{width}, nor do they fit another known order",
@@ -112,11 +119,11 @@ def recognise(rows: Rows, height: int, width: int, source: str) -> RecognisedOrd
         return RecognisedOrder(None if rivals else PUBLISHED, count)
     tied = [order for order in ORDERS if wrong[order] == wrong[best]]
     if len(tied) > 1 or wrong[PUBLISHED] < few or wrong[best] * 4 > wrong[PUBLISHED]:
-        raise ambiguous(source, count, wrong)
+        raise ambiguous_order(source, count, wrong)
     return RecognisedOrder(best, count)
 
 
-def ambiguous(source: str, count: int, wrong: dict[Order, int] | None = None) -> UsageError:
+def ambiguous_order(source: str, count: int, wrong: dict[Order, int] | None = None) -> UsageError:
     """Return the error for boxes whose order cannot be recognised."""
     fit = (
         "all of them fit more than one order"
@@ -130,14 +137,14 @@ def ambiguous(source: str, count: int, wrong: dict[Order, int] | None = None) ->
     )
 
 
-def too_many_to_guess(recognised: RecognisedOrder, height: int, width: int) -> bool:
+def is_suspicious(recognised: RecognisedOrder, height: int, width: int) -> bool:
     """Whether an unrecognised order is suspicious: many boxes in a frame that is not square."""
-    return recognised.order is None and recognised.boxes >= _MANY and height != width
+    return recognised.order is None and recognised.boxes >= _MANY_BOXES and height != width
 
 
-def fault(row: NDArray[Any], height: int, width: int) -> str | None:
+def describe_fault(row: NDArray[Any], height: int, width: int) -> str | None:
     """Return what is wrong with a box (ymin, xmin, ymax, xmax, class); None for a valid one."""
-    if valid(np.asarray(row, np.float64), height, width):
+    if is_valid_box(np.asarray(row, np.float64), height, width):
         return None
     shown = "[" + ", ".join(f"{value:g}" for value in row) + "]"
     ymin, xmin, ymax, xmax, label = (float(value) for value in row)
@@ -152,18 +159,18 @@ def fault(row: NDArray[Any], height: int, width: int) -> str | None:
     return f"box {shown} reaches out of the frame of {height}x{width} (ymin, xmin, ymax, xmax)"
 
 
-def clipped(row: NDArray[Any], height: int, width: int) -> NDArray[np.float64] | None:
+def clip_box(row: NDArray[Any], height: int, width: int) -> NDArray[np.float64] | None:
     """Return the part of a box inside the frame; None if nothing is left or it has no class."""
     limits = [height, width, height, width]
     inside = np.asarray(row, np.float64).copy()
     inside[:4] = np.clip(inside[:4], 0, limits)
-    return inside if valid(inside, height, width) else None
+    return inside if is_valid_box(inside, height, width) else None
 
 
-def padded(rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def pad_boxes(rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return boxes (15, 4) as x1, y1, x2, y2 and labels (15,) for the rows of a frame."""
-    boxes = np.zeros((MOST_BOXES, 4), np.float32)
-    labels = np.full(MOST_BOXES, -1, np.int64)
+    boxes = np.zeros((MAX_BOXES, 4), np.float32)
+    labels = np.full(MAX_BOXES, -1, np.int64)
     count = len(rows)
     if count:
         boxes[:count] = np.asarray(rows)[:, [1, 0, 3, 2]]
@@ -171,7 +178,7 @@ def padded(rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     return boxes, labels
 
 
-def repaired(
+def repair_boxes(
     rows: NDArray[Any], height: int, width: int
 ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     """Return the usable boxes of a frame, and what is wrong with the others.
@@ -180,9 +187,9 @@ def repaired(
     """
     kept, notes = [], []
     for row in rows:
-        wrong = fault(row, height, width)
+        wrong = describe_fault(row, height, width)
         if wrong is not None:
-            inside = clipped(row, height, width)
+            inside = clip_box(row, height, width)
             notes.append(wrong + (": dropped" if inside is None else ": cut at the edge"))
             row = inside
         if row is not None:

@@ -53,7 +53,7 @@ class Statistics(Document):
     """The SHA-256 of ``years``."""
 
     @classmethod
-    def of(cls, years: Mapping[int, YearStatistics]) -> Statistics:
+    def with_checksum(cls, years: Mapping[int, YearStatistics]) -> Statistics:
         """Return statistics with their checksum."""
         return cls(years=dict(years), checksum=_checksum(years))
 
@@ -82,7 +82,7 @@ def statistics(
     """Return mean and standard deviation of ``years``; only unknown years are read."""
     known = {
         number: year
-        for number, year in fresh(folder).items()
+        for number, year in valid_statistics(folder).items()
         if year.frames == folder.year(number).frames
     }
     missing = [folder.year(number) for number in years if number not in known]
@@ -95,15 +95,15 @@ def statistics(
                     f"cannot use {year.path}: frame {frame}: {reason}",
                     hint=f"get the file again; to list all faults: vflops data check {folder.path}",
                 )
-        moments = {year.year: scanned[year.year].good() for year in missing}
+        moments = {year.year: scanned[year.year].usable_moments() for year in missing}
         new = {number: good for number, good in moments.items() if good is not None}
-        path = keep(folder, new)
+        path = store(folder, new)
         known |= {number: _of_year(folder.year(number), good) for number, good in new.items()}
-    summary = joined([moments_of(known[number]) for number in years])
+    summary = merge([moments_of(known[number]) for number in years])
     return Summary(summary.mean, summary.std, path)
 
 
-def fresh(folder: ClimateYears) -> dict[int, YearStatistics]:
+def valid_statistics(folder: ClimateYears) -> dict[int, YearStatistics]:
     """Return kept statistics of the years that are still valid, from the folder and the cache."""
     valid: dict[int, YearStatistics] = {}
     for path in _candidate_paths(folder.path):
@@ -119,10 +119,10 @@ def fresh(folder: ClimateYears) -> dict[int, YearStatistics]:
     return dict(sorted(valid.items()))
 
 
-def keep(folder: ClimateYears, years: Mapping[int, Moments]) -> Path:
+def store(folder: ClimateYears, years: Mapping[int, Moments]) -> Path:
     """Write statistics next to the data, or to the cache if that is read-only; return the path."""
     new = {number: _of_year(folder.year(number), moments) for number, moments in years.items()}
-    document = Statistics.of({**fresh(folder), **new})
+    document = Statistics.with_checksum({**valid_statistics(folder), **new})
     beside, cached = _candidate_paths(folder.path)
     try:
         document.write(beside)
@@ -138,11 +138,11 @@ def moments_of(year: YearStatistics) -> Moments:
     return Moments(year.values, np.array(year.mean), np.array(year.squares))
 
 
-def joined(parts: Sequence[Moments]) -> Moments:
+def merge(parts: Sequence[Moments]) -> Moments:
     """Merge moments in the given order."""
     total = parts[0]
     for part in parts[1:]:
-        total = total.joined(part)
+        total = total.merged(part)
     return total
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from vflops.data.climate import channel_statistics
-from vflops.data.climate.box_rows import Order, column_names, repaired
+from vflops.data.climate.box_rows import Order, column_names, repair_boxes
 from vflops.data.climate.field_names import CHANNELS, CLASSES
 from vflops.data.climate.frame_index import LeftOut
 from vflops.data.climate.scan import FrameMoments, scan
@@ -83,11 +83,11 @@ def check(
     if not folder.years:
         raise _merged_error(faults, path)
     scanned = scan(folder.years, workers=workers, on_progress=on_progress)
-    good = {number: year.good() for number, year in scanned.items()}
+    good = {number: year.usable_moments() for number, year in scanned.items()}
     usable = {number: moments for number, moments in good.items() if moments is not None}
     with suppress(VflopsError):  # that they cannot be kept is not a fault of the data
-        channel_statistics.keep(folder, usable)
-    total = channel_statistics.joined(list(usable.values())) if usable else None
+        channel_statistics.store(folder, usable)
+    total = channel_statistics.merge(list(usable.values())) if usable else None
     bad_frames = [
         LeftOut(file=year.name, frame=frame, reason=reason)
         for year in folder.years
@@ -135,7 +135,7 @@ def _merged_error(faults: Sequence[VflopsError], path: Path) -> VflopsError:
 
 def _year_report(year: Year, scanned: FrameMoments) -> YearReport:
     height, width = year.source.height, year.source.width
-    kept = [repaired(year.boxes(frame), height, width)[0] for frame in range(year.frames)]
+    kept = [repair_boxes(year.boxes(frame), height, width)[0] for frame in range(year.frames)]
     labels = np.concatenate([rows[:, 4] for rows in kept])
     return YearReport(
         file=year.name,
@@ -152,7 +152,7 @@ def _bad_boxes(year: Year) -> list[LeftOut]:
     return [
         LeftOut(file=year.name, frame=frame, reason=reason.rpartition(": ")[0])
         for frame in range(year.frames)
-        for reason in repaired(year.boxes(frame), height, width)[1]
+        for reason in repair_boxes(year.boxes(frame), height, width)[1]
     ]
 
 

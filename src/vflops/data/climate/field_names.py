@@ -13,5 +13,5 @@ CLASSES = (
     "extratropical cyclone",
     "atmospheric river",
 )
-MOST_BOXES = 15
+MAX_BOXES = 15
 """Maximum number of boxes of a frame in the files."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.climate.field_names import CHANNELS
-from vflops.data.climate.frame_index import DTYPES, FrameShard, Layout, aligned, frame_bytes
+from vflops.data.climate.frame_index import DTYPES, FrameShard, Layout, align, frame_bytes
 from vflops.data.climate.moments import FILL
 from vflops.data.new_file import NewFile
 from vflops.data.packed_index import hash_file
@@ -41,7 +41,7 @@ class FrameEncoding:
     @property
     def stride_bytes(self) -> int:
         """Distance from the start of a frame to the next."""
-        return aligned(self.frame_bytes)
+        return align(self.frame_bytes)
 
     @property
     def frames_per_shard(self) -> int:
@@ -79,7 +79,7 @@ def frame_encoding(
     return FrameEncoding(height, width, layout, offset, scale)
 
 
-def refuse_overflow(stored: NDArray[Any], fields: NDArray[Any], where: str) -> None:
+def check_overflow(stored: NDArray[Any], fields: NDArray[Any], where: str) -> None:
     """Raise ``UsageError`` if values of finite ``fields`` do not fit into half precision."""
     if stored.dtype != np.float16 or np.isfinite(stored).all():
         return

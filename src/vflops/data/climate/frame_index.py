@@ -95,7 +95,7 @@ class FrameIndex(IndexDocument):
     @property
     def stride_bytes(self) -> int:
         """Distance from the start of a frame to the next."""
-        return aligned(self.frame_bytes)
+        return align(self.frame_bytes)
 
 
 class FramePart(ShardPart):
@@ -118,6 +118,6 @@ def frame_bytes(height: int, width: int, layout: Layout) -> int:
     return height * width * len(CHANNELS) * np.dtype(DTYPES[layout]).itemsize
 
 
-def aligned(size: int) -> int:
+def align(size: int) -> int:
     """Round ``size`` up to a multiple of the alignment."""
     return -(-size // ALIGNMENT) * ALIGNMENT

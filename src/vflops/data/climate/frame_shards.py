@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from vflops.data.climate.box_rows import Order
-from vflops.data.climate.frame_encoding import FrameEncoding, FrameShardFile, refuse_overflow
+from vflops.data.climate.frame_encoding import FrameEncoding, FrameShardFile, check_overflow
 from vflops.data.climate.frame_index import FramePart, LeftOut
 from vflops.data.climate.frame_source import FrameSource, Unreadable
 from vflops.data.climate.scan import FrameMoments, MomentsCollector
@@ -118,7 +118,7 @@ def _fill(
                 for frame, fields in enumerate(piece.fields, piece.frame):
                     collector.add(frame, piece.row, fields)
                     stored = task.encoding.encode(fields)
-                    refuse_overflow(stored, fields, f"{task.source.path}: frame {frame}")
+                    check_overflow(stored, fields, f"{task.source.path}: frame {frame}")
                     shard.put(position[frame], piece.row, stored)
                 if piece.row + piece.fields.shape[2] == task.source.height:
                     report(len(piece.fields))

@@ -50,11 +50,11 @@ class FrameSource:
         """Number of frames that are best read together."""
         return min(self.chunk[0], self.frames) if self.chunk else 1
 
-    def ranges(self, most: int) -> list[tuple[int, int]]:
-        """Return all frames as (start, stop), about ``most`` at a time, aligned with chunks."""
-        step = max(1, most // self.frames_per_chunk) * self.frames_per_chunk
-        if step > 4 * most:  # huge chunks: better to decompress them more than once
-            step = most
+    def ranges(self, max_frames: int) -> list[tuple[int, int]]:
+        """Return all frames as (start, stop), about ``max_frames`` at a time, aligned with chunks."""
+        step = max(1, max_frames // self.frames_per_chunk) * self.frames_per_chunk
+        if step > 4 * max_frames:  # huge chunks: better to decompress them more than once
+            step = max_frames
         return [(start, min(start + step, self.frames)) for start in range(0, self.frames, step)]
 
     def bands(self) -> list[tuple[int, int]]:
@@ -84,7 +84,7 @@ class FrameSource:
             except OSError as error:
                 raise Unreadable(self.path, number, number + 1, error) from error
 
-    def refuse_changed(self) -> None:
+    def require_unchanged(self) -> None:
         """Raise ``UsageError`` if the file has changed since its boxes were read."""
         try:
             same = version_of(self.path) == self.version
@@ -99,14 +99,14 @@ class FrameSource:
     @contextmanager
     def _images(self) -> Iterator[Any]:
         """Open the array of fields and check that the file does not change meanwhile."""
-        with opened(self.path) as file:
-            self.refuse_changed()  # before: another file may have frames of another size
+        with open_hdf5(self.path) as file:
+            self.require_unchanged()  # before: another file may have frames of another size
             try:
                 yield file["images"]
             except Unreadable:
-                self.refuse_changed()  # the likely reason
+                self.require_unchanged()  # the likely reason
                 raise
-            self.refuse_changed()
+            self.require_unchanged()
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def version_of(path: Path) -> Version:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def open_hdf5(path: Path) -> Iterator[Any]:
     """Open an HDF5 file for reading; raise an error that explains why it cannot be opened."""
     import h5py
 

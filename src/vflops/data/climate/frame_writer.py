@@ -10,13 +10,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.climate.box_rows import fault, padded
-from vflops.data.climate.field_names import CHANNELS, MOST_BOXES
+from vflops.data.climate.box_rows import describe_fault, pad_boxes
+from vflops.data.climate.field_names import CHANNELS, MAX_BOXES
 from vflops.data.climate.frame_encoding import (
     FrameEncoding,
     FrameShardFile,
+    check_overflow,
     frame_encoding,
-    refuse_overflow,
 )
 from vflops.data.climate.frame_index import (
     SPLITS,
@@ -29,7 +29,7 @@ from vflops.data.climate.frame_index import (
 from vflops.data.climate.moments import Moments, frame_moments
 from vflops.data.climate.packed_frames import PackedFrames
 from vflops.data.climate.scan import describe_faults
-from vflops.data.destination import refuse_occupied
+from vflops.data.destination import require_unoccupied
 from vflops.data.packed_index import PackingRecord, digest, shard_name
 from vflops.data.split_table import write_table
 from vflops.data.workspace import Workspace
@@ -45,10 +45,10 @@ def write_split(
     mended: Sequence[LeftOut] = (),
 ) -> FrameSplitEntry:
     """Write the table of a split into ``folder`` and return the split's entry in the index."""
-    pairs = [padded(frame_rows) for frame_rows in rows]
+    pairs = [pad_boxes(frame_rows) for frame_rows in rows]
     columns: dict[str, NDArray[Any]] = {
-        "boxes": np.array([boxes for boxes, _ in pairs], np.float32).reshape(-1, MOST_BOXES, 4),
-        "labels": np.array([labels for _, labels in pairs], np.int64).reshape(-1, MOST_BOXES),
+        "boxes": np.array([boxes for boxes, _ in pairs], np.float32).reshape(-1, MAX_BOXES, 4),
+        "labels": np.array([labels for _, labels in pairs], np.int64).reshape(-1, MAX_BOXES),
     }
     return FrameSplitEntry(
         frames=len(rows),
@@ -96,7 +96,7 @@ class FrameWriter:
         years: Mapping[str, Sequence[int]],
         reference_split: bool = False,
     ) -> None:
-        refuse_occupied(destination)
+        require_unoccupied(destination)
         self._encoding = frame_encoding(height, width, layout, offset, scale)
         self._about: dict[str, Any] = {
             "origin": origin,
@@ -121,7 +121,7 @@ class FrameWriter:
         class."""
         moments = self._checked(split, fields, boxes)
         stored = self._encoding.encode(fields)
-        refuse_overflow(stored, fields, f"frame {self._count(split)} of {split}")
+        check_overflow(stored, fields, f"frame {self._count(split)} of {split}")
         current = self._splits.setdefault(split, _OpenSplit())
         if current.in_file == self._encoding.frames_per_shard:
             self._close(current)
@@ -132,7 +132,7 @@ class FrameWriter:
         current.in_file += 1
         current.rows.append(np.array(boxes).reshape(-1, 5))
         if split == "train":
-            self._moments = self._moments.joined(moments) if self._moments else moments
+            self._moments = self._moments.merged(moments) if self._moments else moments
 
     def finish(self) -> PackedFrames:
         """Write the tables and the index, and rename the folder."""
@@ -140,7 +140,7 @@ class FrameWriter:
             raise UsageError(
                 f"{self._workspace.destination} has no training frames", hint="add some to train"
             )
-        refuse_constant(str(self._workspace.destination), self._moments)
+        require_varying_channels(str(self._workspace.destination), self._moments)
         for split in self._splits.values():
             self._close(split)
         splits = {
@@ -188,10 +188,10 @@ class FrameWriter:
                 f"expected float32[{len(CHANNELS)}, {height}, {width}]"
             )
         rows = np.asarray(boxes).reshape(-1, 5)
-        if len(rows) > MOST_BOXES:
-            raise ValueError(f"{where}: {len(rows)} boxes, at most {MOST_BOXES} are allowed")
+        if len(rows) > MAX_BOXES:
+            raise ValueError(f"{where}: {len(rows)} boxes, at most {MAX_BOXES} are allowed")
         for row in rows:
-            wrong = fault(row, height, width)
+            wrong = describe_fault(row, height, width)
             if wrong:
                 raise ValueError(f"{where}: {wrong}")
         moments = frame_moments(fields)
@@ -200,7 +200,7 @@ class FrameWriter:
         return moments
 
 
-def refuse_constant(where: str, train: Moments) -> None:
+def require_varying_channels(where: str, train: Moments) -> None:
     """Raise ``UsageError`` if a channel has one value in all training frames."""
     flat = [name for name, std in zip(CHANNELS, train.std, strict=True) if not std > 0]
     if flat:

@@ -15,7 +15,7 @@ def array_of(file: Any, key: str, path: Path) -> Any:
 
     item = file.get(key)
     if isinstance(item, h5py.Dataset):
-        _refuse_unknown_filters(item, key, path)
+        _check_filters(item, key, path)
         return item
     link = file.get(key, getlink=True)
     if item is not None:
@@ -32,7 +32,7 @@ def array_of(file: Any, key: str, path: Path) -> Any:
     )
 
 
-def refuse_unwritten(array: Any, key: str, path: Path) -> None:
+def require_fully_written(array: Any, key: str, path: Path) -> None:
     """Raise ``UsageError`` if a part was never written: HDF5 would read it as 0."""
     if array.chunks:
         unit = "chunks"
@@ -51,7 +51,7 @@ def refuse_unwritten(array: Any, key: str, path: Path) -> None:
         )
 
 
-def _refuse_unknown_filters(array: Any, key: str, path: Path) -> None:
+def _check_filters(array: Any, key: str, path: Path) -> None:
     """Raise ``UsageError`` if values are compressed with a filter that is not installed."""
     import h5py
 

@@ -65,7 +65,7 @@ class Moments:
         squares = self.squares.sum(axis=axis) + self.count * (apart * apart).sum(axis=axis)
         return Moments(self.count * self.mean.shape[axis], mean, squares)
 
-    def joined(self, other: Moments) -> Moments:
+    def merged(self, other: Moments) -> Moments:
         """Merge two groups of any counts."""
         count = self.count + other.count
         apart = other.mean - self.mean

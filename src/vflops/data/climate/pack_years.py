@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vflops.data.climate import channel_statistics
-from vflops.data.climate.box_rows import repaired
+from vflops.data.climate.box_rows import repair_boxes
 from vflops.data.climate.field_names import CHANNELS
 from vflops.data.climate.frame_encoding import FrameEncoding, frame_encoding
 from vflops.data.climate.frame_index import (
@@ -18,20 +18,20 @@ from vflops.data.climate.frame_index import (
     FrameSplitEntry,
     Layout,
     LeftOut,
-    aligned,
+    align,
     frame_bytes,
 )
 from vflops.data.climate.frame_shards import FrameShardTask, make_shard, plan
 from vflops.data.climate.frame_source import Unreadable
-from vflops.data.climate.frame_writer import make_index, refuse_constant, write_split
+from vflops.data.climate.frame_writer import make_index, require_varying_channels, write_split
 from vflops.data.climate.moments import FILL, Moments, frame_moments
 from vflops.data.climate.packed_frames import PackedFrames
 from vflops.data.climate.scan import workers_for
 from vflops.data.climate.year_split import YearSplit, split_years
 from vflops.data.climate.years import ClimateYears, Year
-from vflops.data.destination import free_bytes, occupied, refuse_irreplaceable
+from vflops.data.destination import free_bytes, is_occupied, require_replaceable
 from vflops.data.packed_index import PackingRecord, digest
-from vflops.data.packing import Policy, group_by_split, make_shards, refuse_omissions
+from vflops.data.packing import Policy, check_omissions, group_by_split, make_shards
 from vflops.data.process_pool import OnProgress, no_progress
 from vflops.data.synthetic_folder import recipe_of
 from vflops.data.workspace import Workspace
@@ -61,12 +61,12 @@ def pack(
     packing = PackingRecord(source=str(folder.path.resolve()), settings=settings)
     workspace = Workspace(destination, packing)
     if policy == "fail":
-        _refuse_bad_boxes(folder, chosen)
-    if occupied(destination):
-        workspace.refuse_another("years", lambda: _identity(folder, chosen, settings))
+        _check_boxes(folder, chosen)
+    if is_occupied(destination):
+        workspace.require_same_packing("years", lambda: _identity(folder, chosen, settings))
         return _packed_before(workspace.destination, policy)
-    refuse_irreplaceable(workspace.destination)
-    _refuse_full_disk(folder, chosen, layout, workspace)
+    require_replaceable(workspace.destination)
+    _require_free_space(folder, chosen, layout, workspace)
     with workspace.locked():
         encoding = choose_encoding(folder, chosen.train, layout)
         tasks = plan(folder, chosen, encoding, policy)
@@ -78,7 +78,7 @@ def pack(
             on_progress=on_progress,
         )
         for year in used:
-            year.source.refuse_changed()  # since its shards were made, in this run or before
+            year.source.require_unchanged()  # since its shards were made, in this run or before
         _finish(workspace, folder, chosen, encoding, tasks, parts, settings)
     return PackedFrames.open(destination)
 
@@ -95,12 +95,14 @@ def choose_encoding(folder: ClimateYears, train: Sequence[int], layout: Layout) 
         with suppress(Unreadable):  # packing the frame will report it
             moments = frame_moments(year.source.frame(frame))
             if moments.usable.all():
-                seen, summary = seen + 1, summary.joined(moments) if summary else moments
+                seen, summary = seen + 1, summary.merged(moments) if summary else moments
         if summary is not None and seen >= enough and (summary.std > 0).all():
             break
     if summary is None:  # packing will report it
         return frame_encoding(height, width, layout, zeros, any_value)
-    refuse_constant(str(folder.path), summary)  # all frames were read in search of another value
+    require_varying_channels(
+        str(folder.path), summary
+    )  # all frames were read in search of another value
     return frame_encoding(height, width, layout, summary.mean, summary.std)
 
 
@@ -147,8 +149,8 @@ def _finish(
                 hint="nothing can be learned or evaluated without boxes: choose other years, or "
                 f"repair what is wrong: vflops data check {folder.path}",
             )
-    summary = channel_statistics.joined(train)
-    refuse_constant(str(folder.path), summary)
+    summary = channel_statistics.merge(train)
+    require_varying_channels(str(folder.path), summary)
     recipe = recipe_of(folder.path)
     index = make_index(
         encoding,
@@ -163,7 +165,7 @@ def _finish(
     with_gaps = {task.year for task, part in made if part.left_out}
     complete = {task.year for task in tasks} - with_gaps
     with suppress(VflopsError):  # it saves a later reader time, but is not needed for packing
-        channel_statistics.keep(folder, {year: moments[year] for year in sorted(complete)})
+        channel_statistics.store(folder, {year: moments[year] for year in sorted(complete)})
     workspace.finish(index, _identity(folder, split, settings))
 
 
@@ -191,18 +193,18 @@ def _write_split(
     for task, part in shards:
         year = folder.year(task.year)
         for frame in part.frames:
-            boxes, faults = repaired(year.boxes(frame), folder.height, folder.width)
+            boxes, faults = repair_boxes(year.boxes(frame), folder.height, folder.width)
             rows.append(boxes)
             notes += [LeftOut(file=year.name, frame=frame, reason=fault) for fault in faults]
     left_out = [frame for _, part in shards for frame in part.left_out]
     return write_split(path, name, rows, [part.shard for _, part in shards], left_out, notes)
 
 
-def _refuse_bad_boxes(folder: ClimateYears, split: YearSplit) -> None:
+def _check_boxes(folder: ClimateYears, split: YearSplit) -> None:
     for number in (year for years in split.by_name.values() for year in years):
         year = folder.year(number)
         for frame in range(year.frames):
-            _, faults = repaired(year.boxes(frame), folder.height, folder.width)
+            _, faults = repair_boxes(year.boxes(frame), folder.height, folder.width)
             if faults:
                 reason = faults[0].rpartition(": ")[0]
                 raise UsageError(
@@ -215,10 +217,10 @@ def _refuse_bad_boxes(folder: ClimateYears, split: YearSplit) -> None:
 def bytes_needed(folder: ClimateYears, split: YearSplit, layout: Layout) -> int:
     """Return the size of the packed frames."""
     frames = sum(folder.year(year).frames for years in split.by_name.values() for year in years)
-    return frames * aligned(frame_bytes(folder.height, folder.width, layout))
+    return frames * align(frame_bytes(folder.height, folder.width, layout))
 
 
-def _refuse_full_disk(
+def _require_free_space(
     folder: ClimateYears, split: YearSplit, layout: Layout, workspace: Workspace
 ) -> None:
     done = sum(path.stat().st_size for path in workspace.path.glob("*.bin"))
@@ -257,5 +259,5 @@ def _packed_before(path: Path, policy: Policy) -> PackedFrames:
         for split in frames.index.splits.values()
         for frame in split.left_out
     ]
-    refuse_omissions(path, omitted, "frames", policy)
+    check_omissions(path, omitted, "frames", policy)
     return frames

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from vflops.data.climate.field_names import CHANNELS, CLASSES, MOST_BOXES
+from vflops.data.climate.field_names import CHANNELS, CLASSES, MAX_BOXES
 from vflops.data.climate.frame_index import DTYPES, FrameIndex
 from vflops.data.packed_folder import PackedFolder, PackedSplit, SampleIndices
 from vflops.data.packed_index import INDEX, REPAIR
@@ -28,8 +28,8 @@ _PIECE_BYTES = 1 << 21
 threads busy; a piece is long enough for a disk to be fast."""
 
 _COLUMNS: dict[str, tuple[DTypeLike, tuple[int, ...]]] = {
-    "boxes": (np.float32, (MOST_BOXES, 4)),
-    "labels": (np.int64, (MOST_BOXES,)),
+    "boxes": (np.float32, (MAX_BOXES, 4)),
+    "labels": (np.int64, (MAX_BOXES,)),
 }
 
 _MAX_THREADS = 32

@@ -28,7 +28,7 @@ class FrameMoments:
     bad: dict[int, str]
     """Frames that cannot be used, with the reason; their moments are meaningless."""
 
-    def good(self) -> Moments | None:
+    def usable_moments(self) -> Moments | None:
         """Return the merged moments of all usable frames; None if there are none."""
         keep = [i for i, frame in enumerate(self.frames) if frame not in self.bad]
         if not keep:
@@ -107,7 +107,7 @@ def scan(
         hint="nothing of them is kept: the same command starts again",
     )
     for year in years:
-        year.source.refuse_changed()  # since its parts were read
+        year.source.require_unchanged()  # since its parts were read
     parts: dict[int, list[FrameMoments]] = {year.year: [] for year in years}
     for number, part in zip(task_years, results, strict=True):
         parts[number].append(part)

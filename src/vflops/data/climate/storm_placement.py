@@ -13,8 +13,12 @@ LOOK_ALIKES_PER_FRAME = 3
 """Each of a different kind; fewer if there is no space for them."""
 
 _TRIES = 40
-_OVERLAP = 0.15  # maximum, relative to the smaller box
-_NUMBERS = (0.33, 0.73, 0.93)  # probabilities of none, at most one, at most two of a class
+_MAX_OVERLAP = 0.15  # maximum, relative to the smaller box
+_COUNT_PROBABILITIES = (
+    0.33,
+    0.73,
+    0.93,
+)  # probabilities of none, at most one, at most two of a class
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ def place_storms(random: np.random.Generator, height: int, width: int) -> list[S
     kinds: list[EventKind] = []
     for kind in STORMS:
         pick = float(random.random())
-        kinds += [kind] * sum(pick >= bound for bound in _NUMBERS)
+        kinds += [kind] * sum(pick >= bound for bound in _COUNT_PROBABILITIES)
     # The largest are placed first; look-alikes come last and may be left out.
     kinds.sort(key=lambda kind: -kind.size[1])
     order = np.argsort(random.random(len(LOOK_ALIKES)), kind="stable").tolist()
@@ -115,7 +119,7 @@ def place_storms(random: np.random.Generator, height: int, width: int) -> list[S
             storm = _draw(kind, random, height, width)
             box = storm.box
             if box.inside(height, width) and all(
-                box.overlap(other.box) <= _OVERLAP for other in placed
+                box.overlap(other.box) <= _MAX_OVERLAP for other in placed
             ):
                 placed.append(storm)
                 break

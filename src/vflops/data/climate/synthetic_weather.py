@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from vflops.data.climate.field_names import CHANNELS, MOST_BOXES
+from vflops.data.climate.field_names import CHANNELS, MAX_BOXES
 from vflops.data.climate.frame_writer import FrameWriter
 from vflops.data.climate.weather import OFFSET, SCALE, Frame, WeatherRecipe, draw
 from vflops.data.destination import (
     move_into_place,
-    refuse_irreplaceable,
-    refuse_occupied,
+    require_replaceable,
+    require_unoccupied,
     resolve_link,
 )
 from vflops.data.packed_index import digest
@@ -75,9 +75,9 @@ def write_years(
 ) -> list[Path]:
     """Write ``climo_YYYY.h5`` to a new ``folder`` for each year of ``frames``, as published."""
     folder = resolve_link(folder)
-    refuse_occupied(folder)
-    refuse_irreplaceable(folder)
-    _check(frames, compression)
+    require_unoccupied(folder)
+    require_replaceable(folder)
+    _check_arguments(frames, compression)
     lengths = dict(sorted(frames.items()))
     about = {**recipe.as_dict(), "frames": {f"{year:04d}": n for year, n in lengths.items()}}
     partial = begin_folder(folder, about, "frames")
@@ -101,7 +101,7 @@ def write_years(
     return [folder / task.path.name for task in tasks]
 
 
-def cached(
+def cached_frames(
     recipe: WeatherRecipe,
     train: int,
     validation: int,
@@ -129,7 +129,7 @@ def cached(
             years={split: tuple(lengths) for split, lengths in years.items()},
             reference_split=True,
         ) as writer:
-            for split, frame in _drawn(recipe, years, on_progress):
+            for split, frame in _draw_frames(recipe, years, on_progress):
                 writer.add(split, frame.fields, frame.boxes)
             writer.finish()
 
@@ -139,7 +139,7 @@ def cached(
         raise Interrupted("stopped by the user", hint="the same command starts again") from None
 
 
-def _drawn(
+def _draw_frames(
     recipe: WeatherRecipe, years: Mapping[str, Mapping[int, int]], on_progress: OnProgress
 ) -> Iterator[tuple[str, Frame]]:
     """Yield every frame with its split, in order; several processes draw if that is faster."""
@@ -158,12 +158,12 @@ def _drawn(
     done = 0
     for first in range(0, len(pieces), wave):
         batch = pieces[first : first + wave]
-        for piece, frames in _in_order(batch, number, _after(done, total, on_progress)):
+        for piece, frames in _in_order(batch, number, _offset_progress(done, total, on_progress)):
             yield from ((piece.split, frame) for frame in frames)
         done += sum(piece.count for piece in batch)
 
 
-def _after(done: int, total: int, on_progress: OnProgress) -> OnProgress:
+def _offset_progress(done: int, total: int, on_progress: OnProgress) -> OnProgress:
     """Return a callback for work that starts when ``done`` of ``total`` is finished."""
     return lambda more, _: on_progress(done + more, total)
 
@@ -246,7 +246,7 @@ def _fill(path: Path, task: _YearTask, report: Reporter) -> None:
     with h5py.File(path, "w", libver=("earliest", "v110")) as file:
         shape = (task.frames, len(CHANNELS), *size)
         images = file.create_dataset("images", shape, dtype="<f4", **options)
-        boxes = np.full((task.frames, MOST_BOXES, 5), -1, np.int32)
+        boxes = np.full((task.frames, MAX_BOXES, 5), -1, np.int32)
         for number in range(task.frames):
             frame = draw(task.recipe, task.year, number)
             images[number] = frame.fields
@@ -259,7 +259,7 @@ def _workers(recipe: WeatherRecipe, frames: int) -> int:
     return default_workers(frames * recipe.height * recipe.width, _SMALL_PIXELS)
 
 
-def _check(frames: Mapping[int, int], compression: str | None) -> None:
+def _check_arguments(frames: Mapping[int, int], compression: str | None) -> None:
     if not frames:
         raise UsageError("synthetic weather: there are no years", hint="give at least one")
     for year, count in frames.items():

@@ -41,7 +41,7 @@ def split_years(
     train: Sequence[int] | None = None,
     validation: Sequence[int] | None = None,
     test: Sequence[int] | None = None,
-    form: str = OPTIONS,
+    option_format: str = OPTIONS,
 ) -> YearSplit:
     """Return the user's split, or the reference: the last year tests, the one before validates.
 
@@ -54,7 +54,7 @@ def split_years(
             raise UsageError(
                 f"{source} has {_count(len(years))} ({have}); the reference split needs 3 or more:"
                 " the last tests, the one before validates, the rest train",
-                hint=_split_hint(years, form),
+                hint=_split_hint(years, option_format),
             )
         ordered = tuple(sorted(years))
         return YearSplit(ordered[:-2], ordered[-2:-1], ordered[-1:], reference=True)
@@ -62,19 +62,19 @@ def split_years(
     taken = {year for group in named.values() for year in group}
     rest = tuple(year for year in sorted(years) if year not in taken)
     named["train"] = tuple(sorted(train)) if train is not None else rest
-    _refuse_bad_years(source, named, years, have)
+    _check_years(source, named, years, have)
     for name in ("train", "validation"):
         if not named[name]:
             raise UsageError(
                 f"the split of {source} has no years for {name}",
-                hint=f"the folder has {have}: {_split_hint(years, form, named['test'])}",
+                hint=f"the folder has {have}: {_split_hint(years, option_format, named['test'])}",
             )
     return YearSplit(
         named["train"], tuple(sorted(named["validation"])), tuple(sorted(named["test"])), False
     )
 
 
-def _refuse_bad_years(
+def _check_years(
     source: Path, named: dict[str, tuple[int, ...]], years: Sequence[int], have: str
 ) -> None:
     seen: dict[int, str] = {}
@@ -97,14 +97,14 @@ def _count(number: int) -> str:
     return f"{number} year{'s' * (number != 1)}"
 
 
-def _split_hint(years: Sequence[int], form: str, test: Sequence[int] = ()) -> str:
+def _split_hint(years: Sequence[int], option_format: str, test: Sequence[int] = ()) -> str:
     if len(years) < 2:
         return "add years: one year cannot both train and validate"
     left = [year for year in years if year not in test]
     left = left if len(left) > 1 else list(years)
     options = [
-        form.format(split="train", years=min(left)),
-        form.format(split="validation", years=max(left)),
+        option_format.format(split="train", years=min(left)),
+        option_format.format(split="validation", years=max(left)),
     ]
     return f"add years, or give a split: {' '.join(options)}"
 

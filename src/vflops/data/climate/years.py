@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from vflops.data.climate import box_rows
 from vflops.data.climate.box_rows import PUBLISHED, Order
-from vflops.data.climate.field_names import CHANNELS, MOST_BOXES
-from vflops.data.climate.frame_source import FrameSource, Version, opened, version_of
-from vflops.data.climate.hdf5_arrays import array_of, refuse_unwritten
-from vflops.data.data_kind import refuse_no_folder
+from vflops.data.climate.field_names import CHANNELS, MAX_BOXES
+from vflops.data.climate.frame_source import FrameSource, Version, open_hdf5, version_of
+from vflops.data.climate.hdf5_arrays import array_of, require_fully_written
+from vflops.data.data_kind import require_folder
 from vflops.errors import UsageError, VflopsError
 
 _NAME = re.compile(r"climo_(\d{4})\.(h5|hdf5)", re.IGNORECASE)
@@ -70,7 +70,7 @@ class Year:
     def boxes(self, frame: int) -> NDArray[np.float64]:
         """Return the unrepaired boxes of a frame, (n, 5) in the published order."""
         rows = self.rows[frame]
-        return np.asarray(rows[box_rows.present(rows)])
+        return np.asarray(rows[box_rows.is_box(rows)])
 
     def identity(self) -> list[Any]:
         """Return what identifies the file without reading its fields."""
@@ -137,7 +137,7 @@ def survey(
 
 def _files(path: Path) -> tuple[dict[int, Path], list[str]]:
     layout = _LAYOUT.format(path)
-    refuse_no_folder(path, "years", layout)
+    require_folder(path, "years", layout)
     files: dict[int, Path] = {}
     others = []
     for entry in sorted(path.iterdir()):
@@ -169,33 +169,35 @@ def open_year(
     path: Path, year: int, box_order: Order | None = None, like: FrameSource | None = None
 ) -> Year:
     """Open the file of a year and check all but its fields; frame sizes must equal ``like``."""
-    with opened(path) as file:
+    with open_hdf5(path) as file:
         version = version_of(path)
         images, rows = array_of(file, "images", path), array_of(file, "boxes", path)
         source = _source(images, path, version)
-        _refuse_another_size(source, like)  # before boxes, which would not fit any order
+        _check_frame_size(source, like)  # before boxes, which would not fit any order
         raw = _rows(rows, source)
         dtype = images.dtype
-    here = box_rows.present(raw)
-    _refuse_too_many(here, path)
+    here = box_rows.is_box(raw)
+    _check_box_counts(here, path)
     if not here.any():
         raise UsageError(
             f"{path} has no boxes in any of its {source.frames} frames: all rows are -1",
             hint="its labels are missing: get the file again, or move it out of the folder",
         )
-    box_rows.refuse_other_units(raw[here], source.height, source.width, str(path), box_order)
+    box_rows.check_units(raw[here], source.height, source.width, str(path), box_order)
     recognised = (
         box_rows.recognise(raw[here], source.height, source.width, str(path))
         if (box_order is None)
         else box_rows.RecognisedOrder(box_order, int(here.sum()))
     )
-    if box_rows.too_many_to_guess(recognised, source.height, source.width):
-        raise box_rows.ambiguous(str(path), recognised.boxes)
+    if box_rows.is_suspicious(recognised, source.height, source.width):
+        raise box_rows.ambiguous_order(str(path), recognised.boxes)
     notes = []
     if dtype.itemsize == 8:
         notes.append(f"{path.name}: images are float64, read as float32")
     order = recognised.order
-    return Year(year, source, box_rows.reordered(raw, order or PUBLISHED), order, tuple(notes))
+    return Year(
+        year, source, box_rows.reorder_columns(raw, order or PUBLISHED), order, tuple(notes)
+    )
 
 
 def _source(images: Any, path: Path, version: Version) -> FrameSource:
@@ -213,7 +215,7 @@ def _source(images: Any, path: Path, version: Version) -> FrameSource:
             hint="get the file as published: half precision ends at 65,504, below a pressure of "
             "100,000 Pa, and the scale of integers is unknown",
         )
-    refuse_unwritten(images, "images", path)
+    require_fully_written(images, "images", path)
     return FrameSource(path, shape[0], shape[2], shape[3], images.chunks, version)
 
 
@@ -221,7 +223,7 @@ def _rows(rows: Any, source: FrameSource) -> NDArray[np.float64]:
     shape = _shape(rows)
     if len(shape) != 3 or shape[0] != source.frames or shape[2] != 5:
         raise UsageError(
-            f"{source.path}: boxes are {_sizes(shape)}, expected ({source.frames}, {MOST_BOXES}, "
+            f"{source.path}: boxes are {_sizes(shape)}, expected ({source.frames}, {MAX_BOXES}, "
             "5), a row of five numbers per box",
             hint="images and boxes must have the same number of frames: get the file again",
         )
@@ -229,7 +231,7 @@ def _rows(rows: Any, source: FrameSource) -> NDArray[np.float64]:
         raise UsageError(
             f"{source.path}: boxes are {rows.dtype}, expected int32", hint="get the file again"
         )
-    refuse_unwritten(rows, "boxes", source.path)
+    require_fully_written(rows, "boxes", source.path)
     try:
         return np.asarray(rows[()], np.float64)
     except OSError as error:
@@ -249,17 +251,17 @@ def _sizes(shape: Sequence[int]) -> str:
     return "(" + ", ".join(str(size) for size in shape) + ")"
 
 
-def _refuse_too_many(here: NDArray[np.bool_], path: Path) -> None:
+def _check_box_counts(here: NDArray[np.bool_], path: Path) -> None:
     counts = here.sum(axis=1)
     frame = int(np.argmax(counts))
-    if counts[frame] > MOST_BOXES:
+    if counts[frame] > MAX_BOXES:
         raise UsageError(
-            f"{path}: frame {frame} has {counts[frame]} boxes, at most {MOST_BOXES} are allowed",
-            hint=f"keep the {MOST_BOXES} that matter most, and fill the other rows with -1",
+            f"{path}: frame {frame} has {counts[frame]} boxes, at most {MAX_BOXES} are allowed",
+            hint=f"keep the {MAX_BOXES} that matter most, and fill the other rows with -1",
         )
 
 
-def _refuse_another_size(source: FrameSource, like: FrameSource | None) -> None:
+def _check_frame_size(source: FrameSource, like: FrameSource | None) -> None:
     if like is not None and (source.height, source.width) != (like.height, like.width):
         raise UsageError(
             f"{source.path} has frames of {source.height}x{source.width}, "
@@ -273,7 +275,7 @@ def _resolve_orders(years: Sequence[Year]) -> list[Year]:
     known = Counter(year.order for year in years if year.order is not None)
     if any(year.order is None for year in years) and len(known) > 1:
         unsure = next(year for year in years if year.order is None)
-        raise box_rows.ambiguous(str(unsure.path), int(box_rows.present(unsure.rows).sum()))
+        raise box_rows.ambiguous_order(str(unsure.path), int(box_rows.is_box(unsure.rows).sum()))
     common = next(iter(known), PUBLISHED)
     resolved = []
     for year in years:
@@ -282,7 +284,7 @@ def _resolve_orders(years: Sequence[Year]) -> list[Year]:
                 box_rows.column_names(common)
                 + (", as in the other years" if known else ", as published")
             )
-            rows = box_rows.reordered(year.rows, common)
+            rows = box_rows.reorder_columns(year.rows, common)
             year = replace(year, rows=rows, order=common, notes=(*year.notes, note))
         elif year.order != PUBLISHED:
             note = f"{year.name}: boxes are {box_rows.column_names(year.order)}, converted"

@@ -43,8 +43,8 @@ def random_resized_crop(
     step = torch.arange(size, device=pixels.device)
     mirrored = draws[:, CROP_DRAWS - 1 : CROP_DRAWS] < 0.5
     column = torch.where(mirrored, size - 1 - step, step)
-    y = _resized(step, tall[:, None], size) + top[:, None]
-    x = _resized(column, wide[:, None], size) + left[:, None]
+    y = _source_coordinates(step, tall[:, None], size) + top[:, None]
+    x = _source_coordinates(column, wide[:, None], size) + left[:, None]
     last_y, last_x = top + tall - 1, left + wide - 1
     return _normalised(_blend(pixels, offsets, widths, y, x, last_y, last_x), dtype)
 
@@ -74,8 +74,12 @@ def crop_boxes(
     tall = torch.where(fitted, tall.gather(1, first), most_tall)
 
     position = draws[:, 2 * CROP_TRIES : 2 * CROP_TRIES + 2]
-    top = torch.where(fitted, _whole(position[:, :1], height - tall), _middle(height, tall))
-    left = torch.where(fitted, _whole(position[:, 1:], width - wide), _middle(width, wide))
+    top = torch.where(
+        fitted, _random_integer(position[:, :1], height - tall), _centred_start(height, tall)
+    )
+    left = torch.where(
+        fitted, _random_integer(position[:, 1:], width - wide), _centred_start(width, wide)
+    )
     return top[:, 0], left[:, 0], tall[:, 0], wide[:, 0]
 
 
@@ -116,17 +120,17 @@ def shift(
     widths: Tensor,
     draws: Tensor,
     size: int,
-    most: int,
+    max_shift: int,
     padding: Padding = "zero",
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Return the centre of each image shifted by up to ``most`` pixels; flip half of them.
+    """Return the centre of each image shifted by up to ``max_shift`` pixels; flip half of them.
 
     ``draws`` is [images, at least SHIFT_DRAWS] in [0, 1). Pixels from outside are black or repeat
     the nearest edge. Meant for small images: one gather, nothing is resized.
     """
     step = torch.arange(size, device=pixels.device)
-    moved = (draws[:, :2] * (2 * most + 1)).long().clamp(max=2 * most) - most
+    moved = (draws[:, :2] * (2 * max_shift + 1)).long().clamp(max=2 * max_shift) - max_shift
     column = torch.where(draws[:, 2:3] < 0.5, size - 1 - step, step)
     height, width = heights.long()[:, None], widths.long()[:, None]
     y = step + moved[:, :1] + torch.div(height - size, 2, rounding_mode="floor")
@@ -139,17 +143,17 @@ def shift(
     return _normalised(out, dtype)
 
 
-def _resized(step: Tensor, side: Tensor, size: int) -> Tensor:
+def _source_coordinates(step: Tensor, side: Tensor, size: int) -> Tensor:
     """Return the source coordinate of each new pixel's centre (``align_corners=False``)."""
     return ((step + 0.5) * (side / size) - 0.5).clamp(min=0.0)
 
 
-def _whole(draw: Tensor, most: Tensor) -> Tensor:
-    """Return a whole number from 0 to ``most``, uniformly distributed."""
-    return torch.floor(draw * (most + 1)).minimum(most)
+def _random_integer(draw: Tensor, highest: Tensor) -> Tensor:
+    """Return a whole number from 0 to ``highest``, uniformly distributed."""
+    return torch.floor(draw * (highest + 1)).minimum(highest)
 
 
-def _middle(outer: Tensor, inner: Tensor) -> Tensor:
+def _centred_start(outer: Tensor, inner: Tensor) -> Tensor:
     return torch.floor((outer - inner) / 2)
 
 

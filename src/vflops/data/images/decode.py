@@ -70,7 +70,7 @@ def pixels(data: bytes, short_side: int) -> NDArray[np.uint8]:
     from PIL import Image
 
     image = decode(data)
-    size = resized(image.size, short_side)
+    size = resized_size(image.size, short_side)
     try:
         rgb = image if image.mode == "RGB" else _eight_bits(image).convert("RGB")
         if rgb.size != size:
@@ -90,7 +90,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
 
 
-def resized(size: tuple[int, int], short_side: int) -> tuple[int, int]:
+def resized_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
     """Return width and height with a shorter side of ``short_side``; the longer is truncated."""
     width, height = size
     if width <= height:

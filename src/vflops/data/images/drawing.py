@@ -26,7 +26,7 @@ from vflops.data.synthetic_folder import check_limits
 VERSION = 1  # of the bytes: raise it with any change that alters an image
 HUES = 9  # steps of 40°, easy to distinguish at a standard deviation of 6°
 _HUE_SPREAD = 6.0 / 360.0
-MOST_CLASSES = 10_000  # of 16 shapes × 8 textures × 9 hues × 9 hues of the ground = 10 368
+MAX_CLASSES = 10_000  # of 16 shapes × 8 textures × 9 hues × 9 hues of the ground = 10 368
 _PIXELS_AT_ONCE = 1 << 16  # planes of 256 KiB fit the cache of a core
 _SLOTS = 32  # random numbers reserved per image
 
@@ -51,7 +51,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Raise ``UsageError`` if the recipe cannot be drawn."""
-        limits = (("classes", 2, MOST_CLASSES), ("size", 8, 4096), ("seed", 0, 2**63 - 1))
+        limits = (("classes", 2, MAX_CLASSES), ("size", 8, 4096), ("seed", 0, 2**63 - 1))
         check_limits("synthetic images", self, limits)
 
     def as_dict(self) -> dict[str, Any]:

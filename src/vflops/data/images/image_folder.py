@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from vflops.data.data_kind import refuse_no_folder
+from vflops.data.data_kind import require_folder
 from vflops.data.images.labels import read_labels
 from vflops.errors import UsageError
 
@@ -61,19 +61,19 @@ class ImageFolder:
     def open(cls, path: Path) -> ImageFolder:
         """Open the images in ``path``; raise ``UsageError`` if the layout is not as expected."""
         train_folder, val_folder = _split_folders(path)
-        train = _by_class(path, train_folder, "train")
+        train = _class_split(path, train_folder, "train")
         if len(train.folders) < 2:
             count = f"one class folder, {train.folders[0]}" if train.folders else "no class folder"
             raise UsageError(
                 f"{train_folder} has {count}; expected two or more",
                 hint="put the images of each class in a separate folder: train/<class>/*.jpg",
             )
-        _refuse_no_images(train, train_folder)
+        _require_images(train, train_folder)
         classes = tuple(sorted(train.folders))
-        val = _by_class(path, val_folder, "val")
+        val = _class_split(path, val_folder, "val")
         if not val.files:
-            val = _flat(path, val_folder, classes)
-        _refuse_no_images(val, val_folder)
+            val = _flat_split(path, val_folder, classes)
+        _require_images(val, val_folder)
         return cls(path, classes, train, val)
 
     @property
@@ -113,15 +113,15 @@ class ImageFolder:
         return [label[name] for name in split.class_of]
 
 
-def first_few(names: list[str], *, most: int = 3) -> str:
+def first_few(names: list[str], *, limit: int = 3) -> str:
     """Return the first few of ``names`` and the number of others, as text."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
 def _split_folders(path: Path) -> tuple[Path, Path]:
     layout = _LAYOUT.format(path)
-    refuse_no_folder(path, "images", layout)
+    require_folder(path, "images", layout)
     names = sorted(entry.name for entry in _entries(path) if not entry.name.startswith("."))
     if not names:
         raise UsageError(f"{path} is empty", hint=layout)
@@ -141,7 +141,7 @@ def _split_folders(path: Path) -> tuple[Path, Path]:
     )
 
 
-def _by_class(root: Path, folder: Path, name: str) -> ImageSplit:
+def _class_split(root: Path, folder: Path, name: str) -> ImageSplit:
     files: list[str] = []
     class_of: list[str] = []
     folders: list[str] = []
@@ -158,16 +158,16 @@ def _by_class(root: Path, folder: Path, name: str) -> ImageSplit:
     return ImageSplit(name, tuple(files), tuple(class_of), tuple(folders), ignored)
 
 
-def _flat(root: Path, folder: Path, classes: tuple[str, ...]) -> ImageSplit:
+def _flat_split(root: Path, folder: Path, classes: tuple[str, ...]) -> ImageSplit:
     """Return images directly in ``folder``, whose classes are in a labels file."""
     entries = [entry for entry in _entries(folder) if entry.is_file()]
     names = [entry.name for entry in entries if is_image(entry.name)]
-    files = tuple(_below(folder / name, root) for name in names)
+    files = tuple(_relative(folder / name, root) for name in names)
     labels = read_labels((root, folder), names, classes) if names else []
     return ImageSplit("val", files, tuple(labels), (), len(entries) - len(names))
 
 
-def _refuse_no_images(split: ImageSplit, folder: Path) -> None:
+def _require_images(split: ImageSplit, folder: Path) -> None:
     if not split.files:
         raise UsageError(
             f"{folder} holds no images: {len(split.folders)} class folders, "
@@ -187,7 +187,7 @@ def _images(folder: Path, root: Path) -> tuple[list[str], int]:
     others = 0
     for path in _walk(folder, ()):
         if is_image(path.name):
-            images.append(_below(path, root))
+            images.append(_relative(path, root))
         else:
             others += 1
     return images, others
@@ -205,7 +205,7 @@ def _walk(folder: Path, above: tuple[str, ...]) -> Iterator[Path]:
             yield path
 
 
-def _below(path: Path, root: Path) -> str:
+def _relative(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix()
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.destination import refuse_occupied
+from vflops.data.destination import require_unoccupied
 from vflops.data.images.image_index import (
     CHANNELS,
     SHARD_BYTES,
@@ -141,7 +141,7 @@ class ImageWriter:
         recipe: dict[str, Any] | None = None,
         shard_bytes: int = SHARD_BYTES,
     ) -> None:
-        refuse_occupied(destination)
+        require_unoccupied(destination)
         self._index = {
             "origin": origin,
             "synthetic": recipe is not None,

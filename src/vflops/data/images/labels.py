@@ -28,7 +28,7 @@ def read_labels(folders: Sequence[Path], names: Sequence[str], classes: Sequence
     path = _labels_file(folders)
     lines = _lines(path)
     if path.name == _ILSVRC_CSV:
-        return _by_name(path, _solution(path, lines[1:]), names, classes)
+        return _by_name(path, _parse_solution(path, lines[1:]), names, classes)
     matches = [_WITH_FILE.fullmatch(line) for line in lines]
     if any(matches):
         pairs = []
@@ -78,7 +78,7 @@ def _lines(path: Path) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _solution(path: Path, lines: Sequence[str]) -> list[tuple[str, str]]:
+def _parse_solution(path: Path, lines: Sequence[str]) -> list[tuple[str, str]]:
     """Return file and class of each line of ILSVRC's CSV: the first word of the prediction."""
     try:
         rows = [row for row in csv.reader(lines) if len(row) > 1]

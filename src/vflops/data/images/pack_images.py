@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vflops.data.destination import occupied
+from vflops.data.destination import is_occupied
 from vflops.data.images.decode import BadImage, pixels, read_file
 from vflops.data.images.image_folder import ImageFolder
 from vflops.data.images.image_index import CHANNELS, SHARD_BYTES, ImagePart, SkippedImage
 from vflops.data.images.image_writer import ImageShardFile, finish, write_shard
 from vflops.data.images.packed_images import PackedImages
 from vflops.data.packed_index import PackingRecord, digest
-from vflops.data.packing import Policy, ShardTask, group_by_split, make_shards, refuse_omissions
+from vflops.data.packing import Policy, ShardTask, check_omissions, group_by_split, make_shards
 from vflops.data.process_pool import OnProgress, Reporter, no_progress, usable_cpus
 from vflops.data.synthetic_folder import recipe_of
 from vflops.data.workspace import Workspace
@@ -38,7 +38,7 @@ def pack(
     tasks = plan(folder, short_side, policy)
     packing = PackingRecord(source=str(folder.path.resolve()), settings=_settings(short_side))
     workspace = Workspace(destination, packing)
-    if occupied(destination):
+    if is_occupied(destination):
         return _packed_before(workspace, tasks)
     with workspace.locked():
         parts = make_shards(
@@ -192,12 +192,12 @@ def _packed_before(workspace: Workspace, tasks: Sequence[FileShardTask]) -> Pack
         with ThreadPoolExecutor(16) as pool:  # stat on a network file system is mostly waiting
             return _identity(list(pool.map(FileShardTask.source_digest, tasks)))
 
-    workspace.refuse_another("images", identity)
+    workspace.require_same_packing("images", identity)
     images = PackedImages.open(workspace.destination)
     omitted = [
         f"{image.file}: {image.reason}"
         for split in images.index.splits.values()
         for image in split.skipped
     ]
-    refuse_omissions(images.path, omitted, "images", tasks[0].policy)
+    check_omissions(images.path, omitted, "images", tasks[0].policy)
     return images

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from vflops.data.destination import (
     move_into_place,
-    refuse_irreplaceable,
-    refuse_occupied,
+    require_replaceable,
+    require_unoccupied,
     resolve_link,
 )
 from vflops.data.images.drawing import Recipe, draw
@@ -72,7 +72,7 @@ def write_folder(
         raise UsageError(
             f"format is {format!r}", hint=f"expected one of {', '.join(get_args(Format))}"
         )
-    refuse_irreplaceable(folder)
+    require_replaceable(folder)
     about = {**recipe.as_dict(), "images": splits, "format": format}
     partial = begin_folder(folder, about, "images")
     for split in splits:
@@ -95,7 +95,7 @@ def write_folder(
     return folder
 
 
-def packed(
+def pack(
     recipe: Recipe,
     folder: Path,
     train: int,
@@ -130,11 +130,13 @@ def packed(
     return PackedImages.open(folder)
 
 
-def cached(recipe: Recipe, train: int, val: int, on_progress: OnProgress = no_progress) -> Path:
+def cached_images(
+    recipe: Recipe, train: int, val: int, on_progress: OnProgress = no_progress
+) -> Path:
     """Return the folder of these packed images in the cache; create it if it is missing."""
     about = {**recipe.as_dict(), "images": _splits(recipe, train, val)}
     name = f"images-{digest(about)[:16]}"
-    return cached_folder(name, lambda folder: packed(recipe, folder, train, val, on_progress))
+    return cached_folder(name, lambda folder: pack(recipe, folder, train, val, on_progress))
 
 
 def images_per_shard(recipe: Recipe) -> int:
@@ -230,7 +232,7 @@ def _fill(shard: ImageShardFile, task: _DrawnShardTask, report: Reporter) -> lis
 def _splits(recipe: Recipe, train: int, val: int, folder: Path | None = None) -> dict[str, int]:
     """Return the number of images by split; raise ``UsageError`` if they cannot be made."""
     if folder is not None:
-        refuse_occupied(folder)
+        require_unoccupied(folder)
     if train < recipe.classes:
         raise UsageError(
             f"synthetic images: {train} training images for {recipe.classes} classes",

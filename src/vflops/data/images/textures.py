@@ -25,13 +25,13 @@ _PENTAGRAM = (  # unit normals of a star's five edges: cosines and sines of 90°
 )
 
 
-def _both(one: Plane, other: Plane) -> Plane:
+def _intersection(one: Plane, other: Plane) -> Plane:
     """Return the intersection of two shapes."""
     out: Plane = np.minimum(one, other)
     return out
 
 
-def _either(one: Plane, other: Plane) -> Plane:
+def _union(one: Plane, other: Plane) -> Plane:
     """Return the union of two shapes."""
     out: Plane = np.maximum(one, other)
     return out
@@ -45,7 +45,7 @@ def _disc(u: Plane, v: Plane, radius: float, left: float = 0.0, down: float = 0.
 def _box(
     u: Plane, v: Plane, width: float, height: float, left: float = 0.0, down: float = 0.0
 ) -> Plane:
-    return _both(width - np.abs(u - left), height - np.abs(v - down))
+    return _intersection(width - np.abs(u - left), height - np.abs(v - down))
 
 
 def _square(u: Plane, v: Plane) -> Plane:
@@ -53,7 +53,7 @@ def _square(u: Plane, v: Plane) -> Plane:
 
 
 def _triangle(u: Plane, v: Plane) -> Plane:
-    return _both(0.55 - v, 0.5 - np.abs(u) * 0.8660254037844386 + v * 0.5)
+    return _intersection(0.55 - v, 0.5 - np.abs(u) * 0.8660254037844386 + v * 0.5)
 
 
 def _star(u: Plane, v: Plane) -> Plane:
@@ -61,13 +61,13 @@ def _star(u: Plane, v: Plane) -> Plane:
     least = second = np.full_like(u, np.inf)
     for across, down in _PENTAGRAM:
         distance = 0.36 - (u * across + v * down)
-        second = _both(second, _either(least, distance))
-        least = _both(least, distance)
+        second = _intersection(second, _union(least, distance))
+        least = _intersection(least, distance)
     return second
 
 
 def _plus(u: Plane, v: Plane) -> Plane:
-    return _either(_box(u, v, 0.95, 0.3), _box(u, v, 0.3, 0.95))
+    return _union(_box(u, v, 0.95, 0.3), _box(u, v, 0.3, 0.95))
 
 
 def _ring(u: Plane, v: Plane) -> Plane:
@@ -75,12 +75,12 @@ def _ring(u: Plane, v: Plane) -> Plane:
 
 
 def _crescent(u: Plane, v: Plane) -> Plane:
-    return _both(_disc(u, v, 0.95), -_disc(u, v, 0.75, down=-0.5))
+    return _intersection(_disc(u, v, 0.95), -_disc(u, v, 0.75, down=-0.5))
 
 
 def _bow_tie(u: Plane, v: Plane) -> Plane:
     across = np.abs(u)
-    return _both(0.9 - across, across * 0.85 + 0.08 - np.abs(v))
+    return _intersection(0.9 - across, across * 0.85 + 0.08 - np.abs(v))
 
 
 def _bar(u: Plane, v: Plane) -> Plane:
@@ -92,11 +92,11 @@ def _two_discs(u: Plane, v: Plane) -> Plane:
 
 
 def _corner(u: Plane, v: Plane) -> Plane:
-    return _either(_box(u, v, 0.28, 0.85, left=-0.5), _box(u, v, 0.78, 0.28, down=0.57))
+    return _union(_box(u, v, 0.28, 0.85, left=-0.5), _box(u, v, 0.78, 0.28, down=0.57))
 
 
 def _tee(u: Plane, v: Plane) -> Plane:
-    return _either(_box(u, v, 0.85, 0.27, down=-0.55), _box(u, v, 0.27, 0.85))
+    return _union(_box(u, v, 0.85, 0.27, down=-0.55), _box(u, v, 0.27, 0.85))
 
 
 def _frame(u: Plane, v: Plane) -> Plane:
@@ -105,15 +105,15 @@ def _frame(u: Plane, v: Plane) -> Plane:
 
 def _chevron(u: Plane, v: Plane) -> Plane:
     across = np.abs(u)
-    return _both(0.9 - across, 0.32 - np.abs(v - across * 0.9 + 0.4))
+    return _intersection(0.9 - across, 0.32 - np.abs(v - across * 0.9 + 0.4))
 
 
 def _half_disc(u: Plane, v: Plane) -> Plane:
-    return _both(_disc(u, v, 0.98, down=-0.4), v + 0.4)
+    return _intersection(_disc(u, v, 0.98, down=-0.4), v + 0.4)
 
 
 def _ladder(u: Plane, v: Plane) -> Plane:
-    return _either(_box(np.abs(u), v, 0.22, 0.9, left=0.6), _box(u, v, 0.6, 0.22))
+    return _union(_box(np.abs(u), v, 0.22, 0.9, left=0.6), _box(u, v, 0.6, 0.22))
 
 
 SHAPES: tuple[Shape, ...] = (

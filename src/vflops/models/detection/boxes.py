@@ -14,16 +14,16 @@ from torch import Tensor
 Weights = tuple[float, float, float, float]
 """Factors of dx, dy, dw and dh in a code: larger ones make the loss stricter."""
 
-LARGEST_GROWTH: Final = math.log(1000 / 16)
+MAX_LOG_GROWTH: Final = math.log(1000 / 16)
 """A decoded side is at most exp(this) times that of its reference, to prevent overflow."""
 
-SMALLEST_SIDE: Final = 1e-3
+MIN_SIDE: Final = 1e-3
 """In pixels; shorter sides are encoded as this one, so that every code is finite."""
 
 
 def area(boxes: Tensor) -> Tensor:
     """Return the areas (…) of boxes (…, 4); 0 for an empty or inverted box."""
-    x1, y1, x2, y2 = _wide(boxes).unbind(-1)
+    x1, y1, x2, y2 = _as_float(boxes).unbind(-1)
     return (x2 - x1).clamp(min=0) * (y2 - y1).clamp(min=0)
 
 
@@ -44,14 +44,14 @@ def encode(references: Tensor, boxes: Tensor, weights: Weights = (1.0, 1.0, 1.0,
     """Return codes (…, 4) as dx, dy, dw, dh that map references (…, 4) to ``boxes`` (…, 4)."""
     x, y, width, height = _centred(references)
     to_x, to_y, to_width, to_height = _centred(boxes)
-    width, height = width.clamp(min=SMALLEST_SIDE), height.clamp(min=SMALLEST_SIDE)
+    width, height = width.clamp(min=MIN_SIDE), height.clamp(min=MIN_SIDE)
     wx, wy, ww, wh = weights
     return torch.stack(
         (
             wx * (to_x - x) / width,
             wy * (to_y - y) / height,
-            ww * torch.log(to_width.clamp(min=SMALLEST_SIDE) / width),
-            wh * torch.log(to_height.clamp(min=SMALLEST_SIDE) / height),
+            ww * torch.log(to_width.clamp(min=MIN_SIDE) / width),
+            wh * torch.log(to_height.clamp(min=MIN_SIDE) / height),
         ),
         dim=-1,
     )
@@ -59,12 +59,12 @@ def encode(references: Tensor, boxes: Tensor, weights: Weights = (1.0, 1.0, 1.0,
 
 def decode(deltas: Tensor, references: Tensor, weights: Weights = (1.0, 1.0, 1.0, 1.0)) -> Tensor:
     """Return boxes (…, 4) from codes and references; shapes broadcast, for one box per class."""
-    dx, dy, dw, dh = _wide(deltas).unbind(-1)
+    dx, dy, dw, dh = _as_float(deltas).unbind(-1)
     x, y, width, height = _centred(references)
     wx, wy, ww, wh = weights
     to_x, to_y = dx / wx * width + x, dy / wy * height + y
-    half_width = 0.5 * torch.exp((dw / ww).clamp(max=LARGEST_GROWTH)) * width
-    half_height = 0.5 * torch.exp((dh / wh).clamp(max=LARGEST_GROWTH)) * height
+    half_width = 0.5 * torch.exp((dw / ww).clamp(max=MAX_LOG_GROWTH)) * width
+    half_height = 0.5 * torch.exp((dh / wh).clamp(max=MAX_LOG_GROWTH)) * height
     return torch.stack(
         (to_x - half_width, to_y - half_height, to_x + half_width, to_y + half_height), dim=-1
     )
@@ -72,23 +72,23 @@ def decode(deltas: Tensor, references: Tensor, weights: Weights = (1.0, 1.0, 1.0
 
 def clip(boxes: Tensor, height: float, width: float) -> Tensor:
     """Return boxes (…, 4) clipped to the image."""
-    x1, y1, x2, y2 = _wide(boxes).unbind(-1)
+    x1, y1, x2, y2 = _as_float(boxes).unbind(-1)
     return torch.stack(
         (x1.clamp(0, width), y1.clamp(0, height), x2.clamp(0, width), y2.clamp(0, height)), dim=-1
     )
 
 
-def _wide(boxes: Tensor) -> Tensor:
+def _as_float(boxes: Tensor) -> Tensor:
     return boxes if boxes.dtype == torch.float64 else boxes.float()
 
 
 def _planes(boxes: Tensor) -> Tensor:
     # (4, …): each coordinate contiguous.
-    return _wide(boxes).movedim(-1, 0).contiguous()
+    return _as_float(boxes).movedim(-1, 0).contiguous()
 
 
 def _centred(boxes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     # Centres and sides.
-    x1, y1, x2, y2 = _wide(boxes).unbind(-1)
+    x1, y1, x2, y2 = _as_float(boxes).unbind(-1)
     width, height = x2 - x1, y2 - y1
     return x1 + 0.5 * width, y1 + 0.5 * height, width, height

@@ -36,7 +36,7 @@ class DetectorHead(nn.Module):
         self.regions = Regions(design, classes, height, width)
 
     def forward(
-        self, stages: Sequence[Tensor], boxes: Tensor, labels: Tensor, lot: Tensor
+        self, stages: Sequence[Tensor], boxes: Tensor, labels: Tensor, seeds: Tensor
     ) -> Tensor:
         """Return the four losses in training, and the detections of each image in evaluation."""
         levels = self.pyramid(stages)
@@ -44,8 +44,8 @@ class DetectorHead(nn.Module):
         if not self.training:
             return self.regions.detect(levels, proposals, present)
         truth = GroundTruth(boxes, labels)
-        first = self.proposer.loss(scores, deltas, truth, lot)
-        second = self.regions.loss(levels, proposals, present, truth, lot)
+        first = self.proposer.loss(scores, deltas, truth, seeds)
+        second = self.regions.loss(levels, proposals, present, truth, seeds)
         return torch.cat([first, second])
 
 
@@ -64,12 +64,12 @@ class FasterRCNN(nn.Module):
         wide = [self.body.channels_out[stage] for stage in self._stages]
         self.head = DetectorHead(design, wide, classes, height, width)
 
-    def forward(self, images: Tensor, boxes: Tensor, labels: Tensor, lot: Tensor) -> Tensor:
+    def forward(self, images: Tensor, boxes: Tensor, labels: Tensor, seeds: Tensor) -> Tensor:
         """Return the four losses in training, and the detections of each image in evaluation.
 
-        ``lot`` is one random number in [0, 1) per image: it selects the samples of the losses.
+        ``seeds`` is one random number in [0, 1) per image: it selects the samples of the losses.
         """
         stages = self.body.stage_outputs(images)
         levels = [stages[stage] for stage in self._stages]
-        result: Tensor = self.head(levels, boxes, labels, lot)
+        result: Tensor = self.head(levels, boxes, labels, seeds)
         return result

@@ -23,7 +23,7 @@ Bytes = npt.NDArray[np.uint8]
 BLOCK = 64
 """Boxes that are resolved together: their overlaps with all later ones are one array."""
 
-_NUMBERS = 1 << 16
+_OVERLAPS_AT_ONCE = 1 << 16
 """Number of overlaps that a CPU computes at a time: they fit its L1 and L2 caches."""
 
 
@@ -63,7 +63,7 @@ def _on_cpu(boxes: Tensor, valid: Tensor, threshold: float) -> Tensor:
     kept: list[int] = []
     # One integer per image: bit k is set if the box k positions ahead is removed or invalid.
     removed_bits = [int.from_bytes(row.tobytes(), "little") for row in _packed(~valid.numpy())]
-    block = max(8, min(BLOCK, _NUMBERS // max(1, batch * count)))
+    block = max(8, min(BLOCK, _OVERLAPS_AT_ONCE // max(1, batch * count)))
     for start in range(0, count, block):
         rows = min(block, count - start)
         overlaps = _overlaps(corners[:, :, start:], areas[:, start:], rows).numpy()

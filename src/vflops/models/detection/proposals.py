@@ -15,14 +15,14 @@ from vflops.models.detection.ground_truth import GroundTruth
 from vflops.models.detection.matching import BACKGROUND, match, random_numbers, sample
 from vflops.models.detection.nms import suppress
 
-_HIT, _MISS = 0.7, 0.3
+_HIT_IOU, _MISS_IOU = 0.7, 0.3
 """An anchor is a hit from the first overlap on, and a miss below the second."""
-_HITS = 0.5
+_MAX_HIT_FRACTION = 0.5
 """Maximum fraction of hits among the anchors of the loss."""
 _KNEE = 1 / 9
 """Where the box loss changes from quadratic to linear."""
 _WEIGHTS = (1.0, 1.0, 1.0, 1.0)
-_LEAST_SIDE = 1e-3
+_MIN_SIDE = 1e-3
 _SALT = 1
 
 
@@ -87,7 +87,7 @@ class Proposer(nn.Module):
         references = self.anchors[anchor.flatten(1)]
         decoded = boxes.clip(boxes.decode(codes, references, _WEIGHTS), self._height, self._width)
         decoded = decoded.reshape(*anchor.shape, 4)
-        wide = (decoded[..., 2:] - decoded[..., :2]).amin(-1) >= _LEAST_SIDE
+        wide = (decoded[..., 2:] - decoded[..., :2]).amin(-1) >= _MIN_SIDE
         present = wide & value.isfinite()
         keep = suppress(
             decoded.flatten(0, 1), present.flatten(0, 1), self._design.proposal_overlap
@@ -98,17 +98,17 @@ class Proposer(nn.Module):
         chosen = decoded.flatten(1, 2).gather(1, index[..., None].expand(-1, -1, 4))
         return chosen, best.isfinite()
 
-    def loss(self, scores: Tensor, deltas: Tensor, truth: GroundTruth, lot: Tensor) -> Tensor:
+    def loss(self, scores: Tensor, deltas: Tensor, truth: GroundTruth, seeds: Tensor) -> Tensor:
         """Return the losses of scores and boxes over randomly selected anchors: (2,)."""
         with torch.no_grad():
             overlaps = boxes.iou(self.anchors, truth.boxes)
-            matched = match(overlaps, truth.present, low=_MISS, high=_HIT, rescue=True)
+            matched = match(overlaps, truth.present, low=_MISS_IOU, high=_HIT_IOU, rescue=True)
             hits, misses = sample(
                 matched >= 0,
                 matched == BACKGROUND,
-                random_numbers(lot, len(self.anchors), _SALT),
+                random_numbers(seeds, len(self.anchors), _SALT),
                 number=self._design.anchor_samples,
-                fraction=_HITS,
+                fraction=_MAX_HIT_FRACTION,
             )
             index = matched.clamp(min=0)[..., None].expand(-1, -1, 4)
             target = boxes.encode(self.anchors, truth.boxes.gather(1, index), _WEIGHTS)

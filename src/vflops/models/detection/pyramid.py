@@ -32,7 +32,7 @@ class Pyramid(nn.Module):
         ):
             level = lateral(stage)
             if above is not None:
-                level = _added(level, above)
+                level = _add_upsampled(level, above)
             levels.append(output(level))
             above = level
         levels.reverse()
@@ -41,7 +41,7 @@ class Pyramid(nn.Module):
         return levels
 
 
-def _added(level: Tensor, above: Tensor) -> Tensor:
+def _add_upsampled(level: Tensor, above: Tensor) -> Tensor:
     """Return ``level`` plus the nearest value of the coarser ``above``.
 
     If the level has exactly twice the rows and columns this is a broadcast, whose gradient is a

@@ -15,13 +15,13 @@ from vflops.models.detection.matching import BACKGROUND, match, random_numbers, 
 from vflops.models.detection.nms import suppress
 from vflops.models.detection.roi_align import level_of, roi_align
 
-_HIT = 0.5
+_HIT_IOU = 0.5
 """Minimum overlap of a region with an object to count as a hit."""
-_HITS = 0.25
+_MAX_HIT_FRACTION = 0.25
 """Maximum fraction of hits among the regions of the loss."""
 _KNEE = 1 / 9
 _WEIGHTS = (10.0, 10.0, 5.0, 5.0)
-_LEAST_SIDE = 1e-2
+_MIN_SIDE = 1e-2
 _SALT = 2
 
 
@@ -76,7 +76,7 @@ class Regions(nn.Module):
         proposals: Tensor,
         present: Tensor,
         truth: GroundTruth,
-        lot: Tensor,
+        seeds: Tensor,
     ) -> Tensor:
         """Return the losses of classes and boxes over randomly selected regions: (2,)."""
         with torch.no_grad():
@@ -84,13 +84,13 @@ class Regions(nn.Module):
             regions = torch.cat([proposals, truth.boxes], 1)
             valid = torch.cat([present, truth.present], 1)
             overlaps = boxes.iou(regions, truth.boxes)
-            matched = match(overlaps, truth.present, low=_HIT, high=_HIT, rescue=False)
+            matched = match(overlaps, truth.present, low=_HIT_IOU, high=_HIT_IOU, rescue=False)
             index, hit, used = select(
                 (matched >= 0) & valid,
                 (matched == BACKGROUND) & valid,
-                random_numbers(lot, regions.shape[1], _SALT),
+                random_numbers(seeds, regions.shape[1], _SALT),
                 self._design.regions,
-                _HITS,
+                _MAX_HIT_FRACTION,
             )
             regions = regions.gather(1, index[..., None].expand(-1, -1, 4))
             true_box = matched.gather(1, index).clamp(min=0)
@@ -118,7 +118,7 @@ class Regions(nn.Module):
         probability = scores.softmax(-1)[..., 1:].transpose(1, 2)  # (B, classes, P)
         decoded = boxes.decode(deltas[:, :, 1:], proposals[:, :, None], _WEIGHTS)
         decoded = boxes.clip(decoded, self._height, self._width).transpose(1, 2)
-        wide = (decoded[..., 2:] - decoded[..., :2]).amin(-1) >= _LEAST_SIDE
+        wide = (decoded[..., 2:] - decoded[..., :2]).amin(-1) >= _MIN_SIDE
         probability = torch.where(wide & present[:, None], probability, -1.0)
         value, order = probability.sort(stable=True, dim=-1, descending=True)
         decoded = decoded.gather(2, order[..., None].expand(-1, -1, -1, 4))

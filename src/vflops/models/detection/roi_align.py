@@ -72,7 +72,7 @@ def roi_align_fallback(
     batch, channels = features[0].shape[:2]
     shapes = [(feature.shape[2], feature.shape[3]) for feature in features]
     rows = torch.cat([feature.permute(0, 2, 3, 1).flatten(1, 2) for feature in features], dim=1)
-    rows = _wide(rows.reshape(-1, channels))
+    rows = _as_float(rows.reshape(-1, channels))
     pixels, weights = _pixels(shapes, strides, boxes, levels, size, samples, rows.dtype)
     pooled = embedding_bag(pixels, rows, mode="sum", per_sample_weights=weights)
     pooled = pooled.to(features[0].dtype).view(batch, -1, size, size, channels)
@@ -91,7 +91,7 @@ def roi_align_backward_fallback(
     """Return gradients (B, C, H, W) of the features, channels last, in the type of ``gradient``."""
     batch, _, channels, _, size = gradient.shape
     shapes = list(zip(heights, widths, strict=True))
-    rows = _wide(gradient.permute(0, 1, 3, 4, 2).reshape(-1, channels))
+    rows = _as_float(gradient.permute(0, 1, 3, 4, 2).reshape(-1, channels))
     pixels, weights = _pixels(shapes, strides, boxes, levels, size, samples, rows.dtype)
     pixels_per_output = pixels.shape[1]
     # Sorted by pixel, the outputs that use a pixel are a bag.
@@ -136,7 +136,7 @@ def _pixels(
     image = torch.arange(batch, dtype=torch.int32, device=level.device) * sum(lengths)
     corners = (boxes.to(dtype) * scale.view(batch, regions, 1)).view(-1, 2, 2)
     last = torch.stack((width, height), dim=1) - 1
-    positions, weights = _along(corners[:, 0], corners[:, 1], last, size, samples)
+    positions, weights = _axis_samples(corners[:, 0], corners[:, 1], last, size, samples)
     x, y = positions.unbind(1)
     weight_x, weight_y = weights.unbind(1)
     y = y * width.view(-1, 1, 1) + (first + image.unsqueeze(1)).view(-1, 1, 1)
@@ -153,7 +153,7 @@ def _product(y: Tensor, x: Tensor, combine: Callable[[Tensor, Tensor], Tensor]) 
     return combine(y, x).view(-1, count**2)
 
 
-def _along(
+def _axis_samples(
     start: Tensor, end: Tensor, last: Tensor, size: int, samples: int
 ) -> tuple[Tensor, Tensor]:
     """Return the pixels and weights of each bin along x and y: (N, 2, size, 2·samples).
@@ -184,7 +184,7 @@ def _by_level(values: Sequence[float], level: Tensor, dtype: torch.dtype) -> Ten
     return chosen
 
 
-def _wide(rows: Tensor) -> Tensor:
+def _as_float(rows: Tensor) -> Tensor:
     return rows if rows.dtype == torch.float64 else rows.float()
 
 
@@ -225,9 +225,9 @@ def _backward_on_cuda(
 def _has_kernels(dtype: torch.dtype, levels: int, size: int) -> bool:
     if dtype == torch.float64 or find_spec("triton") is None:
         return False
-    from vflops.models.kernels.roi_align_kernels import MOST_BINS, MOST_LEVELS
+    from vflops.models.kernels.roi_align_kernels import MAX_BINS, MAX_LEVELS
 
-    return levels <= MOST_LEVELS and size <= MOST_BINS
+    return levels <= MAX_LEVELS and size <= MAX_BINS
 
 
 def _fake(

@@ -29,8 +29,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST_LEVELS = 5
-MOST_BINS = 8
+MAX_LEVELS = 5
+MAX_BINS = 8
 """Bins per side: with more, the products of the backward pass do not fit a multiprocessor."""
 
 
@@ -151,14 +151,14 @@ def backward(
 
 
 def _padded(values: Sequence[Any], filling: Any = None) -> list[Any]:
-    missing = MOST_LEVELS - len(values)
+    missing = MAX_LEVELS - len(values)
     return [*values, *[values[0] if filling is None else filling] * missing]
 
 
 def _check(levels: int, dtype: torch.dtype, size: int) -> None:
-    if levels > MOST_LEVELS or size > MOST_BINS or dtype == torch.float64:
+    if levels > MAX_LEVELS or size > MAX_BINS or dtype == torch.float64:
         raise ValueError(
-            f"the RoIAlign kernels support up to {MOST_LEVELS} levels, {MOST_BINS} bins per side "
+            f"the RoIAlign kernels support up to {MAX_LEVELS} levels, {MAX_BINS} bins per side "
             f"and not float64; given {levels} levels, {size} bins and {dtype}: use the fallback"
         )
 

@@ -36,8 +36,8 @@ class Samples(Protocol):
     def __len__(self) -> int:
         """Return the number of samples."""
 
-    def read(self, indices: Indices, room: BatchMemory) -> tuple[Tensor, ...]:
-        """Return the samples at ``indices`` as host tensors, placed in memory from ``room``."""
+    def read(self, indices: Indices, memory: BatchMemory) -> tuple[Tensor, ...]:
+        """Return the samples at ``indices`` as host tensors, in buffers of ``memory``."""
 
 
 class Meter(ABC):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vflops.data.batch_memory import BatchMemory
 from vflops.data.climate import synthetic_weather
-from vflops.data.climate.frame_index import SPLITS, aligned, frame_bytes
+from vflops.data.climate.frame_index import SPLITS, align, frame_bytes
 from vflops.data.climate.pack_years import bytes_needed, pack, source_identity
 from vflops.data.climate.packed_frames import PackedFrames
 from vflops.data.climate.weather import WeatherRecipe
@@ -93,7 +93,7 @@ def open_frames(facts: DataFacts) -> PackedFrames:
 def _synthetic(settings: WeatherSettings, progress: Progress) -> Path:
     made = settings.synthetic
     frames = made.train + made.validation + made.test
-    needed = frames * aligned(frame_bytes(made.height, made.width, "half"))
+    needed = frames * align(frame_bytes(made.height, made.width, "half"))
     if needed > _DRAWN_BYTES:
         raise UsageError(
             f"{frames} synthetic frames would take {quantity(needed, 'B')}",
@@ -101,7 +101,9 @@ def _synthetic(settings: WeatherSettings, progress: Progress) -> Path:
         )
     recipe = WeatherRecipe(height=made.height, width=made.width, seed=made.seed)
     on_progress = partial(progress, "drawing frames")
-    return synthetic_weather.cached(recipe, made.train, made.validation, made.test, on_progress)
+    return synthetic_weather.cached_frames(
+        recipe, made.train, made.validation, made.test, on_progress
+    )
 
 
 def _packed(folder: ClimateYears, settings: WeatherSettings, progress: Progress) -> PackedFrames:
@@ -130,7 +132,7 @@ def _split(folder: ClimateYears, settings: WeatherSettings) -> YearSplit:
         train=years.train or None,
         validation=years.validation or None,
         test=years.test or None,
-        form="--set years.{split}={years}",
+        option_format="--set years.{split}={years}",
     )
 
 
@@ -221,17 +223,17 @@ class FrameSamples:
     def __len__(self) -> int:
         return len(self._split)
 
-    def read(self, indices: Indices, room: BatchMemory) -> tuple[Tensor, ...]:
+    def read(self, indices: Indices, memory: BatchMemory) -> tuple[Tensor, ...]:
         """Return stored values, boxes, labels, frame numbers, and factors that normalise values."""
         count = len(indices)
-        values = room.lend("values", (count, *self._shape), self._dtype)
+        values = memory.buffer("values", (count, *self._shape), self._dtype)
         self._split.read_with(self._pool, indices, values.numpy())
-        boxes = room.lend("boxes", (count, *self._split.boxes.shape[1:]), torch.float32)
-        labels = room.lend("labels", (count, self._split.labels.shape[1]), torch.int64)
-        frames = room.lend("frames", (count,), torch.int64)
+        boxes = memory.buffer("boxes", (count, *self._split.boxes.shape[1:]), torch.float32)
+        labels = memory.buffer("labels", (count, self._split.labels.shape[1]), torch.int64)
+        frames = memory.buffer("frames", (count,), torch.int64)
         boxes.numpy()[:] = self._split.boxes[indices]
         labels.numpy()[:] = self._split.labels[indices]
         frames.numpy()[:] = indices
-        normal = room.lend("normal", (2, len(self._normal[0])), torch.float32)
+        normal = memory.buffer("normal", (2, len(self._normal[0])), torch.float32)
         normal.copy_(self._normal)
         return values, boxes, labels, frames, normal

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vflops.data.climate.field_names import MOST_BOXES
-from vflops.data.climate.frame_index import SPLITS, aligned, frame_bytes
+from vflops.data.climate.field_names import MAX_BOXES
+from vflops.data.climate.frame_index import SPLITS, align, frame_bytes
 from vflops.data.climate.packed_frames import PackedFrames
 from vflops.train.ensemble.predictions import prediction_bytes
 from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.extreme_weather.settings import WeatherSettings
 
-_TRUTH_BYTES = MOST_BOXES * (4 * 4 + 8) + 4 + 8
+_TRUTH_BYTES = MAX_BOXES * (4 * 4 + 8) + 4 + 8
 """Boxes and labels, a random number, the frame's number."""
 
 
@@ -19,7 +19,7 @@ def expected(settings: WeatherSettings) -> ExpectedData:
     """Return a description of the frames that a run with these settings would use."""
     made = settings.synthetic
     height, width, counts = made.height, made.width, [made.train, made.validation, made.test]
-    size = sum(counts) * aligned(frame_bytes(height, width, "half"))
+    size = sum(counts) * align(frame_bytes(height, width, "half"))
     if settings.data is not None:
         index = PackedFrames.open(Path(settings.data)).index
         height, width, size = index.height, index.width, sum(file.bytes for file in index.files())

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflops.data.climate.field_names import CLASSES, MOST_BOXES
+from vflops.data.climate.field_names import CLASSES, MAX_BOXES
 from vflops.metrics.detection import DetectionQuality, Matches, average_precision, match_frames
 from vflops.workloads.contract.workload import Inputs, Meter, Summary
 
@@ -23,8 +23,8 @@ class DetectionMeter(Meter):
         self._shown = np.asarray(shown, dtype=np.int64)
         nothing = (  # a rank may have no frames
             torch.empty(0, most, 6),
-            torch.empty(0, MOST_BOXES, 4),
-            torch.empty(0, MOST_BOXES, dtype=torch.int64),
+            torch.empty(0, MAX_BOXES, 4),
+            torch.empty(0, MAX_BOXES, dtype=torch.int64),
             torch.empty(0, dtype=torch.int64),
             torch.empty(0, dtype=torch.bool),
         )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vflops.config.training import WorkloadSettings
 from vflops.counting.capture import InputSpec
-from vflops.data.climate.field_names import CHANNELS, CLASSES, MOST_BOXES
+from vflops.data.climate.field_names import CHANNELS, CLASSES, MAX_BOXES
 from vflops.data.climate.packed_frames import PackedFrames
 from vflops.models.detection.faster_rcnn import FasterRCNN
 from vflops.record.formats.job import DataFacts
@@ -95,8 +95,8 @@ class ExtremeWeather(Workload):
         """Return the specs of fields, boxes, labels, a random number and the frame number."""
         return (
             InputSpec((len(CHANNELS), self._height, self._width)),
-            InputSpec((MOST_BOXES, 4)),
-            InputSpec((MOST_BOXES,), "int64"),
+            InputSpec((MAX_BOXES, 4)),
+            InputSpec((MAX_BOXES,), "int64"),
             InputSpec(()),
             InputSpec((), "int64"),
         )
@@ -105,8 +105,8 @@ class ExtremeWeather(Workload):
         """Return normalised fields, boxes, labels, the random number and the frame number."""
         stored, boxes, labels, frames, normal = batch
         fields = (stored.float() * normal[0] + normal[1]).to(dtype)
-        lot = boxes.new_zeros(len(boxes)) if draws is None else draws[:, 0]
-        return fields.permute(0, 3, 1, 2), boxes, labels, lot, frames
+        seeds = boxes.new_zeros(len(boxes)) if draws is None else draws[:, 0]
+        return fields.permute(0, 3, 1, 2), boxes, labels, seeds, frames
 
     def loss(self, outputs: Any, inputs: Inputs) -> Tensor:
         """Return the sum of the class and box losses of anchors and regions."""

@@ -72,7 +72,7 @@ def _synthetic(settings: ImageSettings, progress: Progress) -> Path:
             hint="give your images with --data DIR, or use fewer: --set synthetic.train=N",
         )
     on_progress = partial(progress, "drawing images")
-    return synthetic_images.cached(recipe, made.train, made.validation, on_progress)
+    return synthetic_images.cached_images(recipe, made.train, made.validation, on_progress)
 
 
 def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) -> PackedImages:
@@ -115,16 +115,16 @@ class ImageSamples:
     def __len__(self) -> int:
         return len(self._split)
 
-    def read(self, indices: Indices, room: BatchMemory) -> tuple[Tensor, ...]:
+    def read(self, indices: Indices, memory: BatchMemory) -> tuple[Tensor, ...]:
         """Return the concatenated pixels, and each image's start, height, width and label."""
         split, count = self._split, len(indices)
-        pixels = room.lend("pixels", (count * split.max_bytes,), torch.uint8)
+        pixels = memory.buffer("pixels", (count * split.max_bytes,), torch.uint8)
         if count < _POOLED:
             starts = split.read(indices, pixels.numpy())
         else:
             starts = split.read_with(self._pool, indices, pixels.numpy())
-        room.fill("pixels", int(starts[-1] + split.sizes_bytes[indices[-1]]))
-        table = room.lend("table", (4, count), torch.int64)
+        memory.set_used("pixels", int(starts[-1] + split.sizes_bytes[indices[-1]]))
+        table = memory.buffer("table", (4, count), torch.int64)
         rows = table.numpy()
         rows[0], rows[1], rows[2] = starts, split.heights[indices], split.widths[indices]
         rows[3] = split.labels[indices]
