@@ -235,7 +235,7 @@ def test_damaged_data_is_refused_and_makes_no_copy(node: Node, tmp_path: Path) -
     shutil.copytree(node.packed.path, tmp_path / "damaged")
     spoil(tmp_path / "damaged" / "train-00002.bin")
     bad = Node(PackedImages.open(tmp_path / "damaged"), node.local, node.slots)
-    with pytest.raises(FolderError, match=r"train-00002\.bin is not what was packed"):
+    with pytest.raises(FolderError, match=r"train-00002\.bin differs from what was packed"):
         bad.stage()
     assert not (bad.copy / INDEX).exists()
 
@@ -274,7 +274,7 @@ def test_a_disk_that_fills_while_copying_is_emptied_again(
 @pytest.mark.parametrize(
     ("local", "reason"),
     [
-        ("", "the path of the node's own storage is empty"),
+        ("", "the path of the node's local storage is empty"),
         ("/dev/null/x", "Not a directory"),
         ("/no/such/place", "No such file or directory"),
     ],

@@ -1,4 +1,4 @@
-"""Host memory for batches: buffers by name, reused between batches, optionally pinned."""
+"""Named host buffers for batches, reused between batches and optionally pinned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class BatchMemory:
         self._used: dict[str, int] = {}
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Return the buffer ``name``: the same memory as long as shape and type do not change."""
+        """Return the buffer ``name``, which is reused as long as shape and type do not change."""
         buffer = self._buffers.get(name)
         if buffer is None or buffer.shape != shape or buffer.dtype != dtype:
             buffer = torch.empty(shape, dtype=dtype, pin_memory=self._pinned)
@@ -23,9 +23,9 @@ class BatchMemory:
         self._used.pop(name, None)
         return buffer
 
-    def set_used(self, name: str, used: int) -> None:
-        """Declare that only the first ``used`` elements of ``name`` are used, and copied."""
-        self._used[name] = used
+    def set_used(self, name: str, count: int) -> None:
+        """Declare that only the first ``count`` elements of ``name`` are used and need copying."""
+        self._used[name] = count
 
     def used_part(self, tensor: Tensor) -> Tensor:
         """Return the part of a buffer that is used."""

@@ -13,7 +13,7 @@ from vflops.record.files.document import read_json
 
 Content = Literal["images", "years"]
 
-_LAYOUT = "images are DIR/train/<class>/*.jpg and DIR/val/…, years are DIR/climo_1979.h5 and so on"
+_LAYOUT = "expected DIR/train/<class>/*.jpg and DIR/val/…, or years as DIR/climo_1979.h5 and so on"
 _PACKED: dict[str, Content] = {"vflops.packed-images": "images", "vflops.packed-frames": "years"}
 CONTENT_NAMES: dict[Content, str] = {"images": "images", "years": "years of climate fields"}
 
@@ -40,7 +40,7 @@ def kind_of(folder: Path) -> DataKind:
         return DataKind(_packed_content(folder), packed=True)
     names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
     hdf5 = [name for name in names if name.lower().endswith((".h5", ".hdf5"))]
-    # A folder of images may also hold an HDF5 file of features: a year starts with climo.
+    # A folder of images may also hold HDF5 files; the name of a year's file starts with climo.
     if any(name.lower().startswith("climo") for name in hdf5) or (hdf5 and "train" not in names):
         return DataKind("years", packed=False)
     if "train" in names:
@@ -54,7 +54,7 @@ def source_kind(folder: Path) -> Content:
     kind = kind_of(folder)
     if kind.packed:
         raise UsageError(
-            f"{folder} holds packed {CONTENT_NAMES[kind.content]}, expected the original files",
+            f"{folder} holds packed {CONTENT_NAMES[kind.content]}; expected the original files",
             hint=f"to check packed data: vflops data verify {folder}",
         )
     return kind.content

@@ -1,4 +1,4 @@
-"""What the reports of all data checks have in common."""
+"""The fields that the reports of all data checks share."""
 
 from __future__ import annotations
 

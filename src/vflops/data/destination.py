@@ -1,4 +1,4 @@
-"""Where a folder of data goes: built in ``DEST.partial`` beside it, then renamed in one step."""
+"""Destination folders: built in ``DEST.partial`` next to them, then renamed in one step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vflops.record.files import atomic
 
 
 def resolve_link(destination: Path) -> Path:
-    """Return the folder that ``destination`` links to: a link cannot be replaced by a rename."""
+    """Return the folder behind ``destination`` if it is a link, which a rename cannot replace."""
     unnamed = destination.name in ("", "..")
     return destination.resolve() if unnamed or destination.is_symlink() else destination
 
@@ -61,12 +61,12 @@ def require_replaceable(destination: Path) -> None:
 def _is_mount(folder: Path) -> bool:
     if os.path.ismount(folder):
         return True
-    try:  # a bind mount from the same disk: its device and inode numbers do not show it
+    try:  # device and inode numbers do not reveal a bind mount from the same disk
         table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return False
-    octal = str(folder.resolve()).replace("\\", r"\134").replace(" ", r"\040")
-    return any(line.split(" ", 5)[4:5] == [octal] for line in table.splitlines())
+    escaped = str(folder.resolve()).replace("\\", r"\134").replace(" ", r"\040")
+    return any(line.split(" ", 5)[4:5] == [escaped] for line in table.splitlines())
 
 
 def free_bytes(folder: Path) -> int:

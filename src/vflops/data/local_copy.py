@@ -1,8 +1,8 @@
-"""A node's own copy of packed data: complete or absent, and repaired if a file is damaged.
+"""A node's local copy of packed data: complete or absent, and repaired if a file is damaged.
 
 vflops-<fingerprint>/
   train-00000.bin …   the files that the index names, nothing else
-  staged.json         a stamp per file, to recognise it without reading it
+  staged.json         one stamp per file, to recognise the file without reading it
   index.json          written last: a folder without it is incomplete
 """
 
@@ -39,13 +39,13 @@ _PART = ".part"
 _BLOCK_BYTES = 1 << 22
 _FILES_AT_ONCE = 4
 _MARGIN_BYTES = 1 << 26
-"""Space that stays free: other programs log to the same disk."""
+"""Space to leave free, because other programs write logs to the same disk."""
 
 _Stamp = tuple[int, int, int]
 
 
 class NotStagedError(Exception):
-    """The reason why data is read from the shared file system; it does not fail the job."""
+    """Data that cannot be staged; the job reads it from the shared file system instead."""
 
 
 class Stamps(Document):
@@ -54,7 +54,7 @@ class Stamps(Document):
     schema_name: ClassVar[str] = "vflops.staged"
 
     stamps: dict[str, _Stamp]
-    """Size in bytes, inode, and the time of the last change, which no program can set."""
+    """Size in bytes, inode and ctime in ns of each file; programs cannot set the ctime."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class PackedSource:
 
     @classmethod
     def open(cls, path: Path, fingerprint: str) -> PackedSource:
-        """Open the data in ``path`` if its index has the ``fingerprint``; sizes are checked."""
+        """Open the data in ``path``; check the ``fingerprint`` of its index and the file sizes."""
         if not (path / INDEX).is_file():
             raise NotStagedError(f"{path} has no {INDEX}, and only packed data is staged")
         index = (path / INDEX).read_bytes()
@@ -134,7 +134,7 @@ class LocalCopy:
         try:
             return Stamps.read(self.target / _STAMPS).stamps
         except VflopsError:
-            return {}  # missing or damaged: all files are read
+            return {}  # missing or damaged: all files are read and hashed
 
     def _is_intact(self, file: StoredFile, known: Mapping[str, _Stamp]) -> bool:
         path = self.target / file.file
@@ -159,7 +159,7 @@ class LocalCopy:
         if missing and needed > free:
             raise NotStagedError(
                 f"{self.target.parent} has {quantity(free, 'B')} free, "
-                f"{quantity(needed, 'B')} are needed"
+                f"but {quantity(needed, 'B')} are needed"
             )
 
     def _delete(self) -> None:
@@ -189,7 +189,7 @@ class LocalCopy:
             os.fsync(copy.fileno())
         if hashed.hexdigest() != file.sha256:
             part.unlink()
-            raise FolderError(f"{source} is not what was packed", hint=REPAIR)
+            raise FolderError(f"{source} differs from what was packed", hint=REPAIR)
         part.replace(self.target / file.file)
 
 
@@ -199,7 +199,7 @@ def _stamp(path: Path) -> _Stamp:
 
 
 def _blocks(path: Path) -> Iterator[memoryview]:
-    """Yield the bytes of a source file; a read error is not mistaken for one of the copy."""
+    """Yield a source file in blocks; raise ``FolderError``, not ``OSError``, if reading fails."""
     buffer = memoryview(bytearray(_BLOCK_BYTES))
     try:
         with path.open("rb", buffering=0) as file:

@@ -26,7 +26,7 @@ class NewFile:
         """Write ``data`` at ``offset``, by default at the end."""
         offset = self.bytes if offset is None else offset
         try:
-            while len(data):  # a disk that fills up writes a part first, then fails
+            while len(data):  # a full disk accepts part of the data before it fails
                 written = os.pwrite(self._file.fileno(), data, offset)
                 data, offset = data[written:], offset + written
         except OSError as error:

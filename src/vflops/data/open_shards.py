@@ -23,7 +23,7 @@ from vflops.errors import FolderError, UsageError
 from vflops.machine.system.filesystem import file_system
 
 _MAPPED = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "ramfs", "overlay"}
-"""File systems on local disks or in memory."""
+"""File systems whose files are mapped: those on local disks or in memory."""
 _SPARE_FILES = 256
 """Open files that the rest of the program needs besides the shards."""
 
@@ -84,7 +84,7 @@ class OpenShards:
             except OSError as error:
                 raise cannot_read(path, error) from error
             if count == 0:
-                raise FolderError(f"{path} ends at {offset} bytes: it was cut short", hint=REPAIR)
+                raise FolderError(f"{path} ends at {offset} bytes: it is truncated", hint=REPAIR)
             memory, offset = memory[count:], offset + count
 
     def _open(self, number: int) -> int:
@@ -112,7 +112,7 @@ def allow_open_files(shards: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     if allowed < needed:
         raise UsageError(
-            f"{shards} shards need {needed} open files, this process is limited to {hard}",
+            f"{shards} shards need {needed} open files, but this process is limited to {hard}",
             hint="raise the limit with ulimit -n, or ask the administrator of the system",
         )
 

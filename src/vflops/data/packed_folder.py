@@ -25,7 +25,7 @@ _PACKED_FOR = {
     "vflops.packed-images": ("packed images", "image-classification"),
     "vflops.packed-frames": ("packed climate frames", "extreme-weather"),
 }
-"""By the schema of an index: what is packed, and the workload that trains on it."""
+"""What is packed, and the workload that trains on it, by the schema of the index."""
 
 IndexType = TypeVar("IndexType", bound=IndexDocument)
 
@@ -43,7 +43,7 @@ class PackedFolder(ABC, Generic[IndexType]):
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open the packed data in ``path``; names and sizes of files are checked, not contents."""
+        """Open the packed data in ``path`` and check file names and sizes, but not contents."""
         require_packed(path, f"packed {cls.samples}")
         data = read_json(path / INDEX)
         _check_kind(path, str(data.get("schema")), cls.index_type.schema_name)
@@ -55,11 +55,13 @@ class PackedFolder(ABC, Generic[IndexType]):
         return folder
 
     def check_index(self) -> None:
-        """Raise ``FolderError`` if the index contradicts itself."""
+        """Raise ``FolderError`` if the index is inconsistent."""
         for name, split in self.index.splits.items():
             if split.samples != sum(shard.samples for shard in split.shards):
                 raise FolderError(
-                    f"{self.path / INDEX}: {self.samples} of {name} do not add up", hint=REPAIR
+                    f"{self.path / INDEX}: the shards of {name} do not have {split.samples} "
+                    f"{self.samples} in total",
+                    hint=REPAIR,
                 )
 
     @abstractmethod
@@ -68,7 +70,7 @@ class PackedFolder(ABC, Generic[IndexType]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of ``index.json``, which has that of every other file."""
+        """The SHA-256 of ``index.json``, which contains the hash of every other file."""
         return hash_file(self.path / INDEX)
 
     def verify(self, on_progress: OnProgress = no_progress) -> int:
@@ -87,7 +89,7 @@ class PackedFolder(ABC, Generic[IndexType]):
         ]
         if damaged:
             raise CheckFailed(
-                f"{self.path}: {len(damaged)} of {len(files)} files are not what was packed: "
+                f"{self.path}: {len(damaged)} of {len(files)} files differ from what was packed: "
                 + ", ".join(damaged),
                 hint=REPAIR,
             )
@@ -131,7 +133,7 @@ class PackedSplit:
 
 
 def require_packed(path: Path, kind: str) -> None:
-    """Raise ``UsageError`` if ``path`` has no index, so is not a folder of ``kind``."""
+    """Raise ``UsageError`` if ``path`` has no index and so is not a folder of ``kind``."""
     if (path / INDEX).is_file():
         return
     what = f"it has no {INDEX}" if path.is_dir() else "it does not exist"
@@ -143,12 +145,12 @@ def require_packed(path: Path, kind: str) -> None:
 
 
 def _check_kind(path: Path, tag: str, wanted: str) -> None:
-    """Raise ``UsageError`` if ``path``, with an index of schema ``tag``, is of another workload."""
+    """Raise ``UsageError`` if ``tag``, the schema of the index, belongs to another workload."""
     actual = tag.rpartition("/")[0]
     if actual in _PACKED_FOR and wanted in _PACKED_FOR and actual != wanted:
         (what, other), (needed, workload) = _PACKED_FOR[actual], _PACKED_FOR[wanted]
         raise UsageError(
-            f"{path} holds {what}, {workload} needs {needed}",
-            hint=f"give a folder of these, or train on what it holds: vflops run {other} "
+            f"{path} holds {what}, but {workload} needs {needed}",
+            hint=f"give a folder of {needed}, or train on this one: vflops run {other} "
             f"--data {shlex.quote(str(path))} --set target=QUALITY",
         )

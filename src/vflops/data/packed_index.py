@@ -1,10 +1,10 @@
-"""The documents of a packed folder, whatever is packed in it: ``index.json`` and ``packing.json``.
+"""The documents of a packed folder of any kind: ``index.json`` and ``packing.json``.
 
 DEST/
   index.json        what is packed, and the hash of every file
   <split>-00000.bin samples back to back
   <split>.npz       one row per sample: labels, sizes, boxes
-  packing.json      what produced the folder, to recognise it by; not needed for reading
+  packing.json      source and settings of the packing, for resuming; not needed for reading
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class StoredFile(Data):
 
 
 class ShardEntry(StoredFile):
-    """A shard as the index names it."""
+    """The index entry of a shard."""
 
     @property
     @abstractmethod
@@ -47,7 +47,7 @@ class ShardEntry(StoredFile):
 
 
 class SplitEntry(Data):
-    """A split as the index names it: its samples, in order over its shards."""
+    """The index entry of a split, whose samples are in order over its shards."""
 
     table: StoredFile
     shards: tuple[ShardEntry, ...]
@@ -65,7 +65,7 @@ class IndexDocument(Document):
     """The name of the folder that the samples come from, or of the recipe."""
     synthetic: bool
     recipe: dict[str, Any] | None
-    """What synthetic samples were drawn from: the same recipe gives the same bytes."""
+    """The recipe of synthetic samples, which always gives the same bytes; None for real data."""
     splits: Mapping[str, SplitEntry]
 
     def files(self) -> list[StoredFile]:
@@ -81,10 +81,10 @@ class PackingRecord(Document):
     source: str
     """The folder of the data, or the name of a recipe."""
     settings: dict[str, Any]
-    """Everything that decides the bytes besides the source."""
+    """Everything besides the source that determines the packed bytes."""
     identity: str | None = None
-    """A digest of the source's file names, sizes and times, and of the settings; known at the
-    end. It is kept out of the index, so that a copy of the same data has the same index."""
+    """A digest of the source's file names, sizes and times, and of the settings; set when packing
+    is finished. It is not in the index, so that copies of the same data have the same index."""
 
 
 def shard_name(split: str, number: int) -> str:
@@ -103,7 +103,7 @@ def digest(parts: Any) -> str:
 
 
 def hash_file(path: Path, on_bytes: OnProgress | None = None) -> str:
-    """Return the SHA-256 of a large file; ``on_bytes`` gets (block, whole file) per block read."""
+    """Return the SHA-256 of a large file; ``on_bytes`` gets the sizes of each block and file."""
     hashed = hashlib.sha256()
     try:
         size = path.stat().st_size
@@ -130,7 +130,8 @@ def check_size(folder: Path, file: StoredFile) -> None:
         raise cannot_read(path, error) from error
     if size != file.bytes:
         raise FolderError(
-            f"{path} has {size} bytes, {INDEX} says {file.bytes}: it is damaged", hint=REPAIR
+            f"{path} has {size} bytes, but {INDEX} says {file.bytes}: the file is damaged",
+            hint=REPAIR,
         )
 
 

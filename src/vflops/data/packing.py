@@ -1,7 +1,7 @@
-"""What packing shares whatever is packed: shard tasks, the policy for bad samples, resuming.
+"""Packing of any kind of data: shard tasks, the policy for bad samples, and resuming.
 
-Which samples make a shard follows from the source alone. So one worker makes a shard from start to
-end, a finished shard is never made again, and the bytes do not depend on the number of workers.
+The source alone determines which samples belong to a shard. One worker writes a whole shard, a
+finished shard is never written again, and the bytes do not depend on the number of workers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Policy = Literal["fail", "skip"]
 
 @dataclass(frozen=True)
 class ShardTask(ABC):
-    """The samples of one shard, and how to make it."""
+    """The samples of one shard, and how to write them."""
 
     split: str
     number: int
@@ -52,7 +52,7 @@ def make_shards(
     workers: int,
     on_progress: OnProgress,
 ) -> list[PartType]:
-    """Make all shards with ``workers`` processes and return their parts in order."""
+    """Write all shards with ``workers`` processes and return their parts in order."""
     return run_all(
         make_shard,
         [(task, workspace) for task in tasks],
@@ -74,13 +74,13 @@ def group_by_split(
 
 
 def check_omissions(path: Path, omitted: Sequence[str], samples: str, policy: Policy) -> None:
-    """Raise ``UsageError`` if ``path`` was packed without samples that the policy demands.
+    """Raise ``UsageError`` if samples are missing from ``path`` although ``policy`` is ``fail``.
 
     ``omitted`` has one text per sample that was left out: its name and the reason.
     """
     if omitted and policy == "fail":
         raise UsageError(
-            f"{path} was packed without {len(omitted)} {samples} that cannot be used, "
-            f"the first: {omitted[0]}",
+            f"{path} was packed without {len(omitted)} {samples} that cannot be used; "
+            f"the first is {omitted[0]}",
             hint="repair them and pack into another folder, or accept the gaps: --policy skip",
         )

@@ -1,4 +1,4 @@
-"""Tasks run in worker processes, which exit with this process however it ends."""
+"""Run tasks in worker processes, which exit with this process even if it is killed."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _POLL_S = 0.2
 
 
 class Stopped(Exception):
-    """Another task failed or the user stopped the work."""
+    """Raised in a task if another task failed or the user stopped the work."""
 
 
 class Reporter(Protocol):
     """The callback that a task calls after each of its samples."""
 
     def __call__(self, count: int = 1) -> None:
-        """Count samples as done; raise ``Stopped`` if the work has to end."""
+        """Count samples as done; raise ``Stopped`` if the task has to stop."""
 
 
 def no_progress(done: int, total: int) -> None:
@@ -45,7 +45,7 @@ def usable_cpus() -> int:
 
 
 def default_workers(size: int, small: int) -> int:
-    """Return one worker for up to ``small`` units of work, which end before processes start."""
+    """Return the number of workers: 1 for up to ``small`` units of work, otherwise one per CPU."""
     return 1 if size <= small else usable_cpus()
 
 
@@ -78,7 +78,10 @@ def run_all(
     done: str,
     hint: str = "the same command resumes where it stopped",
 ) -> list[Result]:
-    """Return the results of all tasks in order; an interrupt reports how many are ``done``."""
+    """Return the results of all tasks in order.
+
+    ``done`` is the end of the message after an interrupt: "3 of 8 shards are packed".
+    """
     results: dict[int, Result] = {}
     work = iter_results(function, tasks, workers=workers, total=total, on_progress=on_progress)
     try:
@@ -122,7 +125,7 @@ def _in_processes(
     done = context.Value("q", 0)
     pool = ProcessPoolExecutor(workers, context, _start_worker, (stop, done))
     try:
-        with _no_interrupt_inherited():
+        with _interrupt_blocked():
             futures: dict[Future[Result], int] = {
                 pool.submit(_run, function, task): position for position, task in enumerate(tasks)
             }
@@ -143,16 +146,16 @@ def _in_processes(
 
 
 @contextmanager
-def _no_interrupt_inherited() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C, which a terminal sends to the whole group.
+def _interrupt_blocked() -> Iterator[None]:
+    """Block Ctrl-C, which a terminal sends to the whole group, in processes started here.
 
-    This process receives it as soon as the block ends, and tells them to stop.
+    This process receives it as soon as the block ends, and then stops the workers.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 _reporter: Reporter | None = None  # set once, when a worker process starts
@@ -172,7 +175,7 @@ def _start_worker(stop: Event, done: Any) -> None:
 
 
 def _exit_with_parent() -> None:
-    """Exit when the parent dies: a worker would wait for its next task forever."""
+    """Exit when the parent dies: otherwise a worker would wait forever for its next task."""
     parent = mp.parent_process()
     if parent is not None:
         parent.join()

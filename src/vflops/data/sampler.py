@@ -58,7 +58,7 @@ def _permutation(seed: int, epoch: int, size: int) -> Indices:
 def uniforms(seed: int, start: int, count: int, draws: int) -> NDArray[np.float32]:
     """Return ``draws`` random numbers in [0, 1) for each position of the stream: (count, draws).
 
-    They depend on seed and position alone, so every rank would draw the same for a sample.
+    They depend on seed and position alone, not on the rank that reads a sample.
     """
     positions = np.arange(start, start + count, dtype=np.uint64)[:, None]
     with np.errstate(over="ignore"):
@@ -76,7 +76,7 @@ def mix(*numbers: int) -> int:
 
 
 def splitmix64(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hash 64-bit words: neighbouring ones give unrelated results."""
+    """Hash 64-bit words, so that consecutive numbers give unrelated results."""
     with np.errstate(over="ignore"):
         words = words + np.uint64(_GOLDEN)
         words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,4 +1,4 @@
-"""The table of a split: one ``.npz`` file with a row per sample in each of its arrays."""
+"""The table of a split: one ``.npz`` file whose arrays have one row per sample."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from vflops.errors import FolderError
 from vflops.record.files import atomic
 
 Columns = Mapping[str, tuple[DTypeLike, tuple[int, ...]]]
-"""By name: the type of an array, and its shape."""
+"""The type and shape of each array, by name."""
 
 _DAMAGED = (
     *(OSError, ValueError, KeyError, EOFError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),
 )
-"""What numpy raises for a damaged file of arrays: it depends on the byte."""
+"""Errors that numpy raises for a damaged file, depending on which bytes are wrong."""
 
 
 def write_table(folder: Path, split: str, columns: Mapping[str, NDArray[Any]]) -> StoredFile:
@@ -40,7 +40,7 @@ def write_table(folder: Path, split: str, columns: Mapping[str, NDArray[Any]]) -
 
 
 def read_table(path: Path, samples: str, columns: Columns) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a table by name; raise ``FolderError`` for another type or shape."""
+    """Return the arrays of a table; raise ``FolderError`` if one does not match ``columns``."""
     try:
         with np.load(path, allow_pickle=False) as file:
             table = {name: np.asarray(file[name]) for name in columns}

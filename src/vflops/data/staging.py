@@ -1,8 +1,8 @@
-"""Staging: packed data is copied to a node's own storage once, for all jobs of the node.
+"""Staging: copy packed data to a node's local storage once, for all jobs on the node.
 
-LOCAL/vflops-<fingerprint>.lock   locked by the one process of the node that checks or copies
+LOCAL/vflops-<fingerprint>.lock   locked by the process of the node that checks or copies
 LOCAL/vflops-<fingerprint>/       the copy
-RUN/staging/slot-<k>.lock         locked by a node that copies; one slot per node allowed at a time
+RUN/staging/slot-<k>.lock         locked by a copying node; the number of slots limits how many copy
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ STAGED = "VFLOPS_STAGED"
 _MAX_PAUSE_S = 5.0
 _POLL_S = 0.2
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
+"""Called with a message for the user."""
 
 
 def stage_attempt(
@@ -40,14 +41,14 @@ def stage_attempt(
 ) -> Mapping[str, str]:
     """Stage the data of a job attempt to ``local`` and return environment variables for its ranks.
 
-    The outcome is recorded in ``attempt``, the attempt's folder. Ranks may start when all nodes of
-    the attempt are ready: this waits until then.
+    The outcome is recorded in ``attempt``, the attempt's folder. The call returns when all nodes of
+    the attempt are ready, because ranks may start only then.
     """
     if local is None or not record.data.path:
         return {}
     host = socket.gethostname()
 
-    def say(text: str) -> None:
+    def log(text: str) -> None:
         print(f"{host}: {text}", file=sys.stderr, flush=True)
 
     staged = stage(
@@ -56,10 +57,10 @@ def stage_attempt(
         local,
         folder.path / "staging",
         folder.record.settings.bagging.staging_readers,
-        say,
+        log,
     )
     atomic.write_json(_outcome_file(attempt, node), staged.model_dump(mode="json"))
-    _wait_for_nodes(attempt, nodes, say)
+    _wait_for_nodes(attempt, nodes, log)
     return {STAGED: staged.folder} if staged.where == "local" else {}
 
 
@@ -70,7 +71,7 @@ def staged_nodes(attempt: Path) -> list[Staged]:
 
 
 def read_staged(record: JobRecord, environment: Mapping[str, str] = os.environ) -> JobRecord:
-    """Return the job with the node's copy as its data, if the data was staged."""
+    """Return the job record with the path of the node's copy, if the data was staged."""
     folder = environment.get(STAGED)
     if not folder:
         return record
@@ -78,30 +79,30 @@ def read_staged(record: JobRecord, environment: Mapping[str, str] = os.environ) 
 
 
 def stage(
-    source: Path, fingerprint: str, local: str, slots: Path, readers: int, say: Say
+    source: Path, fingerprint: str, local: str, slots: Path, readers: int, log: Log
 ) -> Staged:
     """Copy the packed data ``source`` below ``local`` unless it is there; return the outcome.
 
     At most ``readers`` nodes copy at the same time, counted by locks in ``slots``, which all nodes
-    share. If ``local`` cannot take the data, it is read from ``source``. Damaged data is an error.
+    share. If the data cannot be copied, it is read from ``source``. Damaged data is an error.
     """
     host = socket.gethostname()
     try:
         if not local:
-            raise NotStagedError("the path of the node's own storage is empty")
+            raise NotStagedError("the path of the node's local storage is empty")
         storage = Path(local).absolute()
         storage.mkdir(exist_ok=True)
         copy = LocalCopy(
             PackedSource.open(source, fingerprint), storage / f"vflops-{fingerprint[:16]}"
         )
-        with _node_lock(copy.target.with_suffix(".lock"), say) as waited_s:
+        with _node_lock(copy.target.with_suffix(".lock"), log) as waited_s:
             missing = copy.missing()
-            with _slot(slots, readers, say) if missing else nullcontext(0.0) as slot_s:
+            with _slot(slots, readers, log) if missing else nullcontext(0.0) as slot_s:
                 started_s = time.monotonic()
                 copy.complete(missing)
                 took_s = time.monotonic() - started_s
     except (NotStagedError, OSError) as error:
-        say(f"the data is read from {source}: {error}")
+        log(f"the data is read from {source}: {error}")
         return Staged(node=host, where="shared", folder=str(source), reason=str(error))
     size = sum(file.bytes for file in missing)
     return Staged(
@@ -117,7 +118,7 @@ def stage(
 
 
 @contextmanager
-def _node_lock(lock: Path, say: Say) -> Iterator[float]:
+def _node_lock(lock: Path, log: Log) -> Iterator[float]:
     """Hold ``lock`` against other processes of this node; yield the seconds spent waiting."""
     started_s = time.monotonic()
     with lock.open("a+") as file:
@@ -126,7 +127,7 @@ def _node_lock(lock: Path, say: Say) -> Iterator[float]:
         except BlockingIOError:
             file.seek(0)
             owner = file.read().strip() or "unknown"
-            say(f"waiting for process {owner}, which copies the data to {lock.with_suffix('')}")
+            log(f"waiting for process {owner}, which copies the data to {lock.with_suffix('')}")
             fcntl.flock(file, fcntl.LOCK_EX)
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -135,20 +136,20 @@ def _node_lock(lock: Path, say: Say) -> Iterator[float]:
 
 
 @contextmanager
-def _slot(slots: Path, readers: int, say: Say) -> Iterator[float]:
+def _slot(slots: Path, readers: int, log: Log) -> Iterator[float]:
     """Hold one of the ``readers`` slots for copying; yield the seconds spent waiting."""
     started_s, pause_s = time.monotonic(), 0.1
     atomic.make_folder(slots)
-    while (slot := _free_slot(slots, readers, say)) is None:
+    while (slot := _free_slot(slots, readers, log)) is None:
         if pause_s == 0.1:
-            say(f"waiting: {readers} nodes are copying data, the limit of bagging.staging_readers")
-        time.sleep(pause_s * random.uniform(0.5, 1.0))  # nodes that start together drift apart
+            log(f"waiting: {readers} nodes, the limit of bagging.staging_readers, are copying data")
+        time.sleep(pause_s * random.uniform(0.5, 1.0))  # so that nodes do not retry in step
         pause_s = min(2 * pause_s, _MAX_PAUSE_S)
     with slot:
         yield time.monotonic() - started_s
 
 
-def _free_slot(slots: Path, readers: int, say: Say) -> IO[str] | None:
+def _free_slot(slots: Path, readers: int, log: Log) -> IO[str] | None:
     for number in random.sample(range(readers), readers):
         path = slots / f"slot-{number}.lock"
         try:
@@ -161,7 +162,7 @@ def _free_slot(slots: Path, readers: int, say: Say) -> IO[str] | None:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 file.close()
                 continue
-            say(
+            log(
                 f"cannot lock {path} ({error.strerror}): the number of copying nodes is not limited"
             )
         return file
@@ -172,11 +173,11 @@ def _outcome_file(attempt: Path, node: int) -> Path:
     return attempt / f"staged-{node}.json"
 
 
-def _wait_for_nodes(attempt: Path, nodes: int, say: Say) -> None:
-    """Wait until every node of the attempt is ready; if one fails, the scheduler ends all."""
+def _wait_for_nodes(attempt: Path, nodes: int, log: Log) -> None:
+    """Wait until every node of the attempt is ready; if one fails, the scheduler stops all."""
     reported = False
     while waiting := [n for n in range(nodes) if not _outcome_file(attempt, n).is_file()]:
         if not reported:
-            say(f"waiting for {len(waiting)} of {nodes} nodes to stage their data")
+            log(f"waiting for {len(waiting)} of {nodes} nodes to stage their data")
             reported = True
         time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""Folders of synthetic data: marked with their recipe, built aside, resumed when stopped."""
+"""Folders of synthetic data: marked with their recipe, and resumable while they are built."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vflops.record.files import atomic
 from vflops.record.files.document import read_json
 
 MARK = "synthetic.json"
-"""In a folder of images or years: the recipe that they were drawn from; real data has none."""
+"""The file with the recipe of synthetic images or years; folders of real data do not have it."""
 
 
 def recipe_of(folder: Path) -> dict[str, Any] | None:
@@ -21,7 +21,7 @@ def recipe_of(folder: Path) -> dict[str, Any] | None:
 
 
 def begin_folder(folder: Path, recipe: dict[str, Any], samples: str) -> Path:
-    """Create ``folder.partial`` with its mark, or return one of the same recipe to resume in."""
+    """Return ``folder.partial``: a new one with the recipe, or an unfinished one of this recipe."""
     partial = partial_path(folder)
     text = atomic.json_text(recipe)
     mark = partial / MARK
@@ -36,8 +36,9 @@ def begin_folder(folder: Path, recipe: dict[str, Any], samples: str) -> Path:
 
 
 def check_limits(what: str, recipe: object, limits: Iterable[tuple[str, int, int]]) -> None:
-    """Raise ``UsageError`` if a number of ``recipe`` is outside its (name, least, most)."""
-    for name, least, most in limits:
+    """Raise ``UsageError`` if a field of ``recipe`` exceeds its limits (name, minimum, maximum)."""
+    for name, minimum, maximum in limits:
         value = getattr(recipe, name)
-        if not least <= value <= most:
-            raise UsageError(f"{what}: {name} is {value}", hint=f"from {least} to {most}")
+        if not minimum <= value <= maximum:
+            hint = f"give a number from {minimum} to {maximum}"
+            raise UsageError(f"{what}: {name} is {value}", hint=hint)

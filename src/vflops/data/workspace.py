@@ -32,7 +32,7 @@ _PARTS = ".parts"
 
 
 class ShardPart(Document):
-    """What the index and the table need from a finished shard; each kind of data adds fields."""
+    """What the index and the table need from a shard; each kind of data adds fields."""
 
     source_digest: str
     """A digest of everything that the shard was made from."""
@@ -78,7 +78,7 @@ class Workspace:
             )
 
     def add_part(self, part: ShardPart) -> None:
-        """Write what is known about a finished shard, so that a resumed packing keeps it."""
+        """Write the part file of a finished shard, so that a resumed packing keeps the shard."""
         part.write(self._part_file(part.shard.file))
 
     def finished_part(
@@ -91,7 +91,7 @@ class Workspace:
             same = part.source_digest == source_digest and path.stat().st_size == part.shard.bytes
             return part if same and hash_file(path) == part.shard.sha256 else None
         except (VflopsError, OSError):
-            return None  # missing or damaged: the shard is made again
+            return None  # missing or damaged: the shard is written again
 
     def _part_file(self, shard: str) -> Path:
         return self.path / _PARTS / f"{shard}.json"
@@ -106,7 +106,9 @@ class Workspace:
             if same:
                 self.remove_parts()
                 return
-            holds = f"holds a packing of other {samples} or settings, or its source has changed"
+            holds = (
+                f"holds other {samples} or was packed with other settings, or its source changed"
+            )
         elif self.destination.is_dir():
             holds = "is a folder that holds something else"
         else:
@@ -123,9 +125,9 @@ class Workspace:
         move_into_place(self.path, self.destination)
         self.remove_parts()
 
-    def _delete_other_shards(self, named: Collection[str]) -> None:
+    def _delete_other_shards(self, index_files: Collection[str]) -> None:
         for path in self.path.glob("*.bin"):
-            if path.name not in named:
+            if path.name not in index_files:
                 path.unlink()  # empty, or from a time when the source had more files
 
     def discard(self) -> None:
@@ -133,5 +135,5 @@ class Workspace:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def remove_parts(self) -> None:
-        """Delete the part files; after a kill just before this, the next start does it."""
+        """Delete the part files; if killed before this, the next run deletes them."""
         shutil.rmtree(self.destination / _PARTS, ignore_errors=True)

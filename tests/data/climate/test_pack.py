@@ -198,10 +198,12 @@ def test_a_channel_that_was_lost(tmp_path: Path) -> None:
         images = frames(3, year)
         images[:, 0] = 7
         write_year(source / f"climo_{year}.h5", images, boxes(3, year))
-    with pytest.raises(UsageError, match=r"one value in all training frames of .*years: PRECT"):
+    with pytest.raises(
+        UsageError, match=r"channels are constant in all training frames of .*years: PRECT"
+    ):
         pack(source, tmp_path / "packed", workers=1)
     report = check(source, workers=1)
-    assert report.problems == ("channels have one value throughout: PRECT",)
+    assert report.problems == ("channels are constant: PRECT",)
     for year in (1979, 1980, 1981):  # one frame of each is enough
         images[:, 2] = 101_000  # too large for half precision without an offset
         write_year(source / f"climo_{year}.h5", images, boxes(3, year))
@@ -566,7 +568,7 @@ def test_no_split_is_shown_while_a_year_is_refused(tmp_path: Path) -> None:
     (source / "climo_1983.h5").write_bytes(b"")
     report = check(source, workers=1)
     assert report.reference_split is None
-    assert any("no split is shown" in note for note in report.notes)
+    assert any("the reference split is unknown" in note for note in report.notes)
 
 
 def rewrite(path: Path, seed: int = 3) -> None:
@@ -674,7 +676,9 @@ def test_classes_without_truth_are_noted(
     rows = boxes(12, 1980)
     rows[..., 4] = np.where(rows[..., 4] >= 0, 2 * (rows[..., 4] // 2), -1)
     write_year(source / "climo_1980.h5", frames(12, 1980), rows)
-    says = "validation has no tropical cyclone, no atmospheric river: mAP is over the other"
+    says = (
+        "validation has no tropical cyclone, no atmospheric river: mAP is computed over the other"
+    )
     report = check(source, workers=1)
     assert report.ok and len(report.notes) == 1 and says in report.notes[0]
     climate_data.pack(source, tmp_path / "packed", "half", NO_SPLIT, None, "fail", 1)

@@ -293,7 +293,7 @@ def another_table(path: Path) -> None:
     [
         (cut_shard, "train-00000.bin has 9000 bytes"),
         (drop_table, "train.npz is missing"),
-        (lie_in_index, "frames of train do not add up"),
+        (lie_in_index, "shards of train do not have"),
         (other_size_in_index, "train-00000.bin has .* bytes for 5 frames"),
         (another_table, "train.npz is not a table of frames"),
     ],
@@ -356,14 +356,16 @@ def test_verify_finds_a_changed_bit(tmp_path: Path) -> None:
 
 def test_kinds_of_packed_data_are_told_apart(tmp_path: Path) -> None:
     write(tmp_path / "p")
-    wrong = "p holds packed climate frames, image-classification needs packed images"
+    wrong = "p holds packed climate frames, but image-classification needs packed images"
     with pytest.raises(UsageError, match=wrong) as caught:
         PackedImages.open(tmp_path / "p")
     assert f"vflops run extreme-weather --data {tmp_path / 'p'}" in str(caught.value.hint)
     index = tmp_path / "i" / "index.json"
     index.parent.mkdir()
     index.write_text('{"schema": "vflops.packed-images/1"}')
-    with pytest.raises(UsageError, match="i holds packed images, extreme-weather needs packed cl"):
+    with pytest.raises(
+        UsageError, match="i holds packed images, but extreme-weather needs packed cl"
+    ):
         PackedFrames.open(index.parent)
     with pytest.raises(UsageError, match="is not a folder of packed frames: it does not exist"):
         PackedFrames.open(tmp_path / "q")
@@ -423,7 +425,9 @@ def test_a_channel_with_one_value_is_refused(tmp_path: Path) -> None:
             out.add("train", flat, np.zeros((0, 5)))
         for _ in range(3):
             out.add("train", dry, np.zeros((0, 5)))  # no rain in some frames
-        with pytest.raises(UsageError, match=r"one value in all training frames of .*p: PRECT"):
+        with pytest.raises(
+            UsageError, match=r"channels are constant in all training frames of .*p: PRECT"
+        ):
             out.finish()
     assert list(tmp_path.iterdir()) == []
 

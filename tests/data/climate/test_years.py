@@ -212,7 +212,7 @@ def test_another_resolution_than_its_siblings(tmp_path: Path) -> None:
     write_year(tmp_path / "climo_1979.h5")
     write_year(tmp_path / "climo_1980.h5", frames(5, height=48, width=80), boxes(5))
     message, hint = refused(tmp_path)
-    assert "climo_1980.h5 has frames of 48x80, climo_1979.h5 of 24x40" in message
+    assert "climo_1980.h5 has frames of 48x80, but climo_1979.h5 has 24x40" in message
     assert "the same resolution" in hint
 
 
@@ -461,7 +461,7 @@ def test_another_resolution_is_named_before_its_boxes(tmp_path: Path, first: str
     write_year(tmp_path / f"climo_{years[1]}.h5", frames(12, height=20, width=30), large)
     if first == "small":
         message, hint = refused(tmp_path)
-        assert "climo_1980.h5 has frames of 20x30, climo_1979.h5 of 24x40" in message
+        assert "climo_1980.h5 has frames of 20x30, but climo_1979.h5 has 24x40" in message
         assert "the same resolution" in hint
     else:  # without another year only its boxes are wrong
         assert "boxes" in refused(tmp_path)[0]
@@ -483,7 +483,7 @@ def test_names_that_are_no_files(tmp_path: Path) -> None:
     year_folder(tmp_path)
     (tmp_path / "climo_1983.h5").symlink_to(tmp_path / "gone.h5")
     message, hint = refused(tmp_path)
-    assert f"climo_1983.h5 is a link to {tmp_path / 'gone.h5'}, which is not there" in message
+    assert f"climo_1983.h5 is a link to {tmp_path / 'gone.h5'}, which does not exist" in message
     assert "remove the link" in hint
     (tmp_path / "climo_1983.h5").unlink()
     (tmp_path / "climo_1983.h5").mkdir()

@@ -1,10 +1,10 @@
 """The air without storms: sixteen smooth fields that are physically consistent.
 
-Only single additions, multiplications, divisions, comparisons and square roots of numpy are used
-here and in ``storm_painting``: operations that IEEE 754 rounds in one way. Exponentials, sines,
-Fourier transforms and sums over an array may differ in the last bit between machines.
+This module and ``storm_painting`` use only numpy's elementwise arithmetic, comparisons and square
+roots, whose results IEEE 754 defines exactly. Exponentials, sines, Fourier transforms and sums over
+an array may differ in the last bit between machines.
 
-Rows run from south to north, as in the published files; columns from west to east.
+Rows run from south to north, as in the published files, and columns from west to east.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _CHANNEL_NOISE: dict[str, float] = {
     "Z200": 16.0,
     "ZBOT": 0.3,
 }
-"""Independent noise of each field: without it, two fields would be enough to detect a storm."""
+"""Amplitude of each field's own noise, without which two fields would reveal a storm."""
 _RELATIVE_NOISE: dict[str, float] = {"PRECT": 0.35, "QREFHT": 0.05, "TMQ": 0.08}
-"""The same, relative to the value."""
+"""The same for fields whose noise is proportional to their value."""
 
 
 def channel(fields: NDArray[np.float32], name: str) -> NDArray[np.float32]:
@@ -48,13 +48,13 @@ def channel(fields: NDArray[np.float32], name: str) -> NDArray[np.float32]:
 
 
 def latitude(height: int) -> Field:
-    """Return −1 at the south pole to 1 at the north pole: (height, 1)."""
+    """Return the latitude of each row, from −1 (south pole) to 1 (north pole): (height, 1)."""
     rows = np.arange(height, dtype=np.float32)[:, None]
     return (rows * 2.0 + 1.0) / float(height) - 1.0
 
 
 def bump(distance: Field) -> Field:
-    """Return 1 at a distance of 0, falling smoothly to 0 at 1."""
+    """Return 1 at a distance of 0, falling smoothly to 0 at a distance of 1 and beyond."""
     rest = np.maximum(1.0 - distance * distance, 0.0)
     return rest * rest
 
@@ -64,24 +64,24 @@ class Eddies:
     """Independent noise fields; most are shared by several channels."""
 
     flow: Field
-    """The stream function of the lower air; its slope is the wind."""
+    """The stream function of the lower atmosphere; its gradient gives the wind."""
     warmth: Field
     moisture: Field
     showers: Field
-    ground: Field
+    surface: Field
     gusts: Field
     per_channel: tuple[Field, ...]
-    """One for each channel, which no other channel uses."""
+    """One field for each channel, used by that channel alone."""
 
     @classmethod
     def draw(cls, random: np.random.Generator, height: int, width: int) -> Eddies:
-        """Draw new eddies; flow is the smoothest, because its slope must be smooth too."""
+        """Draw new eddies; flow is the smoothest, because its gradient must be smooth too."""
         return cls(
             flow=noise(random, height, width, 6, 0.36),
             warmth=noise(random, height, width, 5, 0.5),
             moisture=noise(random, height, width, 6, 0.6),
             showers=noise(random, height, width, 8, 0.7),
-            ground=noise(random, height, width, 8, 0.6),
+            surface=noise(random, height, width, 8, 0.6),
             gusts=noise(random, height, width, 10, 0.6),
             per_channel=tuple(noise(random, height, width, 8, 0.6) for _ in CHANNELS),
         )
@@ -89,25 +89,25 @@ class Eddies:
 
 @lru_cache(maxsize=2)
 def land(seed: int, height: int, width: int) -> Field:
-    """Return the height of the land from 0 (the sea) to 1: the same in all frames of a seed."""
-    shape = noise(generator(seed), height, width, 4, 0.55)
-    height_above: Field = np.clip(shape * 0.9 - 0.35, 0.0, 1.0)
-    height_above.flags.writeable = False  # callers share it
-    return height_above
+    """Return the height of the land, from 0 (sea) to 1; it is the same in all frames of a seed."""
+    terrain = noise(generator(seed), height, width, 4, 0.55)
+    elevation: Field = np.clip(terrain * 0.9 - 0.35, 0.0, 1.0)
+    elevation.flags.writeable = False  # callers share it
+    return elevation
 
 
-def background(eddies: Eddies, ground: Field, season: float) -> NDArray[np.float32]:
-    """Return the sixteen fields of calm air; ``season`` runs from −1, southern summer, to 1."""
-    height, width = ground.shape
+def background(eddies: Eddies, elevation: Field, season: float) -> NDArray[np.float32]:
+    """Return the fields of calm air; ``season`` is −1 in southern and 1 in northern summer."""
+    height, width = elevation.shape
     fields = np.empty((len(CHANNELS), height, width), np.float32)
     y = latitude(height)
     turn = y / (np.abs(y) + 0.1)  # direction and strength of rotation around a low
-    west = bump((np.abs(y) - 0.5) / 0.36)  # 1 at 45°, the latitude of the westerlies
-    sun = y - 0.07 * season  # distance from the latitude where it is highest
+    west = bump((np.abs(y) - 0.5) / 0.36)  # strength of the westerlies: 1 at 45°
+    from_sun = y - 0.07 * season  # distance from the latitude where the sun is highest
     highs = eddies.flow * turn
     meander = (highs + eddies.warmth) * y * (0.02 + 0.075 * west)
-    away = np.minimum(np.abs(sun - meander), 1.0)
-    warm = 1.0 - away * away
+    distance = np.minimum(np.abs(from_sun - meander), 1.0)
+    warm = 1.0 - distance * distance
     humid = warm * warm
     u, v = _winds(eddies, y, west)
     belts = 900.0 * bump((np.abs(y) - 0.34) / 0.22) - 1_100.0 * bump((np.abs(y) - 0.7) / 0.25)
@@ -117,44 +117,54 @@ def background(eddies: Eddies, ground: Field, season: float) -> NDArray[np.float
     low_air = 246.0 + 54.0 * warm + 7.0 * summer + ridge * (4.5 - 3.0 * humid)
     wet = np.clip(0.3 + eddies.showers * 0.45 + eddies.moisture * 0.35, 0.0, 1.8)
     moist = 1.0 + np.clip(eddies.moisture, -2.5, 2.5) * 0.16 + v * turn * 0.01
-    water = (3.0 + 42.0 * (humid * humid * (0.3 + 0.7 * humid))) * moist * (1.0 - 0.15 * ground)
+    water = (3.0 + 42.0 * (humid * humid * (0.3 + 0.7 * humid))) * moist * (1.0 - 0.15 * elevation)
 
-    def put(name: str, value: Field) -> None:
-        grain = eddies.per_channel[CHANNELS.index(name)]
+    def set_field(name: str, value: Field) -> None:
+        field_noise = eddies.per_channel[CHANNELS.index(name)]
         if name in _RELATIVE_NOISE:
-            channel(fields, name)[:] = value * np.maximum(1.0 + grain * _RELATIVE_NOISE[name], 0.0)
+            channel(fields, name)[:] = value * np.maximum(
+                1.0 + field_noise * _RELATIVE_NOISE[name], 0.0
+            )
         else:
-            channel(fields, name)[:] = value + grain * _CHANNEL_NOISE[name]
+            channel(fields, name)[:] = value + field_noise * _CHANNEL_NOISE[name]
 
-    put("TMQ", water)
-    put("PRECT", wet * wet * wet * water * (1.7e-9 + 0.7e-9 * bump(away / 0.2)))
-    put("PSL", pressure)
-    put("PS", pressure - 900.0 * ground)
-    put("Z1000", (pressure - 100_000.0) / PA_PER_M)
-    put("QREFHT", 0.0006 + 0.0125 * humid + (water - 3.0) * 0.000095 + eddies.ground * 0.0002)
-    put("T200", 222.0 - 3.5 * warm + eddies.warmth * 1.4 - highs * west * 1.2)
-    put("T500", 235.0 + 18.0 * warm + 15.0 * humid + 3.0 * summer + ridge * (3.4 - 1.8 * humid))
-    put("TREFHT", low_air - 4.0 * ground)
-    put("TS", low_air + eddies.ground * 1.3 + ground * (3.0 * warm - 4.0))
-    put("U850", u)
-    put("V850", v)
-    slowed = 0.74 - 0.25 * ground
-    put("UBOT", u * slowed + eddies.gusts * 0.7)
-    put("VBOT", v * slowed + eddies.ground * 0.7)
-    put("Z200", 11_020.0 + 1_330.0 * (0.5 * warm + 0.5 * humid) + ridge * (95.0 - 60.0 * humid))
-    put("ZBOT", low_air * 0.2225 + eddies.gusts * 0.12)
+    set_field("TMQ", water)
+    set_field("PRECT", wet * wet * wet * water * (1.7e-9 + 0.7e-9 * bump(distance / 0.2)))
+    set_field("PSL", pressure)
+    set_field("PS", pressure - 900.0 * elevation)
+    set_field("Z1000", (pressure - 100_000.0) / PA_PER_M)
+    set_field(
+        "QREFHT", 0.0006 + 0.0125 * humid + (water - 3.0) * 0.000095 + eddies.surface * 0.0002
+    )
+    set_field("T200", 222.0 - 3.5 * warm + eddies.warmth * 1.4 - highs * west * 1.2)
+    set_field(
+        "T500", 235.0 + 18.0 * warm + 15.0 * humid + 3.0 * summer + ridge * (3.4 - 1.8 * humid)
+    )
+    set_field("TREFHT", low_air - 4.0 * elevation)
+    set_field("TS", low_air + eddies.surface * 1.3 + elevation * (3.0 * warm - 4.0))
+    set_field("U850", u)
+    set_field("V850", v)
+    slowed = 0.74 - 0.25 * elevation
+    set_field("UBOT", u * slowed + eddies.gusts * 0.7)
+    set_field("VBOT", v * slowed + eddies.surface * 0.7)
+    set_field(
+        "Z200", 11_020.0 + 1_330.0 * (0.5 * warm + 0.5 * humid) + ridge * (95.0 - 60.0 * humid)
+    )
+    set_field("ZBOT", low_air * 0.2225 + eddies.gusts * 0.12)
     return fields
 
 
 def _winds(eddies: Eddies, y: Field, west: Field) -> tuple[Field, Field]:
-    """Return eastward and northward wind at 850 hPa: belts, and eddies that follow pressure."""
+    """Return the eastward and northward wind at 850 hPa: wind belts plus eddies around lows."""
     flow = eddies.flow
-    steep = flow.shape[0] * 0.28  # the same wind at any resolution
-    upward = np.empty_like(flow)
-    upward[1:-1] = (flow[2:] - flow[:-2]) * steep
-    upward[0], upward[-1] = upward[1], upward[-2]
-    eastward = (np.roll(flow, -1, axis=1) - np.roll(flow, 1, axis=1)) * steep
+    slope_scale = flow.shape[0] * 0.28  # so that winds do not depend on the resolution
+    slope_north = np.empty_like(flow)
+    slope_north[1:-1] = (flow[2:] - flow[:-2]) * slope_scale
+    slope_north[0], slope_north[-1] = slope_north[1], slope_north[-2]
+    slope_east = (np.roll(flow, -1, axis=1) - np.roll(flow, 1, axis=1)) * slope_scale
     belts = 9.0 * west - 7.0 * bump(y / 0.32)
-    gusty = 0.8 + 0.5 * west
-    calm_pole = 1.0 - 0.8 * bump((np.abs(y) - 1.0) / 0.12)  # winds vanish at a pole
-    return (belts - upward * gusty) * calm_pole, eastward * gusty * calm_pole
+    eddy_strength = 0.8 + 0.5 * west
+    polar_factor = 1.0 - 0.8 * bump((np.abs(y) - 1.0) / 0.12)  # a fifth at the poles
+    return (
+        belts - slope_north * eddy_strength
+    ) * polar_factor, slope_east * eddy_strength * polar_factor

@@ -1,6 +1,6 @@
 """Boxes as in the files: rows of five numbers, padded with −1, in one of several column orders.
 
-Everywhere else a box is x1, y1, x2, y2 in float32 and its label an int64, −1 for no box.
+Elsewhere, a box is x1, y1, x2, y2 in float32 and its label an int64, with −1 for no box.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _COLUMNS: dict[Order, list[int]] = {
 }
 _WRONG_COUNT = 3
 _WRONG_SHARE = 0.1
-"""Boxes that may be wrong in a file whose order is recognised: fewer than 3, or one in ten."""
+"""An order is recognised if fewer than 3 boxes, or at most one in ten, are invalid in it."""
 _MANY_BOXES = 32
-"""In a frame 1.5 times as wide as high, so many random boxes all lie within a square once in
-400,000 times."""
+"""Enough boxes to recognise the order: in a frame 1.5 times as wide as high, the probability that
+this many random boxes all lie within a square is 1 in 400,000."""
 _MAX_FRACTION = 1.5
-"""Limit for coordinates that are fractions of a frame, even if some boxes extend beyond it."""
+"""Maximum coordinate of boxes in fractions of a frame, some of which may extend beyond it."""
 _MIN_SIDE = 1
 """Minimum side of a box in pixels."""
 
@@ -69,6 +69,8 @@ class RecognisedOrder:
 
     order: Order | None
     boxes: int
+    """Number of boxes in the file."""
+    """Number of boxes in the file."""
 
 
 def check_units(
@@ -94,7 +96,7 @@ def check_units(
 
 
 def recognise(rows: Rows, height: int, width: int, source: str) -> RecognisedOrder:
-    """Return the order of ``rows`` (n, 5), boxes only; raise ``UsageError`` if none fits."""
+    """Return the column order of the boxes ``rows`` (n, 5); raise ``UsageError`` if none fits."""
     count = len(rows)
     wrong = {
         order: count - int(is_valid_box(reorder_columns(rows, order), height, width).sum())
@@ -124,7 +126,7 @@ def recognise(rows: Rows, height: int, width: int, source: str) -> RecognisedOrd
 
 
 def ambiguous_order(source: str, count: int, wrong: dict[Order, int] | None = None) -> UsageError:
-    """Return the error for boxes whose order cannot be recognised."""
+    """Return the error for boxes whose column order cannot be recognised."""
     fit = (
         "all of them fit more than one order"
         if wrong is None
@@ -146,17 +148,17 @@ def describe_fault(row: NDArray[Any], height: int, width: int) -> str | None:
     """Return what is wrong with a box (ymin, xmin, ymax, xmax, class); None for a valid one."""
     if is_valid_box(np.asarray(row, np.float64), height, width):
         return None
-    shown = "[" + ", ".join(f"{value:g}" for value in row) + "]"
+    text = "[" + ", ".join(f"{value:g}" for value in row) + "]"
     ymin, xmin, ymax, xmax, label = (float(value) for value in row)
     if np.isnan(row).any():
-        return f"box {shown} has a NaN in it"
+        return f"box {text} has a NaN in it"
     if label not in range(len(CLASSES)):
-        return f"box {shown} has class {label:g}, expected 0 to {len(CLASSES) - 1}"
+        return f"box {text} has class {label:g}, expected 0 to {len(CLASSES) - 1}"
     if not (ymin < ymax and xmin < xmax):
-        return f"box {shown} has no area (ymin, xmin, ymax, xmax, class)"
+        return f"box {text} has no area (ymin, xmin, ymax, xmax, class)"
     if min(ymax - ymin, xmax - xmin) < _MIN_SIDE:
-        return f"box {shown} has a side below {_MIN_SIDE} pixel (ymin, xmin, ymax, xmax, class)"
-    return f"box {shown} reaches out of the frame of {height}x{width} (ymin, xmin, ymax, xmax)"
+        return f"box {text} has a side below {_MIN_SIDE} pixel (ymin, xmin, ymax, xmax, class)"
+    return f"box {text} reaches out of the frame of {height}x{width} (ymin, xmin, ymax, xmax)"
 
 
 def clip_box(row: NDArray[Any], height: int, width: int) -> NDArray[np.float64] | None:
@@ -181,17 +183,17 @@ def pad_boxes(rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.int64
 def repair_boxes(
     rows: NDArray[Any], height: int, width: int
 ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    """Return the usable boxes of a frame, and what is wrong with the others.
+    """Return the usable boxes of a frame, and a note on each box that was clipped or dropped.
 
     A box that extends beyond the frame is clipped; one without area or class is dropped.
     """
-    kept, notes = [], []
+    usable, notes = [], []
     for row in rows:
-        wrong = describe_fault(row, height, width)
-        if wrong is not None:
+        problem = describe_fault(row, height, width)
+        if problem is not None:
             inside = clip_box(row, height, width)
-            notes.append(wrong + (": dropped" if inside is None else ": cut at the edge"))
+            notes.append(problem + (": dropped" if inside is None else ": cut at the edge"))
             row = inside
         if row is not None:
-            kept.append(row)
-    return np.array(kept, np.float64).reshape(-1, 5), tuple(notes)
+            usable.append(row)
+    return np.array(usable, np.float64).reshape(-1, 5), tuple(notes)

@@ -1,7 +1,7 @@
-"""Mean and standard deviation of each channel, kept next to the data so that it is read once.
+"""Mean and standard deviation of each channel, stored next to the data to avoid reading it again.
 
-``statistics.json`` has them by year, so that another split does not need to read the years again.
-A year is read again if its file has another name, size or time, or if the statistics were edited.
+``statistics.json`` has them by year, so that another split can reuse them. A year is read again if
+the name, size or time of its file has changed, or if the statistics were edited.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STATISTICS = "statistics.json"
 
 
 class YearStatistics(Data):
-    """The moments of one file, and what identified it when it was read."""
+    """The moments of one file, and its name, size and time when it was read."""
 
     file: str
     bytes: int
@@ -69,7 +69,7 @@ class Summary:
     mean: np.ndarray[tuple[int], np.dtype[np.float64]]
     std: np.ndarray[tuple[int], np.dtype[np.float64]]
     path: Path
-    """The file in which they are kept."""
+    """The file in which the statistics are stored."""
 
 
 def statistics(
@@ -79,7 +79,7 @@ def statistics(
     workers: int | None = None,
     on_progress: OnProgress = no_progress,
 ) -> Summary:
-    """Return mean and standard deviation of ``years``; only unknown years are read."""
+    """Return mean and standard deviation of ``years``; read only years without statistics."""
     known = {
         number: year
         for number, year in valid_statistics(folder).items()
@@ -96,32 +96,36 @@ def statistics(
                     hint=f"get the file again; to list all faults: vflops data check {folder.path}",
                 )
         moments = {year.year: scanned[year.year].usable_moments() for year in missing}
-        new = {number: good for number, good in moments.items() if good is not None}
+        new = {number: merged for number, merged in moments.items() if merged is not None}
         path = store(folder, new)
-        known |= {number: _of_year(folder.year(number), good) for number, good in new.items()}
+        known |= {
+            number: _year_statistics(folder.year(number), merged) for number, merged in new.items()
+        }
     summary = merge([moments_of(known[number]) for number in years])
     return Summary(summary.mean, summary.std, path)
 
 
 def valid_statistics(folder: ClimateYears) -> dict[int, YearStatistics]:
-    """Return kept statistics of the years that are still valid, from the folder and the cache."""
+    """Return the stored statistics that are still valid, from the folder and the cache."""
     valid: dict[int, YearStatistics] = {}
     for path in _candidate_paths(folder.path):
         try:
-            kept = Statistics.read(path)
+            stored = Statistics.read(path)
         except VflopsError:
             continue  # missing or damaged
-        if kept.checksum == _checksum(kept.years):
+        if stored.checksum == _checksum(stored.years):
             for year in folder.years:
-                statistics_of_year = kept.years.get(year.year)
+                statistics_of_year = stored.years.get(year.year)
                 if statistics_of_year is not None and _same_file(statistics_of_year, year):
                     valid.setdefault(year.year, statistics_of_year)
     return dict(sorted(valid.items()))
 
 
 def store(folder: ClimateYears, years: Mapping[int, Moments]) -> Path:
-    """Write statistics next to the data, or to the cache if that is read-only; return the path."""
-    new = {number: _of_year(folder.year(number), moments) for number, moments in years.items()}
+    """Write statistics next to the data, or to the cache if that fails; return the path."""
+    new = {
+        number: _year_statistics(folder.year(number), moments) for number, moments in years.items()
+    }
     document = Statistics.with_checksum({**valid_statistics(folder), **new})
     beside, cached = _candidate_paths(folder.path)
     try:
@@ -146,7 +150,7 @@ def merge(parts: Sequence[Moments]) -> Moments:
     return total
 
 
-def _of_year(year: Year, moments: Moments) -> YearStatistics:
+def _year_statistics(year: Year, moments: Moments) -> YearStatistics:
     return YearStatistics(
         file=year.name,
         bytes=year.bytes,
@@ -158,8 +162,8 @@ def _of_year(year: Year, moments: Moments) -> YearStatistics:
     )
 
 
-def _same_file(kept: YearStatistics, year: Year) -> bool:
-    return (kept.file, kept.bytes, kept.time_ns) == (year.name, year.bytes, year.time_ns)
+def _same_file(stored: YearStatistics, year: Year) -> bool:
+    return (stored.file, stored.bytes, stored.time_ns) == (year.name, year.bytes, year.time_ns)
 
 
 def _candidate_paths(folder: Path) -> tuple[Path, Path]:

@@ -23,7 +23,7 @@ from vflops.record.files.document import Data
 
 
 class YearReport(Data):
-    """The content of the file of a year."""
+    """The content of the file of one year."""
 
     file: str
     frames: int
@@ -34,16 +34,18 @@ class YearReport(Data):
     without_boxes: int
     """Number of frames without a box."""
     order: str
-    """The order of the columns of its boxes."""
+    """The order of the box columns in the file."""
 
 
 class Repeated(Data):
-    """A frame that is, value for value, also in another year."""
+    """A frame whose values all equal those of a frame of another year."""
 
     file: str
     frame: int
     same_file: str
+    """The file of the other year."""
     same_frame: int
+    """The number of the equal frame in ``same_file``."""
 
 
 class ChannelReport(Data):
@@ -62,7 +64,8 @@ class ClimateReport(DataReport):
     width: int
     years: dict[int, YearReport]
     reference_split: dict[str, tuple[int, ...]] | None
-    """None if there are fewer than three years, or if a file was refused, which may be one."""
+    """The years of each split. None if there are fewer than three years, or if a file was refused:
+    it may hold one of the last years, on which the split depends."""
     channels: dict[str, ChannelReport]
     refused: tuple[str, ...]
     """Files that cannot be used, with the reason and the hint."""
@@ -85,7 +88,7 @@ def check(
     scanned = scan(folder.years, workers=workers, on_progress=on_progress)
     good = {number: year.usable_moments() for number, year in scanned.items()}
     usable = {number: moments for number, moments in good.items() if moments is not None}
-    with suppress(VflopsError):  # that they cannot be kept is not a fault of the data
+    with suppress(VflopsError):  # a failure to store statistics is not a fault of the data
         channel_statistics.store(folder, usable)
     total = channel_statistics.merge(list(usable.values())) if usable else None
     bad_frames = [
@@ -96,12 +99,12 @@ def check(
     bad_boxes = [box for year in folder.years for box in _bad_boxes(year)]
     repeated = _repeated(folder.years, scanned)
     years = {year.year: _year_report(year, scanned[year.year]) for year in folder.years}
-    reference = None if faults else _reference(folder)
+    reference = None if faults else _reference_split(folder)
     refused = [f"{error.message} ({error.hint})" for error in faults]
     problems = _problems(refused, bad_frames, bad_boxes, repeated)
-    flat = [] if total is None else [CHANNELS[i] for i in np.flatnonzero(total.std == 0)]
-    if flat:
-        problems.append(f"channels have one value throughout: {', '.join(flat)}")
+    constant = [] if total is None else [CHANNELS[i] for i in np.flatnonzero(total.std == 0)]
+    if constant:
+        problems.append(f"channels are constant: {', '.join(constant)}")
     return ClimateReport(
         source=str(path),
         ok=not problems,
@@ -135,14 +138,16 @@ def _merged_error(faults: Sequence[VflopsError], path: Path) -> VflopsError:
 
 def _year_report(year: Year, scanned: FrameMoments) -> YearReport:
     height, width = year.source.height, year.source.width
-    kept = [repair_boxes(year.boxes(frame), height, width)[0] for frame in range(year.frames)]
-    labels = np.concatenate([rows[:, 4] for rows in kept])
+    boxes_by_frame = [
+        repair_boxes(year.boxes(frame), height, width)[0] for frame in range(year.frames)
+    ]
+    labels = np.concatenate([rows[:, 4] for rows in boxes_by_frame])
     return YearReport(
         file=year.name,
         frames=year.frames,
         readable=year.frames - len(scanned.bad),
         boxes={name: int((labels == number).sum()) for number, name in enumerate(CLASSES)},
-        without_boxes=sum(not len(rows) for rows in kept),
+        without_boxes=sum(not len(rows) for rows in boxes_by_frame),
         order=column_names(year.order) if year.order else "",
     )
 
@@ -157,9 +162,9 @@ def _bad_boxes(year: Year) -> list[LeftOut]:
 
 
 def _repeated(years: Sequence[Year], scanned: Mapping[int, FrameMoments]) -> list[Repeated]:
-    """Return frames of one year that another year has too: they reward memorising.
+    """Return the frames that also occur in an earlier year, because they reward memorising.
 
-    Frames count as equal if sixteen means and variances in float64 are equal.
+    Frames count as equal if the float64 mean and variance of every channel are equal.
     """
     seen: dict[bytes, tuple[Year, int]] = {}
     repeated = []
@@ -169,10 +174,15 @@ def _repeated(years: Sequence[Year], scanned: Mapping[int, FrameMoments]) -> lis
             if frame in frames.bad:
                 continue
             key = frames.moments.mean[i].tobytes() + frames.moments.squares[i].tobytes()
-            other, same = seen.setdefault(key, (year, frame))
-            if other is not year:
+            first_year, first_frame = seen.setdefault(key, (year, frame))
+            if first_year is not year:
                 repeated.append(
-                    Repeated(file=year.name, frame=frame, same_file=other.name, same_frame=same)
+                    Repeated(
+                        file=year.name,
+                        frame=frame,
+                        same_file=first_year.name,
+                        same_frame=first_frame,
+                    )
                 )
     return repeated
 
@@ -200,9 +210,14 @@ def _notes(folder: ClimateYears, complete: bool) -> list[str]:
     if folder.others:
         notes.append(f"HDF5 files with other names are ignored: {', '.join(folder.others[:3])}")
     if not complete:
-        notes.append("no split is shown: the last years are unknown while files are refused")
-    elif _reference(folder) is None:
-        notes.append("the reference split needs 3 years: the last tests, the one before validates")
+        notes.append(
+            "the reference split is unknown, because a refused file may hold one of its years"
+        )
+    elif _reference_split(folder) is None:
+        notes.append(
+            "the reference split needs 3 years: the last for testing, the one before it for "
+            "validation, the others for training"
+        )
     return notes
 
 
@@ -219,10 +234,10 @@ def missing_class_notes(classes: Sequence[str]) -> list[str]:
     """Return the note for classes without a box in validation, if there are any."""
     if not classes:
         return []
-    return [f"validation has no {', no '.join(classes)}: mAP is over the other classes"]
+    return [f"validation has no {', no '.join(classes)}: mAP is computed over the other classes"]
 
 
-def _reference(folder: ClimateYears) -> dict[str, tuple[int, ...]] | None:
+def _reference_split(folder: ClimateYears) -> dict[str, tuple[int, ...]] | None:
     try:
         return split_years(folder.path, folder.numbers).by_name
     except UsageError:

@@ -27,9 +27,9 @@ class EventKind:
     size: Range
     """Height of the box relative to the frame; for a filament, its length."""
     degrees: Range
-    """Latitude of the centre, north or south; a filament starts and ends near these."""
+    """Latitudes of the centre, north or south; a filament goes from the first to the second."""
     wind: Range
-    """Maximum in m/s: around a low, negative around a high, along a filament."""
+    """Maximum speed in m/s around a low (negative around a high) or along a filament."""
     change: Mapping[str, Range]
     """Maximum change by field."""
 

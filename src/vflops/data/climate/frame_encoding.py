@@ -17,10 +17,10 @@ from vflops.data.packed_index import hash_file
 from vflops.errors import UsageError
 
 SHARD_BYTES = 1 << 30
-"""Maximum size of a shard: few files for decades of frames, each quickly made again."""
+"""Maximum size of a shard: few files for decades of frames, each quickly written again."""
 
 _BAND_VALUES = 1 << 19
-"""Values that are transposed at a time: they stay in the cache."""
+"""Number of values that are transposed at a time, so that they stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -35,47 +35,47 @@ class FrameEncoding:
 
     @property
     def frame_bytes(self) -> int:
-        """Size of the values of a frame."""
+        """Size of a frame's values in bytes, without padding."""
         return frame_bytes(self.height, self.width, self.layout)
 
     @property
     def stride_bytes(self) -> int:
-        """Distance from the start of a frame to the next."""
+        """Bytes from the start of a frame to the start of the next."""
         return align(self.frame_bytes)
 
     @property
     def frames_per_shard(self) -> int:
-        """As many frames as fit, and at least one."""
+        """Number of frames that fit into a shard, at least one."""
         return max(1, SHARD_BYTES // self.stride_bytes)
 
     def encode(self, fields: NDArray[Any]) -> NDArray[Any]:
         """Return ``fields`` (16, rows, width) as stored values (rows, width, 16)."""
         _, rows, width = fields.shape
         out = np.empty((rows, width, len(CHANNELS)), DTYPES[self.layout])
-        step = max(1, _BAND_VALUES // (width * len(CHANNELS)))
+        band_rows = max(1, _BAND_VALUES // (width * len(CHANNELS)))
         offset = self.offset.astype(np.float32)[:, None, None]
         factor = (1 / self.scale).astype(np.float32)[:, None, None]
-        for start in range(0, rows, step):
-            band = fields[:, start : start + step]
+        for start in range(0, rows, band_rows):
+            band = fields[:, start : start + band_rows]
             if self.layout == "half":
-                with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for it
+                with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for overflow
                     band = ((band - offset) * factor).astype(np.float16)
-            out[start : start + step] = np.moveaxis(band, 0, -1)
+            out[start : start + band_rows] = np.moveaxis(band, 0, -1)
         return out
 
 
 def frame_encoding(
     height: int, width: int, layout: Layout, offset: NDArray[Any], scale: NDArray[Any]
 ) -> FrameEncoding:
-    """Return the encoding of a layout; ``raw`` keeps the file's units, offset 0 and scale 1."""
-    number = len(CHANNELS)
+    """Return the encoding of a layout; ``raw`` keeps the file's units (offset 0, scale 1)."""
+    channels = len(CHANNELS)
     if layout == "raw":
-        offset, scale = np.zeros(number), np.ones(number)
+        offset, scale = np.zeros(channels), np.ones(channels)
     # Rounded to float32, so that a reader that decodes in float32 uses the same numbers.
     offset = np.asarray(offset, np.float32).astype(np.float64)
     scale = np.asarray(scale, np.float32).astype(np.float64)
-    if offset.shape != (number,) or scale.shape != (number,) or not (scale > 0).all():
-        raise ValueError(f"offset and scale need {number} numbers each, all scales above 0")
+    if offset.shape != (channels,) or scale.shape != (channels,) or not (scale > 0).all():
+        raise ValueError(f"offset and scale need {channels} numbers each, all scales above 0")
     return FrameEncoding(height, width, layout, offset, scale)
 
 
@@ -94,7 +94,7 @@ def check_overflow(stored: NDArray[Any], fields: NDArray[Any], where: str) -> No
 
 
 class FrameShardFile:
-    """One shard while it is written, in any order: under a temporary name until ``close``."""
+    """A shard that is being written, in any order, under a temporary name until ``close``."""
 
     def __init__(self, path: Path, encoding: FrameEncoding) -> None:
         self._encoding = encoding

@@ -13,12 +13,12 @@ from vflops.data.workspace import ShardPart
 from vflops.record.files.document import Data
 
 Layout = Literal["half", "raw"]
-"""How a value is stored: as float16 in standard units, or as float32 in the file's units."""
+"""How a value is stored: as float16 in standardised units, or as float32 in the file's units."""
 
 DTYPES: dict[Layout, type[np.floating[Any]]] = {"half": np.float16, "raw": np.float32}
 SPLITS = ("train", "validation", "test")
 ALIGNMENT = 4096
-"""Frames start at multiples of it, so that they can be read past the page cache."""
+"""Frames start at multiples of this many bytes, so that direct I/O can read them."""
 
 PerChannel = Annotated[tuple[float, ...], Field(min_length=len(CHANNELS), max_length=len(CHANNELS))]
 
@@ -74,12 +74,13 @@ class FrameIndex(IndexDocument):
     """A stored value s stands for s · scale + offset in the file's unit."""
     scale: PerChannel
     mean: PerChannel
-    """Of the training frames, in the file's unit, before rounding."""
+    """Mean of the training frames, in the file's unit, before rounding."""
     std: PerChannel
     years: dict[str, tuple[int, ...]]
     """The years of each split."""
     reference_split: bool = False
-    """Whether the split follows the rules: the last year tests, the one before validates."""
+    """Whether the split is that of the rules: the last year for testing, the one before it for
+    validation."""
     splits: dict[str, FrameSplitEntry]
 
     @property
@@ -89,12 +90,12 @@ class FrameIndex(IndexDocument):
 
     @property
     def frame_bytes(self) -> int:
-        """Size of the values of a frame."""
+        """Size of a frame's values in bytes, without padding."""
         return frame_bytes(self.height, self.width, self.layout)
 
     @property
     def stride_bytes(self) -> int:
-        """Distance from the start of a frame to the next."""
+        """Bytes from the start of a frame to the start of the next."""
         return align(self.frame_bytes)
 
 
@@ -107,14 +108,14 @@ class FramePart(ShardPart):
     frames: tuple[int, ...]
     """Numbers of the packed frames in their file."""
     mean: tuple[tuple[float, ...], ...]
-    """Of every packed frame, by channel."""
+    """Mean of every packed frame, by channel."""
     squares: tuple[tuple[float, ...], ...]
     """Sums of squared deviations from the mean."""
     left_out: tuple[LeftOut, ...]
 
 
 def frame_bytes(height: int, width: int, layout: Layout) -> int:
-    """Return the size of the values of a frame."""
+    """Return the size of a frame's values in bytes, without padding."""
     return height * width * len(CHANNELS) * np.dtype(DTYPES[layout]).itemsize
 
 

@@ -1,4 +1,4 @@
-"""Make the shards of packed frames, each from one file of a year."""
+"""Write the shards of packed frames, each from the file of one year."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vflops.errors import UsageError
 
 @dataclass(frozen=True)
 class FrameShardTask(ShardTask):
-    """The frames of one shard, and how to make it."""
+    """The frames of one shard, and how to write them."""
 
     year: int
     source: FrameSource
@@ -40,7 +40,7 @@ class FrameShardTask(ShardTask):
         return self.stop - self.start
 
     def source_digest(self) -> str:
-        """Return a digest of everything that decides the shard's bytes and boxes."""
+        """Return a digest of everything that determines the shard's bytes and boxes."""
         stored = self.encoding
         encoding = [stored.layout, stored.offset.tolist(), stored.scale.tolist()]
         name = self.source.path.name
@@ -50,7 +50,7 @@ class FrameShardTask(ShardTask):
 def plan(
     folder: ClimateYears, split: YearSplit, encoding: FrameEncoding, policy: Policy
 ) -> list[FrameShardTask]:
-    """Return the shards to make, in order: about 1 GB of one year, aligned with HDF5 chunks."""
+    """Return the shards to write, in order: about 1 GB of one year, aligned with HDF5 chunks."""
     tasks = []
     for name, years in split.by_name.items():
         number = 0
@@ -75,7 +75,7 @@ def plan(
 
 
 def make_shard(job: tuple[FrameShardTask, Workspace], report: Reporter) -> FramePart:
-    """Make one shard, unless it is complete and from the same file."""
+    """Write one shard, unless it is complete and from the same file."""
     task, workspace = job
     source_digest = task.source_digest()
     part = workspace.finished_part(FramePart, task.shard, source_digest)
@@ -83,17 +83,19 @@ def make_shard(job: tuple[FrameShardTask, Workspace], report: Reporter) -> Frame
         report(task.samples)
         return part
     bad: dict[int, str] = {}
-    while True:  # once more without the bad frames: they are few, or the whole file is bad
-        before = len(bad)
+    while True:  # repeat without the bad frames, which are usually few
+        bad_before = len(bad)
         shard = FrameShardFile(workspace.path / task.shard, task.encoding)
         try:
             collected = _fill(shard, task, bad, report if not bad else _no_report)
             if collected is not None:
-                bad = collected.bad | bad  # the first reason counts: they were not read again
+                bad = (
+                    collected.bad | bad
+                )  # the first reason counts, as bad frames are not read again
             if task.policy == "fail" and bad:
                 frame, reason = next(iter(bad.items()))
                 raise _bad_frame(task.source.path, frame, reason)
-            if collected is not None and len(bad) == before:
+            if collected is not None and len(bad) == bad_before:
                 part = _part(shard, task, collected, bad, source_digest)
                 workspace.add_part(part)
                 return part
@@ -102,7 +104,7 @@ def make_shard(job: tuple[FrameShardTask, Workspace], report: Reporter) -> Frame
 
 
 def _no_report(count: int = 1) -> None:
-    """Count nothing: frames that are read again were counted before."""
+    """Report nothing: frames that are read again were counted the first time."""
 
 
 def _fill(

@@ -1,7 +1,7 @@
 """Frames read from an HDF5 file in the order of its chunks: each chunk is decompressed once.
 
-A piece is some whole frames, or a band of rows of them if chunks span many frames: with the chunk
-size that h5py chooses, 46 frames of 768 x 1152 share one row of chunks, 2.6 GB.
+A piece consists of whole frames, or of a band of their rows if chunks span many frames. With the
+chunk size that h5py chooses, 46 frames of 768 x 1152 share one row of chunks, which takes 2.6 GB.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vflops.data.climate.field_names import CHANNELS
 from vflops.errors import UsageError, VflopsError
 
 _PIECE_BYTES = 1 << 28
-"""The most that is read from a file at a time, unless one row of chunks is larger."""
+"""Maximum number of bytes read at a time, unless one row of chunks is larger."""
 _VALUE_BYTES = 4
 
 Version = tuple[int, int, int]
@@ -38,7 +38,7 @@ class FrameSource:
     chunk: tuple[int, ...] | None
     """Frames, channels, rows and columns per chunk; None for contiguous storage."""
     version: Version
-    """Version when the file was first opened: with another one, the file was changed."""
+    """The version when the file was first opened; the file was changed if it differs later."""
 
     @property
     def frame_bytes(self) -> int:
@@ -51,7 +51,7 @@ class FrameSource:
         return min(self.chunk[0], self.frames) if self.chunk else 1
 
     def ranges(self, max_frames: int) -> list[tuple[int, int]]:
-        """Return all frames as (start, stop), about ``max_frames`` at a time, aligned with chunks."""
+        """Return (start, stop) ranges of about ``max_frames`` frames, aligned with chunks."""
         step = max(1, max_frames // self.frames_per_chunk) * self.frames_per_chunk
         if step > 4 * max_frames:  # huge chunks: better to decompress them more than once
             step = max_frames
@@ -65,7 +65,7 @@ class FrameSource:
         return [(row, min(row + step, self.height)) for row in range(0, self.height, step)]
 
     def pieces(self, start: int, stop: int) -> Iterator[Piece]:
-        """Yield the fields of frames ``start`` to ``stop``; ``Unreadable`` names the bad ones."""
+        """Yield the fields of frames ``start`` to ``stop``; raise ``Unreadable`` if damaged."""
         with self._images() as images:
             for first in range(start, stop, self.frames_per_chunk):
                 last = min(first + self.frames_per_chunk, stop)
@@ -74,13 +74,13 @@ class FrameSource:
                         fields = images[first:last, :, top:bottom, :]
                     except OSError as error:
                         raise Unreadable(self.path, first, last, error) from error
-                    yield Piece(first, top, _single(fields))
+                    yield Piece(first, top, _to_float32(fields))
 
     def frame(self, number: int) -> NDArray[np.float32]:
         """Return one frame, (16, height, width)."""
         with self._images() as images:
             try:
-                return _single(images[number])
+                return _to_float32(images[number])
             except OSError as error:
                 raise Unreadable(self.path, number, number + 1, error) from error
 
@@ -98,9 +98,9 @@ class FrameSource:
 
     @contextmanager
     def _images(self) -> Iterator[Any]:
-        """Open the array of fields and check that the file does not change meanwhile."""
+        """Open the array of fields; raise ``UsageError`` if the file changes meanwhile."""
         with open_hdf5(self.path) as file:
-            self.require_unchanged()  # before: another file may have frames of another size
+            self.require_unchanged()  # a replaced file may have frames of another size
             try:
                 yield file["images"]
             except Unreadable:
@@ -120,7 +120,7 @@ class Piece:
     fields: NDArray[np.float32]
 
 
-def _single(fields: NDArray[Any]) -> NDArray[np.float32]:
+def _to_float32(fields: NDArray[Any]) -> NDArray[np.float32]:
     """Convert to float32; values beyond its range become infinite and are reported as such."""
     with np.errstate(over="ignore"):
         return np.asarray(fields, np.float32)
@@ -176,12 +176,12 @@ def _cannot_open(path: Path, error: OSError) -> VflopsError:
         )
     if path.is_symlink() and not path.exists():
         return UsageError(
-            f"{path} is a link to {path.readlink()}, which is not there",
+            f"{path} is a link to {path.readlink()}, which does not exist",
             hint="restore the file that it names, or remove the link",
         )
     if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK):
         return UsageError(
-            f"{path} is being written by another program: it holds a lock",
+            f"{path} is being written by another program, which holds a lock",
             hint="wait until that program ends, or copy the file and read the copy",
         )
     if "already open for write" in text:
@@ -198,10 +198,10 @@ def _cannot_open(path: Path, error: OSError) -> VflopsError:
         )
     if error.errno == errno.EACCES:
         return UsageError(f"no permission to read {path}", hint="ask its owner for chmod +r")
-    again = "get the file again: its download or copy did not finish, or it was damaged"
+    hint = "get the file again: its download or copy did not finish, or it was damaged"
     size = path.stat().st_size if path.is_file() else 0
     if "truncated" in text:
-        return UsageError(f"{path} is truncated: {text}", hint=again)
+        return UsageError(f"{path} is truncated: {text}", hint=hint)
     if not size:
-        return UsageError(f"{path} is empty: 0 bytes", hint=again)
-    return UsageError(f"{path} cannot be read as HDF5: {text}", hint=again)
+        return UsageError(f"{path} is empty: 0 bytes", hint=hint)
+    return UsageError(f"{path} cannot be read as HDF5: {text}", hint=hint)

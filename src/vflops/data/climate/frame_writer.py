@@ -67,7 +67,7 @@ class _OpenSplit:
     rows: list[NDArray[Any]] = field(default_factory=list)
     shards: list[FrameShard] = field(default_factory=list)
     file: FrameShardFile | None = None
-    in_file: int = 0
+    frames_in_file: int = 0
 
 
 class FrameWriter:
@@ -98,7 +98,7 @@ class FrameWriter:
     ) -> None:
         require_unoccupied(destination)
         self._encoding = frame_encoding(height, width, layout, offset, scale)
-        self._about: dict[str, Any] = {
+        self._index_fields: dict[str, Any] = {
             "origin": origin,
             "synthetic": synthetic,
             "recipe": recipe,
@@ -117,19 +117,19 @@ class FrameWriter:
         return self
 
     def add(self, split: str, fields: NDArray[np.float32], boxes: NDArray[Any]) -> None:
-        """Append a frame: fields (16, H, W) in the file's units, rows ymin, xmin, ymax, xmax,
-        class."""
-        moments = self._checked(split, fields, boxes)
+        """Append a frame: fields (16, H, W) in the file's units, boxes as rows of ymin, xmin, ymax,
+        xmax, class."""
+        moments = self._check_frame(split, fields, boxes)
         stored = self._encoding.encode(fields)
         check_overflow(stored, fields, f"frame {self._count(split)} of {split}")
         current = self._splits.setdefault(split, _OpenSplit())
-        if current.in_file == self._encoding.frames_per_shard:
+        if current.frames_in_file == self._encoding.frames_per_shard:
             self._close(current)
         if current.file is None:
             name = shard_name(split, len(current.shards))
             current.file = FrameShardFile(self._workspace.path / name, self._encoding)
-        current.file.put(current.in_file, 0, stored)
-        current.in_file += 1
+        current.file.put(current.frames_in_file, 0, stored)
+        current.frames_in_file += 1
         current.rows.append(np.array(boxes).reshape(-1, 5))
         if split == "train":
             self._moments = self._moments.merged(moments) if self._moments else moments
@@ -144,12 +144,12 @@ class FrameWriter:
         for split in self._splits.values():
             self._close(split)
         splits = {
-            name: write_split(self._workspace.path, name, written.rows, written.shards)
+            name: write_split(self._workspace.path, name, open_split.rows, open_split.shards)
             for name in SPLITS
-            if (written := self._splits.get(name)) is not None
+            if (open_split := self._splits.get(name)) is not None
         }
-        index = make_index(self._encoding, self._moments, splits, **self._about)
-        self._workspace.finish(index, digest(self._about))
+        index = make_index(self._encoding, self._moments, splits, **self._index_fields)
+        self._workspace.finish(index, digest(self._index_fields))
         self._release()
         return PackedFrames.open(self._workspace.destination)
 
@@ -174,10 +174,11 @@ class FrameWriter:
 
     def _close(self, split: _OpenSplit) -> None:
         if split.file is not None:
-            split.shards.append(split.file.close(split.in_file))
-            split.file, split.in_file = None, 0
+            split.shards.append(split.file.close(split.frames_in_file))
+            split.file, split.frames_in_file = None, 0
 
-    def _checked(self, split: str, fields: NDArray[Any], boxes: NDArray[Any]) -> Moments:
+    def _check_frame(self, split: str, fields: NDArray[Any], boxes: NDArray[Any]) -> Moments:
+        """Return the moments of a frame; raise ``ValueError`` if it cannot be packed."""
         height, width = self._encoding.height, self._encoding.width
         where = f"frame {self._count(split)} of {split}"
         if split not in SPLITS:
@@ -191,9 +192,9 @@ class FrameWriter:
         if len(rows) > MAX_BOXES:
             raise ValueError(f"{where}: {len(rows)} boxes, at most {MAX_BOXES} are allowed")
         for row in rows:
-            wrong = describe_fault(row, height, width)
-            if wrong:
-                raise ValueError(f"{where}: {wrong}")
+            problem = describe_fault(row, height, width)
+            if problem:
+                raise ValueError(f"{where}: {problem}")
         moments = frame_moments(fields)
         if not moments.usable.all():
             raise ValueError(f"{where}: {describe_faults(moments)}")
@@ -201,12 +202,13 @@ class FrameWriter:
 
 
 def require_varying_channels(where: str, train: Moments) -> None:
-    """Raise ``UsageError`` if a channel has one value in all training frames."""
-    flat = [name for name, std in zip(CHANNELS, train.std, strict=True) if not std > 0]
-    if flat:
+    """Raise ``UsageError`` if a channel is constant over all training frames."""
+    constant = [name for name, std in zip(CHANNELS, train.std, strict=True) if not std > 0]
+    if constant:
         raise UsageError(
-            f"one value in all training frames of {where}: {', '.join(flat)}",
-            hint="a constant channel cannot be normalised, its data was lost: get the files again",
+            f"channels are constant in all training frames of {where}: " + ", ".join(constant),
+            hint="a constant channel cannot be normalised; its data was probably lost: get the files "
+            "again",
         )
 
 
@@ -214,7 +216,7 @@ def make_index(
     encoding: FrameEncoding,
     moments: Moments,
     splits: dict[str, FrameSplitEntry],
-    **about: Any,
+    **fields: Any,
 ) -> FrameIndex:
     """Return the index of frames stored with ``encoding``."""
     return FrameIndex(
@@ -226,5 +228,5 @@ def make_index(
         mean=tuple(moments.mean.tolist()),
         std=tuple(moments.std.tolist()),
         splits=splits,
-        **about,
+        **fields,
     )

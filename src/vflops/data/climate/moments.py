@@ -17,7 +17,7 @@ from vflops.data.climate.field_names import CHANNELS
 PerChannel = NDArray[np.float64]
 
 FILL = 1e20
-"""Larger values mean that data is missing: 1e20 in files of CMIP, 9.96921e36 in netCDF."""
+"""Values from this size on mark missing data: 1e20 in CMIP files, 9.96921e36 in netCDF."""
 _VARIES = np.array([name != "PRECT" for name in CHANNELS])
 """Channels that are never constant over a frame; rain may be 0 everywhere."""
 
@@ -50,27 +50,33 @@ class Moments:
 
     @property
     def flat(self) -> NDArray[np.bool_]:
-        """Whether a frame (…, 16) is constant: its data was lost, or never written."""
+        """Whether a channel of a frame (…, 16) is constant: its data was lost or never written."""
         return np.asarray((self.squares == 0) & _VARIES)
 
     @property
     def usable(self) -> NDArray[np.bool_]:
-        """Whether all values of a frame (…, 16) are real data."""
+        """Whether all values of a channel of a frame (…, 16) are real data."""
         return self.finite & ~self.filled & ~self.flat
 
     def pooled(self, axis: int) -> Moments:
         """Merge the groups along ``axis`` (Chan, Golub and LeVeque's formula, equal counts)."""
         mean = self.mean.mean(axis=axis)
-        apart = self.mean - np.expand_dims(mean, axis)
-        squares = self.squares.sum(axis=axis) + self.count * (apart * apart).sum(axis=axis)
+        difference = self.mean - np.expand_dims(mean, axis)
+        squares = self.squares.sum(axis=axis) + self.count * (difference * difference).sum(
+            axis=axis
+        )
         return Moments(self.count * self.mean.shape[axis], mean, squares)
 
     def merged(self, other: Moments) -> Moments:
         """Merge two groups of any counts."""
         count = self.count + other.count
-        apart = other.mean - self.mean
-        mean = self.mean + apart * (other.count / count)
-        squares = self.squares + other.squares + apart * apart * (self.count * other.count / count)
+        difference = other.mean - self.mean
+        mean = self.mean + difference * (other.count / count)
+        squares = (
+            self.squares
+            + other.squares
+            + difference * difference * (self.count * other.count / count)
+        )
         return Moments(count, mean, squares)
 
 

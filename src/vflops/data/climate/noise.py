@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from vflops.data.sampler import mix
 
 Field = NDArray[np.floating[Any]]
-"""Always float32: Python numbers do not widen it, although the type checker assumes so."""
+"""Always float32: Python floats do not widen it, although the type checker assumes so."""
 
 _FINEST_PX = 4  # the smallest eddies: anything smaller would be grain, not weather
-_ROWS = 32  # computed at a time: they fit the cache of a core
+_ROWS = 32  # rows computed at a time, so that they fit the cache of a core
 _UNIT = 3.4  # scales smoothed uniform numbers to a standard deviation of about 1
 
 
@@ -41,11 +41,11 @@ def noise(
 
 def _resized(grid: Field, height: int, width: int) -> Field:
     """Return ``grid`` smoothly enlarged; beyond the poles, the edge rows are repeated."""
-    points, weights = _spline(grid.shape[1], width, round_the_globe=True)
+    points, weights = _spline(grid.shape[1], width, periodic=True)
     wide = grid[:, points[0]] * weights[0]
     for point, weight in zip(points[1:], weights[1:], strict=True):
         wide += grid[:, point] * weight
-    points, weights = _spline(grid.shape[0], height, round_the_globe=False)
+    points, weights = _spline(grid.shape[0], height, periodic=False)
     out = np.empty((height, width), np.float32)
     for first in range(0, height, _ROWS):
         rows = slice(first, first + _ROWS)
@@ -56,8 +56,8 @@ def _resized(grid: Field, height: int, width: int) -> Field:
 
 
 @lru_cache(maxsize=64)
-def _spline(points: int, pixels: int, *, round_the_globe: bool) -> tuple[NDArray[np.intp], Field]:
-    """Return the four points that make each pixel, and their weights: cubic B-splines."""
+def _spline(points: int, pixels: int, *, periodic: bool) -> tuple[NDArray[np.intp], Field]:
+    """Return the four points that contribute to each pixel, and their cubic B-spline weights."""
     position = (np.arange(pixels, dtype=np.float64) + 0.5) * points / pixels - 0.5
     first = np.floor(position)
     t = position - first
@@ -71,5 +71,5 @@ def _spline(points: int, pixels: int, *, round_the_globe: bool) -> tuple[NDArray
         ]
     )
     around = first.astype(np.intp) + np.arange(-1, 3, dtype=np.intp)[:, None]
-    around = around % points if round_the_globe else np.clip(around, 0, points - 1)
+    around = around % points if periodic else np.clip(around, 0, points - 1)
     return around, (weights / 6.0).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Pack years of climate fields: read once in the order of the files, so that reading is a copy."""
+"""Pack years of climate fields: encode them once, so that reading them later is only a copy."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def pack(
     policy: Policy = "fail",
     on_progress: OnProgress = no_progress,
 ) -> PackedFrames:
-    """Pack the years of ``source`` into ``destination``; shards that are there are kept."""
+    """Pack the years of ``source`` into ``destination``; finished shards are kept."""
     folder = source if isinstance(source, ClimateYears) else ClimateYears.open(source)
     chosen = split or split_years(folder.path, folder.numbers)
-    used = [folder.year(year) for years in chosen.by_name.values() for year in years]
+    used_years = [folder.year(year) for years in chosen.by_name.values() for year in years]
     settings = {"layout": layout, "years": {k: list(v) for k, v in chosen.by_name.items()}}
     packing = PackingRecord(source=str(folder.path.resolve()), settings=settings)
     workspace = Workspace(destination, packing)
@@ -74,17 +74,17 @@ def pack(
             make_shard,
             tasks,
             workspace,
-            workers=workers or workers_for(used),
+            workers=workers or workers_for(used_years),
             on_progress=on_progress,
         )
-        for year in used:
-            year.source.require_unchanged()  # since its shards were made, in this run or before
+        for year in used_years:
+            year.source.require_unchanged()  # since its shards were written, now or earlier
         _finish(workspace, folder, chosen, encoding, tasks, parts, settings)
     return PackedFrames.open(destination)
 
 
 def choose_encoding(folder: ClimateYears, train: Sequence[int], layout: Layout) -> FrameEncoding:
-    """Return how to store values; the mean and scale of ``half`` are estimated from few frames."""
+    """Return how to store values; offset and scale of ``half`` are estimated from a few frames."""
     height, width = folder.height, folder.width
     zeros, any_value = np.zeros(len(CHANNELS)), np.full(len(CHANNELS), FILL)
     if layout == "raw":
@@ -100,27 +100,25 @@ def choose_encoding(folder: ClimateYears, train: Sequence[int], layout: Layout) 
             break
     if summary is None:  # packing will report it
         return frame_encoding(height, width, layout, zeros, any_value)
-    require_varying_channels(
-        str(folder.path), summary
-    )  # all frames were read in search of another value
+    require_varying_channels(str(folder.path), summary)  # all frames were read to find variation
     return frame_encoding(height, width, layout, summary.mean, summary.std)
 
 
 def _sample(folder: ClimateYears, train: Sequence[int]) -> Iterator[tuple[Year, int]]:
-    """Yield all training frames: a few far apart first, then closer and closer ones between."""
-    years = [folder.year(number) for number in train]
+    """Yield all training frames: first a few that are far apart, then the ones in between."""
+    years = [folder.year(count) for count in train]
     ends = np.cumsum([year.frames for year in years])
     total = int(ends[-1])
     taken: set[int] = set()
-    number = _SAMPLE_FRAMES
+    count = _SAMPLE_FRAMES
     while len(taken) < total:
-        number = min(number, total)
-        for position in (np.arange(number) * total // number).tolist():
+        count = min(count, total)
+        for position in (np.arange(count) * total // count).tolist():
             if position not in taken:
                 taken.add(position)
-                which = int(np.searchsorted(ends, position, side="right"))
-                yield years[which], position - (int(ends[which]) - years[which].frames)
-        number *= 2
+                index = int(np.searchsorted(ends, position, side="right"))
+                yield years[index], position - (int(ends[index]) - years[index].frames)
+        count *= 2
 
 
 def _finish(
@@ -164,7 +162,7 @@ def _finish(
     )
     with_gaps = {task.year for task, part in made if part.left_out}
     complete = {task.year for task in tasks} - with_gaps
-    with suppress(VflopsError):  # it saves a later reader time, but is not needed for packing
+    with suppress(VflopsError):  # statistics save time later, but packing does not need them
         channel_statistics.store(folder, {year: moments[year] for year in sorted(complete)})
     workspace.finish(index, _identity(folder, split, settings))
 
@@ -229,8 +227,8 @@ def _require_free_space(
     if needed > free:
         less = "halve the size with --layout half, or " if layout == "raw" else ""
         raise UsageError(
-            f"{workspace.destination} needs {quantity(needed, 'B')}, {quantity(free, 'B')} are "
-            "free there",
+            f"{workspace.destination} needs {quantity(needed, 'B')}, but only "
+            f"{quantity(free, 'B')} are free there",
             hint=f"{less}choose a disk with more space: vflops data pack {folder.path} DEST",
         )
 
@@ -252,7 +250,7 @@ def source_identity(folder: ClimateYears, split: YearSplit) -> list[Any]:
 
 
 def _packed_before(path: Path, policy: Policy) -> PackedFrames:
-    """Open a packing that is already there; raise ``UsageError`` if it lacks frames."""
+    """Open a packing that is already there; raise ``UsageError`` if it lacks required frames."""
     frames = PackedFrames.open(path)
     omitted = [
         f"{frame.file} frame {frame.frame}: {frame.reason}"

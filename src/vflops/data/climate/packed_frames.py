@@ -1,4 +1,4 @@
-"""Packed frames: opened at once, read by many threads at the speed of the storage.
+"""Packed frames, which many threads can read at the speed of the storage.
 
 DEST/
   index.json        what is packed, in which units, and the hash of every file
@@ -24,8 +24,8 @@ from vflops.data.packed_index import INDEX, REPAIR
 from vflops.errors import FolderError
 
 _PIECE_BYTES = 1 << 21
-"""What a thread reads at a time. A frame of 28 MB is 14 pieces, so that few frames keep many
-threads busy; a piece is long enough for a disk to be fast."""
+"""Bytes that a thread reads at a time. A frame of 28 MB is 14 pieces, so that a few frames keep
+many threads busy, and a piece is long enough for fast disk reads."""
 
 _COLUMNS: dict[str, tuple[DTypeLike, tuple[int, ...]]] = {
     "boxes": (np.float32, (MAX_BOXES, 4)),
@@ -46,12 +46,12 @@ class PackedFrames(PackedFolder[FrameIndex]):
     index_type = FrameIndex
 
     def check_index(self) -> None:
-        """Raise ``FolderError`` if the index contradicts itself or has a constant channel."""
+        """Raise ``FolderError`` if the index is inconsistent or has a constant channel."""
         for what, values in (("std", self.index.std), ("scale", self.index.scale)):
-            flat = [CHANNELS[i] for i, value in enumerate(values) if not value > 0]
-            if flat:
+            constant = [CHANNELS[i] for i, value in enumerate(values) if not value > 0]
+            if constant:
                 raise FolderError(
-                    f"{self.path / INDEX}: {what} of {', '.join(flat)} is not above 0: values "
+                    f"{self.path / INDEX}: {what} of {', '.join(constant)} is not above 0: values "
                     "cannot be normalised",
                     hint="pack it again from files that have these channels",
                 )
@@ -116,7 +116,7 @@ class PackedFrameSplit(PackedSplit):
             read.result()
 
     def fields(self, index: int) -> NDArray[np.float32]:
-        """Return one frame, (16, height, width) in the file's units: for looking at."""
+        """Return one frame, (16, height, width) in the file's units, for inspection."""
         out = np.empty((1, *self.index.frame_shape), self.dtype)
         self.read([index], out)
         scale = np.array(self.index.scale, np.float64)
@@ -136,8 +136,8 @@ class PackedFrameSplit(PackedSplit):
     def _pieces(self, indices: SampleIndices) -> Iterator[Piece]:
         chosen = np.asarray(indices, np.int64)
         size = self.index.frame_bytes
-        pairs = zip(self.shard_of[chosen].tolist(), self._offset[chosen].tolist(), strict=True)
-        for number, (shard, offset) in enumerate(pairs):
+        locations = zip(self.shard_of[chosen].tolist(), self._offset[chosen].tolist(), strict=True)
+        for number, (shard, offset) in enumerate(locations):
             for start in range(0, size, _PIECE_BYTES):
                 length = min(_PIECE_BYTES, size - start)
                 yield shard, offset + start, number * size + start, length

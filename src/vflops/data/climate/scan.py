@@ -1,4 +1,4 @@
-"""Read every value of the years once: moments of each frame, and the frames to reject."""
+"""Read every value of the years once, for the moments of each frame and the unusable frames."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vflops.data.process_pool import OnProgress, Reporter, default_workers, no_p
 
 _TASK_BYTES = 1 << 30
 _SMALL_BYTES = 1 << 28
-"""Less than this is read before other processes would have started."""
+"""Reading less than this is faster than starting other processes."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class MomentsCollector:
         where = frame - self._start, slice(None), slice(row, row + fields.shape[1])
         self._mean[where], self._squares[where] = rows.mean, rows.squares
 
-    def unreadable(self, error: Unreadable) -> None:
+    def add_unreadable(self, error: Unreadable) -> None:
         """Record frames that cannot be read."""
         self._bad |= dict.fromkeys(error.frames, f"cannot be read: {error.reason}")
 
     def result(self) -> FrameMoments:
-        """Return the moments of all frames, and the reasons against those that are unusable."""
+        """Return the moments of all frames, and why some of them are unusable."""
         rows = Moments(self._source.width, self._mean, self._squares)
         with np.errstate(invalid="ignore"):
             moments = rows.pooled(2)
@@ -104,14 +104,14 @@ def scan(
         total=sum(year.frames for year in years),
         on_progress=on_progress,
         done="parts are read",
-        hint="nothing of them is kept: the same command starts again",
+        hint="no results were saved: the same command starts again from the beginning",
     )
     for year in years:
         year.source.require_unchanged()  # since its parts were read
     parts: dict[int, list[FrameMoments]] = {year.year: [] for year in years}
     for number, part in zip(task_years, results, strict=True):
         parts[number].append(part)
-    return {number: _joined(year_parts) for number, year_parts in parts.items()}
+    return {number: _concatenate(year_parts) for number, year_parts in parts.items()}
 
 
 def workers_for(years: Sequence[Year]) -> int:
@@ -132,13 +132,13 @@ def _scan_part(task: Task, report: Reporter) -> FrameMoments:
                     start = piece.frame + len(piece.fields)
                     report(len(piece.fields))
         except Unreadable as error:
-            collector.unreadable(error)
+            collector.add_unreadable(error)
             report(len(error.frames))
             start = error.frames.stop
     return collector.result()
 
 
-def _joined(parts: Sequence[FrameMoments]) -> FrameMoments:
+def _concatenate(parts: Sequence[FrameMoments]) -> FrameMoments:
     first = parts[0].moments
     moments = Moments(
         first.count,

@@ -12,7 +12,9 @@ from vflops.data.climate.background_fields import PA_PER_M, Eddies, bump, channe
 from vflops.data.climate.noise import Field
 from vflops.data.climate.storm_placement import Storm
 
-_REACH = 1.65  # extent of a vortex in halves of its box; a quarter is left at the box's edge
+_REACH = (
+    1.65  # radius of a vortex, 1 at the edge of its box, where a quarter of the strength is left
+)
 _EYEWALL = 0.5  # where the wind is fastest, in the same unit
 _SOFT = 1.5  # a filament fades out over this many half widths
 _DISTORTION = 0.13  # how far eddies distort the shape of a storm
@@ -20,15 +22,15 @@ _DISTORTION = 0.13  # how far eddies distort the shape of a storm
 
 @dataclass(frozen=True)
 class _Patch:
-    """What a storm adds to the pixels that it reaches."""
+    """What a storm adds to the pixels that it covers, relative to its maximum changes."""
 
     core: Field
-    """Pressure, temperature and heights, relative to their full change."""
+    """Change of pressure, temperature and heights."""
     wet: Field
-    """Water and rain."""
+    """Change of water and rain."""
     east: Field
     north: Field
-    """The wind, relative to its full speed."""
+    """The wind, eastward and northward."""
     inflow: tuple[Field, Field]
     """The inward part of the wind near the ground, eastward and northward."""
 
@@ -43,8 +45,8 @@ def paint(fields: NDArray[np.float32], storm: Storm, eddies: Eddies) -> None:
     columns = np.arange(box.left - beside, box.right + beside) % width  # around the globe
     dx = np.arange(box.left - beside, box.right + beside, dtype=np.float32) - storm.column
     dy = np.arange(rows.start, rows.stop, dtype=np.float32)[:, None] - storm.row
-    drawer = _filament if storm.kind.shape == "filament" else _vortex
-    patch = drawer(storm, dx, dy, eddies.moisture[rows, columns], eddies.gusts[rows, columns])
+    draw_shape = _filament if storm.kind.shape == "filament" else _vortex
+    patch = draw_shape(storm, dx, dy, eddies.moisture[rows, columns], eddies.gusts[rows, columns])
     _add(fields, storm, patch, rows, columns)
 
 
@@ -56,13 +58,13 @@ def _add(
 
     for name, span in storm.kind.change.items():
         change = storm.amount(span)
-        added = (patch.wet if name in ("TMQ", "PRECT", "QREFHT") else patch.core) * change
-        add(name, added)
+        increment = (patch.wet if name in ("TMQ", "PRECT", "QREFHT") else patch.core) * change
+        add(name, increment)
         if name == "PSL":
-            add("PS", added)
-            add("Z1000", added / PA_PER_M)
+            add("PS", increment)
+            add("Z1000", increment / PA_PER_M)
         elif name == "TREFHT":
-            add("TS", added * 0.7)
+            add("TS", increment * 0.7)
     speed = storm.amount(storm.kind.wind)
     if speed:
         add("U850", patch.east * speed)
@@ -99,10 +101,10 @@ def _vortex(storm: Storm, dx: Field, dy: Field, push_x: Field, push_y: Field) ->
 
 
 def _spiral(x: Field, y: Field, square: Field, winding: float) -> tuple[Field, Field]:
-    """Return −1 to 1 over one spiral arm, and over two, that trail as the air turns left.
+    """Return two patterns from −1 to 1, with one and two spiral arms that trail a left turn.
 
-    The arm is where angle + 4·atan(winding · distance) is a full turn. It is computed with
-    fractions, because tangents may differ in the last bit.
+    The single arm is where angle + 4·atan(winding · distance) is a full turn. Rational formulas
+    replace trigonometric functions, which may differ in the last bit.
     """
     t = np.sqrt(square) * winding
     c, s = (1.0 - t * t) / (1.0 + t * t), 2.0 * t / (1.0 + t * t)
@@ -127,11 +129,11 @@ def _filament(storm: Storm, dx: Field, dy: Field, push_x: Field, push_y: Field) 
     ends = np.maximum(1.0 - along * along * along * along, 0.0)
     core = bump(away / (storm.thin * _SOFT)) * ends
     windy = bump(away / (storm.thin * _SOFT * 1.3)) * ends / (length * half)
-    none = np.zeros((1, 1), np.float32)
+    no_inflow = np.zeros((1, 1), np.float32)
     return _Patch(
         core=core,
         wet=core,
         east=windy * (wide - slope * (tall * storm.pole)),
         north=windy * (tall + slope * (wide * storm.pole)),
-        inflow=(none, none),
+        inflow=(no_inflow, no_inflow),
     )

@@ -12,18 +12,14 @@ from vflops.data.climate.event_kinds import LOOK_ALIKES, STORMS, EventKind, Rang
 LOOK_ALIKES_PER_FRAME = 3
 """Each of a different kind; fewer if there is no space for them."""
 
-_TRIES = 40
-_MAX_OVERLAP = 0.15  # maximum, relative to the smaller box
-_COUNT_PROBABILITIES = (
-    0.33,
-    0.73,
-    0.93,
-)  # probabilities of none, at most one, at most two of a class
+_MAX_TRIES = 40
+_MAX_OVERLAP = 0.15  # relative to the smaller box
+_COUNT_PROBABILITIES = (0.33, 0.73, 0.93)  # of none, at most one, at most two of a class
 
 
 @dataclass(frozen=True)
 class Box:
-    """Rows ``top`` to ``bottom`` and columns ``left`` to ``right``, the ends excluded."""
+    """Rows ``top`` to ``bottom`` and columns ``left`` to ``right``, excluding the ends."""
 
     top: int
     left: int
@@ -41,7 +37,7 @@ class Box:
         """Number of pixels."""
         return (self.bottom - self.top) * (self.right - self.left)
 
-    def inside(self, height: int, width: int) -> bool:
+    def is_inside(self, height: int, width: int) -> bool:
         """Whether the box and a margin of one pixel lie in the frame."""
         return (
             self.top >= 1
@@ -62,18 +58,19 @@ class Storm:
     column: float
     tall: float
     wide: float
-    """Half the box of a vortex; for a filament, from its middle to its poleward, eastern end."""
+    """Half the height and width of a vortex's box; for a filament, the distances from its middle to
+    its poleward, eastern end."""
     pole: int
     """1 in the north, −1 in the south."""
     strength: float
     """0 is the weakest of its kind, 1 the strongest."""
     bend: float
-    """Deviation of a filament from a straight line; for a vortex, the start of its spiral."""
+    """Deviation of a filament from a straight line; for a vortex, it changes the winding."""
     thin: float
     """Half the width of a filament."""
 
     def amount(self, span: Range) -> float:
-        """Interpolate a range by the storm's strength."""
+        """Return the value in the range ``span`` that belongs to the storm's strength."""
         return span[0] + (span[1] - span[0]) * self.strength
 
     @cached_property
@@ -92,7 +89,7 @@ class Storm:
         return _box((top + bottom) / 2, (left + right) / 2, (bottom - top) / 2, (right - left) / 2)
 
     def _on_line(self, along: float) -> tuple[float, float]:
-        """Return row and column of a filament's middle line, from 0, its start, to 1."""
+        """Return a point of a filament's middle line, from its start (0) to its end (1)."""
         aside = self.bend * 4.0 * along * (1.0 - along)
         step = 2.0 * along - 1.0
         row = self.row + self.pole * self.tall * step + self.wide * aside * self.pole
@@ -104,21 +101,21 @@ def _box(row: float, column: float, tall: float, wide: float) -> Box:
 
 
 def place_storms(random: np.random.Generator, height: int, width: int) -> list[Storm]:
-    """Return a frame's storms, then its look-alikes, almost without overlap."""
+    """Return a frame's storms, then its look-alikes, with little overlap."""
     kinds: list[EventKind] = []
     for kind in STORMS:
-        pick = float(random.random())
-        kinds += [kind] * sum(pick >= bound for bound in _COUNT_PROBABILITIES)
+        draw = float(random.random())
+        kinds += [kind] * sum(draw >= bound for bound in _COUNT_PROBABILITIES)
     # The largest are placed first; look-alikes come last and may be left out.
     kinds.sort(key=lambda kind: -kind.size[1])
     order = np.argsort(random.random(len(LOOK_ALIKES)), kind="stable").tolist()
     kinds += [LOOK_ALIKES[number] for number in order[:LOOK_ALIKES_PER_FRAME]]
     placed: list[Storm] = []
     for kind in kinds:
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             storm = _draw(kind, random, height, width)
             box = storm.box
-            if box.inside(height, width) and all(
+            if box.is_inside(height, width) and all(
                 box.overlap(other.box) <= _MAX_OVERLAP for other in placed
             ):
                 placed.append(storm)
@@ -127,7 +124,7 @@ def place_storms(random: np.random.Generator, height: int, width: int) -> list[S
 
 
 def _draw(kind: EventKind, random: np.random.Generator, height: int, width: int) -> Storm:
-    """Draw a storm at any latitude of its kind; it may not fit the frame."""
+    """Draw a storm within the latitudes of its kind; it may not fit into the frame."""
     numbers: list[float] = random.random(8).tolist()
     pole = 1 if numbers[0] < 0.5 else -1
     column = numbers[1] * width

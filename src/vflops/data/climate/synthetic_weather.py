@@ -1,7 +1,8 @@
-"""Synthetic frames in the forms of real ones: a folder of HDF5 years, or packed.
+"""Synthetic frames in the same forms as real ones: a folder of HDF5 files, or packed.
 
 Both forms hold the same frames and appear only when they are complete: they are built in
-``DEST.partial``, then renamed. After a kill, writing years resumes with the first unfinished year.
+``DEST.partial``, then renamed. If writing years is stopped, the same call resumes with the first
+unfinished year.
 """
 
 from __future__ import annotations
@@ -44,21 +45,22 @@ FRAMES_PER_YEAR = 1460
 """Four per day, as published."""
 COMPRESSIONS = ("gzip", "lzf")
 
-_SMALL_PIXELS = 1 << 21  # drawn before other processes would have started
+_SMALL_PIXELS = 1 << 21  # drawing fewer is faster than starting other processes
 _PIECE_BYTES = 1 << 24  # frames that a process draws at a time
-_WAVE_BYTES = 1 << 30  # frames in memory that may wait for earlier ones
+_WAVE_BYTES = 1 << 30  # finished frames that may wait in memory for earlier ones
 
 
 def years_of(train: int, validation: int, test: int) -> dict[str, dict[int, int]]:
-    """Return frames by year for each split: the last year tests, the one before validates."""
+    """Return frames by year for each split; the last year is for testing, the one before it for
+    validation."""
     for name, frames in (("training", train), ("validation", validation), ("test", test)):
         if frames < 1:
             raise UsageError(f"synthetic weather: {frames} {name} frames", hint="give 1 or more")
-    whole, rest = divmod(train, FRAMES_PER_YEAR)
-    lengths = [FRAMES_PER_YEAR] * whole + [rest] * (rest > 0)
-    last = FIRST_YEAR + len(lengths)
+    full_years, remainder = divmod(train, FRAMES_PER_YEAR)
+    frames_per_year = [FRAMES_PER_YEAR] * full_years + [remainder] * (remainder > 0)
+    last = FIRST_YEAR + len(frames_per_year)
     return {
-        "train": {FIRST_YEAR + number: frames for number, frames in enumerate(lengths)},
+        "train": {FIRST_YEAR + number: frames for number, frames in enumerate(frames_per_year)},
         "validation": {last: validation},
         "test": {last + 1: test},
     }
@@ -78,14 +80,17 @@ def write_years(
     require_unoccupied(folder)
     require_replaceable(folder)
     _check_arguments(frames, compression)
-    lengths = dict(sorted(frames.items()))
-    about = {**recipe.as_dict(), "frames": {f"{year:04d}": n for year, n in lengths.items()}}
-    partial = begin_folder(folder, about, "frames")
+    frames_by_year = dict(sorted(frames.items()))
+    full_recipe = {
+        **recipe.as_dict(),
+        "frames": {f"{year:04d}": n for year, n in frames_by_year.items()},
+    }
+    partial = begin_folder(folder, full_recipe, "frames")
     tasks = [
         _YearTask(recipe, partial / f"climo_{year:04d}.h5", year, count, compression)
-        for year, count in lengths.items()
+        for year, count in frames_by_year.items()
     ]
-    total = sum(lengths.values())
+    total = sum(frames_by_year.values())
     run_all(
         _write_year,
         tasks,
@@ -110,10 +115,10 @@ def cached_frames(
 ) -> Path:
     """Return the folder of these frames in the cache, in layout ``half``; create it if missing."""
     years = years_of(train, validation, test)
-    counts = {split: sum(lengths.values()) for split, lengths in years.items()}
-    about = {**recipe.as_dict(), "frames": counts}
+    counts = {split: sum(frames_by_year.values()) for split, frames_by_year in years.items()}
+    full_recipe = {**recipe.as_dict(), "frames": counts}
     # The split is part of the name: a cache may hold older frames without reference_split.
-    name = f"weather-{digest([about, 'reference split'])[:16]}"
+    name = f"weather-{digest([full_recipe, 'reference split'])[:16]}"
 
     def make(folder: Path) -> None:
         with FrameWriter(
@@ -125,8 +130,8 @@ def cached_frames(
             offset=OFFSET,
             scale=SCALE,
             synthetic=True,
-            recipe=about,
-            years={split: tuple(lengths) for split, lengths in years.items()},
+            recipe=full_recipe,
+            years={split: tuple(frames_by_year) for split, frames_by_year in years.items()},
             reference_split=True,
         ) as writer:
             for split, frame in _draw_frames(recipe, years, on_progress):
@@ -147,18 +152,18 @@ def _draw_frames(
     step = max(1, _PIECE_BYTES // frame_bytes)
     pieces = [
         _Piece(recipe, split, year, start, min(step, count - start))
-        for split, lengths in years.items()
-        for year, count in lengths.items()
+        for split, frames_by_year in years.items()
+        for year, count in frames_by_year.items()
         for start in range(0, count, step)
     ]
     total = sum(piece.count for piece in pieces)
-    number = _workers(recipe, total)
-    # One process draws a frame when it is needed; several would run ahead without limit.
-    wave = len(pieces) if number == 1 else max(2 * number, _WAVE_BYTES // (step * frame_bytes))
+    workers = _workers(recipe, total)
+    # One process draws frames on demand; several would run ahead without limit.
+    wave = len(pieces) if workers == 1 else max(2 * workers, _WAVE_BYTES // (step * frame_bytes))
     done = 0
     for first in range(0, len(pieces), wave):
         batch = pieces[first : first + wave]
-        for piece, frames in _in_order(batch, number, _offset_progress(done, total, on_progress)):
+        for piece, frames in _in_order(batch, workers, _offset_progress(done, total, on_progress)):
             yield from ((piece.split, frame) for frame in frames)
         done += sum(piece.count for piece in batch)
 
@@ -269,5 +274,5 @@ def _check_arguments(frames: Mapping[int, int], compression: str | None) -> None
             raise UsageError(f"synthetic weather: {count} frames in {year}", hint="give 1 or more")
     if compression is not None and compression not in COMPRESSIONS:
         raise UsageError(
-            f"compression is {compression!r}", hint=f"one of {', '.join(COMPRESSIONS)}, or none"
+            f"compression is {compression!r}", hint=f"expected {', '.join(COMPRESSIONS)} or none"
         )

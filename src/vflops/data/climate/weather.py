@@ -1,4 +1,4 @@
-"""Climate frames from a seed, with storms to detect: sixteen fields, and boxes in pixels.
+"""Climate frames drawn from a seed: sixteen fields with storms to detect, and boxes in pixels.
 
 ``draw`` is a pure function of (recipe, year, frame), with the same bytes on every machine whose
 numpy conforms to IEEE 754. Frames are independent of each other, with a random season. Calm air
@@ -68,7 +68,7 @@ _CLIMATE = {  # approximate mean and standard deviation over many frames
 }
 OFFSET = np.array([_CLIMATE[name][0] for name in CHANNELS])
 SCALE = np.array([_CLIMATE[name][1] for name in CHANNELS])
-"""(value − OFFSET) / SCALE of a channel fits half precision."""
+"""The values (value − OFFSET) / SCALE of a channel fit half precision."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ def draw(recipe: WeatherRecipe, year: int, frame: int) -> Frame:
     for storm in storms:
         paint(fields, storm, eddies)
     for name in ("PRECT", "QREFHT", "TMQ"):
-        least, most = RANGES[name]
-        np.clip(channel(fields, name), least, most, out=channel(fields, name))
+        minimum, maximum = RANGES[name]
+        np.clip(channel(fields, name), minimum, maximum, out=channel(fields, name))
     return Frame(fields, boxes_of(storms))
 
 

@@ -16,12 +16,13 @@ _RANGE = re.compile(r"(\d{4})(?:-(\d{4}))?")
 
 @dataclass(frozen=True)
 class YearSplit:
-    """The years of each split; ``reference`` if it is the split of the rules."""
+    """The years of each split."""
 
     train: tuple[int, ...]
     validation: tuple[int, ...]
     test: tuple[int, ...]
     reference: bool
+    """Whether this is the reference split of the rules."""
 
     @property
     def by_name(self) -> dict[str, tuple[int, ...]]:
@@ -43,57 +44,59 @@ def split_years(
     test: Sequence[int] | None = None,
     option_format: str = OPTIONS,
 ) -> YearSplit:
-    """Return the user's split, or the reference: the last year tests, the one before validates.
+    """Return the user's split, or by default the reference split.
 
-    A user's split needs ``validation``; ``train`` defaults to all other years, ``test`` to none.
-    Hints name years in the ``form`` of the caller's command.
+    The reference split uses the last year for testing, the one before it for validation, and the
+    others for training. A user's split needs ``validation``; ``train`` defaults to all other years,
+    ``test`` to none. Hints write years in the ``option_format`` of the caller's command.
     """
-    have = ", ".join(str(year) for year in years)
+    available = ", ".join(str(year) for year in years)
     if train is None and validation is None and test is None:
         if len(years) < 3:
             raise UsageError(
-                f"{source} has {_count(len(years))} ({have}); the reference split needs 3 or more:"
-                " the last tests, the one before validates, the rest train",
+                f"{source} has {_count_text(len(years))} ({available}); the reference split needs "
+                "3 or more: the last for testing, the one before it for validation, the others for training",
                 hint=_split_hint(years, option_format),
             )
         ordered = tuple(sorted(years))
         return YearSplit(ordered[:-2], ordered[-2:-1], ordered[-1:], reference=True)
-    named = {"validation": tuple(validation or ()), "test": tuple(test or ())}
-    taken = {year for group in named.values() for year in group}
+    splits = {"validation": tuple(validation or ()), "test": tuple(test or ())}
+    taken = {year for group in splits.values() for year in group}
     rest = tuple(year for year in sorted(years) if year not in taken)
-    named["train"] = tuple(sorted(train)) if train is not None else rest
-    _check_years(source, named, years, have)
+    splits["train"] = tuple(sorted(train)) if train is not None else rest
+    _check_years(source, splits, years, available)
     for name in ("train", "validation"):
-        if not named[name]:
+        if not splits[name]:
+            hint = _split_hint(years, option_format, splits["test"])
             raise UsageError(
                 f"the split of {source} has no years for {name}",
-                hint=f"the folder has {have}: {_split_hint(years, option_format, named['test'])}",
+                hint=f"the folder has {available}: {hint}",
             )
     return YearSplit(
-        named["train"], tuple(sorted(named["validation"])), tuple(sorted(named["test"])), False
+        splits["train"], tuple(sorted(splits["validation"])), tuple(sorted(splits["test"])), False
     )
 
 
 def _check_years(
-    source: Path, named: dict[str, tuple[int, ...]], years: Sequence[int], have: str
+    source: Path, splits: dict[str, tuple[int, ...]], years: Sequence[int], available: str
 ) -> None:
     seen: dict[int, str] = {}
-    for name, group in named.items():
+    for name, group in splits.items():
         for year in group:
             if year not in years:
                 raise UsageError(
-                    f"the split names {year} for {name}; {source} has no climo_{year}.h5",
-                    hint=f"it has {have}",
+                    f"the split names {year} for {name}, but {source} has no climo_{year}.h5",
+                    hint=f"it has {available}",
                 )
             if year in seen:
                 raise UsageError(
                     f"the split names {year} twice: for {seen[year]} and for {name}",
-                    hint="a year belongs to one split: quality on trained years says nothing",
+                    hint="use a year in one split only: quality on training years says nothing",
                 )
             seen[year] = name
 
 
-def _count(number: int) -> str:
+def _count_text(number: int) -> str:
     return f"{number} year{'s' * (number != 1)}"
 
 

@@ -1,7 +1,7 @@
 """Years as published: ``climo_YYYY.h5`` with ``images`` (N, 16, H, W) and ``boxes`` (N, 15, 5).
 
-Opening reads the boxes of all years but no fields: it takes a second, and finds whatever is wrong
-with files, shapes or boxes before hours of reading.
+Opening reads the boxes of all years but no fields. It takes a second and finds errors in files,
+shapes and boxes before hours of reading.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Year:
     year: int
     source: FrameSource
     rows: NDArray[np.float64]
-    """(frames, most boxes, 5) in the published order, padded with -1."""
+    """Boxes (frames, rows, 5) in the published order, padded with rows of -1."""
     order: Order | None
-    """The order in the file; None if the values fit several."""
+    """The column order in the file; None if the values fit several orders."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -118,7 +118,7 @@ class ClimateYears:
 def survey(
     path: Path, box_order: Order | None = None
 ) -> tuple[ClimateYears, Sequence[VflopsError]]:
-    """Return the years that can be used, and the errors of the others."""
+    """Return the years that can be used, and the errors of those that cannot."""
     files, others = _files(path)
     years: list[Year] = []
     faults: list[VflopsError] = []
@@ -168,7 +168,7 @@ def _files(path: Path) -> tuple[dict[int, Path], list[str]]:
 def open_year(
     path: Path, year: int, box_order: Order | None = None, like: FrameSource | None = None
 ) -> Year:
-    """Open the file of a year and check all but its fields; frame sizes must equal ``like``."""
+    """Open the file of a year and check all but its fields, with the frame size of ``like``."""
     with open_hdf5(path) as file:
         version = version_of(path)
         images, rows = array_of(file, "images", path), array_of(file, "boxes", path)
@@ -176,18 +176,18 @@ def open_year(
         _check_frame_size(source, like)  # before boxes, which would not fit any order
         raw = _rows(rows, source)
         dtype = images.dtype
-    here = box_rows.is_box(raw)
-    _check_box_counts(here, path)
-    if not here.any():
+    has_box = box_rows.is_box(raw)
+    _check_box_counts(has_box, path)
+    if not has_box.any():
         raise UsageError(
             f"{path} has no boxes in any of its {source.frames} frames: all rows are -1",
             hint="its labels are missing: get the file again, or move it out of the folder",
         )
-    box_rows.check_units(raw[here], source.height, source.width, str(path), box_order)
+    box_rows.check_units(raw[has_box], source.height, source.width, str(path), box_order)
     recognised = (
-        box_rows.recognise(raw[here], source.height, source.width, str(path))
+        box_rows.recognise(raw[has_box], source.height, source.width, str(path))
         if (box_order is None)
-        else box_rows.RecognisedOrder(box_order, int(here.sum()))
+        else box_rows.RecognisedOrder(box_order, int(has_box.sum()))
     )
     if box_rows.is_suspicious(recognised, source.height, source.width):
         raise box_rows.ambiguous_order(str(path), recognised.boxes)
@@ -251,8 +251,8 @@ def _sizes(shape: Sequence[int]) -> str:
     return "(" + ", ".join(str(size) for size in shape) + ")"
 
 
-def _check_box_counts(here: NDArray[np.bool_], path: Path) -> None:
-    counts = here.sum(axis=1)
+def _check_box_counts(has_box: NDArray[np.bool_], path: Path) -> None:
+    counts = has_box.sum(axis=1)
     frame = int(np.argmax(counts))
     if counts[frame] > MAX_BOXES:
         raise UsageError(
@@ -265,7 +265,7 @@ def _check_frame_size(source: FrameSource, like: FrameSource | None) -> None:
     if like is not None and (source.height, source.width) != (like.height, like.width):
         raise UsageError(
             f"{source.path} has frames of {source.height}x{source.width}, "
-            f"{like.path.name} of {like.height}x{like.width}",
+            f"but {like.path.name} has {like.height}x{like.width}",
             hint="all years of a folder need the same resolution: move the others elsewhere",
         )
 
@@ -274,15 +274,20 @@ def _resolve_orders(years: Sequence[Year]) -> list[Year]:
     """Replace unknown orders by that of the other years, or else by the published one."""
     known = Counter(year.order for year in years if year.order is not None)
     if any(year.order is None for year in years) and len(known) > 1:
-        unsure = next(year for year in years if year.order is None)
-        raise box_rows.ambiguous_order(str(unsure.path), int(box_rows.is_box(unsure.rows).sum()))
+        unrecognised = next(year for year in years if year.order is None)
+        raise box_rows.ambiguous_order(
+            str(unrecognised.path), int(box_rows.is_box(unrecognised.rows).sum())
+        )
     common = next(iter(known), PUBLISHED)
     resolved = []
     for year in years:
         if year.order is None:
-            note = f"{year.name}: box order cannot be recognised from the values, taken as " + (
-                box_rows.column_names(common)
-                + (", as in the other years" if known else ", as published")
+            note = (
+                f"{year.name}: box order cannot be recognised from the values; it is assumed to be "
+                + (
+                    box_rows.column_names(common)
+                    + (", as in the other years" if known else ", as published")
+                )
             )
             rows = box_rows.reorder_columns(year.rows, common)
             year = replace(year, rows=rows, order=common, notes=(*year.notes, note))
