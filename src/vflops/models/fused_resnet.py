@@ -3,11 +3,11 @@
 Training a ResNet is limited by memory bandwidth, not by arithmetic: between two convolutions the
 plain model reads and writes each activation about fourteen times per step. Here the convolution
 before a batch normalisation computes its sums, the one after it applies its scale and the ReLU, and
-the 1×1 convolutions of the early stages compute their whole backward in one pass. cuDNN still
+the 1×1 convolutions of the early stages compute both gradients in one pass. cuDNN still
 computes 3×3 convolutions, and 1×1 ones that are limited by arithmetic.
 
 State names, initial values, gradients and running statistics are those of ``ResNet``. The class
-is a subclass of it, and computes like it wherever the kernels do not apply: on a CPU, in
+is a subclass of it, and falls back to it where the kernels do not apply: on a CPU, in
 evaluation, and without Triton.
 """
 
@@ -32,9 +32,9 @@ PIXELS = 32
 class FusedResNet(ResNet):
     """A ResNet with fused forward and backward passes in training; activations have ``dtype``.
 
-    Parameters stay in fp32. With fp16 scale the loss, as with ``torch.autocast``. Each forward pass
-    allows one backward pass and no second derivative. ``torch.compile`` does not help: record the
-    whole step as a CUDA graph instead.
+    Parameters stay in fp32. With fp16, scale the loss, as with ``torch.autocast``. Each forward
+    pass allows one backward pass and no second derivative. ``torch.compile`` does not help: record
+    the whole step as a CUDA graph instead.
     """
 
     def __init__(self, *args: Any, dtype: torch.dtype = torch.float16, **kwargs: Any) -> None:

@@ -23,7 +23,7 @@ class _Layer:
     conv: nn.Conv2d
     bn: nn.BatchNorm2d
     weight: Tensor
-    """In the dtype of the activations."""
+    """The weight in the dtype of the activations."""
     y: Tensor = field(init=False)
     """The output of the convolution."""
     coefficients: Tensor = field(init=False)
@@ -120,10 +120,10 @@ class TrunkStep:
         spread = (gradient / area).to(last.output.dtype)[:, :, None, None]
         spread = spread.expand_as(last.output).contiguous(memory_format=torch.channels_last)
         g, sums = fused_operators.join_gradients(spread, None, last.output, last.third.y, None)
-        for block, before in zip(
+        for block, previous in zip(
             reversed(self.blocks), [*reversed(self.blocks[:-1]), None], strict=True
         ):
-            g, sums = self._block_backward(block, before, g, sums)
+            g, sums = self._block_backward(block, previous, g, sums)
         stem = self.stem
         coefficients = self._coefficients(stem, sums)
         dw = stem_operators.stem_backward(g, self.where, stem.y, coefficients, self.images)
@@ -149,7 +149,7 @@ class TrunkStep:
         return block.output
 
     def _block_backward(
-        self, block: _Block, before: _Block | None, g: Tensor, sums: Sums
+        self, block: _Block, previous: _Block | None, g: Tensor, sums: Sums
     ) -> tuple[Tensor, Sums]:
         # g is the gradient before the block's last ReLU, sums are those of its last BN. Returns
         # the same for the previous block, or for the stem.
@@ -183,12 +183,12 @@ class TrunkStep:
         first_sums = fused_operators.gradient_sums(g_first, first.y, first.coefficients)
         coefficients = self._coefficients(first, first_sums)
         shortcut = g if block.projection is None else self._projection_backward(block, g, sums)
-        return self._first_backward(block, before, g_first, coefficients, shortcut)
+        return self._first_backward(block, previous, g_first, coefficients, shortcut)
 
     def _first_backward(
         self,
         block: _Block,
-        before: _Block | None,
+        previous: _Block | None,
         g: Tensor,
         coefficients: Tensor,
         shortcut: Tensor,
@@ -197,10 +197,10 @@ class TrunkStep:
 
         first, inputs = block.first, block.inputs
         y_before, y_other = inputs.x, None
-        if before is not None:
-            y_before = before.third.y
-            y_other = None if before.projection is None else before.projection.y
-        if before is None or _fuses(first.conv, fused_operators.BACKWARD):
+        if previous is not None:
+            y_before = previous.third.y
+            y_other = None if previous.projection is None else previous.projection.y
+        if previous is None or _fuses(first.conv, fused_operators.BACKWARD):
             dx, dw, sums = fused_operators.conv1x1_backward(
                 g,
                 first.y,
@@ -222,12 +222,12 @@ class TrunkStep:
         return fused_operators.join_gradients(dx, shortcut, inputs.x, y_before, y_other)
 
     def _projection_backward(self, block: _Block, g: Tensor, sums: Sums) -> Tensor:
-        # Returns the gradient of the shortcut: for every second pixel if the projection strides.
+        # Returns the gradient of the shortcut, for every second pixel if the stride is 2.
         from vflops.models.kernels import fused_operators
 
         layer, inputs = block.projection, block.inputs
         assert layer is not None
-        if sums.partial.shape[1] == 2:  # sums of the last block, if its stage has only one
+        if sums.partial.shape[1] == 2:  # the last block of the trunk, whose sums lack this product
             sums = fused_operators.gradient_sums(g, layer.y, None)
             coefficients = self._coefficients(layer, sums)
         else:

@@ -1,4 +1,4 @@
-"""From the name of a model to its operation graph; torch is imported only when needed."""
+"""The operation graph of a model, by name; torch is imported only when needed."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ ENTRY_POINTS = "vflops.models"
 def models() -> Mapping[str, ModelSpec]:
     """Return all named models: built-in ones and those of installed packages."""
     built_in = {spec.name: spec for spec in BUILT_IN}
-    return {**built_in, **load_extensions(ENTRY_POINTS), **built_in}  # first, and never replaced
+    # Built-in models come first and are never replaced.
+    return {**built_in, **load_extensions(ENTRY_POINTS), **built_in}
 
 
 def model(name: str) -> ModelSpec:
@@ -80,7 +81,7 @@ def model(name: str) -> ModelSpec:
                 hint=f"a run counts the operations that it trains: vflops run {name}",
             )
         error = unknown_name("model", name, models())
-        hint = f"{error.hint} Or your own as package.module:callable"
+        hint = f"{error.hint} Or name your own model as package.module:callable"
         raise UsageError(error.message, hint=hint)
     return models()[name]
 
@@ -97,11 +98,11 @@ def load(target: str) -> Callable[..., Any]:
             f"{module_name} is a file, expected a module",
             hint=f"write it as {module_name.removesuffix('.py').replace('/', '.')}:{attribute}",
         )
-    here = str(Path.cwd())
-    if here not in sys.path:  # Python adds the folder of a script, but not for a command
-        sys.path.insert(0, here)
+    current_folder = str(Path.cwd())
+    if current_folder not in sys.path:  # Python adds the folder of a script, but not for a command
+        sys.path.insert(0, current_folder)
     try:
-        item: Any = importlib.import_module(module_name)
+        imported: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise UsageError(
             f"cannot import {module_name}: no module named {error.name!r}",
@@ -113,14 +114,14 @@ def load(target: str) -> Callable[..., Any]:
             hint="the module must import without error: python -c 'import " + module_name + "'",
         ) from error
     for part in attribute.split("."):
-        if not hasattr(item, part):
-            names = [name for name in dir(item) if callable(getattr(item, name, None))]
+        if not hasattr(imported, part):
+            names = [name for name in dir(imported) if callable(getattr(imported, name, None))]
             raise unknown_name("name", part, names, where=f" in {module_name}")
-        item = getattr(item, part)
-    if not callable(item):
+        imported = getattr(imported, part)
+    if not callable(imported):
         raise UsageError(
-            f"{target} is a {type(item).__name__}, expected a class or a function",
+            f"{target} is a {type(imported).__name__}, expected a class or a function",
             hint="name a callable that takes no arguments and returns a torch.nn.Module",
         )
-    target_callable: Callable[..., Any] = item
+    target_callable: Callable[..., Any] = imported
     return target_callable

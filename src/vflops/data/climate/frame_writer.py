@@ -207,8 +207,7 @@ def require_varying_channels(where: str, train: Moments) -> None:
     if constant:
         raise UsageError(
             f"channels are constant in all training frames of {where}: " + ", ".join(constant),
-            hint="a constant channel cannot be normalised; its data was probably lost: get the files "
-            "again",
+            hint="a constant channel cannot be normalised; its data was lost: get the files again",
         )
 
 

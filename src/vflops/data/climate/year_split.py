@@ -55,7 +55,8 @@ def split_years(
         if len(years) < 3:
             raise UsageError(
                 f"{source} has {_count_text(len(years))} ({available}); the reference split needs "
-                "3 or more: the last for testing, the one before it for validation, the others for training",
+                "3 or more: the last for testing, the one before it for validation, the others for "
+                "training",
                 hint=_split_hint(years, option_format),
             )
         ordered = tuple(sorted(years))

@@ -168,7 +168,10 @@ def _files(path: Path) -> tuple[dict[int, Path], list[str]]:
 def open_year(
     path: Path, year: int, box_order: Order | None = None, like: FrameSource | None = None
 ) -> Year:
-    """Open the file of a year and check all but its fields, with the frame size of ``like``."""
+    """Open the file of a year and check everything but its fields.
+
+    Frames must have the size of those in ``like``.
+    """
     with open_hdf5(path) as file:
         version = version_of(path)
         images, rows = array_of(file, "images", path), array_of(file, "boxes", path)

@@ -98,7 +98,7 @@ def check(
         total=sum(len(split) for split in folder.splits),
         on_progress=on_progress,
         done="groups of files are checked",
-        hint="there is no report of a part: the same command starts again",
+        hint="no results were saved: the same command starts again from the beginning",
     )
     checked: dict[str, list[CheckedFile]] = {split.name: [] for split in folder.splits}
     for (split, _), files in zip(starts, results, strict=True):
@@ -176,10 +176,10 @@ def _size_range(sizes: list[int]) -> SizeRange | None:
 
 def _leaks(folder: ImageFolder, checked: dict[str, list[CheckedFile]]) -> list[Leak]:
     """Return files of val that are also in train: they reward a network that memorises them."""
-    wanted = {file.content for file in checked["val"] if file.content}
+    val_contents = {file.content for file in checked["val"] if file.content}
     in_train: dict[bytes, str] = {}
     for name, file in zip(folder.train.files, checked["train"], strict=True):
-        if file.content in wanted:
+        if file.content in val_contents:
             in_train.setdefault(file.content, name)
     return [
         Leak(val=name, train=in_train[file.content])
@@ -215,5 +215,7 @@ def _notes(folder: ImageFolder, checked: dict[str, list[CheckedFile]]) -> list[s
         notes.append(f"packing converts to RGB: {', '.join(others)}")
     ignored = sum(split.ignored for split in folder.splits)
     if ignored:
-        notes.append(f"{ignored:,} files are hidden or not images by their suffix: left out")
+        notes.append(
+            f"{ignored:,} files are ignored: they are hidden or lack the suffix of an image"
+        )
     return notes

@@ -58,20 +58,20 @@ def crop_boxes(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return top, left, height and width of each random part, in whole pixels (float32)."""
     height, width = heights.float()[:, None], widths.float()[:, None]
-    wanted = height * width * (draws[:, :CROP_TRIES] * (area[1] - area[0]) + area[0])
+    target_area = height * width * (draws[:, :CROP_TRIES] * (area[1] - area[0]) + area[0])
     low, high = math.log(aspect[0]), math.log(aspect[1])
     ratio = torch.exp(draws[:, CROP_TRIES : 2 * CROP_TRIES] * (high - low) + low)
-    wide = torch.round(torch.sqrt(wanted * ratio))
-    tall = torch.round(torch.sqrt(wanted / ratio))
+    wide = torch.round(torch.sqrt(target_area * ratio))
+    tall = torch.round(torch.sqrt(target_area / ratio))
     fits = (wide >= 1) & (wide <= width) & (tall >= 1) & (tall <= height)
 
     order = torch.arange(CROP_TRIES, device=draws.device)
     first = torch.where(fits, order, CROP_TRIES).amin(1, keepdim=True)
     fitted, first = first < CROP_TRIES, first.clamp(max=CROP_TRIES - 1)
-    most_wide = torch.minimum(width, torch.round(height * aspect[1]))
-    most_tall = torch.minimum(height, torch.round(width / aspect[0]))
-    wide = torch.where(fitted, wide.gather(1, first), most_wide)
-    tall = torch.where(fitted, tall.gather(1, first), most_tall)
+    max_wide = torch.minimum(width, torch.round(height * aspect[1]))
+    max_tall = torch.minimum(height, torch.round(width / aspect[0]))
+    wide = torch.where(fitted, wide.gather(1, first), max_wide)
+    tall = torch.where(fitted, tall.gather(1, first), max_tall)
 
     position = draws[:, 2 * CROP_TRIES : 2 * CROP_TRIES + 2]
     top = torch.where(
@@ -95,7 +95,7 @@ def centre_crop(
     """Return the centre ``size`` × ``size`` of each image, resized to a short side of ``resize``.
 
     Bilinear without a low-pass filter: exact if the short side already is ``resize``, as in packed
-    images, and good down to about 1/1.2.
+    images, and accurate enough for reductions by a factor of up to about 1.2.
     """
     if size > resize:
         raise ValueError(f"size {size} is larger than resize {resize}: there is nothing to crop")
@@ -130,11 +130,11 @@ def shift(
     the nearest edge. Meant for small images: one gather, nothing is resized.
     """
     step = torch.arange(size, device=pixels.device)
-    moved = (draws[:, :2] * (2 * max_shift + 1)).long().clamp(max=2 * max_shift) - max_shift
+    shifts = (draws[:, :2] * (2 * max_shift + 1)).long().clamp(max=2 * max_shift) - max_shift
     column = torch.where(draws[:, 2:3] < 0.5, size - 1 - step, step)
     height, width = heights.long()[:, None], widths.long()[:, None]
-    y = step + moved[:, :1] + torch.div(height - size, 2, rounding_mode="floor")
-    x = column + moved[:, 1:2] + torch.div(width - size, 2, rounding_mode="floor")
+    y = step + shifts[:, :1] + torch.div(height - size, 2, rounding_mode="floor")
+    x = column + shifts[:, 1:2] + torch.div(width - size, 2, rounding_mode="floor")
     inside_y, inside_x = (y >= 0) & (y < height), (x >= 0) & (x < width)
     y, x = y.clamp(min=0).minimum(height - 1), x.clamp(min=0).minimum(width - 1)
     out = _gather(pixels, offsets, y, x, width)
@@ -149,7 +149,7 @@ def _source_coordinates(step: Tensor, side: Tensor, size: int) -> Tensor:
 
 
 def _random_integer(draw: Tensor, highest: Tensor) -> Tensor:
-    """Return a whole number from 0 to ``highest``, uniformly distributed."""
+    """Return a uniformly distributed integer from 0 to ``highest``."""
     return torch.floor(draw * (highest + 1)).minimum(highest)
 
 
@@ -187,8 +187,8 @@ def _gather(pixels: Tensor, offsets: Tensor, y: Tensor, x: Tensor, width: Tensor
     """Return the pixels at rows × columns of each image, three bytes at a time."""
     table = pixels[: pixels.shape[0] // 3 * 3].view(-1, 3)  # every image is a multiple of 3 bytes
     first = torch.div(offsets.long(), 3, rounding_mode="floor")[:, None] + y * width
-    which = first[:, :, None] + x[:, None, :]
-    return table.index_select(0, which.view(-1)).view(*which.shape, 3)  # 3 × faster than [which]
+    index = first[:, :, None] + x[:, None, :]
+    return table.index_select(0, index.view(-1)).view(*index.shape, 3)  # 3 × faster than [index]
 
 
 def _normalised(image: Tensor, dtype: torch.dtype) -> Tensor:

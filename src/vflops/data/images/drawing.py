@@ -1,8 +1,8 @@
-"""Learnable images from a seed: a bright textured shape on a dark ground; the shape is the class.
+"""Learnable images drawn from a seed: a bright textured shape, the class, on a dark ground.
 
-``draw`` is a pure function of (recipe, split, index): any slice, in any chunks, has the same bytes.
+``draw`` is a pure function of (recipe, split, index): slices and chunks do not change the bytes.
 Random numbers are hashes of a counter (splitmix64). Every step is integer arithmetic or a single
-floating-point operation that IEEE 754 rounds in only one way. So the bytes are the same on every
+floating-point operation whose result IEEE 754 defines exactly. So the bytes are the same on every
 machine whose numpy conforms to IEEE 754 (flushing denormals to zero does not matter: values that
 small do not occur).
 
@@ -100,15 +100,15 @@ class _Random:
         golden = np.uint64(0x9E3779B97F4A7C15)
         return _mix((self._counter + np.uint64(self._slot)) * golden)
 
-    def uniform(self, least: float = 0.0, most: float = 1.0) -> Floats:
+    def uniform(self, low: float = 0.0, high: float = 1.0) -> Floats:
         fraction = (self.bits() >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        return fraction * (most - least) + least
+        return fraction * (high - low) + low
 
     def choice(self, number: int) -> NDArray[np.int64]:
         return (self.uniform() * number).astype(np.int64)
 
-    def bell(self) -> Floats:
-        """Return nearly normal numbers, mean 0, deviation 1: scaled sums of four uniform ones."""
+    def normal(self) -> Floats:
+        """Return nearly normal numbers (mean 0, deviation 1): scaled sums of four uniform ones."""
         total = self.uniform() + self.uniform() + self.uniform() + self.uniform()
         return (total - 2.0) * 1.7320508075688772
 
@@ -131,27 +131,27 @@ def look_of(labels: NDArray[np.int64]) -> Look:
     return Look(shape, texture, hue, ground_hue)
 
 
-def _varied(recipe: Recipe, random: _Random, labels: NDArray[np.int64]) -> Look:
+def _vary_looks(recipe: Recipe, random: _Random, labels: NDArray[np.int64]) -> Look:
     """Vary the looks at random, except for what is needed to distinguish the classes."""
-    of_class = look_of(labels)
-    # Up to this number of classes the shape is enough; beyond, texture, hue and ground join.
+    class_look = look_of(labels)
+    # Up to this number of classes the shape is enough; beyond it, texture and hues are needed.
     distinct = len(SHAPES)
     if recipe.classes > distinct:
-        texture = of_class.texture
+        texture = class_look.texture
     else:
         free = random.uniform() >= recipe.texture_link
         texture = np.where(free, random.choice(len(TEXTURES)), labels % len(TEXTURES))
     distinct *= len(TEXTURES)
     if recipe.classes > distinct:
-        hue = of_class.hue / HUES + random.bell() * _HUE_SPREAD
+        hue = class_look.hue / HUES + random.normal() * _HUE_SPREAD
     else:
-        hue = labels * 0.6180339887498949 + random.bell() * (recipe.hue_spread_deg / 360.0)
+        hue = labels * 0.6180339887498949 + random.normal() * (recipe.hue_spread_deg / 360.0)
     distinct *= HUES
     if recipe.classes > distinct:
-        ground_hue = of_class.ground_hue / HUES + random.bell() * _HUE_SPREAD
+        ground_hue = class_look.ground_hue / HUES + random.normal() * _HUE_SPREAD
     else:
         ground_hue = random.uniform()
-    return Look(of_class.shape, texture, hue, ground_hue)
+    return Look(class_look.shape, texture, hue, ground_hue)
 
 
 def _paint(
@@ -162,7 +162,7 @@ def _paint(
     out: NDArray[np.uint8],
 ) -> None:
     random = _Random(key, index)
-    look = _varied(recipe, random, labels)
+    look = _vary_looks(recipe, random, labels)
     radius = random.uniform(recipe.radius_least, recipe.radius_most)
     u, v = _shape_coordinates(recipe, random, radius)
     inside = _grouped(SHAPES, look.shape, u, v)
@@ -207,15 +207,18 @@ def _shape_coordinates(recipe: Recipe, random: _Random, radius: Floats) -> tuple
     down = grid - random.uniform(-recipe.offset, recipe.offset)[:, None]
     sine, cosine = (sine / radius)[:, None], (cosine / radius)[:, None]
 
-    def frame(horizontal: Floats, vertical: Floats) -> Plane:
+    def plane(horizontal: Floats, vertical: Floats) -> Plane:
         row = horizontal.astype(np.float32)[:, None, :]
         return row + vertical.astype(np.float32)[:, :, None]
 
-    return frame(across * cosine, down * sine), frame(-(across * sine), down * cosine)
+    return plane(across * cosine, down * sine), plane(-(across * sine), down * cosine)
 
 
 def _sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
-    """Sum the power series, exact to 1e-7 up to half a turn: libraries differ in the last bit."""
+    """Return sine and cosine by their power series: libraries differ in the last bit.
+
+    The error is below 1e-7 up to half a turn.
+    """
     sine, cosine = np.zeros_like(angle), np.zeros_like(angle)
     term = np.ones_like(angle)
     for power in range(0, 20, 2):
@@ -252,10 +255,10 @@ def _grain(keys: Uints, size: int) -> NDArray[np.uint8]:
     return bits.view(np.uint8).reshape(len(keys), size, size, 8)
 
 
-def _grouped(kinds: tuple[Any, ...], which: NDArray[np.int64], u: Plane, v: Plane) -> Plane:
-    """Apply to each image the function of its kind, once for all images of that kind."""
+def _grouped(functions: tuple[Any, ...], kinds: NDArray[np.int64], u: Plane, v: Plane) -> Plane:
+    """Apply the function of each image's kind, with one call for all images of a kind."""
     out = np.empty_like(u)
-    for kind in np.unique(which):
-        images = np.flatnonzero(which == kind)
-        out[images] = kinds[kind](u[images], v[images])
+    for kind in np.unique(kinds):
+        images = np.flatnonzero(kinds == kind)
+        out[images] = functions[kind](u[images], v[images])
     return out

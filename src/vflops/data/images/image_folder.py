@@ -34,7 +34,7 @@ class ImageSplit:
     class_of: tuple[str, ...]
     """The class of each file."""
     folders: tuple[str, ...]
-    """All classes that have a folder, even an empty one; none if a labels file names them."""
+    """All classes that have a folder, even an empty one; none if a labels file has the classes."""
     ignored: int
     """Number of files that are hidden or have another suffix."""
 
@@ -193,14 +193,14 @@ def _images(folder: Path, root: Path) -> tuple[list[str], int]:
     return images, others
 
 
-def _walk(folder: Path, above: tuple[str, ...]) -> Iterator[Path]:
+def _walk(folder: Path, parents: tuple[str, ...]) -> Iterator[Path]:
     real = os.path.realpath(folder)
-    if real in above:
-        return  # a link to a parent folder would never end
+    if real in parents:
+        return  # following a link to a parent folder would never end
     for entry in _entries(folder):
         path = folder / entry.name
         if entry.is_dir() and not entry.name.startswith("."):
-            yield from _walk(path, (*above, real))
+            yield from _walk(path, (*parents, real))
         else:
             yield path
 

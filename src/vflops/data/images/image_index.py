@@ -12,7 +12,7 @@ from vflops.record.files.document import Data
 
 CHANNELS = 3
 SHARD_BYTES = 1 << 28
-"""The usual size of a shard: long enough to read in one go, short enough to make again."""
+"""The usual size of a shard: large enough to read fast, small enough to write again."""
 
 
 class SkippedImage(Data):

@@ -27,7 +27,7 @@ from vflops.data.workspace import Workspace
 
 
 class ImageShardFile:
-    """One shard while it is written: under a temporary name until ``close``."""
+    """A shard that is being written, under a temporary name until ``close``."""
 
     def __init__(self, path: Path) -> None:
         self._file = NewFile(path)
@@ -91,7 +91,7 @@ def write_shard(
 
 def finish(
     workspace: Workspace,
-    about: Mapping[str, Any],
+    index_fields: Mapping[str, Any],
     parts: Mapping[str, Sequence[ImagePart]],
     identity: str,
 ) -> None:
@@ -99,7 +99,7 @@ def finish(
     splits = {
         name: _write_split(workspace.path, name, split_parts) for name, split_parts in parts.items()
     }
-    workspace.finish(ImageIndex(splits=splits, **about), identity)
+    workspace.finish(ImageIndex(splits=splits, **index_fields), identity)
 
 
 def _write_split(folder: Path, name: str, parts: Sequence[ImagePart]) -> ImageSplitEntry:

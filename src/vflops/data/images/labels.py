@@ -84,9 +84,9 @@ def _parse_solution(path: Path, lines: Sequence[str]) -> list[tuple[str, str]]:
         rows = [row for row in csv.reader(lines) if len(row) > 1]
     except csv.Error as error:
         raise UsageError(f"{path} is not CSV: {error}") from error
-    without = next((row[0] for row in rows if not row[1].strip()), None)
-    if without is not None:
-        raise UsageError(f"{path} has no class for {without}")
+    unlabelled = next((row[0] for row in rows if not row[1].strip()), None)
+    if unlabelled is not None:
+        raise UsageError(f"{path} has no class for {unlabelled}")
     return [(row[0], row[1].split()[0]) for row in rows]
 
 
@@ -106,14 +106,15 @@ def _by_name(
         if name is None:
             raise UsageError(
                 f"{path} names {file}, which is not among the {len(names)} images",
-                hint="the labels file and the images must be of the same set",
+                hint="the labels file and the images must belong to the same data set",
             )
         if class_of.setdefault(name, label) != label:
             raise UsageError(f"{path} gives {file} two classes: {class_of[name]} and {label}")
-    without = [name for name in names if name not in class_of]
-    if without:
+    unlabelled = [name for name in names if name not in class_of]
+    if unlabelled:
         raise UsageError(
-            f"{path} has a class for {len(class_of)} of {len(names)} images; {without[0]} has none",
+            f"{path} has a class for {len(class_of)} of {len(names)} images, "
+            f"but none for {unlabelled[0]}",
             hint="add a line for every image, or remove images without a class",
         )
     return [class_of[name] for name in names]

@@ -1,4 +1,4 @@
-"""Pack a folder of images: each is decoded and resized once, so that reading it is a copy."""
+"""Pack a folder of images: decode and resize each once, so that reading it is only a copy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pack(
     policy: Policy = "fail",
     on_progress: OnProgress = no_progress,
 ) -> PackedImages:
-    """Pack the images of ``source`` into ``destination``; shards that are there are kept."""
+    """Pack the images of ``source`` into ``destination``; finished shards are kept."""
     folder = source if isinstance(source, ImageFolder) else ImageFolder.open(source)
     tasks = plan(folder, short_side, policy)
     packing = PackingRecord(source=str(folder.path.resolve()), settings=_settings(short_side))
@@ -68,13 +68,13 @@ class FileShardTask(ShardTask):
         return len(self.files)
 
     def source_digest(self) -> str:
-        """Return a digest of everything that decides the shard's bytes, without reading images."""
+        """Return a digest of what determines the shard's bytes, without reading images."""
         stats = [_size_and_time(self.root / file) for file in self.files]
         return digest([self.files, self.labels, stats, _settings(self.short_side)])
 
 
 def plan(folder: ImageFolder, short_side: int, policy: Policy) -> list[FileShardTask]:
-    """Return the shards to make, in order: a fixed number of images each, about 256 MB."""
+    """Return the shards to write, in order: a fixed number of images each, about 256 MB."""
     if short_side < 1:
         raise UsageError(f"short_side is {short_side}", hint="give 1 or more pixels; 256 is usual")
     step = images_per_shard(short_side)
@@ -91,7 +91,7 @@ def plan(folder: ImageFolder, short_side: int, policy: Policy) -> list[FileShard
 
 
 def images_per_shard(short_side: int) -> int:
-    """Return the number of images per shard: at most 1,024, so that all workers have some."""
+    """Return the number of images per shard: at most 1,024, so that all workers have work."""
     return max(1, min(1024, SHARD_BYTES // mean_bytes(short_side)))
 
 
@@ -120,7 +120,7 @@ def _size_and_time(path: Path) -> tuple[int, int]:
 
 
 def _make_shard(job: tuple[FileShardTask, Workspace], report: Reporter) -> ImagePart:
-    """Make one shard, unless it is complete and from the same files."""
+    """Write one shard, unless it is complete and from the same files."""
     task, workspace = job
     source_digest = task.source_digest()
     part = workspace.finished_part(ImagePart, task.shard, source_digest)
@@ -186,7 +186,7 @@ def _identity(source_digests: Sequence[str]) -> str:
 
 
 def _packed_before(workspace: Workspace, tasks: Sequence[FileShardTask]) -> PackedImages:
-    """Open the packing that is already there; raise ``UsageError`` if it is another one."""
+    """Open the packing that is already there; raise ``UsageError`` if it differs from this one."""
 
     def identity() -> str:
         with ThreadPoolExecutor(16) as pool:  # stat on a network file system is mostly waiting

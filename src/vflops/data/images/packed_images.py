@@ -1,4 +1,4 @@
-"""Packed images: opened at once, read by many threads straight from the page cache.
+"""Packed images, which many threads can read straight from the page cache.
 
 DEST/
   index.json        what is packed, and the hash of every file
@@ -20,7 +20,7 @@ from vflops.data.packed_index import REPAIR
 from vflops.errors import FolderError
 
 _BLOCK_IMAGES = 32
-"""Images that a thread copies before it takes more: about a millisecond of work."""
+"""Number of images that a thread copies at a time: about a millisecond of work."""
 
 _COLUMNS: dict[str, tuple[DTypeLike, tuple[int, ...]]] = {
     "offsets": (np.int64, ()),
@@ -80,7 +80,7 @@ class PackedImageSplit(PackedSplit):
         return starts
 
     def image(self, index: int) -> NDArray[np.uint8]:
-        """Return one image, height × width × 3: for looking at, not for training."""
+        """Return one image, height × width × 3, for inspection, not for training."""
         out = np.empty(int(self.sizes_bytes[index]), np.uint8)
         self.read([index], out)
         return out.reshape(int(self.heights[index]), int(self.widths[index]), CHANNELS)

@@ -1,7 +1,7 @@
-"""Synthetic images in the forms of real ones: a folder of image files, or packed.
+"""Synthetic images in the same forms as real ones: a folder of image files, or packed.
 
 Both forms hold the same pixels and appear only when they are complete: they are built in
-``DEST.partial``, then renamed. After a kill, the same call resumes where it stopped.
+``DEST.partial``, then renamed. If a call is stopped, the same call resumes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "jpeg": {"quality": 92},
     "webp": {"quality": 92, "method": 2},
 }
-_SMALL_PIXELS = 1 << 24  # drawn before other processes would have started
+_SMALL_PIXELS = 1 << 24  # drawing fewer is faster than starting other processes
 _CHUNK_PIXELS = 1 << 21  # drawn between two reports of progress
 
 
@@ -73,8 +73,8 @@ def write_folder(
             f"format is {format!r}", hint=f"expected one of {', '.join(get_args(Format))}"
         )
     require_replaceable(folder)
-    about = {**recipe.as_dict(), "images": splits, "format": format}
-    partial = begin_folder(folder, about, "images")
+    full_recipe = {**recipe.as_dict(), "images": splits, "format": format}
+    partial = begin_folder(folder, full_recipe, "images")
     for split in splits:
         for name in class_names(recipe):
             atomic.make_folder(partial / split / name)
@@ -103,10 +103,12 @@ def pack(
     on_progress: OnProgress = no_progress,
     workers: int | None = None,
 ) -> PackedImages:
-    """Pack the same images into ``folder``, without writing image files first."""
+    """Draw the same images and pack them into ``folder``, without writing image files first."""
     splits = _splits(recipe, train, val, folder)
-    about = {**recipe.as_dict(), "images": splits}
-    with Workspace(folder, PackingRecord(source=ORIGIN, settings=about)).locked() as workspace:
+    full_recipe = {**recipe.as_dict(), "images": splits}
+    with Workspace(
+        folder, PackingRecord(source=ORIGIN, settings=full_recipe)
+    ).locked() as workspace:
         tasks = [
             _DrawnShardTask(split, number, recipe, start, count)
             for split, images in splits.items()
@@ -122,11 +124,11 @@ def pack(
         index = {
             "origin": ORIGIN,
             "synthetic": True,
-            "recipe": about,
+            "recipe": full_recipe,
             "short_side": recipe.size,
             "classes": class_names(recipe),
         }
-        finish(workspace, index, group_by_split(splits, tasks, parts), digest(about))
+        finish(workspace, index, group_by_split(splits, tasks, parts), digest(full_recipe))
     return PackedImages.open(folder)
 
 
@@ -134,13 +136,13 @@ def cached_images(
     recipe: Recipe, train: int, val: int, on_progress: OnProgress = no_progress
 ) -> Path:
     """Return the folder of these packed images in the cache; create it if it is missing."""
-    about = {**recipe.as_dict(), "images": _splits(recipe, train, val)}
-    name = f"images-{digest(about)[:16]}"
+    full_recipe = {**recipe.as_dict(), "images": _splits(recipe, train, val)}
+    name = f"images-{digest(full_recipe)[:16]}"
     return cached_folder(name, lambda folder: pack(recipe, folder, train, val, on_progress))
 
 
 def images_per_shard(recipe: Recipe) -> int:
-    """Return a quarter of the usual number: more shards to share among processes."""
+    """Return the number of images per shard: small enough that all processes have work."""
     return max(1, SHARD_BYTES // 4 // (recipe.size**2 * CHANNELS))
 
 
@@ -176,7 +178,7 @@ class _FilesTask:
 
 def _write_files(task: _FilesTask, report: Reporter) -> None:
     paths = [task.path(index) for index in range(task.start, task.start + task.count)]
-    if not all(path.exists() for path in paths):  # else written before the call was stopped
+    if not all(path.exists() for path in paths):  # otherwise an earlier call wrote them
         images, _ = draw(task.recipe, task.split, task.start, task.count)
         for path, image in zip(paths, images, strict=True):
             _write_file(path, image, task.format)
@@ -211,7 +213,7 @@ class _DrawnShardTask(ShardTask):
 
 
 def _make_shard(job: tuple[_DrawnShardTask, Workspace], report: Reporter) -> ImagePart:
-    """Make one shard, unless it was finished before the call was stopped."""
+    """Write one shard, unless an earlier call finished it."""
     task, workspace = job
     part = workspace.finished_part(ImagePart, task.shard, "")
     if part is not None:

@@ -1,7 +1,7 @@
 """Shapes and textures of synthetic images, as exact arithmetic on planes of pixels.
 
-Only operations that IEEE 754 rounds in one way (+ − × ÷ √, minimum, maximum, floor) are used, so
-that every machine draws the same bytes; sines differ between mathematical libraries.
+Only operations whose results IEEE 754 defines exactly (+ − × ÷ √, minimum, maximum, floor) are
+used, so that every machine draws the same bytes; sines differ between mathematical libraries.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _PENTAGRAM = (  # unit normals of a star's five edges: cosines and sines of 90°
 )
 
 
-def _intersection(one: Plane, other: Plane) -> Plane:
+def _intersection(first: Plane, second: Plane) -> Plane:
     """Return the intersection of two shapes."""
-    out: Plane = np.minimum(one, other)
+    out: Plane = np.minimum(first, second)
     return out
 
 
-def _union(one: Plane, other: Plane) -> Plane:
+def _union(first: Plane, second: Plane) -> Plane:
     """Return the union of two shapes."""
-    out: Plane = np.maximum(one, other)
+    out: Plane = np.maximum(first, second)
     return out
 
 
@@ -57,12 +57,12 @@ def _triangle(u: Plane, v: Plane) -> Plane:
 
 
 def _star(u: Plane, v: Plane) -> Plane:
-    """Intersect at least four of five half-planes: the second smallest distance decides."""
-    least = second = np.full_like(u, np.inf)
+    """Return the area inside at least four of five half-planes, by the second-smallest distance."""
+    smallest = second = np.full_like(u, np.inf)
     for across, down in _PENTAGRAM:
         distance = 0.36 - (u * across + v * down)
-        second = _intersection(second, _union(least, distance))
-        least = _intersection(least, distance)
+        second = _intersection(second, _union(smallest, distance))
+        smallest = _intersection(smallest, distance)
     return second
 
 

@@ -23,16 +23,16 @@ def anchors(
 ) -> list[Tensor]:
     """Return anchors (height · width · sizes, 4) of each level in the order (row, column, size).
 
-    ``shapes`` are heights and widths of the feature maps. Anchors depend on the settings alone:
-    create them once and keep them as buffers.
+    ``shapes`` are the heights and widths of the feature maps, one per level of the pyramid. Anchors
+    depend on the settings alone: create them once and keep them as buffers.
     """
     return [
-        _level(shape, stride, level, device)
-        for shape, stride, level in zip(shapes, strides, sizes, strict=True)
+        _level_anchors(shape, stride, level_sizes, device)
+        for shape, stride, level_sizes in zip(shapes, strides, sizes, strict=True)
     ]
 
 
-def _level(
+def _level_anchors(
     shape: tuple[int, int], stride: int, sizes: Sequence[Size], device: torch.device | str | None
 ) -> Tensor:
     # Halves are rounded to even, as in torch.round.

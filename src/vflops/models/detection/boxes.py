@@ -1,4 +1,4 @@
-"""Boxes as x1, y1, x2, y2: areas, overlaps, and the codes that a regression head learns.
+"""Boxes as x1, y1, x2, y2: areas, overlaps, and the codes that a regression head predicts.
 
 All arithmetic is in float32 (or float64 for float64 inputs), even under autocast.
 """
@@ -18,7 +18,7 @@ MAX_LOG_GROWTH: Final = math.log(1000 / 16)
 """A decoded side is at most exp(this) times that of its reference, to prevent overflow."""
 
 MIN_SIDE: Final = 1e-3
-"""In pixels; shorter sides are encoded as this one, so that every code is finite."""
+"""Minimum side in pixels; shorter sides are encoded as this one, so that codes are finite."""
 
 
 def area(boxes: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 All sizes follow from the design and the size of the images: absent boxes are masked, not removed.
 So the forward pass and the loss compile to one graph, the host never waits for the device, and a
-recorded step can be replayed.
+step can be recorded as a CUDA graph and replayed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class DetectorHead(nn.Module):
     """A detector without the network that computes its features."""
 
     traced_whole: ClassVar[bool] = True
-    """Its graph depends on shapes and on training, so a model is not split inside it."""
+    """Whether a model must not be split inside this module, because its graph depends on shapes and
+    on the training mode."""
 
     def __init__(
         self, design: DetectorDesign, channels: Sequence[int], classes: int, height: int, width: int
@@ -61,13 +62,13 @@ class FasterRCNN(nn.Module):
             design.blocks, channels=channels, width=design.width, stem=design.stem
         )
         self.body.initialise()
-        wide = [self.body.channels_out[stage] for stage in self._stages]
-        self.head = DetectorHead(design, wide, classes, height, width)
+        stage_channels = [self.body.channels_out[stage] for stage in self._stages]
+        self.head = DetectorHead(design, stage_channels, classes, height, width)
 
     def forward(self, images: Tensor, boxes: Tensor, labels: Tensor, seeds: Tensor) -> Tensor:
         """Return the four losses in training, and the detections of each image in evaluation.
 
-        ``seeds`` is one random number in [0, 1) per image: it selects the samples of the losses.
+        ``seeds`` has one random number in [0, 1) per image, from which the losses are sampled.
         """
         stages = self.body.stage_outputs(images)
         levels = [stages[stage] for stage in self._stages]

@@ -32,34 +32,34 @@ def match(overlaps: Tensor, present: Tensor, *, low: float, high: float, rescue:
     matched = torch.where(best < low, BACKGROUND, matched)
     if not rescue:
         return matched
-    most = overlaps.amax(dim=-2, keepdim=True)
-    rescued = (overlaps == torch.where(most > 0, most, torch.inf)).any(dim=-1)
+    highest = overlaps.amax(dim=-2, keepdim=True)
+    rescued = (overlaps == torch.where(highest > 0, highest, torch.inf)).any(dim=-1)
     return torch.where(rescued, truth, matched)
 
 
 def select(
     positive: Tensor, negative: Tensor, priority: Tensor, number: int, fraction: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the indices of at most ``number`` of A candidates, which are positive, and in use.
+    """Return indices of selected candidates, which of them are positive, and which are in use.
 
-    All three are (B, number): first the positives, at most ``fraction`` of the number, then as many
-    negatives as there are; unused indices are 0. Candidates with the highest ``priority`` (B, A),
-    none below 0, are selected; of equal ones the first.
+    All three results are (B, number): first the positives, at most ``fraction`` of the number, then
+    as many negatives as there are; unused indices are 0. The candidates with the highest
+    ``priority`` (B, A), which must not be negative, are selected; of equal ones the first.
     """
     candidates = priority.shape[1]
     # The bits of nonnegative floats sort like the floats; the position makes every key unique, so
     # that the selection does not depend on how a device treats ties.
     position = torch.arange(candidates - 1, -1, -1, device=priority.device)
     keys = (priority.float().view(torch.int32).to(torch.int64) << 32) + position
-    most = min(int(number * fraction), candidates)
-    positives, positive_keys = _highest(keys, positive, most)
+    max_positives = min(int(number * fraction), candidates)
+    positives, positive_keys = _highest(keys, positive, max_positives)
     negatives, negative_keys = _highest(keys, negative, min(number, candidates))
     hits = (positive_keys >= 0).sum(dim=1, keepdim=True)
     misses = torch.minimum((negative_keys >= 0).sum(dim=1, keepdim=True), number - hits)
     slot = torch.arange(number, device=priority.device).expand(priority.shape[0], number)
     is_positive = slot < hits
     is_used = slot < hits + misses
-    source = torch.where(is_positive, slot, most + slot - hits)
+    source = torch.where(is_positive, slot, max_positives + slot - hits)
     chosen = torch.cat((positives, negatives), dim=1)
     source = torch.where(is_used, source, 0)
     if not chosen.shape[1]:
@@ -92,7 +92,7 @@ def random_numbers(seeds: Tensor, count: int, salt: int) -> Tensor:
 
 
 def _highest(keys: Tensor, among: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    # Positions and keys of the highest; a key of −1 means none.
+    # Returns positions and keys of the highest; a key of −1 marks an unused position.
     highest, positions = torch.where(among, keys, -1).topk(number, dim=1)
     return positions, highest
 

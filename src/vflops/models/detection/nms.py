@@ -1,4 +1,4 @@
-"""Non-maximum suppression: of boxes that overlap too much, only the highest score is kept.
+"""Non-maximum suppression: of boxes that overlap too much, keep only the best-scoring one.
 
 This is exactly the greedy algorithm, as one operator ``vflops::suppress`` with static shapes that a
 compiler does not break up. It is defined with ``torch.library.define``, not ``custom_op``, whose
@@ -24,7 +24,7 @@ BLOCK = 64
 """Boxes that are resolved together: their overlaps with all later ones are one array."""
 
 _OVERLAPS_AT_ONCE = 1 << 16
-"""Number of overlaps that a CPU computes at a time: they fit its L1 and L2 caches."""
+"""Number of overlaps that a CPU computes at a time, so that they fit its L1 and L2 caches."""
 
 
 def suppress(boxes: Tensor, valid: Tensor, threshold: float) -> Tensor:
@@ -38,18 +38,18 @@ def suppress(boxes: Tensor, valid: Tensor, threshold: float) -> Tensor:
 
 
 def suppress_fallback(boxes: Tensor, valid: Tensor, threshold: float) -> Tensor:
-    """Do the same on any device: launches depend only on N, and nothing is read back."""
+    """Compute ``suppress`` on any device; launches depend on N only, and the host never waits."""
     keep = valid.clone()
     for start in range(0, boxes.shape[1], BLOCK):
         rows = boxes[:, start : start + BLOCK]
         size = rows.shape[1]
         over = iou(rows, boxes[:, start:]) > threshold
-        within = over[:, :, :size].triu(1)
+        within_block = over[:, :, :size].triu(1)
         before = keep[:, start : start + size]
         # After k rounds the first k + 1 boxes are final.
         alive = before
         for _ in range(size - 1):
-            alive = before & ~(within & alive.unsqueeze(-1)).any(dim=1)
+            alive = before & ~(within_block & alive.unsqueeze(-1)).any(dim=1)
         removed = (over[:, :, size:] & alive.unsqueeze(-1)).any(dim=1)
         before.copy_(alive)
         keep[:, start + size :] &= ~removed
@@ -87,7 +87,7 @@ def _on_cpu(boxes: Tensor, valid: Tensor, threshold: float) -> Tensor:
 def _overlaps(corners: Tensor, areas: Tensor, rows: int) -> Tensor:
     """Return IoUs (B, rows, N) of the first boxes with all N, bit for bit those of ``boxes.iou``.
 
-    Few arrays are reused, because allocating them costs as much as computing.
+    A few arrays are reused, because allocating them takes as long as the computation.
     """
     x1, y1, x2, y2 = corners.unsqueeze(2)
     left, top, right, bottom = corners[:, :, :rows].unsqueeze(3)

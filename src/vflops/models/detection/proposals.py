@@ -16,10 +16,10 @@ from vflops.models.detection.matching import BACKGROUND, match, random_numbers, 
 from vflops.models.detection.nms import suppress
 
 _HIT_IOU, _MISS_IOU = 0.7, 0.3
-"""An anchor is a hit from the first overlap on, and a miss below the second."""
+"""An anchor is a hit if its IoU with an object is at least the first, a miss below the second."""
 _MAX_HIT_FRACTION = 0.5
 """Maximum fraction of hits among the anchors of the loss."""
-_KNEE = 1 / 9
+_SMOOTH_L1_BETA = 1 / 9
 """Where the box loss changes from quadratic to linear."""
 _WEIGHTS = (1.0, 1.0, 1.0, 1.0)
 _MIN_SIDE = 1e-3
@@ -27,7 +27,7 @@ _SALT = 1
 
 
 class ProposalHead(nn.Module):
-    """For every cell and anchor of a level: a score for being a hit, and a code for its box."""
+    """Predicts a hit score and a box code for every cell and anchor of a pyramid level."""
 
     def __init__(self, channels: int, anchors_per_cell: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class ProposalHead(nn.Module):
 
 
 class Proposer(nn.Module):
-    """Turns the output of the head into a fixed number of boxes per image, and into its loss."""
+    """Turns the output of the head into a fixed number of proposals per image, or into its loss."""
 
     anchors: Tensor
 
@@ -72,13 +72,13 @@ class Proposer(nn.Module):
         return torch.cat(scores, 1), torch.cat(deltas, 1), chosen, present
 
     def _propose(self, scores: list[Tensor], deltas: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the best boxes of each level after suppression, then the best of all levels."""
+        """Return the best boxes of all levels, after suppression per level, and their mask."""
         divisor = 1 if self.training else 2
-        most = max(self._design.candidates // divisor, 1)
-        width = min(most, max(self._counts))
+        candidates = max(self._design.candidates // divisor, 1)
+        width = min(candidates, max(self._counts))
         values, indices = [], []
         for level, start in zip(scores, self._starts(), strict=True):
-            best, index = level.topk(min(most, level.shape[1]), dim=1)
+            best, index = level.topk(min(candidates, level.shape[1]), dim=1)
             missing = width - best.shape[1]
             values.append(functional.pad(best, (0, missing), value=-torch.inf))
             indices.append(functional.pad(index, (0, missing)) + start)
@@ -87,8 +87,8 @@ class Proposer(nn.Module):
         references = self.anchors[anchor.flatten(1)]
         decoded = boxes.clip(boxes.decode(codes, references, _WEIGHTS), self._height, self._width)
         decoded = decoded.reshape(*anchor.shape, 4)
-        wide = (decoded[..., 2:] - decoded[..., :2]).amin(-1) >= _MIN_SIDE
-        present = wide & value.isfinite()
+        large_enough = (decoded[..., 2:] - decoded[..., :2]).amin(-1) >= _MIN_SIDE
+        present = large_enough & value.isfinite()
         keep = suppress(
             decoded.flatten(0, 1), present.flatten(0, 1), self._design.proposal_overlap
         ).reshape(present.shape)
@@ -117,7 +117,9 @@ class Proposer(nn.Module):
         score_loss = functional.binary_cross_entropy_with_logits(
             scores, hits.to(scores.dtype), reduction="none"
         )
-        box_loss = functional.smooth_l1_loss(deltas, target, beta=_KNEE, reduction="none").sum(-1)
+        box_loss = functional.smooth_l1_loss(
+            deltas, target, beta=_SMOOTH_L1_BETA, reduction="none"
+        ).sum(-1)
         zero = scores.new_zeros(())
         return torch.stack(
             [

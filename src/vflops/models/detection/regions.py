@@ -19,14 +19,14 @@ _HIT_IOU = 0.5
 """Minimum overlap of a region with an object to count as a hit."""
 _MAX_HIT_FRACTION = 0.25
 """Maximum fraction of hits among the regions of the loss."""
-_KNEE = 1 / 9
+_SMOOTH_L1_BETA = 1 / 9
 _WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 _MIN_SIDE = 1e-2
 _SALT = 2
 
 
 class RegionHead(nn.Module):
-    """From the features of a region to class scores, background first, and one box per class."""
+    """Predicts class scores, background first, and one box per class from a region's features."""
 
     channel_pairs = (("first", "second"),)
     """Layers whose channels can be divided between ranks."""
@@ -48,7 +48,7 @@ class RegionHead(nn.Module):
 
 
 class Regions(nn.Module):
-    """Evaluates regions of the pyramid: a loss in training, detections in evaluation."""
+    """Computes the loss of regions in training and their detections in evaluation."""
 
     nothing: Tensor
     """The row that means no detection."""
@@ -103,7 +103,9 @@ class Regions(nn.Module):
             scores.flatten(0, 1), label.flatten(), reduction="none"
         )
         code = deltas.gather(2, label[..., None, None].expand(-1, -1, 1, 4)).squeeze(2)
-        box_loss = functional.smooth_l1_loss(code, target, beta=_KNEE, reduction="none").sum(-1)
+        box_loss = functional.smooth_l1_loss(
+            code, target, beta=_SMOOTH_L1_BETA, reduction="none"
+        ).sum(-1)
         zero = scores.new_zeros(())
         return torch.stack(
             [
@@ -113,13 +115,13 @@ class Regions(nn.Module):
         )
 
     def detect(self, levels: Sequence[Tensor], proposals: Tensor, present: Tensor) -> Tensor:
-        """Return the best boxes of each image: x1, y1, x2, y2, score, class; class −1 is none."""
+        """Return the best boxes of each image: x1, y1, x2, y2, score, class (−1 for no box)."""
         scores, deltas = self._evaluate(levels, proposals)
         probability = scores.softmax(-1)[..., 1:].transpose(1, 2)  # (B, classes, P)
         decoded = boxes.decode(deltas[:, :, 1:], proposals[:, :, None], _WEIGHTS)
         decoded = boxes.clip(decoded, self._height, self._width).transpose(1, 2)
-        wide = (decoded[..., 2:] - decoded[..., :2]).amin(-1) >= _MIN_SIDE
-        probability = torch.where(wide & present[:, None], probability, -1.0)
+        large_enough = (decoded[..., 2:] - decoded[..., :2]).amin(-1) >= _MIN_SIDE
+        probability = torch.where(large_enough & present[:, None], probability, -1.0)
         value, order = probability.sort(stable=True, dim=-1, descending=True)
         decoded = decoded.gather(2, order[..., None].expand(-1, -1, -1, 4))
         valid = value > self._design.least_score
@@ -127,10 +129,10 @@ class Regions(nn.Module):
             decoded.flatten(0, 1), valid.flatten(0, 1), self._design.detection_overlap
         ).reshape(valid.shape)
         value = torch.where(keep, value, -1.0)
-        rank = torch.arange(value.shape[1], device=value.device, dtype=value.dtype)
-        kind = torch.where(keep, rank[:, None], -1.0)
+        class_number = torch.arange(value.shape[1], device=value.device, dtype=value.dtype)
+        class_of_box = torch.where(keep, class_number[:, None], -1.0)
         best, index = value.flatten(1).topk(min(self._design.detections, value[0].numel()), dim=1)
-        rows = torch.cat([decoded, value[..., None], kind[..., None]], -1).flatten(1, 2)
+        rows = torch.cat([decoded, value[..., None], class_of_box[..., None]], -1).flatten(1, 2)
         rows = rows.gather(1, index[..., None].expand(-1, -1, 6))
         rows = torch.where((best > 0)[..., None], rows, self.nothing)
         missing = self._design.detections - rows.shape[1]

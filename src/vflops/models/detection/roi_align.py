@@ -158,21 +158,21 @@ def _axis_samples(
 ) -> tuple[Tensor, Tensor]:
     """Return the pixels and weights of each bin along x and y: (N, 2, size, 2·samples).
 
-    A sample is between two pixels; up to one pixel outside the map it counts as on the border,
-    beyond that as 0. ``start``, ``end`` and ``last``, the last pixel, are (N, 2).
+    A sample lies between two pixels. Up to one pixel outside the map it counts as being on the
+    border, beyond that as 0. ``start``, ``end`` and ``last``, the last pixel, are (N, 2).
     """
     bin_number = torch.arange(size, dtype=start.dtype, device=start.device).view(-1, 1)
-    within = torch.arange(samples, dtype=start.dtype, device=start.device) + 0.5
+    sample_offset = torch.arange(samples, dtype=start.dtype, device=start.device) + 0.5
     length = ((end - start).clamp(min=1) / size).view(-1, 2, 1, 1)
-    position = start.view(-1, 2, 1, 1) + bin_number * length + within * length / samples
+    position = start.view(-1, 2, 1, 1) + bin_number * length + sample_offset * length / samples
     last = last.view(-1, 2, 1, 1)
     inside = (position >= -1) & (position <= last + 1)
     position = torch.minimum(position.clamp(min=0), last.to(position.dtype))
     low = position.floor()
-    part = position - low
+    fraction = position - low
     low_pixel = low.to(torch.int32).clamp(min=0)  # NaN must not cause an invalid index
     pixels = torch.stack((low_pixel, torch.minimum(low_pixel + 1, last)), dim=-1)
-    weights = torch.stack((1 - part, part), dim=-1) * inside.unsqueeze(-1)
+    weights = torch.stack((1 - fraction, fraction), dim=-1) * inside.unsqueeze(-1)
     return pixels.flatten(3), weights.flatten(3)
 
 

@@ -1,9 +1,10 @@
 """Triton kernels of the fused ResNet: 1×1 convolutions and batch normalisation.
 
-Activations are rows of pixels, ``[pixels, channels]`` (NHWC). Batch normalisation has two
-coefficients per channel in the forward pass, ``scale·y + shift``, and three in the backward pass,
-``a·g + b·y + c``, so it fuses into the kernel that reads or writes the tensor. Import this module
-only if Triton is installed.
+Activations are rows of pixels, ``[pixels, channels]`` (NHWC). Batch normalisation is
+``scale·y + shift`` for each channel in the forward pass and ``a·g + b·y + c`` in the backward pass,
+so it can be fused into the kernel that reads or writes the tensor. The parameter ``forward``
+``[4, C]`` holds scale, shift, mean and 1/deviation of each channel; ``backward`` or
+``coefficients`` ``[3, C]`` holds a, b and c. Import this module only if Triton is installed.
 """
 
 # Triton code is not typed Python, and its constants are in capitals.
@@ -97,11 +98,12 @@ def conv1x1_backward(
 ):
     """Compute both gradients of a 1×1 convolution and its batch normalisation in one pass.
 
-    ``dy = a·g + b·y + c`` is the gradient of the convolution's output, where g is set to 0 where
-    ``relu(bn(y))`` is (OWN_MASK) or is masked already. ``dx = dy @ w`` plus the gradient of the
-    shortcut (SHORTCUT 1: same shape, 2: every second pixel), 0 where the input is (MASK). The sums
-    of dx, dx·y_before and dx·y_other for each channel are written (the first SUMS of them).
-    ``dw_partial`` ``[programs, N, K]`` adds up to the gradient of the weight.
+    ``dy = a·g + b·y + c`` is the gradient of the convolution's output. With OWN_MASK, g is first
+    set to 0 where ``relu(bn(y))`` is 0; otherwise it must be masked already. dx is ``dy @ w`` plus
+    the gradient of the shortcut (SHORTCUT 1: same shape, 2: every second pixel); with MASK, it is
+    set to 0 where the input is 0. Of the sums of dx, dx·y_before and dx·y_other for each channel,
+    the first SUMS are written to ``partial``. ``dw_partial`` ``[programs, N, K]`` adds up to the
+    gradient of the weight.
     """
     pid = tl.program_id(1)
     programs = tl.num_programs(1)
@@ -284,7 +286,7 @@ def normalise(
     COLS: tl.constexpr,
     SHORTCUT: tl.constexpr,
 ):
-    """Compute ``relu(bn(y))``, plus (SHORTCUT 1) the shortcut or (2) the normalised shortcut."""
+    """Compute ``relu(bn(y) + s)``: s is 0, the shortcut (SHORTCUT 1) or bn of the shortcut (2)."""
     cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     at = rows[:, None] * C + cols[None, :]
@@ -320,10 +322,11 @@ def gradient_sums(
     SHORTCUT: tl.constexpr,
     SUMS: tl.constexpr,
 ):
-    """Sum the masked gradient for each channel, alone, times y, and (SUMS 3) times y_other.
+    """Sum the masked gradient for each channel: alone, times y, and (SUMS 3) times y_other.
 
-    The mask is that of ``relu(bn(y))``, recomputed (MASK 1), or of ``output`` (2); in that case
-    the gradient plus that of the shortcut is also written to ``masked``. MASK 0: g is masked.
+    With MASK 0, g is masked already. With MASK 1, it is set to 0 where ``relu(bn(y))``, which is
+    recomputed, is 0. With MASK 2, the sum of g and the shortcut's gradient is set to 0 where
+    ``output`` is 0, and is also written to ``masked``.
     """
     pid = tl.program_id(1)
     cols = tl.program_id(0) * COLS + tl.arange(0, COLS)
@@ -381,7 +384,7 @@ def normalise_backward(
     COLS: tl.constexpr,
     MASK: tl.constexpr,
 ):
-    """Compute ``a·g + b·y + c``; with MASK, g is first set to 0 where ``relu(bn(y))`` is."""
+    """Compute ``a·g + b·y + c``; with MASK, g is first set to 0 where ``relu(bn(y))`` is 0."""
     cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     at = rows[:, None] * C + cols[None, :]

@@ -51,7 +51,7 @@ FORWARD: dict[tuple[int, int], Tile] = {
     (256, 128): Tile(64, 128, 8, 3, 1),
     (128, 512): Tile(64, 128, 8, 3, 2),
 }
-"""By channels in and out: 1×1 convolutions whose fused forward pass was measured to be faster."""
+"""1×1 convolutions whose fused forward pass was measured to be faster, by channels in and out."""
 
 BACKWARD: dict[tuple[int, int], Tile] = {
     (64, 64): Tile(64, 64, 4, 3, 2),
@@ -250,7 +250,7 @@ def backward_coefficients(
 def normalise(
     y: Tensor, bn: Tensor, shortcut: Tensor | None = None, shortcut_bn: Tensor | None = None
 ) -> Tensor:
-    """Return ``relu(bn(y))``, with the shortcut added, itself normalised if it has a BN."""
+    """Return ``relu(bn(y) + shortcut)``; the shortcut is normalised if ``shortcut_bn`` is given."""
     channels = y.shape[1]
     out = torch.empty_like(y)
     cols = min(channels, 128)
@@ -271,7 +271,7 @@ def normalise(
 
 
 def gradient_sums(g: Tensor, y: Tensor, bn: Tensor | None) -> Sums:
-    """Return sums of g and g·y for each channel; with bn, g is 0 where ``relu(bn(y))`` is."""
+    """Return sums of g and g·y for each channel; g is 0 where ``relu(bn(y))`` is 0, given bn."""
     channels = y.shape[1]
     cols, rows, programs, tiles = _reduction_grid(y, channels)
     partial = torch.empty((programs, 2, channels), device=y.device)
@@ -334,7 +334,7 @@ def join_gradients(
 def normalise_backward(
     g: Tensor, y: Tensor, bn: Tensor, coefficients: Tensor, *, mask: bool
 ) -> Tensor:
-    """Return the gradient of y; with ``mask``, g is set to 0 where ``relu(bn(y))`` is."""
+    """Return the gradient of y; with ``mask``, g is first set to 0 where ``relu(bn(y))`` is 0."""
     channels = y.shape[1]
     dy = torch.empty_like(y)
     cols = min(channels, 128)

@@ -1,16 +1,16 @@
 """RoIAlign over a pyramid as two Triton kernels, one launch each for all levels.
 
-Features, their gradients and the result are in channels-last memory, so that a pixel is a run of C
-numbers. The forward pass reads 16 such runs per bin, most of them from the L1 cache: 6.6 GB for
+Features, their gradients and the result are in channels-last memory, so that the C numbers of a
+pixel are adjacent. The forward pass reads 16 pixels per bin, mostly from the L1 cache: 6.6 GB for
 16384 regions of 7×7 bins and 256 channels in bf16, compared with 1.6 GB of unavoidable memory
 traffic (the whole pyramid of 32 images, and the result).
 
-The backward pass gathers. A program owns a tile of pixels, finds the regions that reach it and adds
-up their bins as a matrix product of bilinear weights and gradients: every pixel is written once, in
-its final type, with a fixed order of sums. Atomic additions would be 13 GB in float32, after 2.4 GB
-of zeros and before a cast of another 3.6 GB. Here 1.2 GB are written and 2 to 5 GB are read, mostly
-from the L2 cache, since a region reaches about a dozen tiles. The products are 0.4 TFLOP, half a
-millisecond at the peak of the tensor cores.
+The backward pass gathers: a program owns a tile of pixels, finds the regions that reach it and adds
+up their bins as a matrix product of bilinear weights and gradients. Every pixel is written once, in
+its final type, with a fixed order of sums. Atomic additions would take 13 GB in float32, after
+2.4 GB of zeros and before a cast of another 3.6 GB. Here 1.2 GB are written and 2 to 5 GB are read,
+mostly from the L2 cache, since a region reaches about a dozen tiles. The products are 0.4 TFLOP,
+half a millisecond at the peak of the tensor cores.
 """
 
 # Triton code is not typed Python, and its constants are in capitals.
@@ -165,7 +165,7 @@ def _check(levels: int, dtype: torch.dtype, size: int) -> None:
 
 @triton.jit
 def pick(level, a, b, c, d, e):
-    """Return the value of a level."""
+    """Return the argument that belongs to ``level``, from 0 for ``a`` to 4 for ``e``."""
     chosen = tl.where(level == 1, b, a)
     chosen = tl.where(level == 2, c, chosen)
     chosen = tl.where(level == 3, d, chosen)

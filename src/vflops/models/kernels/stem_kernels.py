@@ -1,6 +1,8 @@
 """Triton kernels of the fused ResNet's stem: its convolution over 2×2 patches, and max-pooling.
 
-Activations are rows of pixels, ``[pixels, channels]`` (NHWC). Import this module only if Triton is
+Activations are rows of pixels, ``[pixels, channels]`` (NHWC). The parameter ``forward`` ``[4, C]``
+holds scale, shift, mean and 1/deviation of the batch normalisation for each channel; ``backward``
+``[3, C]`` holds a, b and c of its gradient ``a·g + b·y + c``. Import this module only if Triton is
 installed.
 """
 
@@ -29,7 +31,7 @@ def space_to_depth(
 ):
     """Write images as 2×2 patches of 16 channels, padded by two patches before and one after.
 
-    12 channels hold pixels, the others zeros. x has three channels and any strides, HEIGHT and
+    12 channels hold pixels, the others zeros. x has three channels and any strides; HEIGHT and
     WIDTH count patches; out is NHWC.
     """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -62,8 +64,8 @@ def stem_forward(
 ):
     """Compute the 4×4 convolution over patches and the sums of y and y² for each channel.
 
-    Four adjacent patches are 64 consecutive numbers in memory, so the product is over four such
-    runs; w is ``[N, 256]``.
+    Four adjacent patches of a row are 64 consecutive numbers in memory, so a window of 4×4 patches
+    is read as four runs of 64 numbers. w is ``[N, 256]``.
     """
     pid = tl.program_id(0)
     cols = tl.arange(0, N)
@@ -120,7 +122,7 @@ def pool_forward(
         for j in tl.static_range(3):
             r = 2 * row - 1 + i
             q = 2 * column - 1 + j
-            inside = ((r >= 0) & (q >= 0))[:, None]  # an even size ends inside the last window
+            inside = ((r >= 0) & (q >= 0))[:, None]  # always below 2·HEIGHT, 2·WIDTH
             at = (image * (2 * HEIGHT) + r) * (2 * WIDTH) + q
             v = tl.load(y + at[:, None] * C + cols[None, :], mask=inside, other=0.0).to(tl.float32)
             rank = tl.where(inside, v * scale, float("-inf"))
@@ -150,7 +152,7 @@ def stem_backward(
 ):
     """Compute the gradient of ``stem_forward``'s weight through pool, ReLU and normalisation.
 
-    g is the gradient of the pool's output, HEIGHT and WIDTH are those of the convolution. At each
+    g is the gradient of the pool's output; HEIGHT and WIDTH are those of the convolution. At each
     pixel the gradient is gathered from up to four windows over it (without atomic additions),
     becomes ``a·g + b·y + c`` and goes directly into the product, without a copy in memory.
     """

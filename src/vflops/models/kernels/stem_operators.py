@@ -34,7 +34,7 @@ def space_to_depth(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def stem_forward(images: Tensor, weight: Tensor, tile: Tile = STEM) -> tuple[Tensor, Sums]:
-    """Convolve ``space_to_depth`` with 4×4; return the output, and sums of it and its squares."""
+    """Convolve patches with a 4×4 kernel; return the output, and sums of it and its squares."""
     batch, _, height, width = images.shape
     channels = weight.shape[0]
     y = torch.empty(
@@ -63,7 +63,7 @@ def stem_forward(images: Tensor, weight: Tensor, tile: Tile = STEM) -> tuple[Ten
 
 
 def pool_forward(y: Tensor, bn: Tensor, rows: int = 32, warps: int = 4) -> tuple[Tensor, Tensor]:
-    """Return the y that 3×3/2 max-pooling of ``relu(bn(y))`` selects, and where in its window."""
+    """Return the y that 3×3/2 max-pooling of ``relu(bn(y))`` selects, and its window position."""
     batch, channels, height, width = y.shape
     chosen = torch.empty(
         (batch, channels, height // 2, width // 2),
@@ -94,7 +94,7 @@ def stem_backward(
     images: Tensor,
     tile: Tile = STEM_BACKWARD,
 ) -> Tensor:
-    """Return the gradient of the 4×4 kernel ``[channels, 16, 4, 4]`` from that of the pool."""
+    """Return the gradient of the 4×4 kernel ``[channels, 16, 4, 4]`` from that of the pooling."""
     channels, height, width = y.shape[1:]
     tiles = pixels(y) // tile.rows
     programs = min(tiles, processors(y) * tile.waves)
