@@ -165,6 +165,6 @@ def _winds(eddies: Eddies, y: Field, west: Field) -> tuple[Field, Field]:
     belts = 9.0 * west - 7.0 * bump(y / 0.32)
     eddy_strength = 0.8 + 0.5 * west
     polar_factor = 1.0 - 0.8 * bump((np.abs(y) - 1.0) / 0.12)  # a fifth at the poles
-    return (
-        belts - slope_north * eddy_strength
-    ) * polar_factor, slope_east * eddy_strength * polar_factor
+    eastward = (belts - slope_north * eddy_strength) * polar_factor
+    northward = slope_east * eddy_strength * polar_factor
+    return eastward, northward

@@ -70,7 +70,6 @@ class RecognisedOrder:
     order: Order | None
     boxes: int
     """Number of boxes in the file."""
-    """Number of boxes in the file."""
 
 
 def check_units(

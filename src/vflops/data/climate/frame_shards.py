@@ -89,9 +89,7 @@ def make_shard(job: tuple[FrameShardTask, Workspace], report: Reporter) -> Frame
         try:
             collected = _fill(shard, task, bad, report if not bad else _no_report)
             if collected is not None:
-                bad = (
-                    collected.bad | bad
-                )  # the first reason counts, as bad frames are not read again
+                bad = collected.bad | bad  # keep the first reason: those frames were not reread
             if task.policy == "fail" and bad:
                 frame, reason = next(iter(bad.items()))
                 raise _bad_frame(task.source.path, frame, reason)

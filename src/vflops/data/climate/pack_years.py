@@ -106,7 +106,7 @@ def choose_encoding(folder: ClimateYears, train: Sequence[int], layout: Layout) 
 
 def _sample(folder: ClimateYears, train: Sequence[int]) -> Iterator[tuple[Year, int]]:
     """Yield all training frames: first a few that are far apart, then the ones in between."""
-    years = [folder.year(count) for count in train]
+    years = [folder.year(year) for year in train]
     ends = np.cumsum([year.frames for year in years])
     total = int(ends[-1])
     taken: set[int] = set()

@@ -12,9 +12,7 @@ from vflops.data.climate.background_fields import PA_PER_M, Eddies, bump, channe
 from vflops.data.climate.noise import Field
 from vflops.data.climate.storm_placement import Storm
 
-_REACH = (
-    1.65  # radius of a vortex, 1 at the edge of its box, where a quarter of the strength is left
-)
+_REACH = 1.65  # radius of a vortex; 1 is the edge of its box, where a quarter of it is left
 _EYEWALL = 0.5  # where the wind is fastest, in the same unit
 _SOFT = 1.5  # a filament fades out over this many half widths
 _DISTORTION = 0.13  # how far eddies distort the shape of a storm

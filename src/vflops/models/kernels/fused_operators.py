@@ -271,7 +271,7 @@ def normalise(
 
 
 def gradient_sums(g: Tensor, y: Tensor, bn: Tensor | None) -> Sums:
-    """Return sums of g and g·y for each channel; g is 0 where ``relu(bn(y))`` is 0, given bn."""
+    """Return the sums of g and g·y for each channel; with bn, g is masked by ``relu(bn(y))``."""
     channels = y.shape[1]
     cols, rows, programs, tiles = _reduction_grid(y, channels)
     partial = torch.empty((programs, 2, channels), device=y.device)
