@@ -256,7 +256,7 @@ def test_too_little_room_leaves_nothing_behind_and_says_so(
     actual = node.stage()
     assert (actual.where, actual.folder, actual.bytes) == ("shared", str(packed.path), 0)
     assert actual.reason is not None
-    assert actual.reason == f"{small_disk} has 1.04 MB free, 68.3 MB are needed"
+    assert actual.reason == f"{small_disk} has 1.04 MB free, but 68.3 MB are needed"
     assert node.said == [f"the data is read from {packed.path}: {actual.reason}"]
     assert [path.suffix for path in small_disk.iterdir()] == [".lock"]
 
@@ -320,13 +320,13 @@ def test_no_more_nodes_copy_at_once_than_may(
     assert [staged.bytes for staged in actual] == [nodes[0].bytes] * 5
     waited = [node for node in nodes if node.said]
     assert len(waited) == 3
-    assert "2 nodes are copying data, the limit of bagging.staging_readers" in waited[0].said[0]
+    assert "2 nodes, the limit of bagging.staging_readers, are copying data" in waited[0].said[0]
 
 
 def test_a_turn_is_free_again_when_its_node_dies(node: Node) -> None:
     slot = locked(node.slots / "slot-0.lock")
     process = node.process(readers=1)
-    assert "waiting: 1 nodes are copying data" in said(process)
+    assert "waiting: 1 nodes, the limit of" in said(process)
     slot.close()
     actual = outcome(process)
     assert actual.bytes == node.bytes

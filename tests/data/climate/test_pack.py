@@ -314,7 +314,7 @@ def test_what_is_packed_already_is_left_alone(tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in first.path.iterdir()}
     assert pack(source, tmp_path / "packed", workers=1).fingerprint == first.fingerprint
     assert {path: path.stat().st_mtime_ns for path in first.path.iterdir()} == before
-    with pytest.raises(UsageError, match="other years or settings"):
+    with pytest.raises(UsageError, match="other years or was packed with other settings"):
         pack(source, tmp_path / "packed", layout="raw", workers=1)
     os.utime(source / "climo_1979.h5", ns=(1, 1))
     with pytest.raises(UsageError, match="source has changed"):
@@ -447,7 +447,7 @@ def test_years_of_another_folder_are_not_taken_for_the_same(tmp_path: Path) -> N
     for path in (*first.iterdir(), *second.iterdir()):
         os.utime(path, ns=(1, 1))
     pack(first, tmp_path / "packed", workers=1)
-    with pytest.raises(UsageError, match="other years or settings"):
+    with pytest.raises(UsageError, match="other years or was packed with other settings"):
         pack(second, tmp_path / "packed", workers=1)
     set_value(first / "climo_1982.h5", "boxes", {(0, 0, 4): 3 - boxes(5, 1982)[0, 0, 4]})
     os.utime(first / "climo_1982.h5", ns=(1, 1))

@@ -417,7 +417,7 @@ def test_an_own_split() -> None:
     assert rest.train == (1980, 1982)
     for wrong, says in (
         ({"train": (1979,), "validation": (1979,)}, "names 1979 twice: for validation and for tr"),
-        ({"train": (1979,), "validation": (1999,)}, "1999 for validation; d has no climo_1999.h5"),
+        ({"train": (1979,), "validation": (1999,)}, "1999 for validation, but d has no climo_1999"),
         ({"train": (1979,)}, "no years for validation"),
         ({"train": (), "validation": (1979,)}, "no years for train"),
     ):

@@ -284,7 +284,7 @@ def test_what_is_packed_already_is_left_alone(tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in first.path.iterdir()}
     assert pack(source, tmp_path / "packed", short_side=16, workers=1).fingerprint
     assert {path: path.stat().st_mtime_ns for path in first.path.iterdir()} == before
-    with pytest.raises(UsageError, match="other images or settings"):
+    with pytest.raises(UsageError, match="other images or was packed with other settings"):
         pack(source, tmp_path / "packed", short_side=17, workers=1)
     save(source / "train/cat/new.jpg", picture(5))
     with pytest.raises(UsageError, match="source has changed") as caught:

@@ -181,7 +181,7 @@ def escape(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (truncate, r"train-00001.bin has 10 bytes, index.json says \d+"),
+        (truncate, r"train-00001.bin has 10 bytes, but index.json says \d+"),
         (remove, "val-00000.bin is missing"),
         (other_index, "written by a newer vflops"),
         (escape, "not a plain file name"),
