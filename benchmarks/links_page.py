@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.links_result import Links, Measured, predicted, record
-from vflops.publish.pages.chart_style import SERIES, data, finished
+from vflops.publish.pages.chart_style import SERIES, apply_style, data
 from vflops.publish.pages.page import chart_library, render
 from vflops.publish.report.training_charts import WIDTH
 from vflops.record.files import atomic
@@ -118,7 +118,7 @@ def _beside(
         span.encode(x=alt.X("least:Q"), x2="most:Q", color=colour),
         dots.encode(x=x, color=colour, shape=shape.legend(below)),
     ]
-    return finished(alt.layer(*layers).properties(width=WIDTH - 60, height=26 * len(places)))
+    return apply_style(alt.layer(*layers).properties(width=WIDTH - 60, height=26 * len(places)))
 
 
 def _hosts(count: int) -> str:

@@ -1,4 +1,4 @@
-"""The common style of all charts on light and dark pages; altair is imported on use."""
+"""The style that all charts share, on light and dark pages; altair is imported when needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLOURS = {
 SERIES = ("#2f6fb0", "#c77d11", "#2e8b3d", "#6b4c9a", "#1b9e9e", "#c2333f", "#8c6d31", "#7f7f7f")
 """The colours of series in order of appearance."""
 ACHIEVED = "#c2333f"
-"""The colour of what a training achieved."""
+"""The colour that marks what a training run achieved."""
 
 DARK = {
     "#2f6fb0": "#6ea8e0",
@@ -42,8 +42,8 @@ DARK = {
 }
 """The colour on a dark page for each colour of a chart.
 
-A chart keeps the colours for paper, in which it is printed and saved. The style of the page
-replaces them on screen, so that a change of the colour scheme needs no script.
+Charts are printed and saved in their light colours. On screen, the style sheet of the page
+replaces the colours, so that switching the colour scheme needs no script.
 """
 
 
@@ -56,13 +56,13 @@ _CONFIG: dict[str, Any] = {
 """The Vega-Lite configuration that all charts share."""
 
 
-def finished(chart: Any) -> dict[str, Any]:
-    """Return the specification of an altair ``chart`` in the style of all others."""
+def apply_style(chart: Any) -> dict[str, Any]:
+    """Return the Vega-Lite specification of an altair ``chart`` in the common style."""
     return with_style(chart.to_dict())
 
 
 def with_style(specification: dict[str, Any]) -> dict[str, Any]:
-    """Return a Vega-Lite specification in the style of all others, with its own settings kept."""
+    """Return a Vega-Lite specification in the common style; its own settings take precedence."""
     config = {**_CONFIG}
     for key, value in specification.get("config", {}).items():
         shared = config.get(key)
@@ -74,7 +74,7 @@ def with_style(specification: dict[str, Any]) -> dict[str, Any]:
 
 
 def data(rows: list[dict[str, Any]]) -> Any:
-    """Return ``rows`` as altair data inside the specification."""
+    """Return ``rows`` as inline altair data."""
     import altair as alt
 
     return alt.Data(values=rows)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vflops.publish.pages.chart_style import COLOURS, data, finished
+from vflops.publish.pages.chart_style import COLOURS, apply_style, data
 from vflops.publish.pages.label_layout import Box, LabelPlaces, powers_of_ten
 from vflops.publish.pages.roofline_points import (
     NARROW,
@@ -78,7 +78,7 @@ def roofline(
         layers.append(achieved_layer(achieved, x, y, places))
     if bounds:
         layers.append(points_layer(bounds, x, y, places))
-    return finished(alt.layer(*layers).properties(width=WIDTH, height=HEIGHT).interactive())
+    return apply_style(alt.layer(*layers).properties(width=WIDTH, height=HEIGHT).interactive())
 
 
 def save(chart: dict[str, Any], path: Path, format: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vflops.publish.pages.chart_style import COLOURS, data, finished
+from vflops.publish.pages.chart_style import COLOURS, apply_style, data
 from vflops.record.formats.measurement import Measurement
 from vflops.units import quantity
 
@@ -46,7 +46,7 @@ def shape_search(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
         )
         .properties(width=820, height=260)
     )
-    return finished(chart)
+    return apply_style(chart)
 
 
 def message_sizes(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
@@ -81,7 +81,7 @@ def message_sizes(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
         )
         .properties(width=820, height=220)
     )
-    return finished(chart)
+    return apply_style(chart)
 
 
 def _integer(setting: dict[str, int | str], *keys: str) -> int:

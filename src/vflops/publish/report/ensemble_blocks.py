@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vflops.publish.pages.chart_style import SERIES, data, finished
+from vflops.publish.pages.chart_style import SERIES, apply_style, data
 from vflops.publish.report.figure_tables import Tile
 from vflops.publish.report.training_charts import WIDTH
 from vflops.results.score import figure_text, score_tables
@@ -101,4 +101,4 @@ def _by_models(ensemble: EnsembleScore) -> dict[str, Any]:
     left = words_of[0].mark_text(align="left", dx=6, dy=11, color="#444")
     right = words_of[1].mark_text(align="right", dx=-6, dy=-8, color="#444")
     ends = left.encode(x=alt.value(0)) + right.encode(x=alt.value("width"))
-    return finished((line + rules + ends).properties(width=WIDTH, height=200))
+    return apply_style((line + rules + ends).properties(width=WIDTH, height=200))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from vflops.publish.pages.chart_style import ACHIEVED, SERIES, data, finished
+from vflops.publish.pages.chart_style import ACHIEVED, SERIES, apply_style, data
 from vflops.publish.report.curves import Points
 from vflops.publish.report.training_charts import PHASE_COLOURS, WIDTH
 from vflops.results.score.score_file import CandidateScore, SearchScore
@@ -57,7 +57,7 @@ def score(search: SearchScore) -> dict[str, Any] | None:
     point = {"opacity": 0, "size": 60}
     lines = base.mark_line(strokeWidth=2, point=point).transform_filter("datum.counts")
     before = base.mark_line(strokeWidth=1.5, strokeDash=[3, 3]).transform_filter("!datum.counts")
-    return finished((before + lines).properties(width=WIDTH, height=240))
+    return apply_style((before + lines).properties(width=WIDTH, height=240))
 
 
 def utilisation(busy: Mapping[str, Points], length_s: float) -> dict[str, Any] | None:
@@ -86,7 +86,7 @@ def utilisation(busy: Mapping[str, Points], length_s: float) -> dict[str, Any] |
             tooltip=["name:N", "time:Q", "reading:N"],
         )
     )
-    return finished(chart.properties(width=WIDTH, height=130))
+    return apply_style(chart.properties(width=WIDTH, height=130))
 
 
 def tree(search: SearchScore) -> dict[str, Any] | None:
@@ -145,7 +145,7 @@ def tree(search: SearchScore) -> dict[str, Any] | None:
             tooltip=tooltip,
         )
     )
-    return finished(alt.layer(*layers, dots).properties(width=WIDTH, height=320))
+    return apply_style(alt.layer(*layers, dots).properties(width=WIDTH, height=320))
 
 
 def slices(search: SearchScore) -> dict[str, Any] | None:
@@ -177,7 +177,7 @@ def slices(search: SearchScore) -> dict[str, Any] | None:
         middle = base.mark_tick(color=ACHIEVED, thickness=3, width=34).encode(y="mean(accuracy):Q")
         both = middle + dots.encode(tooltip=["candidate:N", f"{name}:O", "accuracy:Q"])
         charts.append(both.properties(width=WIDTH // 2 - 70, height=200))
-    return finished(alt.hconcat(*charts, spacing=40))
+    return apply_style(alt.hconcat(*charts, spacing=40))
 
 
 def spent(bars: Sequence[Spent]) -> dict[str, Any] | None:
@@ -210,7 +210,7 @@ def spent(bars: Sequence[Spent]) -> dict[str, Any] | None:
             tooltip=["worker:N", "what:N", "time:N", "share:N"],
         )
     )
-    return finished(chart.properties(width=WIDTH, height=32 * len(bars)))
+    return apply_style(chart.properties(width=WIDTH, height=32 * len(bars)))
 
 
 def _in_order(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:

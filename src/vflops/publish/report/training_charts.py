@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vflops.publish.pages.chart_style import ACHIEVED, SERIES, data, finished
+from vflops.publish.pages.chart_style import ACHIEVED, SERIES, apply_style, data
 from vflops.publish.report.curves import Line, Points
 from vflops.record.formats.job import Goal
 from vflops.record.formats.job_events import PHASES, KernelTime
@@ -58,7 +58,7 @@ def loss(courses: Sequence[Course]) -> dict[str, Any] | None:
     line = _line(rows, few=len(rows) < 60 * len(courses)).encode(
         x=_epochs(), y=y, color=_seeds(courses), tooltip=["seed:N", "epoch:Q", "loss:Q"]
     )
-    return finished(line.properties(width=WIDTH, height=200))
+    return apply_style(line.properties(width=WIDTH, height=200))
 
 
 def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
@@ -102,7 +102,7 @@ def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
         if len(courses) == 1:  # labels of several would overlap
             text = at.mark_text(align="right", dx=-16, dy=-9, color=ACHIEVED, fontWeight="bold")
             layers.append(text.encode(text="reached:N"))
-    return finished(alt.layer(*layers).properties(width=WIDTH, height=240))
+    return apply_style(alt.layer(*layers).properties(width=WIDTH, height=240))
 
 
 def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
@@ -131,7 +131,7 @@ def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
         color=_seeds(courses),
         tooltip=["seed:N", "time:Q", "speed:N"],
     )
-    return finished(chart.properties(width=WIDTH, height=160))
+    return apply_style(chart.properties(width=WIDTH, height=160))
 
 
 def power(courses: Sequence[Course]) -> dict[str, Any] | None:
@@ -185,7 +185,7 @@ def budget(courses: Sequence[Course]) -> dict[str, Any] | None:
         color="white", fontWeight="bold"
     )
     text = labels.encode(x=alt.X("middle:Q"), text="label:N")
-    return finished((bars + text).properties(width=WIDTH, height=44 * len(courses)))
+    return apply_style((bars + text).properties(width=WIDTH, height=44 * len(courses)))
 
 
 def _phase_name(phase: str, courses: Sequence[Course]) -> str:
@@ -222,7 +222,7 @@ def kernels(times: Sequence[KernelTime]) -> dict[str, Any] | None:
     )
     bars = base.mark_bar(color=SERIES[0])
     text = base.mark_text(align="left", dx=5, color="#333").encode(text="label:N")
-    return finished((bars + text).properties(width=WIDTH, height=26 * len(rows)))
+    return apply_style((bars + text).properties(width=WIDTH, height=26 * len(rows)))
 
 
 def _sensors(
@@ -257,7 +257,7 @@ def _sensors(
         color=colour.legend(orient="top", title=None, labelLimit=220, symbolType="stroke"),
         tooltip=["name:N", "seed:N", "time:Q", "reading:N"],
     )
-    return finished(chart.properties(width=WIDTH, height=height))
+    return apply_style(chart.properties(width=WIDTH, height=height))
 
 
 def _line(rows: list[dict[str, Any]], *, few: bool, width: float = 2) -> Any:

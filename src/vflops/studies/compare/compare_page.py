@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vflops.publish.pages.chart_style import SERIES, data, finished
+from vflops.publish.pages.chart_style import SERIES, apply_style, data
 from vflops.publish.pages.page import chart_library, render
 from vflops.publish.report import curves
 from vflops.publish.report.training_charts import WIDTH
@@ -119,4 +119,4 @@ def _chart(
             tooltip=["side:N", "run:N", "time:Q", "value:Q"],
         )
     )
-    return finished(chart.properties(width=WIDTH, height=220))
+    return apply_style(chart.properties(width=WIDTH, height=220))

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from vflops.publish.pages.chart_style import ACHIEVED, SERIES, data, finished
+from vflops.publish.pages.chart_style import ACHIEVED, SERIES, apply_style, data
 from vflops.publish.pages.page import chart_library, render
 from vflops.publish.report.training_charts import WIDTH
 from vflops.record.files import atomic
@@ -90,7 +90,7 @@ def chart(group: Group, course: Course) -> dict[str, Any]:
         rule = alt.Chart(data(rules)).mark_rule(strokeWidth=2, strokeDash=[5, 3])
         colour = alt.condition("datum.worse", alt.value(ACHIEVED), alt.value(SERIES[2]))
         layers.append(rule.encode(x=x, color=colour, tooltip=["label:N"]))
-    return finished(alt.layer(*layers).properties(width=WIDTH, height=180))
+    return apply_style(alt.layer(*layers).properties(width=WIDTH, height=180))
 
 
 def time_format(group: Group) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from vflops.publish.pages.chart_style import SERIES, data, finished
+from vflops.publish.pages.chart_style import SERIES, apply_style, data
 from vflops.publish.report.training_charts import WIDTH
 from vflops.studies.predict.sweeps import PAYS
 
@@ -73,7 +73,7 @@ def over_accelerators(
         layers.append(half.mark_rule(color=_MARK, strokeDash=[6, 4]).encode(y=y))
         text = half.mark_text(align="left", dx=6, dy=10, color=_MARK)
         layers.append(text.encode(y=y, x=alt.value(0), text="label:N"))
-    return finished(alt.layer(*layers).properties(width=WIDTH, height=300))
+    return apply_style(alt.layer(*layers).properties(width=WIDTH, height=300))
 
 
 def _crosses(ends: Sequence[Row], base: Any, x: Any, y: Any) -> list[Any]:

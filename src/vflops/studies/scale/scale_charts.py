@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from vflops.publish.pages.chart_style import SERIES, data, finished
+from vflops.publish.pages.chart_style import SERIES, apply_style, data
 from vflops.publish.report.training_charts import WIDTH
 from vflops.studies.scale.scale_result import Scale
 
@@ -91,7 +91,7 @@ def lines(
     dots = base.transform_filter(f"datum.series != '{IDEAL}'").mark_point(filled=True, size=60)
     layers = [base.mark_line().encode(strokeDash=dash), dots]
     layers += _level(target, y)
-    return finished(alt.layer(*layers).properties(width=WIDTH, height=260))
+    return apply_style(alt.layer(*layers).properties(width=WIDTH, height=260))
 
 
 def bars(
@@ -134,7 +134,7 @@ def bars(
         dots = base.mark_point(filled=True, size=90, opacity=1)
         level = alt.Chart(data([{"value": target[1]}])).mark_rule(color=_MARK, strokeDash=[6, 4])
         layers = [level.encode(x=x), dots.encode(color=colour), text]
-    return finished(alt.layer(*layers).properties(width=WIDTH - 60, height=36 * len(rows)))
+    return apply_style(alt.layer(*layers).properties(width=WIDTH - 60, height=36 * len(rows)))
 
 
 def _coloured(names: Sequence[str]) -> list[tuple[str, str]]:
@@ -181,4 +181,4 @@ def over_time(courses: Mapping[str, Sequence[Moment]], title: str) -> dict[str, 
     point = {"opacity": 0, "size": 60}
     counted = base.mark_line(strokeWidth=2, point=point).transform_filter("datum.counts")
     before = base.mark_line(strokeWidth=1.5, strokeDash=[3, 3]).transform_filter("!datum.counts")
-    return finished((before + counted).properties(width=WIDTH, height=260))
+    return apply_style((before + counted).properties(width=WIDTH, height=260))
