@@ -37,7 +37,7 @@ def timed(label: str, folder: Path, site: Path) -> bool:
     wall_s, cpu_s = time.perf_counter() - before, sum(os.times()[:4]) - cpu
     print(
         f"{label}: {wall_s:.1f} s, {cpu_s:.1f} s CPU; {built.read} read, "
-        f"{len(built.ranking.ranked)} ranked, {len(built.ranking.apart)} not, "
+        f"{len(built.ranking.ranked)} ranked, {len(built.ranking.unranked)} not, "
         f"{built.written} pages written",
         flush=True,
     )

@@ -132,9 +132,9 @@ def test_bytes_that_are_no_archive(run_folder: RunFolder, tmp_path: Path) -> Non
         bz2.compress(whole)[:-20]: "is truncated",
         bz2.compress(b"not a tar" * 100): "not a tar",
         bz2.compress(bytes(1024)): "no run.json",
-        bz2.compress(whole) + b"more": "has data after its end",
-        bz2.compress(whole) + bz2.compress(whole): "has data after its end",
-        bz2.compress(whole + whole): "there is data after its end",
+        bz2.compress(whole) + b"more": "holds data after the end of its bzip2 stream",
+        bz2.compress(whole) + bz2.compress(whole): "holds data after the end of its bzip2 stream",
+        bz2.compress(whole + whole): "data follows its end",
     }.items():
         path.write_bytes(content)
         refused(path, words)
@@ -147,7 +147,9 @@ def test_bytes_that_are_no_archive(run_folder: RunFolder, tmp_path: Path) -> Non
 def test_a_run_json_that_is_none_or_of_another_run(run_folder: RunFolder, tmp_path: Path) -> None:
     path = tmp_path / "x.tar.bz2"
     own = run_entry(run_folder).data
-    refused(write_archive(path, Entry("a/run.json", own)), "has the folder a, which holds the run")
+    refused(
+        write_archive(path, Entry("a/run.json", own)), "holds the folder a, but the run in it is"
+    )
     refused(write_archive(path, Entry("a/run.json", b"{}")), "is not a vflops.run file")
     refused(write_archive(path, Entry("a/run.json", b"[" * 100_000)), "is not JSON")
     huge = Entry("a/run.json", own + b" " * (17 << 20))

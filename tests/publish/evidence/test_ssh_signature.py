@@ -175,7 +175,7 @@ def test_keys_that_cannot_sign(
         locked: ("it needs a passphrase", f"ssh-add {locked}"),
         open_: ("other users may read it", f"chmod 600 {open_}"),
         junk: ("is not an SSH key", "--key"),
-        alone: ("neither beside it nor in an agent", "ssh-add"),
+        alone: ("neither next to it nor in an SSH agent", "ssh-add"),
         tmp_path / "absent": ("does not exist", "--key"),
     }
     for key, (message, hint) in expected.items():

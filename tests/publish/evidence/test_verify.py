@@ -208,7 +208,7 @@ def test_derived_files_may_be_made_again(
     assert "score.json: written again since" in found.notes[0]
     run_folder.score_file.write_bytes(before.replace(b'"suite"', b'"other"'))
     (line,) = verify(run_folder.path).alterations
-    assert "neither as it was, nor what the record gives" in line and "vflops score" in line
+    assert "matches neither the manifest nor the recorded data" in line and "vflops score" in line
     run_folder.score_file.unlink()
     (line,) = verify(run_folder.path).alterations
     assert line.startswith("score.json: missing; it is a derived file: vflops score")
@@ -264,7 +264,7 @@ def test_a_manifest_of_another_run_is_found(run_folder: RunFolder) -> None:
     found = Manifest.read(run_folder.path / "manifest.json")
     found.model_copy(update={"run": "other"}).write(run_folder.path / "manifest.json")
     (line,) = verify(run_folder.path).alterations
-    assert line.startswith("manifest.json: it is of run other")
+    assert line.startswith("manifest.json: it belongs to run other")
 
 
 def test_without_a_manifest_or_without_a_run(run_folder: RunFolder, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_huge_file_is_refused_before_it_is_read(copy: Path, name: str, size_mb
     with (copy / name).open("wb") as file:
         file.truncate(size_mb << 20)
     assert entry_of(copy).reasons == (
-        f"{name} has {size_mb} MiB; at most {16 if name.endswith('json') else 128} MiB are read",
+        f"{name} has {size_mb} MiB, but the limit is {16 if name.endswith('json') else 128} MiB",
     )
 
 
@@ -193,7 +193,7 @@ def test_a_day_to_come_is_none_but_for_tomorrow() -> None:
 
 
 def test_all_files_together_have_a_bound(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vflops.publish.ranking.submission_folders.MOST_TOTAL", 1 << 20)
+    monkeypatch.setattr("vflops.publish.ranking.submission_folders.MAX_TOTAL_BYTES", 1 << 20)
     assert entry_of(copy).reasons == ()
     (copy / "rest.txt").write_bytes(b" " * (1 << 20))
     assert entry_of(copy).reasons == ("it holds more than 1 MiB",)
@@ -216,7 +216,7 @@ def test_a_submission_that_kills_its_reader_is_listed_apart_and_others_rank(
     monkeypatch.setattr(reader_processes, "read_chunk", harmed)
     built = build([runs], tmp_path / "site")
     assert len(built.ranking.ranked) == 3
-    assert [(each.entry.place, each.reasons) for each in built.ranking.apart] == [
+    assert [(each.entry.place, each.reasons) for each in built.ranking.unranked] == [
         ("a-deadly", (reader_processes.KILLED,))
     ]
 
@@ -224,7 +224,7 @@ def test_a_submission_that_kills_its_reader_is_listed_apart_and_others_rank(
 def test_memory_has_an_end_in_the_processes_that_read() -> None:
     with reader_processes._pool(1) as pool:
         most, _ = pool.submit(resource.getrlimit, resource.RLIMIT_AS).result()
-    assert 0 < most <= reader_processes.MOST_MEMORY
+    assert 0 < most <= reader_processes.MAX_MEMORY_BYTES
 
 
 def test_memory_that_runs_out_is_a_reason(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +256,7 @@ def test_names_are_bounded_and_nothing_in_them_is_unseen(tmp_path: Path) -> None
 def test_a_name_on_disk_that_is_no_unicode_is_shown_with_a_sign(copy: Path, tmp_path: Path) -> None:
     copy.rename(copy.parent / os.fsdecode(b"\xff\xfe<b>"))
     site = build([tmp_path / "runs"], tmp_path / "site")
-    (only,) = site.ranking.ranked or site.ranking.apart
+    (only,) = site.ranking.ranked or site.ranking.unranked
     assert only.entry.place == "\ufffd\ufffd<b>"
     assert "<b>" not in site.index.read_text(encoding="utf-8")
 
@@ -319,7 +319,7 @@ def test_one_bad_submission_does_not_keep_others_from_ranking(copy: Path, tmp_pa
     _deep(copy)
     submit(tmp_path / "runs", replace(Submitted(), id="20260909T000000Z-x-000009"))
     built = build([tmp_path / "runs"], tmp_path / "site")
-    assert (len(built.ranking.ranked), len(built.ranking.apart)) == (1, 1)
+    assert (len(built.ranking.ranked), len(built.ranking.unranked)) == (1, 1)
 
 
 def test_reading_comes_to_an_end(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +329,7 @@ def test_reading_comes_to_an_end(copy: Path, monkeypatch: pytest.MonkeyPatch) ->
                 time.sleep(0.05)
 
     monkeypatch.setattr("vflops.publish.ranking.submission_reader.judge", slow)
-    monkeypatch.setattr("vflops.publish.ranking.submission_reader.LONGEST_S", 0.1)
+    monkeypatch.setattr("vflops.publish.ranking.submission_reader.TIME_LIMIT_S", 0.1)
     assert entry_of(copy).reasons == ("not read within 0.1 s",)
 
 

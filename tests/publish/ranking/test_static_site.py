@@ -40,7 +40,7 @@ def rebuilt(tmp_path: Path, runs: Path) -> Callable[[], Built]:
 
 
 def why(built: Built) -> list[str]:
-    return ["; ".join(each.reasons) for each in built.ranking.apart]
+    return ["; ".join(each.reasons) for each in built.ranking.unranked]
 
 
 def test_the_better_run_is_first_with_the_figures_of_its_score(
@@ -119,7 +119,7 @@ def test_a_target_that_is_not_the_profiles_does_not_rank(
     assert not built.ranking.ranked
     (reason,) = why(built)
     assert "0.1" in reason and "0.8" in reason
-    (result,) = built.ranking.apart[0].entry.results
+    (result,) = built.ranking.unranked[0].entry.results
     assert result.reason == "its target is 0.1, that of tiny is 0.8"
 
 
@@ -201,7 +201,7 @@ def test_a_broken_archive_is_listed_apart(runs: Path, rebuilt: Callable[[], Buil
     runs.mkdir()
     (runs / "broken.tar.bz2").write_bytes(b"no archive")
     built = rebuilt()
-    assert [each.entry.place for each in built.ranking.apart] == ["broken.tar.bz2"]
+    assert [each.entry.place for each in built.ranking.unranked] == ["broken.tar.bz2"]
 
 
 def test_copies_of_a_run_rank_once(runs: Path, rebuilt: Callable[[], Built]) -> None:
@@ -259,11 +259,11 @@ def test_an_archive_beside_its_run_is_not_listed_again(
     folder = submit(runs, FAST if valid else replace(FAST, quality=7.0))
     packed = archive(folder, runs)
     found = rebuilt().ranking
-    assert (len(found.ranked), len(found.apart)) == ((1, 0) if valid else (0, 1))
+    assert (len(found.ranked), len(found.unranked)) == ((1, 0) if valid else (0, 1))
     packed.rename(runs / "b.tar.bz2")
     found = rebuilt().ranking
-    assert len(found.ranked) + len(found.apart) == 2
-    assert [each.entry.place for each in found.apart][-1] == "b.tar.bz2"
+    assert len(found.ranked) + len(found.unranked) == 2
+    assert [each.entry.place for each in found.unranked][-1] == "b.tar.bz2"
 
 
 def test_two_runs_with_one_id_do_not_rank(runs: Path, rebuilt: Callable[[], Built]) -> None:

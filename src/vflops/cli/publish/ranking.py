@@ -60,7 +60,7 @@ def _show_ranked(ranking: Ranking) -> None:
     """Print how many results are ranked, and why a few are not."""
     from vflops.results.score.figure_text import count
 
-    ranked, apart = count(len(ranking.ranked), "result"), ranking.apart
+    ranked, apart = count(len(ranking.ranked), "result"), ranking.unranked
     note = f", {len(apart)} not: the page says why" if apart else ""
     typer.echo(f"{ranked} ranked{note}")
     for result in apart if len(apart) <= _SHOWN else ():

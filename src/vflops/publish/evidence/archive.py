@@ -29,11 +29,11 @@ _TIME = 315532800
 def archive(folder: RunFolder, target: Path | None = None) -> Path:
     """Write a run into one file without checkpoints, weights and locks, and return its path.
 
-    ``target`` is the file or its folder; the default is beside the run folder. A run that is
-    unfinished or altered is refused.
+    ``target`` is the file or its folder; by default, the file is next to the run folder. Raise if
+    the run is unfinished or altered.
     """
     path = _target(folder, target)
-    _names(folder)  # cheap, so it comes first
+    _names(folder)  # cheap, so names are checked before the run is verified
     require_intact(folder, "packed")
     pack(folder, path)
     return path
@@ -50,7 +50,7 @@ def pack(folder: RunFolder, path: Path) -> None:
                 _write(folder, names, packed)
             file.flush()
             os.fsync(file.fileno())
-        LIMITS.refuse_ratio(temporary, _size(folder, names))
+        LIMITS.check_ratio(temporary, _size(folder, names))
         temporary.replace(path)
         atomic.sync_folder(path.parent)
     except OSError as error:
@@ -72,19 +72,19 @@ def _target(folder: RunFolder, target: Path | None) -> Path:
 
 
 def _names(folder: RunFolder) -> list[str]:
-    """Return the files of the archive; refuse names that no reader would accept."""
+    """Return the names of the files to archive; raise for one that extraction would refuse."""
     content = listing(folder.path)
     if content.odd:
         raise FolderError(
-            f"{folder.path} holds something that no archive may hold: {content.odd[0]}",
+            f"{folder.path} holds something that cannot be archived: {content.odd[0]}",
             hint="remove or rename it",
         )
-    if wrong := name_fault(folder.record.id) or ("/" in folder.record.id and "a path"):
-        raise FolderError(f"the id of {folder.path}, {folder.record.id!r}, is {wrong}")
-    pins = (manifest_file(folder.path), signature_file(folder.path))
+    if id_fault := name_fault(folder.record.id) or ("/" in folder.record.id and "a path"):
+        raise FolderError(f"the id of {folder.path}, {folder.record.id!r}, is {id_fault}")
+    evidence_files = (manifest_file(folder.path), signature_file(folder.path))
     files = [name for name in content.files if not is_page(name)]
-    names = sorted([*files, *(path.name for path in pins if path.is_file())])
-    LIMITS.refuse(str(folder.path), files=len(names), size_bytes=_size(folder, names))
+    names = sorted([*files, *(path.name for path in evidence_files if path.is_file())])
+    LIMITS.check(str(folder.path), files=len(names), size_bytes=_size(folder, names))
     return names
 
 

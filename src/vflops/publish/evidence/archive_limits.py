@@ -9,35 +9,35 @@ from vflops.errors import FolderError
 
 
 class ArchiveRefused(FolderError):
-    """An archive is not extracted: it does not hold exactly one run folder."""
+    """Raised for an archive that is too large or does not hold exactly one run folder."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that is extracted from one archive."""
+    """Limits on the content of one archive."""
 
     files: int = 1_000_000
     size_bytes: int = 8 << 30
-    """All files together."""
+    """The maximum size of all files together."""
     ratio: int = 200
-    """Extracted bytes per byte of the archive; logs reach about 30."""
+    """The maximum number of extracted bytes per byte of the archive; logs reach about 30."""
     spare_bytes: int = 64 << 20
-    """Bytes that any archive may extract to, however small it is."""
+    """Extracted bytes that are allowed in addition, so that small archives compress freely."""
 
-    def refuse(self, source: str, *, files: int, size_bytes: int) -> None:
+    def check(self, source: str, *, files: int, size_bytes: int) -> None:
         """Raise if there are too many files or bytes."""
         if files > self.files:
             raise ArchiveRefused(f"{source} holds more than {self.files} files")
         if size_bytes > self.size_bytes:
             raise ArchiveRefused(f"{source} holds more than {self.size_bytes >> 20} MiB")
 
-    def refuse_ratio(self, archive: Path, size_bytes: int) -> None:
+    def check_ratio(self, archive: Path, size_bytes: int) -> None:
         """Raise if the archive is far smaller than what it extracts to."""
         packed = archive.stat().st_size
         if size_bytes > self.spare_bytes + self.ratio * packed:
             raise ArchiveRefused(
-                f"{archive} extracts to more than {self.spare_bytes >> 20} MiB and "
-                f"{self.ratio} times its own {packed} bytes"
+                f"{archive} extracts to more than {self.spare_bytes >> 20} MiB plus "
+                f"{self.ratio} times its own size of {packed} bytes"
             )
 
 

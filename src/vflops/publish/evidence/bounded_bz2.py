@@ -1,4 +1,4 @@
-"""A bzip2 file as a stream of bytes with a limit."""
+"""A bzip2 file as a stream of bytes, with a limit on the decompressed size."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BoundedStream:
         self._file.close()
 
     def read(self, size: int) -> bytes:
-        """Return the next ``size`` bytes; raise if the archive ends before."""
+        """Return the next ``size`` bytes; raise if the archive ends earlier."""
         return b"".join(self.parts(size))
 
     def parts(self, size: int) -> Iterator[bytes]:
@@ -46,12 +46,12 @@ class BoundedStream:
             yield part
 
     def rest(self) -> Iterator[bytes]:
-        """Yield everything that is left in pieces."""
+        """Yield the remaining bytes in pieces; raise if data follows the bzip2 stream."""
         while self._buffer or self._fill():
             yield self._buffer
             self._buffer = b""
         if self._decompressor.unused_data or self._file.read(1):
-            raise ArchiveRefused(f"{self._path} has data after its end")
+            raise ArchiveRefused(f"{self._path} holds data after the end of its bzip2 stream")
 
     def _fill(self) -> bool:
         while not self._buffer and not self._decompressor.eof:
@@ -66,5 +66,5 @@ class BoundedStream:
                     hint="give a file that `vflops archive` made",
                 ) from error
             self._read_bytes += len(self._buffer)
-            self._limits.refuse_ratio(self._path, self._read_bytes)
+            self._limits.check_ratio(self._path, self._read_bytes)
         return bool(self._buffer)

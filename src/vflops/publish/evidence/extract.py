@@ -1,7 +1,7 @@
-"""Extraction of archives from untrusted sources: a whole run folder, or nothing.
+"""Extraction of archives from untrusted sources: a complete run folder, or nothing.
 
-The headers are read one by one. Only plain files and folders are accepted; every other kind of
-entry (links, devices, sparse files, extended headers that rename what follows) is refused.
+The headers are read one by one. Only plain files and folders are accepted; every other type of
+entry (links, devices, sparse files, extended headers that rename the next entry) is refused.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from vflops.results.evidence.evidence_names import fold_name, is_excluded, name_
 
 _BLOCK = tarfile.BLOCKSIZE
 _FILES, _FOLDER = (tarfile.REGTYPE, tarfile.AREGTYPE), tarfile.DIRTYPE
-_KINDS = {
+_REFUSED_TYPES = {
     tarfile.LNKTYPE: "a link",
     tarfile.SYMTYPE: "a link",
     tarfile.CHRTYPE: "a device",
     tarfile.BLKTYPE: "a device",
     tarfile.FIFOTYPE: "a pipe",
 }
-_MOST_RUN_BYTES = 16 << 20
+_MAX_RUN_BYTES = 16 << 20
 """The maximum size of ``run.json``, which is read here."""
 
 
@@ -45,51 +45,53 @@ def extract(file: Path, into: Path, limits: Limits = LIMITS) -> Path:
     try:
         with BoundedStream(file, limits) as stream:
             root = _Entries(file, stream, temporary, limits).unpack()
-        return _keep(file, temporary / root, into / root)
+        return _move_into_place(file, temporary / root, into / root)
     except OSError as error:
         raise atomic.cannot_write(into, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _keep(file: Path, made: Path, target: Path) -> Path:
-    """Move the run folder to ``target`` if it is one and ``target`` is free."""
-    if (made / "run.json").stat().st_size > _MOST_RUN_BYTES:
-        raise ArchiveRefused(f"{file}: its run.json has more than {_MOST_RUN_BYTES >> 20} MiB")
+def _move_into_place(file: Path, extracted: Path, target: Path) -> Path:
+    """Check the extracted run folder, and move it to ``target``, which must not exist."""
+    if (extracted / "run.json").stat().st_size > _MAX_RUN_BYTES:
+        raise ArchiveRefused(f"{file}: its run.json is larger than {_MAX_RUN_BYTES >> 20} MiB")
     try:
-        record = RunFolder.open(made).record
+        record = RunFolder.open(extracted).record
     except FolderError as error:
         raise ArchiveRefused(f"{file}: {error.message}", hint=error.hint) from error
-    if record.id != made.name:
-        raise ArchiveRefused(f"{file} has the folder {made.name}, which holds the run {record.id}")
+    if record.id != extracted.name:
+        raise ArchiveRefused(
+            f"{file} holds the folder {extracted.name}, but the run in it is {record.id}"
+        )
     if target.exists() or target.is_symlink():
         raise UsageError(
             f"{target} already exists", hint="remove it first, or choose another --out"
         )
-    made.rename(target)
+    extracted.rename(target)
     atomic.sync_folder(target.parent)
     return target
 
 
 class _Entries:
-    """The entries of one archive, each checked before any of it is written."""
+    """The entries of one archive; each is checked before it is written."""
 
     def __init__(self, file: Path, stream: BoundedStream, folder: Path, limits: Limits) -> None:
         self._file, self._stream, self._folder, self._limits = file, stream, folder, limits
         self._root: str | None = None
         self._files: set[str] = set()
         self._folders: dict[str, str] = {}
-        """Names as case-insensitive file systems see them, with the name in the archive."""
+        """Names as case-insensitive file systems see them, mapped to the names in the archive."""
         self._size_bytes = 0
 
     def unpack(self) -> str:
         """Write every file below the temporary folder, and return the name of the run folder."""
         for entry in self._headers():
             is_file = entry.type != _FOLDER
-            self._admit(entry.name, is_file=is_file)
+            self._check_name(entry.name, is_file=is_file)
             self._size_bytes += entry.size
-            many = len(self._files) + len(self._folders)
-            self._limits.refuse(str(self._file), files=many, size_bytes=self._size_bytes)
+            entry_count = len(self._files) + len(self._folders)
+            self._limits.check(str(self._file), files=entry_count, size_bytes=self._size_bytes)
             if is_file:
                 self._write(entry.name, entry.size)
         if self._root is None or fold_name(f"{self._root}/run.json") not in self._files:
@@ -101,21 +103,21 @@ class _Entries:
             try:
                 entry = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
             except (tarfile.HeaderError, UnicodeDecodeError, ValueError) as error:
-                raise self._refused(f"not a tar: {error}") from error
+                raise self._refused(f"it is not a tar file: {error}") from error
             if entry.type not in (*_FILES, _FOLDER):
-                kind = _KINDS.get(entry.type, f"an entry of kind {entry.type!r}")
+                kind = _REFUSED_TYPES.get(entry.type, f"an entry of type {entry.type!r}")
                 raise self._refused(f"{entry.name!r} is {kind}")
             if entry.size < 0 or (entry.type == _FOLDER and entry.size):
                 raise self._refused(f"{entry.name!r} has the size {entry.size}")
             yield entry
         if any(any(rest) for rest in self._stream.rest()):
-            raise self._refused("there is data after its end")
+            raise self._refused("data follows its end")
 
-    def _admit(self, name: str, *, is_file: bool) -> None:
-        """Raise if a name leads elsewhere, is a duplicate, or belongs to a second folder."""
-        wrong = name_fault(name)
-        if wrong:
-            raise self._refused(f"{name!r} is {wrong}")
+    def _check_name(self, name: str, *, is_file: bool) -> None:
+        """Raise if a name leads elsewhere, is a duplicate, or belongs to a second run."""
+        problem = name_fault(name)
+        if problem:
+            raise self._refused(f"{name!r} is {problem}")
         root, _, inside = name.partition("/")
         if self._root not in (None, root) or (is_file and not inside):
             raise self._refused(f"{name!r} is not in the folder of the run, {self._root or root}")
@@ -128,14 +130,13 @@ class _Entries:
         folders = [str(parent) for parent in list(Path(name).parents)[:-1]]
         folders += [] if is_file else [name]
         keys = {fold_name(folder): folder for folder in folders}
-        taken = is_file and key in self._folders
-        if key in self._files or taken or keys.keys() & self._files:
+        is_also_folder = is_file and key in self._folders
+        if key in self._files or is_also_folder or keys.keys() & self._files:
             raise self._refused(f"{name!r} is a duplicate, at least on some file systems")
         for folder_key, folder in keys.items():
             if self._folders.setdefault(folder_key, folder) != folder:
-                raise self._refused(
-                    f"{folder!r} is {self._folders[folder_key]!r} on some file systems"
-                )
+                first = self._folders[folder_key]
+                raise self._refused(f"{folder!r} and {first!r} are the same on some file systems")
         if is_file:
             self._files.add(key)
 
@@ -149,5 +150,6 @@ class _Entries:
 
     def _refused(self, why: str) -> ArchiveRefused:
         return ArchiveRefused(
-            f"{self._file} was not extracted: {why}", hint="ask for one that `vflops archive` made"
+            f"{self._file} was not extracted: {why}",
+            hint="ask for an archive that `vflops archive` made",
         )

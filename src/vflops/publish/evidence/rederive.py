@@ -1,4 +1,4 @@
-"""Derived files, written again to see whether they still follow from the record."""
+"""Regeneration of derived files, to check that they still match the record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 
 
-class _WithReportAt(RunFolder):
+class _RunWithReportAt(RunFolder):
     """The same run with another path for its report."""
 
     def __init__(self, run: RunFolder, page: Path) -> None:
@@ -22,16 +22,16 @@ class _WithReportAt(RunFolder):
         return self._page
 
 
-def made_again(folder: Path, name: str) -> bool:
-    """Whether ``name`` is byte for byte what this vflops derives from the record."""
+def matches_record(folder: Path, name: str) -> bool:
+    """Whether the file ``name`` is byte for byte what this version derives from the record."""
     try:
-        kept = (folder / name).read_bytes()
-        return kept == _made(RunFolder.open(folder), name, kept)
-    except Exception:  # a damaged record may raise anything, and does not give this file
+        existing = (folder / name).read_bytes()
+        return existing == _regenerate(RunFolder.open(folder), name, existing)
+    except Exception:  # reading a damaged record may raise anything
         return False
 
 
-def _made(run: RunFolder, name: str, kept: bytes) -> bytes:
+def _regenerate(run: RunFolder, name: str, existing: bytes) -> bytes:
     if name == "score.json":
         from vflops.results.score.scoring import score
 
@@ -39,11 +39,11 @@ def _made(run: RunFolder, name: str, kept: bytes) -> bytes:
     if name == "findings.json":
         from vflops.results.check.checking import check
 
-        rules = json.loads(kept)["rule_set"]
+        rules = json.loads(existing)["rule_set"]
         return check(Contents(run), rules).to_json().encode()
     from vflops.publish.report.report_page import write_report
 
     with TemporaryDirectory() as temporary:
         page = Path(temporary, name)
-        write_report(Contents(_WithReportAt(run, page)))
+        write_report(Contents(_RunWithReportAt(run, page)))
         return page.read_bytes()

@@ -1,4 +1,4 @@
-"""The condition for signing or packing a run: it is complete, and was not altered since."""
+"""The condition for signing or archiving a run: it is complete and unaltered."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from vflops.results.evidence.evidence_names import SIGNATURE
 from vflops.results.evidence.manifest import read_manifest, write_manifest
 
 
-def require_intact(folder: RunFolder, done: str) -> None:
-    """Raise unless a run may be ``done`` (signed, packed): it is complete and unaltered.
+def require_intact(folder: RunFolder, action: str) -> None:
+    """Raise unless a run is complete and unaltered; write its manifest if it has none.
 
-    A complete run without a manifest gets one.
+    ``action``, such as "signed", is the participle for the error message.
     """
     contents = Contents(folder)
     state = contents.state
     if not state.complete:
         resume = f"resume it first: vflops resume {folder.path}"
         raise UsageError(
-            f"{folder.path} cannot be {done}: it is not complete: {state.reason}",
+            f"{folder.path} cannot be {action}: it is not complete: {state.reason}",
             hint="wait until it ends" if contents.in_progress else resume,
         )
     if read_manifest(folder.path) is None:
@@ -28,6 +28,6 @@ def require_intact(folder: RunFolder, done: str) -> None:
     altered = [line for line in verify(folder.path).alterations if not line.startswith(SIGNATURE)]
     if altered:
         raise UsageError(
-            f"{folder.path} cannot be {done}: it was altered after it was concluded: {altered[0]}",
+            f"{folder.path} cannot be {action}: it was altered after the run ended: {altered[0]}",
             hint=f"see all alterations: vflops verify {folder.path}",
         )

@@ -10,7 +10,7 @@ from vflops.record.folder import RunFolder
 from vflops.results.evidence.manifest import manifest_file, signature_file
 
 UNNAMED = "you@example.org"
-"""The name for a key that does not say whose it is."""
+"""The placeholder for a key whose comment holds no e-mail address."""
 
 
 def sign_run(folder: RunFolder, key: Path | None = None) -> Path:
@@ -28,11 +28,13 @@ def signing_key(folder: RunFolder) -> str | None:
 
 
 def allowed_line(key: Path) -> str | None:
-    """Return the line for a key in a file of allowed signers; None without its public part."""
+    """Return the line for a key in a file of allowed signers; None if its public
+    part cannot be read.
+    """
     public = key if key.suffix == ".pub" else key.with_name(f"{key.name}.pub")
     try:
-        kind, body, *comment = public.read_text(encoding="utf-8").split()
+        key_type, body, *comment = public.read_text(encoding="utf-8").split()
     except (OSError, ValueError):
         return None
     name = comment[0] if comment and "@" in comment[0] else UNNAMED
-    return f'{name} namespaces="{NAMESPACE}" {kind} {body}'
+    return f'{name} namespaces="{NAMESPACE}" {key_type} {body}'

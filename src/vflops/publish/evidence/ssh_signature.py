@@ -15,22 +15,22 @@ from vflops.errors import UsageError
 from vflops.record.files import atomic
 
 NAMESPACE = "vflops"
-USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
-MOST_BYTES = 1 << 16
+DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
+MAX_BYTES = 1 << 16
 """The maximum size of a signature."""
-_LINE = 'alice@example.org namespaces="vflops" ssh-ed25519 AAAA…'
-_KEY = re.compile(r"\s(ssh|ecdsa|sk-ssh|sk-ecdsa)-[\w@.-]+\s+AAAA[A-Za-z0-9+/]+=*(\s|$)")
+_EXAMPLE_LINE = 'alice@example.org namespaces="vflops" ssh-ed25519 AAAA…'
+_KEY_PATTERN = re.compile(r"\s(ssh|ecdsa|sk-ssh|sk-ecdsa)-[\w@.-]+\s+AAAA[A-Za-z0-9+/]+=*(\s|$)")
 _FAULTS = (
     (
         "incorrect passphrase",
         "it needs a passphrase",
         "load it: ssh-add KEY, or sign in a terminal, which asks for it",
     ),
-    ("too open", "other users may read it, so SSH ignores it", "chmod 600 KEY"),
-    ("Permission denied", "it may not be read", "give a key that you may read with --key"),
+    ("too open", "other users can read it, so SSH ignores it", "chmod 600 KEY"),
+    ("Permission denied", "it is not readable", "give a readable key with --key"),
     (
         "No private key found",
-        "its private part is neither beside it nor in an agent",
+        "the private key is neither next to it nor in an SSH agent",
         "load it: ssh-add, or give the private key with --key",
     ),
 )
@@ -42,17 +42,18 @@ class Signature:
     """What is known about a signature."""
 
     good: bool
-    """Whether it signs exactly these bytes, with the key that it names."""
+    """Whether it is valid for exactly these bytes and the key that it names."""
     signer: str | None
-    """The name of that key in the list of allowed signers; None: not in it, or no list."""
-    words: str
+    """The name of the key in the list of allowed signers; None if not listed or without a list."""
+    text: str
+    """A description of the signature."""
     key: str | None = None
-    """Its kind and fingerprint."""
+    """The type and the fingerprint of the key."""
 
 
 def sign_file(path: Path, signature: Path, key: Path | None = None) -> Path:
     """Sign ``path`` with ``key`` or the user's default key, and return the key that was used."""
-    key = key or _usual_key()
+    key = key or _default_key()
     if not key.is_file():
         raise UsageError(
             f"the key {key} does not exist", hint="give the file of your key with --key"
@@ -60,53 +61,57 @@ def sign_file(path: Path, signature: Path, key: Path | None = None) -> Path:
     with TemporaryDirectory() as temporary:
         copy = Path(temporary, "manifest.json")
         copy.write_bytes(path.read_bytes())
-        done = _ssh_keygen("sign", "-f", key, copy, ask=True)
-        made = copy.with_name("manifest.json.sig")
-        if done.returncode != 0 or not made.is_file():
-            raise _cannot_sign(key, done.stderr or "")
-        atomic.write_bytes(signature, made.read_bytes())
+        signing = _ssh_keygen("sign", "-f", key, copy, may_prompt=True)
+        written = copy.with_name("manifest.json.sig")
+        if signing.returncode != 0 or not written.is_file():
+            raise _cannot_sign(key, signing.stderr or "")
+        atomic.write_bytes(signature, written.read_bytes())
     return key
 
 
 def check_signature(path: Path, signature: Path, signers: Path | None) -> Signature:
-    """Return whether ``signature`` signs ``path``, and who of the file ``signers`` signed it."""
+    """Check ``signature`` for ``path``, and look its key up in the file ``signers`` if given."""
     if signers is not None and not signers.is_file():
         raise UsageError(
             f"the list of signers {signers} does not exist",
-            hint=f"a line looks like this: {_LINE}",
+            hint=f"a line looks like this: {_EXAMPLE_LINE}",
         )
     if signers is not None:
         _require_keys(signers)
-    if not signature.is_file() or signature.stat().st_size > MOST_BYTES:
+    if not signature.is_file() or signature.stat().st_size > MAX_BYTES:
         return Signature(False, None, "it is not a signature")
-    with _read(path) as data:
-        done = _ssh_keygen("check-novalidate", "-s", signature, data=data)
-    if done.returncode != 0:
-        fault = _last(done.stderr)
+    with _open_descriptor(path) as data:
+        check = _ssh_keygen("check-novalidate", "-s", signature, data=data)
+    if check.returncode != 0:
+        fault = _last_line(check.stderr)
         return Signature(False, None, f"it is not a signature of this {path.name}: {fault}")
-    by = done.stdout.strip().partition(" with ")[2] or "a key"
+    key_name = check.stdout.strip().partition(" with ")[2] or "a key"
     if signers is None:
-        words = f"signed by {by}; to see whose key that is: --signers FILE"
-        return Signature(True, None, words, by)
-    principals = _ssh_keygen("find-principals", "-s", signature, "-f", signers, space=False)
-    said = principals.stderr
-    for name in _names(principals.stdout):
-        with _read(path) as data:
-            asked = _ssh_keygen("verify", "-f", signers, "-I", name, "-s", signature, data=data)
-        if asked.returncode == 0:
-            return Signature(True, name, f"signed by {name}, {by}", by)
-        said += asked.stderr
-    return Signature(True, None, f"signed by {by}, {_refused(signers, said)}", by)
+        words = f"signed by {key_name}; to see whose key that is: --signers FILE"
+        return Signature(True, None, words, key_name)
+    principals = _ssh_keygen(
+        "find-principals", "-s", signature, "-f", signers, with_namespace=False
+    )
+    errors = principals.stderr
+    for name in _principals(principals.stdout):
+        with _open_descriptor(path) as data:
+            verification = _ssh_keygen(
+                "verify", "-f", signers, "-I", name, "-s", signature, data=data
+            )
+        if verification.returncode == 0:
+            return Signature(True, name, f"signed by {name}, {key_name}", key_name)
+        errors += verification.stderr
+    return Signature(True, None, f"signed by {key_name}, {_refusal(signers, errors)}", key_name)
 
 
-def _names(said: str) -> list[str]:
-    """Return the names of the key in the list; one line may have several."""
-    return [name for line in said.splitlines() for name in line.strip().split(",") if name]
+def _principals(output: str) -> list[str]:
+    """Return the names that ssh-keygen found for the key; one line may have several."""
+    return [name for line in output.splitlines() for name in line.strip().split(",") if name]
 
 
-def _refused(signers: Path, said: str) -> str:
-    """Return why the list does not allow the key, with its line if ssh-keygen names it."""
-    for line in said.splitlines():
+def _refusal(signers: Path, output: str) -> str:
+    """Return why the list does not allow the key, with the line of the list if known."""
+    for line in output.splitlines():
         location, _, why = line.strip().partition(": key ")
         if location.startswith(f"{signers}:") and why:
             return f"which {location} does not allow: the key {why}"
@@ -118,25 +123,35 @@ def _require_keys(signers: Path) -> None:
     lines = signers.read_bytes().decode(errors="replace").splitlines()
     for number, line in enumerate(lines, start=1):
         text = line.strip()
-        if text and not text.startswith("#") and not _KEY.search(text):
+        if text and not text.startswith("#") and not _KEY_PATTERN.search(text):
             raise UsageError(
                 f"{signers}:{number} holds no key: {text[:60]!r}",
-                hint=f"a line looks like this: {_LINE}",
+                hint=f"a line looks like this: {_EXAMPLE_LINE}",
             )
 
 
 def _ssh_keygen(
-    what: str, *words: str | Path, data: int | None = None, ask: bool = False, space: bool = True
+    operation: str,
+    *arguments: str | Path,
+    data: int | None = None,
+    may_prompt: bool = False,
+    with_namespace: bool = True,
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``ssh-keygen -Y``; it asks for a passphrase only in a terminal."""
-    person = ask and sys.stdin is not None and sys.stdin.isatty()
-    command = ["ssh-keygen", "-Y", what, *(("-n", NAMESPACE) if space else ()), *map(str, words)]
+    """Run ``ssh-keygen -Y``; it prompts for a passphrase only in a terminal."""
+    prompts = may_prompt and sys.stdin is not None and sys.stdin.isatty()
+    command = [
+        "ssh-keygen",
+        "-Y",
+        operation,
+        *(("-n", NAMESPACE) if with_namespace else ()),
+        *map(str, arguments),
+    ]
     try:
         return subprocess.run(
             command,
-            stdin=data if data is not None else None if person else subprocess.DEVNULL,
+            stdin=data if data is not None else None if prompts else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=None if person else subprocess.PIPE,  # where it asks
+            stderr=None if prompts else subprocess.PIPE,  # where it prompts
             text=True,
             errors="replace",
             check=False,
@@ -149,34 +164,34 @@ def _ssh_keygen(
 
 
 @contextmanager
-def _read(path: Path) -> Iterator[int]:
+def _open_descriptor(path: Path) -> Iterator[int]:
     with path.open("rb") as file:
         yield file.fileno()
 
 
-def _usual_key() -> Path:
-    keys = [Path.home() / ".ssh" / name for name in USUAL_KEYS]
+def _default_key() -> Path:
+    keys = [Path.home() / ".ssh" / name for name in DEFAULT_KEYS]
     for key in keys:
         if key.is_file():
             return key
     raise UsageError(
-        f"no key in {keys[0].parent}: looked for {', '.join(USUAL_KEYS)}",
+        f"no key in {keys[0].parent}: looked for {', '.join(DEFAULT_KEYS)}",
         hint="give one with --key FILE, or create one: ssh-keygen -t ed25519",
     )
 
 
-def _cannot_sign(key: Path, said: str) -> UsageError:
-    if "load public key" in said or "invalid format" in said:
+def _cannot_sign(key: Path, output: str) -> UsageError:
+    if "load public key" in output or "invalid format" in output:
         return UsageError(
             f"{key} is not an SSH key", hint="give the file of your private key with --key"
         )
-    for sign, meaning, hint in _FAULTS:
-        if sign in said:
-            wrong = f"cannot sign with {key}: {meaning}"
-            return UsageError(wrong, hint=hint.replace("KEY", str(key)))
-    return UsageError(f"cannot sign with {key}: {_last(said)}")
+    for pattern, meaning, hint in _FAULTS:
+        if pattern in output:
+            message = f"cannot sign with {key}: {meaning}"
+            return UsageError(message, hint=hint.replace("KEY", str(key)))
+    return UsageError(f"cannot sign with {key}: {_last_line(output)}")
 
 
-def _last(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _last_line(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1] if lines else "ssh-keygen does not say why"

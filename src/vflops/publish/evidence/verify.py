@@ -1,4 +1,4 @@
-"""Verification of a run folder or an archive: what was altered since the run was concluded."""
+"""Verification that a run folder or an archive was not altered after the run was concluded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import computed_field
 
 from vflops.errors import FolderError
 from vflops.publish.evidence.extract import extract
-from vflops.publish.evidence.rederive import made_again
+from vflops.publish.evidence.rederive import matches_record
 from vflops.publish.evidence.ssh_signature import Signature, check_signature
 from vflops.record.files.document import Data
 from vflops.record.folder import RunFolder
@@ -33,19 +33,19 @@ class Verification(Data):
     run: str | None
     """The id of the run; None if it cannot be read."""
     alterations: tuple[str, ...]
-    """What was altered: the file, the line of a log, and the change."""
+    """One sentence per alteration, with the file and, for logs, the line."""
     notes: tuple[str, ...]
     """Remarks that are not alterations."""
     signed: bool
     """Whether the manifest has a good signature by any key."""
     signer: str | None
-    """The signer by the list of allowed signers; None: unknown, or no list."""
+    """The signer's name in the list of allowed signers; None if not listed or without a list."""
     signature: str
-    """The signature in words."""
+    """A description of the signature."""
     signer_asked: bool = False
-    """Whether a list of allowed signers was given."""
+    """Whether a list of allowed signers was given, so that the signer must be in it."""
     unconcluded: str | None = None
-    """Why the run is not concluded, so that there is nothing to compare with yet."""
+    """Why the run is not concluded and has no manifest yet; None if it is concluded."""
     goes_on: bool = False
     """Whether the run is still in progress."""
 
@@ -58,7 +58,7 @@ class Verification(Data):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def accepted(self) -> bool:
-        """Whether it is intact and, if a list was given, signed by someone on it."""
+        """Whether the run is intact and, if a list was given, signed by someone on the list."""
         return self.intact and (self.signer is not None or not self.signer_asked)
 
 
@@ -73,7 +73,7 @@ def verify(path: Path, signers: Path | None = None) -> Verification:
 
 
 def verify_contents(contents: Contents, signers: Path | None = None) -> Verification:
-    """Verify a run whose files are already being read, so that none is read twice."""
+    """Verify a run through ``contents``, which reads each file only once."""
     return _verify(contents.once(FolderIntegrity.of), signers, contents)
 
 
@@ -82,11 +82,13 @@ def _verify(
 ) -> Verification:
     altered: dict[str, Sequence[str]] = {"odd": integrity.listing.odd}
     notes = list[str]()
-    signature = _signature(integrity.folder, signers)
-    if not signature.good and signature.words != UNSIGNED:
+    signature = _check_signature_file(integrity.folder, signers)
+    if not signature.good and signature.text != UNSIGNED:
         altered[SIGNATURE] = [f"{SIGNATURE}: {signature.words}"]
     manifest = unconcluded = None
-    contents, unread = (contents, "") if contents is not None else _opened(integrity.folder)
+    contents, read_error = (
+        (contents, "") if contents is not None else _open_contents(integrity.folder)
+    )
     try:
         manifest = integrity.manifest
     except FolderError as error:
@@ -103,25 +105,25 @@ def _verify(
         altered[MANIFEST] = integrity.line_pin_faults(manifest)
         altered |= integrity.comparison.altered
         notes += integrity.comparison.notes
-        altered |= dict(_derived(integrity, manifest, notes))
-    wrong = {name for name, words in altered.items() if words}
-    chain: Iterable[str] = () if "run.json" in wrong else (unread,)
+        altered |= dict(_derived_alterations(integrity, manifest, notes))
+    altered_names = {name for name, lines in altered.items() if lines}
+    chain_faults: Iterable[str] = () if "run.json" in altered_names else (read_error,)
     if contents is not None:
-        chain = _broken(contents, manifest, wrong)
+        chain_faults = _chain_faults(contents, manifest, altered_names)
     return Verification(
         run=contents.folder.record.id if contents is not None else None,
-        alterations=(*(line for words in altered.values() for line in words), *chain),
+        alterations=(*(line for lines in altered.values() for line in lines), *chain_faults),
         notes=tuple(notes),
         signed=signature.good,
         signer=signature.signer,
-        signature=signature.words,
+        signature=signature.text,
         signer_asked=signers is not None,
         unconcluded=unconcluded,
         goes_on=contents is not None and contents.in_progress,
     )
 
 
-def _signature(folder: Path, signers: Path | None) -> Signature:
+def _check_signature_file(folder: Path, signers: Path | None) -> Signature:
     if not signature_file(folder).exists():
         return Signature(False, None, UNSIGNED)
     if not manifest_file(folder).is_file():
@@ -129,30 +131,33 @@ def _signature(folder: Path, signers: Path | None) -> Signature:
     return check_signature(manifest_file(folder), signature_file(folder), signers)
 
 
-def _derived(
+def _derived_alterations(
     integrity: FolderIntegrity, manifest: Manifest, notes: list[str]
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield the alterations of each derived file; one that was written again is fine."""
+    """Yield each derived file with its alterations.
+
+    A file that was regenerated and matches the recorded data gets a note instead.
+    """
     pinned = {pin.path: pin for pin in manifest.derived}
     for name in DERIVED:
         if name not in integrity.listing.files:
             if name in pinned:
                 yield name, [f"{name}: missing; {_repair(name)}"]
         elif name not in pinned or not integrity.matches(pinned[name]):
-            if made_again(integrity.folder, name):
-                notes.append(f"{name}: written again since, and equal to what the record gives")
+            if matches_record(integrity.folder, name):
+                notes.append(f"{name}: regenerated later, and matches the recorded data")
             else:
-                words = "neither as it was, nor what the record gives"
-                yield name, [f"{name}: {words}; {_repair(name)}"]
+                fault = "matches neither the manifest nor the recorded data"
+                yield name, [f"{name}: {fault}; {_repair(name)}"]
 
 
 def _repair(name: str) -> str:
     command = {"score.json": "score", "findings.json": "check"}.get(name, "report")
-    return f"it is a derived file: vflops {command} writes it again"
+    return f"it is a derived file, which vflops {command} regenerates"
 
 
-def _opened(folder: Path) -> tuple[Contents | None, str]:
-    """Return the run, or why it cannot be read."""
+def _open_contents(folder: Path) -> tuple[Contents | None, str]:
+    """Return the contents of the run, or None and why they cannot be read."""
     try:
         contents = Contents(RunFolder.open(folder))
         contents.history  # noqa: B018  reading it may raise
@@ -161,13 +166,16 @@ def _opened(folder: Path) -> tuple[Contents | None, str]:
     return contents, ""
 
 
-def _broken(contents: Contents, manifest: Manifest | None, altered: set[str]) -> Iterator[str]:
-    """Yield faults of the run's id, and of the hash chains of logs that match the manifest."""
+def _chain_faults(
+    contents: Contents, manifest: Manifest | None, altered: set[str]
+) -> Iterator[str]:
+    """Yield a wrong run id, and breaks in the hash chains of logs that match the manifest."""
     id = contents.folder.record.id
     if manifest is not None and manifest.run != id:
-        yield f"{MANIFEST}: it is of run {manifest.run}, but run.json is of {id}"
+        yield f"{MANIFEST}: it belongs to run {manifest.run}, but run.json belongs to run {id}"
     for job, logs in contents.history.jobs.items():
-        of_job = {name for name in altered if name.startswith(f"jobs/{job}/")}
-        if not of_job and "run.json" not in altered:  # else that breaks the chain
+        altered_files = {name for name in altered if name.startswith(f"jobs/{job}/")}
+        # Altered files, which are already reported, break the chain as well.
+        if not altered_files and "run.json" not in altered:
             for log in logs:
                 yield from (fault.replace(f"{contents.folder.path}/", "") for fault in log.faults)

@@ -65,7 +65,7 @@ def _recorded(contents: Contents) -> str:
     return hashlib.sha256("\n".join(pins).encode(errors="replace")).hexdigest()
 
 
-def judged_by(signers: Path | None) -> str:
+def verdict_context(signers: Path | None) -> str:
     """Return a hash of what verdicts depend on besides the run: version, rules and signers."""
     import vflops
     from vflops.results.check.rule_sets import RULE_SETS

@@ -27,7 +27,7 @@ class Ranked:
 
 
 @dataclass(frozen=True)
-class Apart:
+class Unranked:
     """A submission or a single result that does not rank."""
 
     entry: Entry
@@ -41,7 +41,7 @@ class Ranking:
 
     ranked: tuple[Ranked, ...]
     """By list, the best first; equal scores have equal ranks."""
-    apart: tuple[Apart, ...]
+    apart: tuple[Unranked, ...]
 
 
 def system_id(entry: Entry) -> str:
@@ -53,7 +53,7 @@ def ranking(entries: Sequence[Entry]) -> Ranking:
     """Rank the results that are verified, valid and unique."""
     entries = _listed(entries)
     doubles = _doubles([entry for entry in entries if not entry.reasons])
-    apart: list[Apart] = []
+    apart: list[Unranked] = []
     rows: list[tuple[tuple[str, ...], Result, Entry]] = []
     bad: dict[object, Entry] = {}
     for entry in entries:
@@ -63,11 +63,11 @@ def ranking(entries: Sequence[Entry]) -> Ranking:
             if first is not entry:
                 double = f"a copy of {first.place}, which does not rank either"
             workloads = ", ".join(dict.fromkeys(result.workload for result in entry.results))
-            apart.append(Apart(entry, workloads, (double,) if double else entry.reasons))
+            apart.append(Unranked(entry, workloads, (double,) if double else entry.reasons))
             continue
         for result in entry.results:
             if result.reason:
-                apart.append(Apart(entry, result.workload, (result.reason,)))
+                apart.append(Unranked(entry, result.workload, (result.reason,)))
             else:
                 rows.append((_facets(entry, result), result, entry))
     rows.sort(key=lambda row: (row[0], -row[1].score, row[2].day or "", row[2].place))

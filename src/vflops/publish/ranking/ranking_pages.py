@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from vflops import __version__, units
-from vflops.publish.ranking.lists import FACETS, Apart, Ranked, Ranking, system_id
+from vflops.publish.ranking.lists import FACETS, Ranked, Ranking, Unranked, system_id
 from vflops.publish.ranking.ranking2020 import EXPONENT, RANKING_2020, TARGET
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ def index_page(ranking: Ranking) -> str:
         "index.html",
         script=f'"use strict";\n(() => {{\n{script}}})();\n',
         data=json_in_page(_data(ranking)),
-        apart=len(ranking.apart),
+        apart=len(ranking.unranked),
         published=RANKING_2020,
         exponent=EXPONENT,
         target=TARGET,
     )
 
 
-def system_page(ranked: Sequence[Ranked], apart: Sequence[Apart]) -> str:
+def system_page(ranked: Sequence[Ranked], apart: Sequence[Unranked]) -> str:
     """Return the page of one system: its facts, and everything that was submitted for it."""
     entries = [*(row.entry for row in ranked), *(row.entry for row in apart)]
     newest = max(entries, key=lambda entry: entry.day or "")
@@ -74,7 +74,7 @@ def json_in_page(data: object) -> str:
 
 def _data(ranking: Ranking) -> dict[str, Any]:
     """Return the rows as columns: half the size, and faster to sort."""
-    ranked, apart = ranking.ranked, ranking.apart
+    ranked, apart = ranking.ranked, ranking.unranked
     lists = {
         facets: number for number, facets in enumerate(dict.fromkeys(r.facets for r in ranked))
     }

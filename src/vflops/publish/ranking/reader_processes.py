@@ -23,7 +23,7 @@ from vflops.publish.ranking.submission_reader import read
 
 CHUNK = 32
 """Submissions per task of a process."""
-MOST_MEMORY, _LEAST_MEMORY = 8 << 30, 2 << 30
+MAX_MEMORY_BYTES, _MIN_MEMORY_BYTES = 8 << 30, 2 << 30
 """The most address space of a process in bytes, and the least on small machines."""
 KILLED = "the process that read it was killed, perhaps because it ran out of memory"
 
@@ -99,7 +99,7 @@ def _pool(workers: int) -> ProcessPoolExecutor:
     forks.set_forkserver_preload(["__main__", __name__, *_JUDGES])
     context = forks if workers == 1 else get_context("spawn")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // workers
-    most = max(_LEAST_MEMORY, min(MOST_MEMORY, memory))
+    most = max(_MIN_MEMORY_BYTES, min(MAX_MEMORY_BYTES, memory))
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(most,))
 
 

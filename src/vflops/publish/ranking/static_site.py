@@ -14,8 +14,8 @@ from pathlib import Path
 from vflops.errors import UsageError
 from vflops.publish.ranking import ranking_pages
 from vflops.publish.ranking.entry_store import Store
-from vflops.publish.ranking.judge import judged_by
-from vflops.publish.ranking.lists import Apart, Ranked, Ranking, ranking, system_id
+from vflops.publish.ranking.judge import verdict_context
+from vflops.publish.ranking.lists import Ranked, Ranking, Unranked, ranking, system_id
 from vflops.publish.ranking.reader_processes import read_all
 from vflops.publish.ranking.submission_folders import ARCHIVE, find
 from vflops.record.files import atomic
@@ -89,7 +89,7 @@ def build(
             f"no submission in {', '.join(map(str, folders))}",
             hint="put run folders or archives there: vflops archive writes one, --add copies it",
         )
-    store = Store(entries_folder, judged_by(signers))
+    store = Store(entries_folder, verdict_context(signers))
     # Without stored entries, the reading processes compute the fingerprints as well.
     keys = (
         {submission: store.key(submission.fingerprint()) for submission in submissions}
@@ -121,10 +121,10 @@ def _write(listed: Ranking, site: Path) -> int:
     systems = site / "systems"
     atomic.make_folder(systems)
     ranked: dict[str, list[Ranked]] = {}
-    apart: dict[str, list[Apart]] = {}
+    apart: dict[str, list[Unranked]] = {}
     for row in listed.ranked:
         ranked.setdefault(system_id(row.entry), []).append(row)
-    for excluded in listed.apart:
+    for excluded in listed.unranked:
         if excluded.entry.system:
             apart.setdefault(system_id(excluded.entry), []).append(excluded)
     names = {*ranked, *apart}

@@ -15,14 +15,15 @@ from vflops.results.evidence.evidence_names import walk
 
 ARCHIVE = ".tar.bz2"
 """The suffix of the files that ``vflops archive`` writes."""
-MOST_JSON = 16 << 20
-MOST_LOG = 128 << 20
-MOST_ARCHIVE = 1 << 30
-"""Maximum sizes of files in bytes; a run of a thousand models stays far below."""
-MOST_FILES = 100_000
-MOST_TOTAL = 2 << 30
-"""The maximum size of all files of a run together, in bytes."""
-_DEPTH = 4
+MAX_JSON_BYTES = 16 << 20
+MAX_LOG_BYTES = 128 << 20
+MAX_ARCHIVE_BYTES = 1 << 30
+"""Maximum sizes of a JSON file, a log and an archive; a run of 1000 models stays far below them."""
+MAX_FILES = 100_000
+MAX_TOTAL_BYTES = 2 << 30
+"""The maximum total size of the files of a run."""
+_MAX_DEPTH = 4
+"""How many levels of folders are searched for submissions."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +32,18 @@ class Submission:
 
     path: Path
     place: str
-    """Its path below the named folder."""
+    """The path of the submission below the folder that was searched."""
     source: str
-    """The folder that it is in; a signature takes precedence."""
+    """The top-level subfolder that holds it, or an empty string.
+
+    The ranking names this as the submitter unless a signature says who it is.
+    """
     archive: bool
 
     def fingerprint(self) -> str:
-        """Return a hash of names, sizes and times of its files, without reading them.
+        """Return a hash of the names, sizes and times of its files, without reading them.
 
-        Programs cannot reset the time of the last change, so every edited file is noticed.
+        The status change time is included, which programs cannot set, so no edit goes unnoticed.
         """
         digest = hashlib.sha256(f"{self.place}\n{self.source}\n".encode(errors="backslashreplace"))
         try:
@@ -47,7 +51,7 @@ class Submission:
                 times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
                 line = f"{name} {status.st_size} {times} {status.st_mode}\n"
                 digest.update(line.encode(errors="backslashreplace"))
-        except (OSError, VflopsError) as error:  # reading the entry will report it
+        except (OSError, VflopsError) as error:  # reported when the submission is read
             digest.update(str(error).encode(errors="backslashreplace"))
         return digest.hexdigest()
 
@@ -55,9 +59,10 @@ class Submission:
 def find(
     folders: Sequence[Path], leave_out: Path, skipped: list[Path] | None = None
 ) -> list[Submission]:
-    """Return all submissions by path; ``leave_out`` is the site itself.
+    """Return all submissions in ``folders``, sorted by their path below the folder.
 
-    Files that are not submissions are added to ``skipped``.
+    The folder ``leave_out``, where the site is written, is not searched. Files that are not
+    submissions are added to ``skipped``.
     """
     submissions: dict[Path, Submission] = {}
     others: list[Path] = [] if skipped is None else skipped
@@ -66,8 +71,8 @@ def find(
             raise UsageError(
                 f"{folder} does not exist", hint="name folders that hold run folders or archives"
             )
-        base = folder.resolve()  # links inside are not followed
-        for path in _walk(base, leave_out.resolve(), _DEPTH, others):
+        base = folder.resolve()  # symbolic links below it are not followed
+        for path in _walk(base, leave_out.resolve(), _MAX_DEPTH, others):
             below = path.relative_to(base)
             place = base.name if path == base else str(below)
             source = below.parts[0] if len(below.parts) > 1 else ""
@@ -77,24 +82,28 @@ def find(
     return sorted(submissions.values(), key=lambda submission: (submission.place, submission.path))
 
 
-def bounded(folder: Path) -> None:
-    """Raise unless the files of a run folder are regular and small enough to read."""
+def check_limits(folder: Path) -> None:
+    """Raise if a file of a run folder is not a regular file, or if there is too much to read."""
     total = 0
     for count, (name, status) in enumerate(_files(folder)):
-        most = (
-            MOST_LOG if name.endswith(".jsonl") else MOST_JSON if name.endswith(".json") else None
+        limit = (
+            MAX_LOG_BYTES
+            if name.endswith(".jsonl")
+            else MAX_JSON_BYTES
+            if name.endswith(".json")
+            else None
         )
         if not stat.S_ISREG(status.st_mode):
             raise FolderError(f"{name} is not a regular file")
-        if most is not None and status.st_size > most:
+        if limit is not None and status.st_size > limit:
             raise FolderError(
-                f"{name} has {status.st_size >> 20} MiB; at most {most >> 20} MiB are read"
+                f"{name} has {status.st_size >> 20} MiB, but the limit is {limit >> 20} MiB"
             )
         total += status.st_size
-        if total > MOST_TOTAL:
-            raise FolderError(f"it holds more than {MOST_TOTAL >> 20} MiB")
-        if count >= MOST_FILES:
-            raise FolderError(f"it holds more than {MOST_FILES} files")
+        if total > MAX_TOTAL_BYTES:
+            raise FolderError(f"it holds more than {MAX_TOTAL_BYTES >> 20} MiB")
+        if count >= MAX_FILES:
+            raise FolderError(f"it holds more than {MAX_FILES} files")
 
 
 def _walk(path: Path, leave_out: Path, depth: int, others: list[Path]) -> Iterator[Path]:
@@ -106,8 +115,8 @@ def _walk(path: Path, leave_out: Path, depth: int, others: list[Path]) -> Iterat
             others.append(path)
         return
     try:
-        with os.scandir(path) as inside:
-            entries = sorted(inside, key=lambda entry: entry.name)
+        with os.scandir(path) as scan:
+            entries = sorted(scan, key=lambda entry: entry.name)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     if any(entry.name == "run.json" for entry in entries):
@@ -125,11 +134,11 @@ def _walk(path: Path, leave_out: Path, depth: int, others: list[Path]) -> Iterat
 
 
 def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Return the files of a submission with their file status, sorted by name.
+    """Return the names and the status of the files of a submission, sorted by name.
 
-    For a folder these are the files that verification covers.
+    Of a run folder, these are the files that verification covers.
     """
     if path.is_file():
         return iter([("", path.stat())])
-    files = sorted(islice(walk(path), MOST_FILES + 1), key=lambda pair: pair[0])
+    files = sorted(islice(walk(path), MAX_FILES + 1), key=lambda pair: pair[0])
     return ((name, entry.stat(follow_symlinks=False)) for name, entry in files)

@@ -18,7 +18,7 @@ from vflops.errors import FolderError, VflopsError
 from vflops.publish.ranking.entry import Entry, Result
 from vflops.publish.ranking.graph_cache import SharedGraphs
 from vflops.publish.ranking.judge import judge
-from vflops.publish.ranking.submission_folders import MOST_ARCHIVE, Submission, bounded
+from vflops.publish.ranking.submission_folders import MAX_ARCHIVE_BYTES, Submission, check_limits
 from vflops.publish.ranking.summary import results
 from vflops.publish.ranking.system_summary import framework, system_facts, system_name
 from vflops.record.files.document import first_fault
@@ -26,7 +26,7 @@ from vflops.record.folder import History, RunFolder
 from vflops.record.formats.system import SystemRecord
 from vflops.results.score.scoring import score
 
-LONGEST_S = 120
+TIME_LIMIT_S = 120
 """The time limit for reading one submission."""
 _FOLDERS = re.compile(r"(?<![\w.…-])/(?:[^\s/:'\"]+/)+")
 """The folders of an absolute path."""
@@ -40,15 +40,15 @@ def read(submission: Submission, signers: Path | None) -> Entry:
     """Return the entry of a submission; one that cannot be read has the reason."""
     path = submission.path
     try:
-        with _time_limit(LONGEST_S), _folder(submission) as path:
-            bounded(path)
+        with _time_limit(TIME_LIMIT_S), _folder(submission) as path:
+            check_limits(path)
             return _entry(submission, path, signers)
     except VflopsError as error:
         reason = error.message
     except ValidationError as error:
         reason = f"out of bounds: {first_fault(error).replace('value error, ', '')}"
     except _Expired:
-        reason = f"not read within {LONGEST_S} s"
+        reason = f"not read within {TIME_LIMIT_S} s"
     except MemoryError:
         reason = "reading it takes more memory than allowed"
     except ArithmeticError:
@@ -75,8 +75,10 @@ def _folder(submission: Submission) -> Iterator[Path]:
         yield submission.path
         return
     size = submission.path.stat().st_size
-    if size > MOST_ARCHIVE:
-        raise FolderError(f"it has {size >> 20} MiB; at most {MOST_ARCHIVE >> 20} MiB are read")
+    if size > MAX_ARCHIVE_BYTES:
+        raise FolderError(
+            f"it has {size >> 20} MiB, but the limit is {MAX_ARCHIVE_BYTES >> 20} MiB"
+        )
     from vflops.publish.evidence.extract import extract
 
     with tempfile.TemporaryDirectory(prefix="vflops-ranking-") as temporary:
