@@ -16,30 +16,30 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-Figure = Callable[[int], str]
+Formatter = Callable[[int], str]
 
 
 def as_tables(counts: Sequence[Count], by: str, width: int) -> RenderableType:
-    """Return console tables: one convention, or two conventions side by side.
+    """Return console tables for one convention, or for two conventions side by side.
 
-    Counts are exact if ``width`` columns are enough for them, and rounded otherwise.
+    Counts are exact if the console is at least 80 columns wide, and rounded otherwise.
     """
     from rich.console import Group
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(_heading(counts[0]), style="bold")]
     if len(counts) == 1:
-        parts.append(_single(counts[0], by, _figure(width)))
+        parts.append(_one_convention(counts[0], by, _formatter(width)))
     else:
-        parts.append(_beside(counts[0], counts[1], by, _figure(width)))
+        parts.append(_two_conventions(counts[0], counts[1], by, _formatter(width)))
     for count in counts:
         parts.extend(Text(line, style="dim") for line in _footnotes(count))
     return Group(*parts)
 
 
 def as_json(counts: Sequence[Count], by: str) -> str:
-    """Return the counts as JSON: exact integers, and the operators without a rule."""
-    data = [_data(count, by) for count in counts]
+    """Return the counts as JSON, with exact integers and the operators without a rule."""
+    data = [_count_data(count, by) for count in counts]
     return json.dumps(data[0] if len(data) == 1 else data, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -75,11 +75,11 @@ def _rows(count: Count, by: str) -> list[Row]:
     return count.by_kind if by == "kind" else count.by_layer
 
 
-def _figure(width: int) -> Figure:
+def _formatter(width: int) -> Formatter:
     return integer if width >= 80 else lambda value: quantity(value, "").strip()
 
 
-def _single(count: Count, by: str, figure: Figure) -> RenderableType:
+def _one_convention(count: Count, by: str, format_count: Formatter) -> RenderableType:
     table = _table(by)
     table.title = f"{count.convention.title} · {count.convention.source}"
     for heading in ("forward", "backward", "update", "total", "share"):
@@ -87,11 +87,13 @@ def _single(count: Count, by: str, figure: Figure) -> RenderableType:
     total = count.total.total or 1
     for row in _rows(count, by):
         if row.ruled:
-            table.add_row(row.name, *_figures_of(row.ops, figure), percent(row.ops.total / total))
+            table.add_row(
+                row.name, *_format_ops(row.ops, format_count), percent(row.ops.total / total)
+            )
         else:
             table.add_row(row.name, "no rule", style="dim")
     table.add_section()
-    table.add_row("total", *_figures_of(count.total, figure), style="bold")
+    table.add_row("total", *_format_ops(count.total, format_count), style="bold")
     return table
 
 
@@ -105,11 +107,13 @@ def _table(by: str) -> Table:
     return table
 
 
-def _figures_of(ops: Ops, figure: Figure) -> list[str]:
-    return [figure(value) for value in (ops.forward, ops.backward, ops.update, ops.total)]
+def _format_ops(ops: Ops, format_count: Formatter) -> list[str]:
+    return [format_count(value) for value in (ops.forward, ops.backward, ops.update, ops.total)]
 
 
-def _beside(first: Count, second: Count, by: str, figure: Figure) -> RenderableType:
+def _two_conventions(
+    first: Count, second: Count, by: str, format_count: Formatter
+) -> RenderableType:
     table = _table(by)
     for count in (first, second):
         table.add_column(f"{count.convention.id}\nforward", justify="right", no_wrap=True)
@@ -118,18 +122,20 @@ def _beside(first: Count, second: Count, by: str, figure: Figure) -> RenderableT
     others = {row.name: row for row in _rows(second, by)}
     for row in _rows(first, by):
         other = others[row.name]
-        table.add_row(row.name, *_pair(row, figure), *_pair(other, figure), _ratio(row, other))
+        table.add_row(
+            row.name, *_pair(row, format_count), *_pair(other, format_count), _ratio(row, other)
+        )
     table.add_section()
     totals = [Row("total", 0, count.total, True) for count in (first, second)]
-    pairs = (*_pair(totals[0], figure), *_pair(totals[1], figure))
+    pairs = (*_pair(totals[0], format_count), *_pair(totals[1], format_count))
     table.add_row("total", *pairs, _ratio(*totals), style="bold")
     return table
 
 
-def _pair(row: Row, figure: Figure) -> tuple[str, str]:
+def _pair(row: Row, format_count: Formatter) -> tuple[str, str]:
     if not row.ruled:
         return "no rule", ""
-    return figure(row.ops.forward), figure(row.ops.backward + row.ops.update)
+    return format_count(row.ops.forward), format_count(row.ops.backward + row.ops.update)
 
 
 def _ratio(first: Row, second: Row) -> str:
@@ -142,25 +148,25 @@ def _footnotes(count: Count) -> list[str]:
     total = count.total
     lines = []
     if total.forward:
-        both = total.backward + total.update
+        backward_ops = total.backward + total.update
         lines.append(
             f"{count.convention.id}: {quantity(total.total, 'FLOP')} per batch, "
             f"{quantity(total.total / count.graph.batch, 'FLOP')} per sample, "
-            f"backward and update are {both / total.forward:.4f} × forward"
+            f"backward and update are {backward_ops / total.forward:.4f} × forward"
         )
     uncounted = count.uncounted
     if uncounted:
-        named = ", ".join(
+        shares = ", ".join(
             f"{item.op.removesuffix('.default')} ×{item.nodes} ({percent(item.share, digits=2)})"
             for item in uncounted
         )
         lines.append(
-            f"{count.convention.id} has no rule for, by share of elements touched: {named}"
+            f"{count.convention.id} has no rule for these operators (share of elements): {shares}"
         )
     return lines
 
 
-def _data(count: Count, by: str) -> dict[str, Any]:
+def _count_data(count: Count, by: str) -> dict[str, Any]:
     graph, total = count.graph, count.total
     return {
         "model": graph.model,
@@ -169,7 +175,11 @@ def _data(count: Count, by: str) -> dict[str, Any]:
         "rules": {"id": count.convention.id, "version": count.convention.version},
         "by": by,
         "rows": [
-            {"name": row.name, "operators": row.nodes, **(_figures(row) if row.ruled else _ABSENT)}
+            {
+                "name": row.name,
+                "operators": row.nodes,
+                **(_ops_data(row) if row.ruled else _NO_RULE),
+            }
             for row in _rows(count, by)
         ],
         "forward": total.forward,
@@ -177,15 +187,20 @@ def _data(count: Count, by: str) -> dict[str, Any]:
         "update": total.update,
         "total": total.total,
         "uncounted": [
-            {"op": item.op, "kind": item.kind, "operators": item.nodes, "share": item.share}
-            for item in count.uncounted
+            {
+                "op": operator.op,
+                "kind": operator.kind,
+                "operators": operator.nodes,
+                "share": operator.share,
+            }
+            for operator in count.uncounted
         ],
     }
 
 
-_ABSENT = {"forward": None, "backward": None, "update": None, "reason": "no rule"}
+_NO_RULE = {"forward": None, "backward": None, "update": None, "reason": "no rule"}
 
 
-def _figures(row: Row) -> dict[str, int]:
+def _ops_data(row: Row) -> dict[str, int]:
     ops = row.ops
     return {"forward": ops.forward, "backward": ops.backward, "update": ops.update}

@@ -1,4 +1,4 @@
-"""The roofline as a page or an image."""
+"""The roofline of a run as a page or an image."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from vflops.results.roofline.roofline_text import sentences
 
 @dataclass(frozen=True)
 class Roofline:
-    """Models under the ceilings of one run."""
+    """Models under the ceilings that one run measured."""
 
     run: RunRecord
     machine: Ceilings
     bounds: tuple[Bound, ...]
 
     @classmethod
-    def of(
+    def from_counts(
         cls,
         run: RunRecord,
         measurements: Sequence[Measurement],
         counts: Sequence[Count],
         precision: str | None,
     ) -> Roofline:
-        """Return ``counts`` under the run's ceilings, in the fastest precision by default."""
+        """Return the roofline of models, in the fastest precision that was measured by default."""
         machine = measured_ceilings(measurements)
         known = machine.precisions()
         if not known or machine.memory is None:
             raise UsageError(
-                f"run {run.id} has no roofline, which needs gemm, convolution and memory",
+                f"run {run.id} lacks measurements for a roofline (gemm, convolution, memory)",
                 hint="measure them: vflops micro gemm convolution memory all-reduce",
             )
         if precision is not None and precision not in known:
@@ -48,12 +48,12 @@ class Roofline:
         bounds = tuple(bound(count, machine, chosen) for count in counts)
         idle = [bound_.model for bound_ in bounds if not bound_.step_s]
         if idle:
-            raise UsageError(f"model {idle[0]} moves no data: nothing bounds it")
+            raise UsageError(f"model {idle[0]} moves no data, so no ceiling limits it")
         return cls(run, machine, bounds)
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences that say what bounds each model."""
+        """Sentences that say what limits each model."""
         return [sentence for bound_ in self.bounds for sentence in sentences(bound_)]
 
     def write(self, path: Path, format: str) -> None:

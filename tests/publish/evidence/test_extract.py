@@ -147,9 +147,7 @@ def test_bytes_that_are_no_archive(run_folder: RunFolder, tmp_path: Path) -> Non
 def test_a_run_json_that_is_none_or_of_another_run(run_folder: RunFolder, tmp_path: Path) -> None:
     path = tmp_path / "x.tar.bz2"
     own = run_entry(run_folder).data
-    refused(
-        write_archive(path, Entry("a/run.json", own)), "holds the folder a, but the run in it is"
-    )
+    refused(write_archive(path, Entry("a/run.json", own)), "the folder a, but the run in it is")
     refused(write_archive(path, Entry("a/run.json", b"{}")), "is not a vflops.run file")
     refused(write_archive(path, Entry("a/run.json", b"[" * 100_000)), "is not JSON")
     huge = Entry("a/run.json", own + b" " * (17 << 20))

@@ -85,7 +85,9 @@ def test_four_repeats_are_too_few(
 ) -> None:
     submission = written(repeated(handmade_run, *[QUALITIES] * 4), tmp_path / "out")
     assert not accepted(submission, caplog)
-    assert any("4 results; a submission of resnet has exactly 5" in n for n in submission.notes)
+    assert any(
+        "there are 4 results, but a submission of resnet needs 5" in n for n in submission.notes
+    )
 
 
 def test_the_log_ends_with_the_evaluation_that_reached_the_target(
@@ -114,7 +116,7 @@ def test_a_target_that_was_missed_is_an_aborted_run(
     submission = written(repeated(handmade_run, (0.1, 0.2, 0.3)), tmp_path / "out")
     stop = lines(submission.results[0])[-1]
     assert stop["metadata"]["status"] == "aborted"
-    assert "result_0 did not reach its target: its status is aborted" in submission.notes
+    assert "result_0 did not reach its target, so its status is aborted" in submission.notes
 
 
 def test_an_interruption_counts_and_lost_evaluations_do_not(
@@ -152,7 +154,7 @@ def test_what_closed_refuses_is_what_its_checker_refuses(
     contents = repeated(handmade_run, (0.4, 0.5, quality), settings=settings)
     closed = written(contents, tmp_path / "closed", division="closed")
     ours = closed_faults(Course(contents.training_jobs[0], contents.folder.path))
-    assert ours.pop("data") == "the data is synthetic, closed requires ImageNet"
+    assert ours.pop("data") == "the data is synthetic, but closed requires ImageNet"
     assert set(ours) == set(faults(closed.results[0]))
     assert ours
     note = next(note for note in closed.notes if "closed" in note)
@@ -165,16 +167,16 @@ def test_each_result_is_named_with_what_it_reached(
 ) -> None:
     contents = repeated(handmade_run, (0.4, 0.65625), (0.4, 0.6875))
     note = next(n for n in written(contents, tmp_path / "x").notes if "closed" in n)
-    assert "it reached 0.65625, closed requires 0.759 or more (result_0)" in note
-    assert "it reached 0.6875, closed requires 0.759 or more (result_1)" in note
-    assert note.count("the data is synthetic, closed requires ImageNet") == 1
+    assert "it reached 0.65625, but closed requires 0.759 or more (result_0)" in note
+    assert "it reached 0.6875, but closed requires 0.759 or more (result_1)" in note
+    assert note.count("the data is synthetic, but closed requires ImageNet") == 1
 
 
 def test_an_optimizer_that_closed_does_not_know_is_a_fault(handmade_run: HandmadeRun) -> None:
     settings = {"train": {"epochs": 3, "batch": 100, "optimizer": "adam"}}
     contents = repeated(handmade_run, QUALITIES, settings=settings)
     found = closed_faults(Course(contents.training_jobs[0], contents.folder.path))
-    assert found["opt_name"] == "the optimizer is adam, closed allows sgd and lars"
+    assert found["opt_name"] == "the optimizer is adam, but closed allows only sgd and lars"
 
 
 def test_power_that_was_not_measured_leaves_no_log_and_a_reason(

@@ -49,7 +49,7 @@ def test_of_repeats_it_is_the_mean(trained_folder: RunFolder) -> None:
 def test_a_training_that_did_not_end_does_not_rank(handmade_run: HandmadeRun) -> None:
     handmade_run.plan(a_job(1))
     handmade_run.attempt(1, 1000.0, *course(0.3, 0.6, 0.9)[:-1])
-    assert summed(handmade_run.folder)[1].reason == "1 of 1 trainings did not finish"
+    assert summed(handmade_run.folder)[1].reason == "1 of 1 training runs did not finish"
 
 
 def test_declared_operations_do_not_rank(handmade_run: HandmadeRun) -> None:
@@ -101,11 +101,11 @@ def test_repeats_of_different_things_do_not_rank(
     ("began", "ceilings", "reason"),
     [
         ({}, MEASUREMENTS, None),
-        ({}, (), "no ceilings were measured: nothing bounds its FLOPS"),
+        ({}, (), "no ceilings were measured, so its FLOPS cannot be checked"),
         (
             {"precision": "bf16", "ceiling_precision": "bf16"},
             MEASUREMENTS,
-            "no ceilings were measured in bf16: nothing bounds its FLOPS",
+            "no ceilings were measured in bf16, so its FLOPS cannot be checked",
         ),
     ],
     ids=["measured", "switched off", "of another precision"],
@@ -126,7 +126,7 @@ def test_without_a_ceiling_of_its_precision_nothing_bounds_a_result(
         ({}, "3 epochs"),
         ({"epochs": 40}, "40 epochs"),
         ({"epochs": 40, "end_epoch": 1}, "1 epoch"),
-        ({"stop_at_target": True}, "3 epochs, or to the target"),
+        ({"stop_at_target": True}, "3 epochs, or until the target is reached"),
         ({"epochs": None}, "not stated"),
     ],
     ids=str,
@@ -143,7 +143,7 @@ def test_a_share_above_one_does_not_rank(handmade_run: HandmadeRun) -> None:
     handmade_run.plan(a_job(1))
     handmade_run.attempt(1, 1000.0, *course(0.5, 0.8, 50.0))
     reason = summed(handmade_run.folder)[1].reason
-    assert reason == "its quality is 50, but a share is at most 1"
+    assert reason == "its quality is 50, but a fraction is at most 1"
 
 
 @pytest.mark.parametrize(("planned", "apart_s"), [(2, 0.0), (3, 0.0), (2, 48.0)])
@@ -180,7 +180,9 @@ def test_an_ensemble_is_one_result_on_all_its_accelerators(
     waits = bool(apart_s)  # for a place: more is done with the same
     assert (found.accelerators, found.repeats) == (2 if waits else 4, 1)
     assert found.length == ("3 epochs, 2 models in waves" if waits else "3 epochs")
-    assert found.reason == (None if planned == 2 else "only 2 of its 3 models are in it")
+    assert found.reason == (
+        None if planned == 2 else "only 2 of the 3 planned models are in the ensemble"
+    )
 
 
 def test_a_search_ranks_by_its_regulated_score(
@@ -196,7 +198,7 @@ def test_a_search_ranks_by_its_regulated_score(
     assert (found.accelerators, found.ranks, found.device) == (0, 1, "Test CPU")
     assert found.data == "synthetic"
     assert found.length == "1 min 40 s"
-    assert found.reason == "no ceilings were measured: nothing bounds its FLOPS"
+    assert found.reason == "no ceilings were measured, so its FLOPS cannot be checked"
 
 
 def test_runs_share_a_graph_of_the_same_bytes_and_no_other(tmp_path: Path) -> None:

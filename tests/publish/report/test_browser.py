@@ -11,7 +11,7 @@ from tests.support.browser import Browser, Tab
 from tests.support.sample_parts import MEASUREMENTS
 from tests.support.trained_runs import HandmadeRun, course, job, started, two_seeds, write_telemetry
 from vflops.publish.report import exhibits
-from vflops.publish.report.exhibits import Shown
+from vflops.publish.report.exhibits import ExhibitFigures
 from vflops.publish.report.report_page import write_report
 from vflops.record.formats.job import Goal
 from vflops.record.formats.system import LAYERS, Fact, Layer, SystemRecord
@@ -55,7 +55,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         system = SystemRecord(gathered_utc="2026-01-01T00:00:00+00:00", layers=layers)
         system.write(run.folder.system_file)
         figure = Figure(HOSTILE, HOSTILE, chart=POINT)
-        patch.setattr(exhibits, "shown", lambda jobs: Shown(HOSTILE, (figure,), HOSTILE))
+        patch.setattr(exhibits, "shown", lambda jobs: ExhibitFigures(HOSTILE, (figure,), HOSTILE))
         write_report(Contents(run.folder))
         return run.folder.report_file
 

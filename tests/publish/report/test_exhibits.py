@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tests.support.trained_runs import WORKLOAD, HandmadeRun, Note, course, job
 from vflops.publish.report import exhibits
-from vflops.publish.report.exhibits import Shown
+from vflops.publish.report.exhibits import ExhibitFigures
 from vflops.publish.report.report_page import write_report
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
@@ -84,11 +84,11 @@ def trained_with(run: HandmadeRun, content: bytes, number: int = 1, **facts: Any
     return place
 
 
-def shown(folder: RunFolder) -> Shown:
+def shown(folder: RunFolder) -> ExhibitFigures:
     contents = Contents(RunFolder.open(folder.path))
     scores = score(contents).trainings
     pairs = zip(contents.training_jobs, scores, strict=True)
-    found = exhibits.shown([(trained, each.complete) for trained, each in pairs])
+    found = exhibits.exhibit_figures([(training_jobs, each.complete) for training_jobs, each in pairs])
     assert found is not None
     return found
 
@@ -115,7 +115,7 @@ class TestFigures:
     ) -> None:
         trained_with(planned, NUMBERS)
         found = shown(planned.folder)
-        assert found.fault is None and found.of is None
+        assert found.fault is None and found.source is None
         assert [figure.caption for figure in found.figures] == ["the sum is 10", "of one point"]
 
     def test_a_training_without_an_exhibit_has_no_place_for_one(
@@ -124,7 +124,7 @@ class TestFigures:
         planned.attempt(1, 1000.0, *GOOD)
         (trained,) = Contents(planned.folder).training_jobs
         assert trained.exhibit is None
-        assert exhibits.shown([(trained, True)]) is None
+        assert exhibits.exhibit_figures([(trained, True)]) is None
 
     def test_the_newest_attempts_is_shown(self, planned: HandmadeRun, maker: Any) -> None:
         old = packed(numbers=np.ones(3))
@@ -143,7 +143,7 @@ class TestFigures:
         trained_with(handmade_run, NUMBERS, number=2)
         trained_with(handmade_run, packed(numbers=np.zeros(1)), number=3)
         found = shown(handmade_run.folder)
-        assert found.of == "of seed 2, the first of 2 that finished with an exhibit"
+        assert found.source == "of seed 2, the first of 2 that finished with an exhibit"
         assert found.figures[0].caption == "the sum is 10"
 
     def test_one_of_a_training_that_did_not_end_says_so(
@@ -151,7 +151,7 @@ class TestFigures:
     ) -> None:
         place = planned.attempt(1, 0.0, *course(0.3)[:-2], exhibited(NUMBERS))
         (place / "exhibit.npz").write_bytes(NUMBERS)
-        assert shown(planned.folder).of == "of seed 1, which did not finish"
+        assert shown(planned.folder).source == "of seed 1, which did not finish"
 
     def test_a_figure_is_a_picture_or_a_chart(self) -> None:
         with pytest.raises(ValueError, match="svg or a chart"):
@@ -183,7 +183,7 @@ class TestFaults:
 
     def test_a_changed_file(self, planned: HandmadeRun, maker: Any) -> None:
         trained_with(planned, NUMBERS).write_bytes(packed(numbers=np.zeros(5)))
-        assert "is not the exhibit that the job left" in self.fault(planned.folder)
+        assert "is not the exhibit that the job wrote" in self.fault(planned.folder)
 
     def test_a_missing_file(self, planned: HandmadeRun, maker: Any) -> None:
         trained_with(planned, NUMBERS).unlink()
@@ -199,8 +199,8 @@ class TestFaults:
         self, planned: HandmadeRun, maker: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         trained_with(planned, NUMBERS)
-        monkeypatch.setattr(exhibits, "MOST_BYTES", 100)
-        assert "bytes; an exhibit may hold 100" in self.fault(planned.folder)
+        monkeypatch.setattr(exhibits, "MAX_BYTES", 100)
+        assert "bytes, but an exhibit may hold at most 100" in self.fault(planned.folder)
 
     def test_arrays_that_unpack_to_too_much(
         self, planned: HandmadeRun, maker: Any, monkeypatch: pytest.MonkeyPatch
@@ -208,7 +208,7 @@ class TestFaults:
         whole = packed(zeros=np.zeros(100_000, dtype=np.uint8))
         assert len(whole) < 1000
         trained_with(planned, whole)
-        monkeypatch.setattr(exhibits, "MOST_BYTES", 10_000)
+        monkeypatch.setattr(exhibits, "MAX_BYTES", 10_000)
         assert "an exhibit may hold 40,000" in self.fault(planned.folder)
 
     @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ class TestFaults:
             (no_figures, "'a picture' is not a Figure"),
             (no_chart, "ValueError: Out of range float"),
             ("no.such.module:figures", "no.such.module:figures cannot be loaded"),
-            (None, "image-classification draws no figures of its exhibit"),
+            (None, "image-classification cannot draw figures from its exhibit"),
         ],
     )
     def test_a_function_that_gives_no_figures(

@@ -12,7 +12,7 @@ from tests.support.sample_parts import write_system
 from tests.support.search_runs import HandmadeSearch, evaluated, one_worker
 from tests.support.trained_runs import write_telemetry
 from vflops.publish.report import search_charts
-from vflops.publish.report.architecture_drawing import drawn
+from vflops.publish.report.architecture_drawing import draw_network
 from vflops.publish.report.headline import results
 from vflops.publish.report.report_page import write_report
 from vflops.publish.report.search_blocks import SearchBlock, search_blocks
@@ -102,7 +102,7 @@ def test_the_rounds_of_the_tree_are_whole(run: HandmadeSearch) -> None:
     assert tree is not None
     axes = [layer["encoding"]["x"]["axis"]["values"] for layer in tree["layer"]]
     assert axes and all(ticks == [1, 2] for ticks in axes)
-    assert len(search_charts._rounds(500)) <= 12
+    assert len(search_charts._round_ticks(500)) <= 12
 
 
 def test_a_search_that_has_not_begun_is_said_last_and_has_no_block(
@@ -124,7 +124,7 @@ def test_a_large_family_shows_the_best_and_their_ancestors(
     (found,) = score(Contents(run.folder)).searches
     worst = found.candidates[0].model_copy(update={"candidate": "r00007-w00000", "accuracy": 0.1})
     many = found.model_copy(update={"candidates": (*found.candidates, worst)})
-    monkeypatch.setattr(search_charts, "MOST_FAMILY", 1)
+    monkeypatch.setattr(search_charts, "MAX_FAMILY", 1)
     names = {row["candidate"] for row in rows_of(search_charts.tree(many)) if "candidate" in row}
     assert names == {"r00000-w00000", "r00001-w00000"}
 
@@ -164,16 +164,16 @@ def test_utilisation_is_that_of_the_devices_within_the_search(run: HandmadeSearc
 def test_a_drawing_has_a_box_a_layer_and_marks_what_is_new() -> None:
     first = small("tiny", (3, 8, 8))
     wider = apply(first, Morph(kind="widen", layer=first.layers[1].id, filters=16))
-    svg = ElementTree.fromstring(drawn(wider, first))
+    svg = ElementTree.fromstring(draw_network(wider, first))
     name = "{http://www.w3.org/2000/svg}"
     assert len(svg.findall(f"{name}rect")) == 1 + len(wider.chain)
     assert len(svg.findall(f"{name}path")) == len(wider.skips())
     assert len(svg.findall(f"{name}circle")) == 1
     texts = [text.text for text in svg.findall(f"{name}text")]
     assert "1×1 conv, 16" in texts and "16×4×4" in texts
-    assert not ElementTree.fromstring(drawn(first, first)).findall(f"{name}circle")
+    assert not ElementTree.fromstring(draw_network(first, first)).findall(f"{name}circle")
 
 
 def test_a_large_network_can_be_drawn() -> None:
-    svg = drawn(resnet50())
+    svg = draw_network(resnet50())
     assert "7×7 conv, 64, stride 2" in svg and "2048×7×7" in svg

@@ -20,7 +20,7 @@ from tests.support.trained_runs import (
 )
 from vflops.publish.report import curves
 from vflops.publish.report.report_page import write_report
-from vflops.publish.report.training_blocks import Block, blocks, placed
+from vflops.publish.report.training_blocks import Block, blocks, roofline_models
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import PHASES
 from vflops.record.readout.contents import Contents
@@ -82,7 +82,7 @@ class TestCurves:
         self, trained_folder: RunFolder
     ) -> None:
         contents = Contents(trained_folder)
-        found = curves.sampled(trained_folder, contents.training_jobs[0])
+        found = curves.telemetry_lines(trained_folder, contents.training_jobs[0])
         assert [line.attempt for line in found.power] == [0, 1]
         assert {y for line in found.power for _, y in line.points} == {sum(GPU_POWER_W)}
         wall_s = score(contents).trainings[0].wall_s
@@ -91,14 +91,14 @@ class TestCurves:
         assert times == sorted(times)
 
     def test_counters_become_bytes_a_second(self, trained_folder: RunFolder) -> None:
-        found = curves.sampled(trained_folder, Contents(trained_folder).training_jobs[1])
+        found = curves.telemetry_lines(trained_folder, Contents(trained_folder).training_jobs[1])
         rates = {line.name: line.points[0][1] for line in found.traffic}
         assert rates == pytest.approx({"received from other nodes": 1e6, "read from storage": 5e7})
 
     def test_a_day_of_samples_is_drawn_with_few_points(self) -> None:
         points = [(float(second), 1.0) for second in range(86_400)]
-        thin = curves.thinned(points)
-        assert len(thin) <= curves.MOST_POINTS
+        thin = curves.thin(points)
+        assert len(thin) <= curves.MAX_POINTS
         assert {y for _, y in thin} == {1.0}
 
 
@@ -154,12 +154,12 @@ class TestCharts:
     ) -> None:
         contents = Contents(trained_folder)
         scored = score(contents)
-        (found,) = placed(contents, scored, measured_ceilings(contents.measurements))
+        (found,) = roofline_models(contents, scored, measured_ceilings(contents.measurements))
         assert found.bound.model == WORKLOAD
         assert found.achieved is not None
         speeds = [training.speed.flops for training in scored.trainings if training.speed]
         assert found.achieved.flops == pytest.approx(sum(speeds) / 2 / 2)  # of one accelerator
-        assert found.sentence is not None and "on average over 2 trainings" in found.sentence
+        assert found.sentence is not None and "on average over 2 training runs" in found.sentence
         moved = sum(point.bytes_moved for point in found.bound.points)
         assert found.achieved.intensity == pytest.approx(found.bound.ops / moved)
         assert found.achieved.most == found.bound.attainable

@@ -67,7 +67,7 @@ def roofline(
         with console.working("capturing"):
             graphs = [graph_of(name, inputs=inputs, batch=size) for name in model or ["resnet50"]]
     counts = [count(graph, rule) for graph in graphs]
-    picture = Roofline.of(folder.record, contents.measurements, counts, precision)
+    picture = Roofline.from_counts(folder.record, contents.measurements, counts, precision)
     path = out or folder.path / f"{_name(model, batch)}.{export.value}"
     with console.working("drawing"):
         picture.write(path, export.value)

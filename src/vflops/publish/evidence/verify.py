@@ -84,7 +84,7 @@ def _verify(
     notes = list[str]()
     signature = _check_signature_file(integrity.folder, signers)
     if not signature.good and signature.text != UNSIGNED:
-        altered[SIGNATURE] = [f"{SIGNATURE}: {signature.words}"]
+        altered[SIGNATURE] = [f"{SIGNATURE}: {signature.text}"]
     manifest = unconcluded = None
     contents, read_error = (
         (contents, "") if contents is not None else _open_contents(integrity.folder)

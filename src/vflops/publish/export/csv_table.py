@@ -1,4 +1,4 @@
-"""CSV tables: one row per scored pass with units in the header, or one row per reading."""
+"""CSV tables with one row per scored pass (and units in the header), or one row per reading."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def runs_csv(runs: Iterable[Contents]) -> str:
         f"{figure.name} [{figure.unit}]" if figure.unit else figure.name for figure in QUANTITIES
     )
     header = ("run", "kind", "workload", "job", "repeat", *FACTS, *titles)
-    return _text(header, (_row(scored) for contents in runs for scored in passes(contents)))
+    return _csv_text(header, (_row(scored) for contents in runs for scored in passes(contents)))
 
 
 def series_csv(runs: Iterable[Contents]) -> str:
     """Return one row per reading of loss, learning rate, samples, quality and telemetry."""
-    return _text(SERIES, (row for contents in runs for row in _readings(contents)))
+    return _csv_text(SERIES, (row for contents in runs for row in _readings(contents)))
 
 
 def _row(scored: Pass) -> list[Cell]:
@@ -42,12 +42,12 @@ def _readings(contents: Contents) -> Iterator[list[Cell]]:
     run = contents.folder.record.id
     for job in (*contents.training_jobs, *contents.workers):
         for attempt in range(len(job.logs)):
-            lead: list[Cell] = [run, job.record.job, int(job.folders[attempt].name)]
-            yield from ([*lead, 0, *rest] for rest in _logged(job, attempt))
-            yield from ([*lead, *rest] for rest in _sampled(job, attempt))
+            prefix: list[Cell] = [run, job.record.job, int(job.folders[attempt].name)]
+            yield from ([*prefix, 0, *rest] for rest in _log_readings(job, attempt))
+            yield from ([*prefix, *rest] for rest in _telemetry_readings(job, attempt))
 
 
-def _logged(job: TrainedJob, attempt: int) -> Iterator[list[Cell]]:
+def _log_readings(job: TrainedJob, attempt: int) -> Iterator[list[Cell]]:
     """Yield the readings of the job's log."""
     for event in job.logs[attempt].events:
         if event.kind == "progress":
@@ -60,32 +60,32 @@ def _logged(job: TrainedJob, attempt: int) -> Iterator[list[Cell]]:
             yield [event.utc, job.record.goal.quality, "", quality]
 
 
-def _sampled(job: TrainedJob, attempt: int) -> Iterator[list[Cell]]:
-    """Yield the telemetry of its nodes, series by series."""
+def _telemetry_readings(job: TrainedJob, attempt: int) -> Iterator[list[Cell]]:
+    """Yield the telemetry of the nodes, series by series."""
     from vflops.record.log.telemetry_log import read
 
     node = 0
     while (path := telemetry_file(job.folders[attempt], node)).is_file():
         telemetry = read(path)
-        moments = [
+        timestamps = [
             datetime.fromtimestamp(utc_s, UTC).isoformat(timespec="milliseconds")
             for utc_s in telemetry.utc_s
         ]
         for series in telemetry.header.series:
-            for utc, value in zip(moments, telemetry.column(series.id), strict=True):
+            for utc, value in zip(timestamps, telemetry.column(series.id), strict=True):
                 yield [node, utc, series.id, series.unit, value]
         node += 1
 
 
-def _text(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+def _csv_text(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows([_plain(cell) for cell in row] for row in rows)
+    writer.writerows([_spreadsheet_safe(cell) for cell in row] for row in rows)
     return out.getvalue()
 
 
-def _plain(cell: Cell) -> Cell:
+def _spreadsheet_safe(cell: Cell) -> Cell:
     """Return ``cell``, quoted if a spreadsheet would evaluate it as a formula."""
     if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r"):
         return f"'{cell}"

@@ -1,4 +1,4 @@
-"""Metrics as text, written by Prometheus' own client: OpenMetrics and the older text format."""
+"""Metrics in the OpenMetrics and Prometheus text formats, written by Prometheus' client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Family:
     """One metric with its samples; a family without samples is not written."""
 
     name: str
-    """Without the prefix; ends with the unit if there is one."""
+    """The name without the prefix; it ends with the unit, if any."""
     help: str
     samples: tuple[tuple[Labels, float], ...]
     unit: str = ""
@@ -42,7 +42,7 @@ def prometheus(families: Iterable[Family]) -> str:
 
 
 class _Metrics:
-    """The families as a registry, which is what the client writes."""
+    """The families in the form of a registry, as the client needs them."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = families

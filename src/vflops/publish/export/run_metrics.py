@@ -21,7 +21,7 @@ _CEILINGS = {
 
 def runs_openmetrics(runs: Iterable[Contents]) -> str:
     """Return all runs as OpenMetrics text: passes, ceilings, and rules by verdict."""
-    about: list[tuple[Labels, float]] = []
+    run_info: list[tuple[Labels, float]] = []
     verdicts: list[tuple[Labels, float]] = []
     ceilings: list[tuple[Labels, CeilingScore]] = []
     scored_passes: list[Pass] = []
@@ -31,14 +31,14 @@ def runs_openmetrics(runs: Iterable[Contents]) -> str:
         version = record.versions.get("vflops") or ""
         profile = record.settings.profile
         names = {"workload": record.workload, "profile": profile, "version": version}
-        about.append(({**run, **names}, 1.0))
+        run_info.append(({**run, **names}, 1.0))
         scored_passes += passes(contents)
         ceilings += [(run, ceiling) for ceiling in scored.ceilings]
         tally = Counter(finding.verdict for finding in check(contents).findings)
         verdicts += [({**run, "verdict": verdict}, count) for verdict, count in tally.items()]
     return openmetrics(
         (
-            Family("run", "A run that was measured.", tuple(about), kind="info"),
+            Family("run", "A run that was measured.", tuple(run_info), kind="info"),
             *_pass_families(scored_passes),
             *_ceiling_families(ceilings),
             Family("rules", "Rules of the run's rule set by verdict.", tuple(verdicts)),
@@ -83,4 +83,6 @@ def _ceiling_families(ceilings: list[tuple[Labels, CeilingScore]]) -> Iterator[F
             for run, ceiling in ceilings
             if ceiling.unit == unit and ceiling.value is not None
         )
-        yield Family(name, "What the machine can do at most.", samples, unit=metric_unit)
+        yield Family(
+            name, "Measured maximum performance of the machine.", samples, unit=metric_unit
+        )

@@ -1,4 +1,4 @@
-"""The scored trainings, ensembles and searches of a run as plain figures with names and units."""
+"""Scored passes: the training runs, ensembles and searches of a run, with named figures."""
 
 from __future__ import annotations
 
@@ -20,25 +20,30 @@ from vflops.results.score.scoring import score as scored
 
 @dataclass(frozen=True)
 class Quantity:
-    """A figure as exports name it."""
+    """A figure, with its names in the export formats."""
 
     key: Key
     name: str
     """The name of its column."""
     unit: str
-    """Empty if it has none."""
+    """The unit, or an empty string."""
     metric: str
-    """Its OpenMetrics name, which ends with the unit."""
+    """The OpenMetrics name, which ends with the unit."""
     metric_unit: str
     help: str
 
 
 QUANTITIES = (
     Quantity(
-        "wall_time", "wall time", "s", "wall_time_seconds", "seconds", "All time of the pass."
+        "wall_time", "wall time", "s", "wall_time_seconds", "seconds", "Wall time of the pass."
     ),
     Quantity(
-        "work_time", "work time", "s", "work_time_seconds", "seconds", "What FLOPS are divided by."
+        "work_time",
+        "work time",
+        "s",
+        "work_time_seconds",
+        "seconds",
+        "Time by which operations are divided.",
     ),
     Quantity(
         "samples_trained",
@@ -48,18 +53,33 @@ QUANTITIES = (
         "",
         "Samples that were trained on.",
     ),
-    Quantity("epochs", "epochs", "", "epochs", "", "Passes over the data."),
+    Quantity("epochs", "epochs", "", "epochs", "", "Passes over the training data."),
     Quantity(
         "throughput", "samples a second", "1/s", "samples_per_second", "", "Speed of training."
     ),
     Quantity(
-        "quality", "quality", "", "quality", "", "Quality that was reached; of a search the error."
+        "quality",
+        "quality",
+        "",
+        "quality",
+        "",
+        "Quality that was reached; for a search, the error.",
     ),
     Quantity(
-        "target", "target", "", "quality_target", "", "Quality asked for; of a search the error."
+        "target",
+        "target",
+        "",
+        "quality_target",
+        "",
+        "Target quality; for a search, the target error.",
     ),
     Quantity(
-        "quality_factor", "penalty", "", "quality_penalty", "", "What FLOPS are multiplied with."
+        "quality_factor",
+        "penalty",
+        "",
+        "quality_penalty",
+        "",
+        "Factor by which FLOPS are multiplied.",
     ),
     Quantity(
         "time_to_quality",
@@ -67,16 +87,16 @@ QUANTITIES = (
         "s",
         "time_to_quality_seconds",
         "seconds",
-        "Until the target was reached.",
+        "Time until the target was reached.",
     ),
-    Quantity("flops", "FLOPS", "FLOPS", "training_flops", "flops", "Operations a second."),
+    Quantity("flops", "FLOPS", "FLOPS", "training_flops", "flops", "Operations per second."),
     Quantity(
         "vflops",
         "VFLOPS",
         "FLOPS",
         "valid_flops",
         "flops",
-        "FLOPS times the penalty of quality.",
+        "FLOPS times the quality factor.",
     ),
     Quantity(
         "regulated",
@@ -84,7 +104,7 @@ QUANTITIES = (
         "OPS",
         "regulated_flops",
         "flops",
-        "Of a search: operations a second times -ln(error).",
+        "Operations per second of a search times -ln(error).",
     ),
     Quantity(
         "bytes_per_step",
@@ -92,11 +112,11 @@ QUANTITIES = (
         "B",
         "exchanged_bytes",
         "bytes",
-        "Sent by all ranks to average the gradients of a step.",
+        "Bytes sent per step, summed over all ranks.",
     ),
     Quantity("mfu", "MFU", "", "mfu_ratio", "ratio", "FLOPS over the measured ceiling."),
-    Quantity("power", "power", "W", "power_watts", "watts", "Mean power of what was measured."),
-    Quantity("energy", "energy", "J", "energy_joules", "joules", "Energy of what was measured."),
+    Quantity("power", "power", "W", "power_watts", "watts", "Mean power of the measured parts."),
+    Quantity("energy", "energy", "J", "energy_joules", "joules", "Energy of the measured parts."),
     Quantity(
         "vflops_per_watt",
         "VFLOPS a watt",
@@ -111,18 +131,18 @@ QUANTITIES = (
 
 @dataclass(frozen=True)
 class Pass:
-    """A training, an ensemble or a search that was scored."""
+    """A training run, an ensemble or a search that was scored."""
 
     kind: str
     run: str
     workload: str
     job: int | None
-    """None if several jobs produced it together."""
+    """The job; None for an ensemble or a search, which has several."""
     repeat: int
     facts: Mapping[str, str]
-    """What distinguishes it from others, by the names of ``FACTS``."""
+    """Descriptive values by the names in ``FACTS``."""
     figures: Mapping[str, float | None]
-    """By the names of ``QUANTITIES``; None or absent: not measured."""
+    """Values by the names in ``QUANTITIES``; None or absent if not measured."""
 
 
 FACTS = (
@@ -141,7 +161,7 @@ FACTS = (
 
 
 def passes(contents: Contents) -> Iterator[Pass]:
-    """Yield everything that was scored: trainings, then ensembles, then searches."""
+    """Yield the scored training runs, then ensembles, then searches."""
     score = contents.once(scored)
     for training in score.trainings:
         yield _pass(score.run, training_figures(training), _training_facts(training))
@@ -180,9 +200,11 @@ def _pass(run: str, figures: Figures, facts: Mapping[str, str]) -> Pass:
     )
 
 
-def _job_facts(jobs: Sequence[TrainedJob], made: EnsembleScore | SearchScore) -> dict[str, str]:
-    """Return the facts of the jobs that produced ``made``; differing values are all listed."""
-    repeat = made.workload, made.repeat
+def _job_facts(
+    jobs: Sequence[TrainedJob], scored_repeat: EnsembleScore | SearchScore
+) -> dict[str, str]:
+    """Return the facts of the jobs behind a score; differing values are all listed."""
+    repeat = scored_repeat.workload, scored_repeat.repeat
     members = [job for job in jobs if (job.record.workload, job.record.repeat) == repeat]
     started = [job.started for job in members if job.started is not None]
     facts = {

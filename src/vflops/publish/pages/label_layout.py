@@ -1,4 +1,4 @@
-"""Label positions in a chart such that none overlap; a label without room is left out."""
+"""Placement of chart labels without overlaps; a label without room is left out."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ _GAP = 10
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle in pixels, from the lower left."""
+    """A rectangle in pixels; the origin is the lower left corner of the plot."""
 
     left: float
     bottom: float
     right: float
     top: float
 
-    def meets(self, other: Box) -> bool:
-        """Whether the two overlap."""
+    def overlaps(self, other: Box) -> bool:
+        """Whether the two rectangles overlap."""
         across = self.left < other.right and other.left < self.right
         return across and self.bottom < other.top and other.bottom < self.top
 
 
 @dataclass
-class LabelPlaces:
-    """The free space of a plot with two logarithmic axes, taken label by label."""
+class LabelLayout:
+    """Keeps track of the free space in a plot with two logarithmic axes."""
 
     x_range: tuple[float, float]
     y_range: tuple[float, float]
     size: tuple[int, int]
     """Width and height of the plot in pixels."""
-    taken: list[Box] = field(default_factory=list)
+    occupied: list[Box] = field(default_factory=list)
 
     def pixel(self, x: float, y: float) -> tuple[float, float]:
         """Return the pixel at which a value is drawn."""
@@ -43,37 +43,37 @@ class LabelPlaces:
             self.size[1] * log10(y / self.y_range[0]) / log10(self.y_range[1] / self.y_range[0]),
         )
 
-    def value(self, across: float, up: float) -> tuple[float, float]:
+    def value(self, x_px: float, y_px: float) -> tuple[float, float]:
         """Return the value that is drawn at a pixel."""
         return (
-            self.x_range[0] * (self.x_range[1] / self.x_range[0]) ** (across / self.size[0]),
-            self.y_range[0] * (self.y_range[1] / self.y_range[0]) ** (up / self.size[1]),
+            self.x_range[0] * (self.x_range[1] / self.x_range[0]) ** (x_px / self.size[0]),
+            self.y_range[0] * (self.y_range[1] / self.y_range[0]) ** (y_px / self.size[1]),
         )
 
     def keep_free(self, x: float, y: float, radius: float) -> None:
-        """Keep labels off this point."""
-        across, up = self.pixel(x, y)
-        self.taken.append(Box(across - radius, up - radius, across + radius, up + radius))
+        """Keep labels away from this point."""
+        x_px, y_px = self.pixel(x, y)
+        self.occupied.append(Box(x_px - radius, y_px - radius, x_px + radius, y_px + radius))
 
-    def take(self, box: Box) -> None:
+    def occupy(self, box: Box) -> None:
         """Mark a rectangle as occupied."""
-        self.taken.append(box)
+        self.occupied.append(box)
 
-    def beside(self, x: float, y: float, text: str, font: int) -> tuple[float, float] | None:
-        """Return the values at the left centre of a label for the point; None without room.
+    def place_label(self, x: float, y: float, text: str, font: int) -> tuple[float, float] | None:
+        """Reserve space next to a point; return the label's left end, or None without room.
 
-        Positions to the right are tried first, then below and above, then the same to the left.
+        Positions to the right are tried first, then those to the left, each at several heights.
         """
-        wide, high = _LETTER * font * len(text), font + 3.0
-        across, up = self.pixel(x, y)
-        for left in (across + _GAP, across - _GAP - wide):
+        width, height = _LETTER * font * len(text), font + 3.0
+        x_px, y_px = self.pixel(x, y)
+        for left in (x_px + _GAP, x_px - _GAP - width):
             for step in (0, -1, 1, -2, 2):
-                middle = up + step * high
-                box = Box(left, middle - high / 2, left + wide, middle + high / 2)
+                middle = y_px + step * height
+                box = Box(left, middle - height / 2, left + width, middle + height / 2)
                 inside = box.left >= 2 and box.right <= self.size[0] - 2
                 inside = inside and box.bottom >= 2 and box.top <= self.size[1] - 2
-                if inside and not any(box.meets(other) for other in self.taken):
-                    self.take(box)
+                if inside and not any(box.overlaps(other) for other in self.occupied):
+                    self.occupy(box)
                     return self.value(left, middle)
         return None
 

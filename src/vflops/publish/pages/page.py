@@ -1,4 +1,4 @@
-"""Pages from templates, with charts that need no network.
+"""Rendering of HTML pages from templates, with charts that need no network.
 
 The content security policy of a page allows only its own scripts, by their hashes, and embedded
 images: no eval, no handlers in attributes, no requests. Vega interprets its expressions instead.
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 _LIBRARY = "library.js"
 
 
-def _harmless(value: object) -> object:
-    """Return text with control and direction characters escaped, so that it cannot mislead."""
+def _escape_controls(value: object) -> object:
+    """Return text with control and bidirectional characters escaped, so that it cannot mislead."""
     return printable(value, keep="\n\t") if type(value) is str else value
 
 
 def render(template: str, *, folder: Path | None = None, **context: Any) -> str:
-    """Return the page that ``template`` makes of ``context``, with text escaped.
+    """Return ``template`` rendered with ``context``; text is escaped.
 
-    Pass ``library``, the script that draws charts, for a page with charts. ``folder`` holds
-    templates that extend those of this package.
+    A page with charts needs ``library``, the script of `chart_library`. ``folder`` holds
+    additional templates, which may extend those of this package.
     """
     from markupsafe import Markup
 
@@ -78,7 +78,7 @@ def _script(name: str) -> str:
 
 @cache
 def templates(folder: Path | None = None) -> Environment:
-    """Return an environment with the templates of this package, and of ``folder`` if given."""
+    """Return a Jinja environment with the templates of this package and of ``folder``."""
     from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
 
     extra = [] if folder is None else [FileSystemLoader(folder)]
@@ -86,7 +86,7 @@ def templates(folder: Path | None = None) -> Environment:
         loader=ChoiceLoader([*extra, PackageLoader("vflops.publish.pages")]),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_harmless,
+        finalize=_escape_controls,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -95,7 +95,7 @@ def templates(folder: Path | None = None) -> Environment:
         integer=units.integer,
         percent=units.percent,
         seconds=units.seconds,
-        spec=_spec,
+        spec=_specification,
         fact=format_fact,
     )
     return environment
@@ -113,7 +113,7 @@ def chart_library() -> str:
     version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
     def bundle() -> str:
-        options = {"vl_version": version}  # without a snippet it sets window.vegaEmbed
+        options = {"vl_version": version}  # without a snippet, the bundle sets window.vegaEmbed
         script: str = vl_convert.javascript_bundle(**options)
         return script.replace("</script", "<\\/script")
 
@@ -122,13 +122,13 @@ def chart_library() -> str:
         atomic.write_text(folder / _LIBRARY, bundle())
 
     try:
-        kept = cached_folder(f"charts-{version}-by-{metadata.version('vl-convert-python')}", make)
-        return (kept / _LIBRARY).read_text(encoding="utf-8")
+        cached = cached_folder(f"charts-{version}-by-{metadata.version('vl-convert-python')}", make)
+        return (cached / _LIBRARY).read_text(encoding="utf-8")
     except (VflopsError, OSError, metadata.PackageNotFoundError):
         return bundle()
 
 
-def _spec(chart: dict[str, Any]) -> Any:
+def _specification(chart: dict[str, Any]) -> Any:
     from markupsafe import Markup
 
-    return Markup(json.dumps(chart).replace("<", "\\u003c"))  # no tag can end the script
+    return Markup(json.dumps(chart).replace("<", "\\u003c"))  # so that no tag can end the script

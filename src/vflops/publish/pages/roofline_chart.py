@@ -1,4 +1,4 @@
-"""The roofline chart; altair is imported on use."""
+"""The roofline chart; altair is imported when needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vflops.publish.pages.chart_style import COLOURS, apply_style, data
-from vflops.publish.pages.label_layout import Box, LabelPlaces, powers_of_ten
+from vflops.publish.pages.label_layout import Box, LabelLayout, powers_of_ten
 from vflops.publish.pages.roofline_points import (
     NARROW,
     WIDE,
@@ -29,9 +29,9 @@ _PLAIN_BELOW_ONE = "datum.value < 1 ? format(datum.value, '~g') : format(datum.v
 def roofline(
     machine: Ceilings, bounds: Sequence[Bound], achieved: Sequence[Achieved] = ()
 ) -> dict[str, Any]:
-    """Return ceilings and slopes, with the layer kinds of each model and what was achieved.
+    """Return a chart of the ceilings, the layer kinds of each model, and what was achieved.
 
-    A point of ``achieved`` is a star, joined to the most that its model could achieve.
+    ``achieved`` is drawn as stars, each joined to the maximum that the ceilings allow.
     """
     import altair as alt
 
@@ -63,26 +63,26 @@ def roofline(
             tooltip=["name:N", "peak:N"],
         )
     )
-    places = LabelPlaces((x_range[0], x_range[1]), (y_range[0], y_range[1]), (WIDTH, HEIGHT))
-    # Inside the plot, above the right end of their lines: a phone has no room beside it.
+    layout = LabelLayout((x_range[0], x_range[1]), (y_range[0], y_range[1]), (WIDTH, HEIGHT))
+    # Labels are inside the plot, above the right ends of the lines, to fit on a phone.
     labels = []
     for field, room in (("label", WIDE), ("short", NARROW)):
-        named = alt.Chart(data(_roof_labels(machine, x_range, places, field)))
+        named = alt.Chart(data(_roof_labels(machine, x_range, layout, field)))
         named = named.encode(x=x, y=y, color=colour)
         labels += texts(named, field, room, fontSize=11, **_ROOF_LABEL)
-    layers = [_slopes(machine, x_range, y_range, x, y, places), lines, *labels]
+    layers = [_slopes(machine, x_range, y_range, x, y, layout), lines, *labels]
     for point in achieved:
-        places.keep_free(point.intensity, point.flops, 8)
-        places.keep_free(point.intensity, point.most, 6)
+        layout.keep_free(point.intensity, point.flops, 8)
+        layout.keep_free(point.intensity, point.most, 6)
     if achieved:
-        layers.append(achieved_layer(achieved, x, y, places))
+        layers.append(achieved_layer(achieved, x, y, layout))
     if bounds:
-        layers.append(points_layer(bounds, x, y, places))
+        layers.append(points_layer(bounds, x, y, layout))
     return apply_style(alt.layer(*layers).properties(width=WIDTH, height=HEIGHT).interactive())
 
 
 def save(chart: dict[str, Any], path: Path, format: str) -> None:
-    """Write a chart as ``svg`` or ``png`` for a paper."""
+    """Write a chart as ``svg`` or ``png``."""
     import vl_convert
 
     if format == "svg":
@@ -94,7 +94,7 @@ def save(chart: dict[str, Any], path: Path, format: str) -> None:
 def _ranges(
     machine: Ceilings, bounds: Sequence[Bound], achieved: Sequence[Achieved]
 ) -> tuple[list[float], list[float]]:
-    """Return axis ranges that hold every ridge, ceiling and point, with some margin."""
+    """Return axis ranges that include every ridge, ceiling and point, with some margin."""
     assert machine.memory is not None
     peaks = list(machine.compute.values()) or [machine.memory]
     points = [point for bound in bounds for point in bound.points if point.ops]
@@ -103,7 +103,7 @@ def _ranges(
     intensities = [point.intensity for point in points] or [1.0]
     network = [bound.ops / bound.gradient_bytes for bound in bounds if bound.network_s]
     x_low, last = min(intensities + ridges) / 3, max(ridges + intensities + network)
-    # The names of the ceilings are at the right, where there are no points.
+    # Leave room at the right for the names of the ceilings.
     x_high = max(last * 6, last * (last / x_low) ** 0.35)
     flops = [point.attainable for point in points] or [machine.memory]
     flops += [star.flops for star in achieved if star.flops]
@@ -129,23 +129,23 @@ def _roof_rows(machine: Ceilings, x_range: list[float]) -> list[dict[str, Any]]:
 
 
 def _roof_labels(
-    machine: Ceilings, x_range: list[float], places: LabelPlaces, field: str
+    machine: Ceilings, x_range: list[float], layout: LabelLayout, field: str
 ) -> list[dict[str, Any]]:
-    """Return one label per ceiling at its right end, moved apart where they would overlap."""
+    """Return one label per ceiling at its right end, moved up where labels would overlap."""
     assert machine.memory is not None
     rows: list[dict[str, Any]] = []
     above = 0.0
     for (benchmark, precision), peak in sorted(machine.compute.items(), key=lambda item: item[1]):
-        up = max(places.pixel(x_range[1], peak)[1], above)
+        up = max(layout.pixel(x_range[1], peak)[1], above)
         above = up + 14
         figure = quantity(peak, "FLOPS")
         short = f"{precision} {figure}"
         label = f"{precision} {NAMES[benchmark]} {figure}" if field == "label" else short
         if field == "label":
-            places.take(Box(WIDTH - 7 * len(label), up, WIDTH, above + 3))
-            left, line = places.pixel(peak / machine.memory, peak)
-            places.take(Box(left, line - 1, WIDTH, line + 1))
-        height = places.value(WIDTH, up)[1]
+            layout.occupy(Box(WIDTH - 7 * len(label), up, WIDTH, above + 3))
+            left, line = layout.pixel(peak / machine.memory, peak)
+            layout.occupy(Box(left, line - 1, WIDTH, line + 1))
+        height = layout.value(WIDTH, up)[1]
         rows.append(
             {"intensity": x_range[1], "flops": height, "precision": precision, field: label}
         )
@@ -158,7 +158,7 @@ def _slopes(
     y_range: list[float],
     x: Any,
     y: Any,
-    places: LabelPlaces,
+    layout: LabelLayout,
 ) -> Any:
     """Return the memory slope and, if measured, the network slope, with labels."""
     import altair as alt
@@ -176,8 +176,8 @@ def _slopes(
             lines.append({"name": name, "intensity": intensity, "flops": slope * intensity})
         label = f"{name} {quantity(slope, 'B/s')}{source}"
         labels.append({"label": label, "intensity": low, "flops": slope * low})
-        left, up = places.pixel(low, slope * low)
-        places.take(Box(left, up, left + 20 + 7 * len(label), up + 18))
+        left, up = layout.pixel(low, slope * low)
+        layout.occupy(Box(left, up, left + 20 + 7 * len(label), up + 18))
     line = (
         alt.Chart(data(lines))
         .mark_line(color="#666", strokeWidth=1.5)

@@ -1,4 +1,4 @@
-"""The points of a roofline: kinds of layers, and what trainings achieved."""
+"""The points of a roofline chart: kinds of layers, and what training runs achieved."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from vflops.publish.pages.chart_style import ACHIEVED, data
-from vflops.publish.pages.label_layout import LabelPlaces
+from vflops.publish.pages.label_layout import LabelLayout
 from vflops.results.roofline.analysis import Bound
 from vflops.units import percent, quantity
 
 WIDE, NARROW = "width > 500", "width <= 500"
 """Filters for wide charts, and for phones, which show only short labels."""
-_MOST_NAMED, _LEAST_NAMED = 4, 0.05
-"""The most layer kinds that are named, and the least share of the time of one."""
+_MAX_NAMED, _MIN_NAMED_SHARE = 4, 0.05
+"""How many layer kinds are named at most, and which share of the time a named one needs."""
 _NETWORK = "all-reduce of the gradients"
 _STAR = (
     "M0,-1L0.29,-0.4L0.95,-0.31L0.48,0.15L0.59,0.81L0,0.5"
@@ -24,18 +24,18 @@ _STAR = (
 
 @dataclass(frozen=True)
 class Achieved:
-    """What a training achieved on one device, and what the ceilings allow its model."""
+    """What a training run achieved on one device, and the maximum for its model."""
 
     name: str
     intensity: float
-    """Operations per byte that the whole model moves."""
+    """Operations of the model per byte that it moves."""
     flops: float
     most: float
-    """The most FLOPS that the ceilings allow."""
+    """The maximum FLOPS that the ceilings allow."""
 
 
-def achieved_layer(achieved: Sequence[Achieved], x: Any, y: Any, places: LabelPlaces) -> Any:
-    """Return stars with their figures, each joined to the most that its model could achieve."""
+def achieved_layer(achieved: Sequence[Achieved], x: Any, y: Any, layout: LabelLayout) -> Any:
+    """Return labelled stars, each joined to the maximum that the ceilings allow."""
     import altair as alt
 
     rows: list[dict[str, Any]] = []
@@ -45,7 +45,7 @@ def achieved_layer(achieved: Sequence[Achieved], x: Any, y: Any, places: LabelPl
         reached, most = quantity(point.flops, "FLOPS"), quantity(point.most, "FLOPS")
         row |= {"achieved": reached, "at most": most, "share": percent(point.flops / point.most)}
         label = f"{name}achieved {reached}"
-        position = places.beside(point.intensity, point.flops, label, 13)
+        position = layout.place_label(point.intensity, point.flops, label, 13)
         row |= dict(
             zip(("label x", "label y"), position or (point.intensity, point.flops), strict=True)
         )
@@ -53,32 +53,34 @@ def achieved_layer(achieved: Sequence[Achieved], x: Any, y: Any, places: LabelPl
     base = alt.Chart(data(rows)).encode(
         x=x, y=y, tooltip=["what:N", "achieved:N", "at most:N", "share:N"]
     )
-    way = base.mark_rule(color=ACHIEVED, strokeDash=[3, 3], strokeWidth=1.5).encode(y2="most:Q")
+    distance = base.mark_rule(color=ACHIEVED, strokeDash=[3, 3], strokeWidth=1.5).encode(
+        y2="most:Q"
+    )
     ring = base.mark_point(size=90, color=ACHIEVED, strokeWidth=2, filled=False).encode(
         y=alt.Y("most:Q")
     )
     star = base.mark_point(filled=True, size=140, color=ACHIEVED, shape=_STAR, opacity=1)
-    look = {"fontSize": 12, "fontWeight": "bold", "color": ACHIEVED}
-    beside = base.encode(x=alt.X("label x:Q"), y=alt.Y("label y:Q"))
+    font = {"fontSize": 12, "fontWeight": "bold", "color": ACHIEVED}
+    labelled = base.encode(x=alt.X("label x:Q"), y=alt.Y("label y:Q"))
     labels = [
-        *texts(beside, "label", WIDE, align="left", **look),
-        *texts(base, "short", NARROW, align="center", dy=-14, **look),
+        *texts(labelled, "label", WIDE, align="left", **font),
+        *texts(base, "short", NARROW, align="center", dy=-14, **font),
     ]
-    return alt.layer(way, ring, star, *labels)
+    return alt.layer(distance, ring, star, *labels)
 
 
-def points_layer(bounds: Sequence[Bound], x: Any, y: Any, places: LabelPlaces) -> Any:
+def points_layer(bounds: Sequence[Bound], x: Any, y: Any, layout: LabelLayout) -> Any:
     """Return one dot per kind of layer, with names for those that take longest."""
     import altair as alt
 
     rows = [row for bound in bounds for row in _point_rows(bound)]
     for row in rows:
-        places.keep_free(row["intensity"], row["flops"], 5)
-    longest = [row for row in rows if row["of the time"] >= _LEAST_NAMED]
+        layout.keep_free(row["intensity"], row["flops"], 5)
+    longest = [row for row in rows if row["of the time"] >= _MIN_NAMED_SHARE]
     named = []
-    for row in sorted(longest, key=lambda row: -row["of the time"])[:_MOST_NAMED]:
+    for row in sorted(longest, key=lambda row: -row["of the time"])[:_MAX_NAMED]:
         label = f"{row['model']} {row['kind']}" if len(bounds) > 1 else row["kind"]
-        position = places.beside(row["intensity"], row["flops"], label, 11)
+        position = layout.place_label(row["intensity"], row["flops"], label, 11)
         if position is not None:
             named.append({"intensity": position[0], "flops": position[1], "label": label})
     dots = (
@@ -106,7 +108,7 @@ def _point_rows(bound: Bound) -> list[dict[str, Any]]:
             "of the time": point.bound_s / bound.step_s,
             "what": f"{bound.model}: {point.kind}",
             "bound by": point.bound_by,
-            "share": f"{100 * point.bound_s / bound.step_s:.0f} % of the least time",
+            "share": f"{100 * point.bound_s / bound.step_s:.0f} % of the minimum time",
             "attainable": quantity(point.attainable, "FLOPS"),
         }
         for point in bound.points
@@ -123,17 +125,17 @@ def _point_rows(bound: Bound) -> list[dict[str, Any]]:
                 "of the time": 1.0 if bound.network_s > bound.step_s else 0.0,
                 "what": f"{bound.model}: all-reduce of its gradients",
                 "bound by": "network" if bound.network_s > bound.step_s else "not the network",
-                "share": f"batch {bound.batch} a rank",
+                "share": f"batch {bound.batch} per rank",
                 "attainable": quantity(reached, "FLOPS"),
             }
         )
     return rows
 
 
-def texts(chart: Any, field: str, room: str, **look: Any) -> list[Any]:
-    """Return the texts of a field with a halo, shown only under the filter ``room``."""
-    shown = chart.encode(text=f"{field}:N").transform_filter(room)
+def texts(chart: Any, field: str, width_filter: str, **style: Any) -> list[Any]:
+    """Return the texts of ``field`` with a halo, shown only if ``width_filter`` holds."""
+    filtered = chart.encode(text=f"{field}:N").transform_filter(width_filter)
     return [
-        shown.mark_text(**{**look, "stroke": "white", "strokeWidth": 4}),
-        shown.mark_text(**look),
+        filtered.mark_text(**{**style, "stroke": "white", "strokeWidth": 4}),
+        filtered.mark_text(**style),
     ]

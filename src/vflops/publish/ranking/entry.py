@@ -1,4 +1,4 @@
-"""What a ranking keeps of a submission: small, typed, with every number within bounds."""
+"""Entries of a ranking: small, typed summaries of submissions with limits on every number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from vflops.publish.ranking.stranger_text import LONG, clean
 from vflops.record.files.document import Data
 
-FORMAT = 5
+FORMAT = 6
 """The version of stored entries; submissions with older entries are read again."""
 
 
@@ -30,7 +30,7 @@ Day = Annotated[str, AfterValidator(_past_day)]
 Speed = Annotated[float, Field(ge=0, le=1e24)]
 """Operations per second, up to a million times the fastest existing machine."""
 Seconds = Annotated[float, Field(gt=0, le=1e9)]
-"""Thirty years."""
+"""At most about thirty years."""
 Share = Annotated[float, Field(ge=0, le=100)]
 Quality = Annotated[float, Field(ge=0, le=1e9)]
 Number = Annotated[int, Field(ge=0, le=10**8)]
@@ -43,7 +43,7 @@ class Result(Data):
 
     workload: Name
     goal: Name
-    """Target quality and exponent: results with different goals are not comparable."""
+    """Target quality and exponent; results with different goals are not comparable."""
     data: DataKind
     unit: Literal["VFLOPS", "regulated FLOPS"]
     score: Speed
@@ -53,18 +53,18 @@ class Result(Data):
     accelerators: Number
     """0 if only processors were used."""
     ranks: Number
-    """Training processes: one per accelerator, or on shares of the processor."""
+    """Training processes: one per accelerator, or several that share the processors."""
     device: Name
     per_watt: Annotated[float, Field(ge=0, le=1e24)] | None
     efficiency: Share | None
-    """A share of the measured ceiling."""
+    """FLOPS over the measured ceiling."""
     repeats: Number
     problem: Name
-    """The data and the operations per sample, if no paper fixes them."""
+    """The data and the operations per sample, for runs without the rules of a paper."""
     length: Name
-    """The planned length of training: longer training improves quality, so it is another list."""
+    """The planned length of training; each has its own list, since longer training adds quality."""
     reason: Sentence | None = None
-    """Why it cannot rank, even if its run meets all rules."""
+    """Why the result cannot rank even if its run meets all rules; None if it can."""
 
 
 class SystemFact(Data):
@@ -75,16 +75,16 @@ class SystemFact(Data):
 
 
 class Entry(Data):
-    """One submission: source, system, verdicts and results; or why it could not be read."""
+    """One submission: source, system, verdicts and results, or why it could not be read."""
 
     place: Sentence
-    """Its path below the named folder."""
+    """The path of the submission below the folder that was searched."""
     source: Name
     run: Name = ""
     digest: str = ""
-    """A hash of a verified record, equal for two copies of one run."""
+    """A hash of the verified files, equal for copies of a run."""
     course: str = ""
-    """A hash of the times of all events of its jobs; no two runs have the same."""
+    """A hash of the times of all job events, which differs between any two runs."""
     day: Day | None = None
     profile: Name = ""
     rule_set: Name = ""
@@ -94,7 +94,7 @@ class Entry(Data):
     framework: Name = ""
     signer: Name | None = None
     tally: Name = ""
-    """How many rules it meets."""
+    """How many of the rules that apply are met."""
     reasons: Annotated[tuple[Sentence, ...], Field(max_length=8)] = ()
     """Why none of its results rank; empty if it is verified and valid."""
     results: Annotated[tuple[Result, ...], Field(max_length=64)] = ()

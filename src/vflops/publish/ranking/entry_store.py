@@ -1,4 +1,4 @@
-"""``OUT/.entries/``: entries of submissions, so that only changed submissions are read again."""
+"""A store of entries in ``OUT/.entries/``, so that only changed submissions are read again."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from vflops.record.files import atomic
 
 
 class Store:
-    """Entries by key, one appended line each, so that an interrupted build can continue."""
+    """Entries by key in a file with one line each, so that an interrupted build can be resumed."""
 
     def __init__(self, folder: Path, context: str) -> None:
         self._file = folder / "entries.jsonl"
         self._context = f"{FORMAT} {context}"
         atomic.make_folder(folder)
-        self._lines = _lines(self._file)
+        self._lines = _read_lines(self._file)
 
     def __bool__(self) -> bool:
         """Whether any entry is stored."""
         return bool(self._lines)
 
     def key(self, fingerprint: str) -> str:
-        """Return the key of an entry: a hash of its submission and of the rules."""
+        """Return the key of an entry: a hash of the submission's fingerprint and of the rules."""
         return hashlib.sha256(f"{self._context} {fingerprint}".encode()).hexdigest()[:32]
 
     def get(self, key: str) -> Entry | None:
@@ -45,14 +45,14 @@ class Store:
             file.writelines(f"{key} {line}\n" for key, line in lines.items())
 
     def keep_only(self, keys: set[str]) -> None:
-        """Delete all other entries once they are most of the file."""
+        """Delete all other entries if they make up most of the file."""
         if len(self._lines) > 2 * len(keys) + 100:
             self._lines = {key: line for key, line in self._lines.items() if key in keys}
             text = "".join(f"{key} {line}\n" for key, line in self._lines.items())
             atomic.write_text(self._file, text)
 
 
-def _lines(file: Path) -> dict[str, str]:
+def _read_lines(file: Path) -> dict[str, str]:
     """Return the lines of the file by key; an incomplete line is ignored."""
     if not file.is_file():
         return {}

@@ -1,4 +1,4 @@
-"""A cache of graphs per process: most submissions hold the same graphs."""
+"""A cache of graphs in each process, since most submissions hold the same graphs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from vflops.record.files.document import Document
 from vflops.record.formats.graph import Graph
 from vflops.record.readout.contents import Contents
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 """The maximum size of a cached graph, so that submissions cannot fill the memory."""
-_MOST_KEPT = 8
+_MAX_GRAPHS = 8
 
 Kind = TypeVar("Kind", bound=Document)
 
@@ -24,21 +24,21 @@ class SharedGraphs(Contents):
     """The contents of a run whose graphs are shared with runs that hold the same bytes."""
 
     def read(self, kind: type[Kind], path: Path) -> Kind:
-        """Return a document of the folder."""
+        """Return a document of the folder; graphs come from the cache."""
         if kind is not Graph:
             return super().read(kind, path)
-        return cast(Kind, self._once((kind, str(path)), lambda: _shared(path)))
+        return cast(Kind, self._once((kind, str(path)), lambda: _cached_graph(path)))
 
 
-def _shared(path: Path) -> Graph:
+def _cached_graph(path: Path) -> Graph:
     with suppress(Exception):  # Graph.read below raises an error with the name of the file
         data = path.read_bytes()
-        if len(data) <= MOST_BYTES:
-            return _graph(data)
+        if len(data) <= MAX_BYTES:
+            return _parse_graph(data)
     return Graph.read(path)
 
 
-@lru_cache(maxsize=_MOST_KEPT)
-def _graph(data: bytes) -> Graph:
-    """Return the graph of exactly these bytes; it is immutable."""
+@lru_cache(maxsize=_MAX_GRAPHS)
+def _parse_graph(data: bytes) -> Graph:
+    """Return the graph that ``data`` holds; it is immutable, so it can be shared."""
     return Graph.parse(from_json(data), Path("graph"))

@@ -10,8 +10,11 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.findings import Findings
 
 NO_LEVEL = "none"
-"""The level of a run that solves another problem than the reference."""
-_MOST_REASONS = 6
+"""The level of a run whose problem differs from the reference.
+
+The other levels (hardware, system and free) say what the run changed.
+"""
+_MAX_REASONS = 6
 
 
 @dataclass(frozen=True)
@@ -21,42 +24,42 @@ class Judgement:
     findings: Findings
     level: str
     digest: str
-    """A hash of the files in its manifest; empty unless the run is intact."""
+    """A hash of the files in the manifest; empty unless the run is intact."""
     signer: str | None
     reasons: tuple[str, ...]
-    """Why the run does not rank."""
+    """Why the run does not rank; empty if it does."""
 
 
 def judge(contents: Contents, signers: Path | None) -> Judgement:
-    """Verify the folder, check it by its own rule set, and find the level that it may claim."""
+    """Verify a run, check it by its own rule set, and determine the level that it may claim."""
     from vflops.publish.evidence.verify import verify_contents
     from vflops.results.check.checking import check
     from vflops.results.check.level import levels
 
-    verified = verify_contents(contents, signers)
+    verification = verify_contents(contents, signers)
     findings = check(contents)
     state = contents.state
     reasons = [] if state.complete else [f"it did not finish: {state.reason}"]
-    reasons += [f"not verified: {alteration}" for alteration in verified.alterations]
-    if verified.intact and not verified.accepted:
-        reasons.append(f"not verified: {verified.signature}")
+    reasons += [f"not verified: {alteration}" for alteration in verification.alterations]
+    if verification.intact and not verification.accepted:
+        reasons.append(f"not verified: {verification.signature}")
     failures = findings.failures
-    if not state.complete:  # said already
+    if not state.complete:  # the first reason says so already
         failures = [finding for finding in failures if finding.rule != "complete"]
     reasons += [f"rule {finding.rule}: {finding.text}" for finding in failures]
-    if len(reasons) > _MOST_REASONS:
-        more = len(reasons) - _MOST_REASONS
-        reasons = [*reasons[:_MOST_REASONS], f"and {more} more"]
+    if len(reasons) > _MAX_REASONS:
+        more = len(reasons) - _MAX_REASONS
+        reasons = [*reasons[:_MAX_REASONS], f"and {more} more"]
     return Judgement(
         findings=findings,
         level=contents.once(levels).claim or NO_LEVEL,
-        digest=_recorded(contents) if verified.intact else "",
-        signer=verified.signer if verified.accepted else None,
+        digest=_record_digest(contents) if verification.intact else "",
+        signer=verification.signer if verification.accepted else None,
         reasons=tuple(reasons),
     )
 
 
-def _recorded(contents: Contents) -> str:
+def _record_digest(contents: Contents) -> str:
     """Return a hash of the recorded files, which is the same for all copies of a run."""
     from vflops.results.evidence.integrity import FolderIntegrity
 
@@ -66,11 +69,11 @@ def _recorded(contents: Contents) -> str:
 
 
 def verdict_context(signers: Path | None) -> str:
-    """Return a hash of what verdicts depend on besides the run: version, rules and signers."""
+    """Return a hash of everything but the run that verdicts depend on: version, rules, signers."""
     import vflops
     from vflops.results.check.rule_sets import RULE_SETS
 
     rules = sorted(f"{rule_set.name}/{rule_set.version}" for rule_set in RULE_SETS.values())
     keys = signers.read_bytes() if signers else b""
-    words = " ".join([vflops.__version__, *rules])
-    return hashlib.sha256(words.encode() + b"\n" + keys).hexdigest()
+    versions = " ".join([vflops.__version__, *rules])
+    return hashlib.sha256(versions.encode() + b"\n" + keys).hexdigest()

@@ -1,7 +1,7 @@
-"""The public HPC AI500 ranking of 2020: collected from papers, unverified, and recomputed.
+"""The public HPC AI500 ranking of 2020, which is collected from papers and unverified.
 
-23 GFLOPs per image, 1.28 M images, 90 epochs and a target of 0.763 give the published figures with
-the exponent 10, although the paper says 5 (docs/reference/metrics.md).
+23 GFLOPs per image, 1.28 M images, 90 epochs and a target of 0.763 reproduce the published
+figures with the exponent 10, although the paper says 5 (docs/reference/metrics.md).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ OPS_PER_IMAGE, IMAGES, EPOCHS, TARGET, EXPONENT = 23 * 10**9, 1_280_000, 90, 0.7
 
 @dataclass(frozen=True)
 class Published:
-    """A row of the list."""
+    """A row of the published list."""
 
     rank: int
     source: str
     published: float
-    """VPFLOPS."""
+    """The published score in VPFLOPS."""
     time_min: float
     quality: float
     """Top-1 accuracy."""
@@ -30,15 +30,15 @@ class Published:
 
     @property
     def recomputed(self) -> float:
-        """VPFLOPS from the row's own time and quality."""
+        """The score in VPFLOPS, computed from the time and quality of the row."""
         ops = EPOCHS * epoch_ops(ops_per_sample=OPS_PER_IMAGE, samples=IMAGES)
         speed = flops(ops=ops, time_s=60 * self.time_min)
-        worth = vflops(flops=speed, achieved=self.quality, target=TARGET, exponent=EXPONENT)
-        return worth / 1e15
+        valid_flops = vflops(flops=speed, achieved=self.quality, target=TARGET, exponent=EXPONENT)
+        return valid_flops / 1e15
 
     @property
     def deviation(self) -> float:
-        """The share by which the recomputed figure is above the published one."""
+        """The recomputed over the published score, minus 1."""
         return self.recomputed / self.published - 1
 
 

@@ -1,4 +1,4 @@
-"""The pages of the site: one file each, which needs neither a server nor a network.
+"""The pages of the ranking site; each is one file that needs neither a server nor a network.
 
 The content security policy of a page allows only its own style and script, by their hashes: no
 eval, no handlers in attributes, no requests.
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 SCRIPTS = ("columns.js", "picture.js", "ranking.js")
 UNSIGNED = "unsigned"
-_MOST_ROWS = 500
-"""The most results on the page of a system."""
+_MAX_ROWS = 500
+"""The maximum number of results in a table of a system's page."""
 
 
 def index_page(ranking: Ranking) -> str:
@@ -34,17 +34,17 @@ def index_page(ranking: Ranking) -> str:
     return _page(
         "index.html",
         script=f'"use strict";\n(() => {{\n{script}}})();\n',
-        data=json_in_page(_data(ranking)),
-        apart=len(ranking.unranked),
+        data=json_in_page(_page_data(ranking)),
+        unranked=len(ranking.unranked),
         published=RANKING_2020,
         exponent=EXPONENT,
         target=TARGET,
     )
 
 
-def system_page(ranked: Sequence[Ranked], apart: Sequence[Unranked]) -> str:
-    """Return the page of one system: its facts, and everything that was submitted for it."""
-    entries = [*(row.entry for row in ranked), *(row.entry for row in apart)]
+def system_page(ranked: Sequence[Ranked], unranked: Sequence[Unranked]) -> str:
+    """Return the page of one system, with its facts and all its submissions."""
+    entries = [*(row.entry for row in ranked), *(row.entry for row in unranked)]
     newest = max(entries, key=lambda entry: entry.day or "")
     latest = sorted(ranked, key=lambda row: row.entry.day or "", reverse=True)
     return _page(
@@ -53,14 +53,14 @@ def system_page(ranked: Sequence[Ranked], apart: Sequence[Unranked]) -> str:
         system=newest.system,
         source=newest.source or UNSIGNED,
         facts=newest.facts,
-        ranked=[(row, link(row.facets)) for row in latest[:_MOST_ROWS]],
-        apart=apart[:_MOST_ROWS],
-        more=max(len(ranked), len(apart)) - _MOST_ROWS,
+        ranked=[(row, list_link(row.facets)) for row in latest[:_MAX_ROWS]],
+        unranked=unranked[:_MAX_ROWS],
+        more=max(len(ranked), len(unranked)) - _MAX_ROWS,
     )
 
 
 @lru_cache(maxsize=1024)
-def link(facets: tuple[str, ...]) -> str:
+def list_link(facets: tuple[str, ...]) -> str:
     """Return the URL fragment that selects one list."""
     pairs = zip(FACETS, facets, strict=True)
     return "&".join(f"{quote(name)}={quote(value, safe='')}" for name, value in pairs)
@@ -72,11 +72,11 @@ def json_in_page(data: object) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _data(ranking: Ranking) -> dict[str, Any]:
-    """Return the rows as columns: half the size, and faster to sort."""
-    ranked, apart = ranking.ranked, ranking.unranked
+def _page_data(ranking: Ranking) -> dict[str, Any]:
+    """Return the rows of the lists as columns, which halves the size and is faster to sort."""
+    ranked, unranked = ranking.ranked, ranking.unranked
     lists = {
-        facets: number for number, facets in enumerate(dict.fromkeys(r.facets for r in ranked))
+        facets: number for number, facets in enumerate(dict.fromkeys(row.facets for row in ranked))
     }
     units_of = {row.facets: row.result.unit for row in ranked}
     entries, results = [row.entry for row in ranked], [row.result for row in ranked]
@@ -86,45 +86,47 @@ def _data(ranking: Ranking) -> dict[str, Any]:
         "rows": {
             "list": [lists[row.facets] for row in ranked],
             "rank": [row.rank for row in ranked],
-            "source": _words([entry.source or UNSIGNED for entry in entries]),
-            "system": _words([entry.system for entry in entries]),
-            "page": _words([system_id(entry) for entry in entries]),
-            "score": [_short(result.score) for result in results],
-            "time_s": [_short(result.time_s) for result in results],
-            "to_target_s": [_short(result.to_target_s) for result in results],
-            "quality": [_short(result.quality, 4) for result in results],
+            "source": _string_column([entry.source or UNSIGNED for entry in entries]),
+            "system": _string_column([entry.system for entry in entries]),
+            "page": _string_column([system_id(entry) for entry in entries]),
+            "score": [_rounded(result.score) for result in results],
+            "time_s": [_rounded(result.time_s) for result in results],
+            "to_target_s": [_rounded(result.to_target_s) for result in results],
+            "quality": [_rounded(result.quality, 4) for result in results],
             "ranks": [result.ranks for result in results],
             "accelerators": [result.accelerators for result in results],
-            "device": _words([result.device for result in results]),
-            "framework": _words([entry.framework for entry in entries]),
-            "per_watt": [_short(result.per_watt) for result in results],
-            "efficiency": [_short(result.efficiency) for result in results],
-            "tally": _words([entry.tally for entry in entries]),
+            "device": _string_column([result.device for result in results]),
+            "framework": _string_column([entry.framework for entry in entries]),
+            "per_watt": [_rounded(result.per_watt) for result in results],
+            "efficiency": [_rounded(result.efficiency) for result in results],
+            "tally": _string_column([entry.tally for entry in entries]),
             "signed": [int(entry.signer is not None) for entry in entries],
             "repeats": [result.repeats for result in results],
-            "day": _words([entry.day or "" for entry in entries]),
+            "day": _string_column([entry.day or "" for entry in entries]),
             "run": [entry.run for entry in entries],
         },
         "apart": {
-            "source": _words([row.entry.source or UNSIGNED for row in apart]),
-            "system": _words([row.entry.system for row in apart]),
-            "page": _words([system_id(row.entry) if row.entry.system else "" for row in apart]),
-            "workload": _words([row.workload for row in apart]),
-            "day": _words([row.entry.day or "" for row in apart]),
-            "place": [row.entry.place for row in apart],
-            "reason": _words(["; ".join(row.reasons) for row in apart]),
+            "source": _string_column([row.entry.source or UNSIGNED for row in unranked]),
+            "system": _string_column([row.entry.system for row in unranked]),
+            "page": _string_column(
+                [system_id(row.entry) if row.entry.system else "" for row in unranked]
+            ),
+            "workload": _string_column([row.workload for row in unranked]),
+            "day": _string_column([row.entry.day or "" for row in unranked]),
+            "place": [row.entry.place for row in unranked],
+            "reason": _string_column(["; ".join(row.reasons) for row in unranked]),
         },
     }
 
 
-def _words(values: Sequence[str]) -> dict[str, list[Any]]:
-    """Return a column of words with each word stored once."""
-    known: dict[str, int] = {}
-    at = [known.setdefault(value, len(known)) for value in values]
-    return {"words": list(known), "at": at}
+def _string_column(values: Sequence[str]) -> dict[str, list[Any]]:
+    """Return a column of strings: each distinct string once, and an index for each row."""
+    strings: dict[str, int] = {}
+    indexes = [strings.setdefault(value, len(strings)) for value in values]
+    return {"words": list(strings), "at": indexes}
 
 
-def _short(value: float | None, digits: int = 5) -> float | None:
+def _rounded(value: float | None, digits: int = 5) -> float | None:
     """Return ``value`` rounded to a few digits, to keep the page small."""
     return None if value is None else float(f"{value:.{digits}g}")
 
@@ -162,10 +164,10 @@ def _template(name: str) -> Template:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        auto_reload=False,  # else every page checks whether its templates changed
+        auto_reload=False,  # otherwise every page checks whether its templates changed
     )
     environment.filters.update(
-        quantity=units.quantity, percent=units.percent, seconds=units.seconds, short=_short
+        quantity=units.quantity, percent=units.percent, seconds=units.seconds, short=_rounded
     )
     environment.globals["version"] = __version__
     return environment.get_template(name)

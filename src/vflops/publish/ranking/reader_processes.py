@@ -1,8 +1,8 @@
 """Reading of submissions in other processes, so that a bad submission cannot end a build.
 
 Each process has a memory limit. If one is killed all the same, by the kernel or by a library that
-aborts, the pool breaks without saying what it read: the submissions that it may have been reading
-are then read again one by one, and the one that kills its process again is named.
+aborts, the pool breaks without saying what the process was reading. The submissions in question
+are then read again one by one, and one that kills its process again is reported.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from vflops.publish.ranking.submission_reader import read
 CHUNK = 32
 """Submissions per task of a process."""
 MAX_MEMORY_BYTES, _MIN_MEMORY_BYTES = 8 << 30, 2 << 30
-"""The most address space of a process in bytes, and the least on small machines."""
+"""The maximum address space of a process, and its minimum on small machines."""
 KILLED = "the process that read it was killed, perhaps because it ran out of memory"
 
-_JUDGES = (
+_PRELOADED = (
     "vflops.results.check.checking",
     "vflops.results.check.level",
     "vflops.publish.evidence.verify",
 )
 
 Entries = dict[Submission, tuple[str, Entry]]
-"""Entries, with the fingerprint of the submission before it was read."""
+"""Fingerprints, computed before reading, and entries by submission."""
 
 
 def read_all(new: Sequence[Submission], signers: Path | None) -> Iterator[Entries]:
@@ -67,45 +67,47 @@ def read_chunk(chunk: Sequence[Submission], signers: Path | None) -> Entries:
 
 
 def _one_by_one(suspects: Sequence[Submission], signers: Path | None) -> Iterator[Entries]:
-    left = list(suspects)
-    while left:
+    remaining = list(suspects)
+    while remaining:
         with _pool(1) as pool:
-            _require_living(pool)
+            _require_working(pool)
             try:
-                while left:
-                    yield pool.submit(read_chunk, left[:1], signers).result()
-                    del left[0]
+                while remaining:
+                    yield pool.submit(read_chunk, remaining[:1], signers).result()
+                    del remaining[0]
             except BrokenProcessPool:
-                killer = left.pop(0)
+                killer = remaining.pop(0)
                 entry = Entry(place=killer.place, source=killer.source, reasons=(KILLED,))
                 yield {killer: (killer.fingerprint(), entry)}
 
 
-def _require_living(pool: ProcessPoolExecutor) -> None:
-    """Raise if processes die without reading anything: then no submission is to blame."""
+def _require_working(pool: ProcessPoolExecutor) -> None:
+    """Raise if processes die without reading anything, since then no submission is to blame."""
     try:
         pool.submit(os.getpid).result()
     except BrokenProcessPool as error:
         raise RunFailed(
-            "the processes that read submissions die at once",
+            "the processes that read submissions die as soon as they start",
             hint="free some memory; a script that calls this needs `if __name__ == '__main__':`",
         ) from error
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
-    # A fork server is faster for a few submissions; for many it does not matter, and the CPU time
-    # of spawned processes is counted with ours.
-    forks = get_context("forkserver")
-    forks.set_forkserver_preload(["__main__", __name__, *_JUDGES])
-    context = forks if workers == 1 else get_context("spawn")
+    # A fork server is faster for a few submissions. For many it makes no difference, and the CPU
+    # time of spawned processes is included in that of this process.
+    forkserver = get_context("forkserver")
+    forkserver.set_forkserver_preload(["__main__", __name__, *_PRELOADED])
+    context = forkserver if workers == 1 else get_context("spawn")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // workers
-    most = max(_MIN_MEMORY_BYTES, min(MAX_MEMORY_BYTES, memory))
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(most,))
+    limit = max(_MIN_MEMORY_BYTES, min(MAX_MEMORY_BYTES, memory))
+    return ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_set_up_process, initargs=(limit,)
+    )
 
 
-def _begin(most: int) -> None:
-    """Prepare a process: infrequent garbage collection, and a memory limit."""
+def _set_up_process(max_memory: int) -> None:
+    """Set up a process: collect garbage rarely, and limit the memory."""
     gc.set_threshold(100_000)
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    limit = max_memory if hard == resource.RLIM_INFINITY else min(max_memory, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))

@@ -1,4 +1,4 @@
-"""``vflops ranking``: a folder of pages from folders of submissions."""
+"""The static site of ``vflops ranking``, built from folders of submissions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vflops.record.files import atomic
 _SYSTEM_PAGE = re.compile("[0-9a-f]{12}[.]html")
 
 Progress = Callable[[int, int], None]
-"""Called with the number of submissions that were read, and of all."""
+"""Called with the number of submissions read so far, and the total."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Built:
     index: Path
     submissions: int
     read: int
-    """Submissions that were new or changed."""
+    """The number of submissions that were new or changed."""
     ranking: Ranking
     written: int
-    """Pages that changed."""
+    """The number of pages that changed."""
     skipped: tuple[Path, ...] = ()
     """Files that are not submissions."""
 
@@ -53,7 +53,7 @@ def add(archive: Path, folder: Path) -> bool:
     target = folder / archive.name
     if target.exists() and not filecmp.cmp(target, archive, shallow=False):
         raise UsageError(
-            f"{target} is a different submission", hint="give the archive another name"
+            f"{target} already exists and is a different archive", hint="rename the archive"
         )
     if target.exists():
         return False
@@ -74,7 +74,7 @@ def build(
     site: Path,
     *,
     signers: Path | None = None,
-    progress: Progress = lambda done, of: None,
+    progress: Progress = lambda done, total: None,
 ) -> Built:
     """Read new and changed submissions, rank all, and write the pages that changed."""
     entries_folder = site / ".entries"
@@ -96,41 +96,41 @@ def build(
         if store
         else {}
     )
-    kept = {
+    entries_read = {
         submission: entry
         for submission, key in keys.items()
         if (entry := store.get(key)) is not None
     }
-    new = [submission for submission in submissions if submission not in kept]
+    new = [submission for submission in submissions if submission not in entries_read]
     for entries in read_all(new, signers):
-        made = {
+        new_keys = {
             submission: store.key(fingerprint) for submission, (fingerprint, _) in entries.items()
         }
-        store.add({made[submission]: entry for submission, (_, entry) in entries.items()})
-        keys |= made
-        kept |= {submission: entry for submission, (_, entry) in entries.items()}
-        progress(len(kept), len(submissions))
+        store.add({new_keys[submission]: entry for submission, (_, entry) in entries.items()})
+        keys |= new_keys
+        entries_read |= {submission: entry for submission, (_, entry) in entries.items()}
+        progress(len(entries_read), len(submissions))
     store.keep_only(set(keys.values()))
-    ranked = ranking([kept[submission] for submission in submissions])
-    written = _write(ranked, site)
+    ranked = ranking([entries_read[submission] for submission in submissions])
+    written = _write_pages(ranked, site)
     index = site / "index.html"
     return Built(index, len(submissions), len(new), ranked, written, tuple(skipped))
 
 
-def _write(listed: Ranking, site: Path) -> int:
+def _write_pages(ranking: Ranking, site: Path) -> int:
     systems = site / "systems"
     atomic.make_folder(systems)
     ranked: dict[str, list[Ranked]] = {}
-    apart: dict[str, list[Unranked]] = {}
-    for row in listed.ranked:
+    unranked: dict[str, list[Unranked]] = {}
+    for row in ranking.ranked:
         ranked.setdefault(system_id(row.entry), []).append(row)
-    for excluded in listed.unranked:
+    for excluded in ranking.unranked:
         if excluded.entry.system:
-            apart.setdefault(system_id(excluded.entry), []).append(excluded)
-    names = {*ranked, *apart}
-    written = int(_write_changed(site / "index.html", ranking_pages.index_page(listed)))
+            unranked.setdefault(system_id(excluded.entry), []).append(excluded)
+    names = {*ranked, *unranked}
+    written = int(_write_changed(site / "index.html", ranking_pages.index_page(ranking)))
     for name in sorted(names):
-        page = ranking_pages.system_page(ranked.get(name, []), apart.get(name, []))
+        page = ranking_pages.system_page(ranked.get(name, []), unranked.get(name, []))
         written += _write_changed(systems / f"{name}.html", page)
     for path in systems.iterdir():
         if _SYSTEM_PAGE.fullmatch(path.name) and path.stem not in names:

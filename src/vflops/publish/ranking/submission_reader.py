@@ -1,4 +1,4 @@
-"""The entry of a submission, whatever it holds: untrusted files never end a build."""
+"""Reading of submissions; no content of an untrusted file can end a build."""
 
 from __future__ import annotations
 
@@ -32,37 +32,35 @@ _FOLDERS = re.compile(r"(?<![\w.…-])/(?:[^\s/:'\"]+/)+")
 """The folders of an absolute path."""
 
 
-class _Expired(BaseException):
-    """The time is up; not an Exception, so that no rule takes it for its own failure."""
+class _TimeLimitPassed(BaseException):
+    """The time limit has passed; not an Exception, so that no rule catches it."""
 
 
 def read(submission: Submission, signers: Path | None) -> Entry:
-    """Return the entry of a submission; one that cannot be read has the reason."""
+    """Return the entry of a submission; if it cannot be read, the entry says why."""
     path = submission.path
     try:
-        with _time_limit(TIME_LIMIT_S), _folder(submission) as path:
+        with _time_limit(TIME_LIMIT_S), _open_folder(submission) as path:
             check_limits(path)
             return _entry(submission, path, signers)
     except VflopsError as error:
         reason = error.message
     except ValidationError as error:
         reason = f"out of bounds: {first_fault(error).replace('value error, ', '')}"
-    except _Expired:
+    except _TimeLimitPassed:
         reason = f"not read within {TIME_LIMIT_S} s"
     except MemoryError:
         reason = "reading it takes more memory than allowed"
     except ArithmeticError:
         reason = "it holds numbers that cannot be computed with"
     except Exception as error:  # an untrusted file may raise anything
-        reason = (
-            f"it holds something that no run writes, so it cannot be read ({type(error).__name__})"
-        )
-    named = _public(reason, submission.path, path)
-    return Entry(place=submission.place, source=submission.source, reasons=(named,))
+        reason = f"it cannot be read: vflops never writes such content ({type(error).__name__})"
+    public_reason = _without_paths(reason, submission.path, path)
+    return Entry(place=submission.place, source=submission.source, reasons=(public_reason,))
 
 
-def _public(reason: str, *paths: Path) -> str:
-    """Return a reason without paths of this machine, since the pages are public."""
+def _without_paths(reason: str, *paths: Path) -> str:
+    """Return ``reason`` without paths of this machine, since the pages are public."""
     for path in paths:
         reason = reason.removeprefix(f"{path}: ").replace(f"{path}/", "")
         reason = reason.replace(str(path), path.name)
@@ -70,7 +68,7 @@ def _public(reason: str, *paths: Path) -> str:
 
 
 @contextmanager
-def _folder(submission: Submission) -> Iterator[Path]:
+def _open_folder(submission: Submission) -> Iterator[Path]:
     if not submission.archive:
         yield submission.path
         return
@@ -94,7 +92,7 @@ def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
     try:
         ranked = results(contents, contents.once(score))
     except ValidationError:
-        if not verdict.reasons:  # else they say more: a run that never began has no time
+        if not verdict.reasons:  # otherwise they say more: a run that never began has no time
             raise
     system = contents.read(SystemRecord, folder.system_file)
     return Entry.model_validate(
@@ -113,7 +111,7 @@ def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
             "framework": framework(system),
             "signer": verdict.signer,
             "tally": f"{findings.applying - len(findings.failures)} of {findings.applying} rules",
-            "reasons": [_public(reason, path) for reason in verdict.reasons]
+            "reasons": [_without_paths(reason, path) for reason in verdict.reasons]
             or ([] if ranked else ["nothing was trained"]),
             "results": ranked,
         }
@@ -121,9 +119,9 @@ def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
 
 
 def course(history: History) -> str:
-    """Return a hash of the times of all job events, which is the same under any run id.
+    """Return a hash of the times of all job events, which does not depend on the run id.
 
-    The hash chain of a log does not help: it begins with ``run.json``, so it depends on the id.
+    The hash chain of a log does depend on the id, since it begins with ``run.json``.
     """
     events = [
         [(event.kind, event.time_s) for log in logs for event in log.events]
@@ -134,19 +132,19 @@ def course(history: History) -> str:
 
 
 @contextmanager
-def _time_limit(longest_s: float) -> Iterator[None]:
-    """Raise ``_Expired`` in the block after that time, if this is the main thread."""
+def _time_limit(limit_s: float) -> Iterator[None]:
+    """Raise ``_TimeLimitPassed`` after ``limit_s`` seconds, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def expire(signum: int, frame: FrameType | None) -> None:
-        raise _Expired
+        raise _TimeLimitPassed
 
-    before = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, longest_s)
+    previous_handler = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous_handler)

@@ -16,19 +16,27 @@ from vflops.results.score.figure_text import count
 from vflops.results.score.score_file import EnsembleScore, Score, SearchScore, TrainingScore
 from vflops.units import seconds
 
-_EARLY_ENDS = {"stop_at_target": "or to the target", "patience": "or while it gets better"}
-"""Settings that may end a training before its last epoch."""
+_EARLY_ENDS = {
+    "stop_at_target": "or until the target is reached",
+    "patience": "or until the quality stops improving",
+}
+"""Settings that may end a training run before its last epoch, with their description."""
 _UNKNOWN_LENGTH = "not stated"
 
 
 def results(contents: Contents, score: Score) -> tuple[Result, ...]:
-    """Return one result per workload: of its ensemble if there is one, and the mean of repeats."""
-    found = [_ensembles(contents, score, repeats) for repeats in _by_workload(score.ensembles)]
+    """Return one result per workload, as the mean of its repeats.
+
+    Models of an ensemble have no results of their own.
+    """
+    collected = [
+        _ensemble_result(contents, score, repeats) for repeats in _by_workload(score.ensembles)
+    ]
     in_ensembles = {ensemble.workload for ensemble in score.ensembles}
-    alone = [each for each in score.trainings if each.workload not in in_ensembles]
-    found += [_trainings(contents, repeats) for repeats in _by_workload(alone)]
-    found += [_searches(contents, repeats) for repeats in _by_workload(score.searches)]
-    return tuple(found)
+    single = [t for t in score.trainings if t.workload not in in_ensembles]
+    collected += [_training_result(contents, repeats) for repeats in _by_workload(single)]
+    collected += [_search_result(contents, repeats) for repeats in _by_workload(score.searches)]
+    return tuple(collected)
 
 
 def _by_workload(scores: Iterable[Any]) -> list[list[Any]]:
@@ -38,7 +46,7 @@ def _by_workload(scores: Iterable[Any]) -> list[list[Any]]:
     return list(groups.values())
 
 
-def _trainings(contents: Contents, repeats: Sequence[TrainingScore]) -> Result:
+def _training_result(contents: Contents, repeats: Sequence[TrainingScore]) -> Result:
     first, figures = repeats[0], [training_figures(training) for training in repeats]
     quality, score = first.quality, mean_of(figures, "vflops")
     return Result(
@@ -50,7 +58,7 @@ def _trainings(contents: Contents, repeats: Sequence[TrainingScore]) -> Result:
         time_s=mean([training.wall_s for training in repeats]),
         to_target_s=mean_of(figures, "time_to_quality"),
         quality=mean_of(figures, "quality"),
-        accelerators=first.ranks if _accelerated(contents, first.job) else 0,
+        accelerators=first.ranks if _uses_accelerators(contents, first.job) else 0,
         ranks=first.ranks,
         device=first.device or "not known",
         per_watt=mean_of(figures, "vflops_per_watt"),
@@ -58,25 +66,33 @@ def _trainings(contents: Contents, repeats: Sequence[TrainingScore]) -> Result:
         repeats=len(repeats),
         problem=_problem(contents, first),
         length=_length(contents, first),
-        reason=_unusable(score, repeats)
-        or _mixed(contents, repeats)
-        or _changed_target(contents, repeats)
-        or _impossible(quality.target, quality.better, [t.quality.achieved for t in repeats])
-        or _unbounded(contents, contents.training_jobs, first.workload),
+        reason=_unusable_reason(score, repeats)
+        or _mixed_repeats_reason(contents, repeats)
+        or _changed_target_reason(contents, repeats)
+        or _impossible_quality_reason(
+            quality.target, quality.better, [t.quality.achieved for t in repeats]
+        )
+        or _missing_ceiling_reason(contents, contents.training_jobs, first.workload),
     )
 
 
-def _ensembles(contents: Contents, whole: Score, repeats: Sequence[EnsembleScore]) -> Result:
-    first, figures = repeats[0], [ensemble_figures(whole, ensemble) for ensemble in repeats]
+def _ensemble_result(
+    contents: Contents, run_score: Score, repeats: Sequence[EnsembleScore]
+) -> Result:
+    first, figures = repeats[0], [ensemble_figures(run_score, ensemble) for ensemble in repeats]
     jobs = {job for ensemble in repeats for job in ensemble.jobs}
-    members = [training for training in whole.trainings if training.job in jobs]
+    members = [training for training in run_score.trainings if training.job in jobs]
     score = mean_of(figures, "vflops")
-    at_once = 1 if first.waves else len(first.jobs)
-    ranks = max(at_once * members[0].ranks, sum(node.accelerators for node in first.nodes))
+    concurrent_models = 1 if first.waves else len(first.jobs)
+    ranks = max(
+        concurrent_models * members[0].ranks, sum(node.accelerators for node in first.nodes)
+    )
     better = members[0].quality.better
     partial = next((ensemble for ensemble in repeats if ensemble.partial), None)
     missing = (
-        f"only {len(partial.jobs)} of its {partial.planned} models are in it" if partial else None
+        f"only {len(partial.jobs)} of the {partial.planned} planned models are in the ensemble"
+        if partial
+        else None
     )
     return Result(
         workload=first.workload,
@@ -87,7 +103,7 @@ def _ensembles(contents: Contents, whole: Score, repeats: Sequence[EnsembleScore
         time_s=mean([ensemble.window_s for ensemble in repeats]),
         to_target_s=None,
         quality=mean([ensemble.achieved for ensemble in repeats]),
-        accelerators=ranks if _accelerated(contents, first.jobs[0]) else 0,
+        accelerators=ranks if _uses_accelerators(contents, first.jobs[0]) else 0,
         ranks=ranks,
         device=members[0].device or "not known",
         per_watt=mean_of(figures, "vflops_per_watt"),
@@ -96,16 +112,18 @@ def _ensembles(contents: Contents, whole: Score, repeats: Sequence[EnsembleScore
         problem=_problem(contents, members[0]),
         length=_ensemble_length(contents, first, members[0]),
         reason=missing
-        or _unusable(score, members)
-        or _mixed(contents, members)
-        or _differ("sizes", [(e.planned, e.bootstrap, e.waves) for e in repeats])
-        or _changed_target(contents, members)
-        or _impossible(first.target, better, [ensemble.achieved for ensemble in repeats])
-        or _unbounded(contents, contents.training_jobs, first.workload),
+        or _unusable_reason(score, members)
+        or _mixed_repeats_reason(contents, members)
+        or _difference_reason("sizes", [(e.planned, e.bootstrap, e.waves) for e in repeats])
+        or _changed_target_reason(contents, members)
+        or _impossible_quality_reason(
+            first.target, better, [ensemble.achieved for ensemble in repeats]
+        )
+        or _missing_ceiling_reason(contents, contents.training_jobs, first.workload),
     )
 
 
-def _searches(contents: Contents, repeats: Sequence[SearchScore]) -> Result:
+def _search_result(contents: Contents, repeats: Sequence[SearchScore]) -> Result:
     first, figures = repeats[0], [search_figures(search) for search in repeats]
     score, error = mean_of(figures, "regulated"), mean_of(figures, "quality")
     workers = [job for job in contents.workers if job.record.workload == first.workload]
@@ -128,12 +146,12 @@ def _searches(contents: Contents, repeats: Sequence[SearchScore]) -> Result:
         repeats=len(repeats),
         problem=", ".join(dict.fromkeys(_data_name(worker.record) for worker in workers)),
         length=_search_length(contents, first, workers),
-        reason=_differ(
+        reason=_difference_reason(
             "searches", [(s.error_limit, s.rules, s.replay, s.workers, s.ranks) for s in repeats]
         )
-        or _differ("data", [worker.record.data.fingerprint for worker in workers])
-        or (None if score else "no candidate was trained to an accuracy")
-        or _unbounded(contents, workers, first.workload),
+        or _difference_reason("data", [worker.record.data.fingerprint for worker in workers])
+        or (None if score else "no trained candidate has an accuracy")
+        or _missing_ceiling_reason(contents, workers, first.workload),
     )
 
 
@@ -146,18 +164,16 @@ def _data(trainings: Sequence[TrainingScore]) -> DataKind:
     return "synthetic" if any(training.synthetic for training in trainings) else "real"
 
 
-def _accelerated(contents: Contents, job: int) -> bool:
-    started = next(
-        trained.started for trained in contents.training_jobs if trained.record.job == job
-    )
+def _uses_accelerators(contents: Contents, job: int) -> bool:
+    started = next(training_jobs.started for training_jobs in contents.training_jobs if training_jobs.record.job == job)
     return started is not None and started.device != "cpu"
 
 
-def _unusable(score: float | None, trainings: Sequence[TrainingScore]) -> str | None:
-    """Return why there is no comparable figure."""
+def _unusable_reason(score: float | None, trainings: Sequence[TrainingScore]) -> str | None:
+    """Return why the score cannot be compared; None if it can."""
     unfinished = sum(not training.complete for training in trainings)
     if unfinished:
-        return f"{unfinished} of {len(trainings)} trainings did not finish"
+        return f"{unfinished} of {len(trainings)} training runs did not finish"
     if score is None:
         return "it has no valid FLOPS"
     for training in trainings:
@@ -166,90 +182,97 @@ def _unusable(score: float | None, trainings: Sequence[TrainingScore]) -> str | 
     return None
 
 
-def _changed_target(contents: Contents, trainings: Sequence[TrainingScore]) -> str | None:
-    """Return why its target is not that of others: with a low target any speed looks valid."""
+def _changed_target_reason(contents: Contents, trainings: Sequence[TrainingScore]) -> str | None:
+    """Return the reason if the target was changed: with a low target, any speed looks valid."""
     for training in trainings:
         quality = training.quality
         if quality.profile_target not in (None, quality.target):
             profile = contents.folder.record.settings.profile
-            return (
-                f"its target is {quality.target:g}, that of {profile} is {quality.profile_target:g}"
-            )
+            expected = f"{quality.profile_target:g} in profile {profile}"
+            return f"its target is {quality.target:g}, but it is {expected}"
     return None
 
 
-def _mixed(contents: Contents, trainings: Sequence[TrainingScore]) -> str | None:
-    """Return why a mean is meaningless: the repeats are not of the same thing."""
+def _mixed_repeats_reason(contents: Contents, trainings: Sequence[TrainingScore]) -> str | None:
+    """Return the reason if repeats differ in more than the seed, so that a mean is meaningless."""
     goals = [training.quality for training in trainings]
     return (
-        _differ("goals", [(g.name, g.better, g.target, g.exponent) for g in goals])
-        or _differ("numbers of ranks", [training.ranks for training in trainings])
-        or _differ("devices", [(t.device, _accelerated(contents, t.job)) for t in trainings])
-        or _differ("precisions", [training.precision for training in trainings])
-        or _differ("problems", [_problem(contents, training) for training in trainings])
-        or _differ("lengths", [_length(contents, training) for training in trainings])
+        _difference_reason("goals", [(g.name, g.better, g.target, g.exponent) for g in goals])
+        or _difference_reason("numbers of ranks", [training.ranks for training in trainings])
+        or _difference_reason(
+            "devices", [(t.device, _uses_accelerators(contents, t.job)) for t in trainings]
+        )
+        or _difference_reason("precisions", [training.precision for training in trainings])
+        or _difference_reason("problems", [_problem(contents, training) for training in trainings])
+        or _difference_reason("lengths", [_length(contents, training) for training in trainings])
     )
 
 
-def _unbounded(contents: Contents, jobs: Sequence[TrainedJob], workload: str) -> str | None:
-    """Return why its FLOPS cannot be checked: no ceiling in its precision was measured."""
+def _missing_ceiling_reason(
+    contents: Contents, jobs: Sequence[TrainedJob], workload: str
+) -> str | None:
+    """Return the reason if no ceiling was measured in the precision of the jobs."""
     known = {precision for _, precision in measured_ceilings(contents.measurements).compute}
     for job in (job for job in jobs if job.record.workload == workload):
         precision = job.started.ceiling_precision if job.started else None
         if precision not in known:
             named = f" in {precision}" if known and precision else ""
-            return f"no ceilings were measured{named}: nothing bounds its FLOPS"
+            return f"no ceilings were measured{named}, so its FLOPS cannot be checked"
     return None
 
 
-def _differ(what: str, values: Sequence[Any]) -> str | None:
+def _difference_reason(what: str, values: Sequence[Any]) -> str | None:
     return f"its repeats have different {what}" if len(set(values)) > 1 else None
 
 
-def _impossible(target: float, better: str, reached: Sequence[float | None]) -> str | None:
-    """Return why a quality is impossible: with a target up to 1 it is a share itself."""
-    most = max((quality for quality in reached if quality is not None), default=0.0)
-    if better == "higher" and target <= 1 < most:
-        return f"its quality is {most:g}, but a share is at most 1"
+def _impossible_quality_reason(
+    target: float, better: str, qualities: Sequence[float | None]
+) -> str | None:
+    """Return the reason if a quality exceeds 1 although its target is a fraction."""
+    best = max((quality for quality in qualities if quality is not None), default=0.0)
+    if better == "higher" and target <= 1 < best:
+        return f"its quality is {best:g}, but a fraction is at most 1"
     return None
 
 
 def _problem(contents: Contents, training: TrainingScore) -> str:
-    """Return what was learned: the data, and the operations of a sample."""
+    """Return a description of the problem: the data, and the operations per sample."""
     record = _record(contents, training)
     work = f", {training.work.ops_total:,} operations per sample" if training.work else ""
     return f"{_data_name(record)}{work}"
 
 
 def _length(contents: Contents, training: TrainingScore) -> str:
-    """Return the planned length of a training: its epochs, and what may end it early."""
+    """Return the planned length of a training run: its epochs, and what may end it early."""
     train = _record(contents, training).settings.get("train", {})
     epochs = train.get("end_epoch") or train.get("epochs")
-    if epochs is None:  # a command decides for itself
+    if epochs is None:  # an external command decides on its own length
         return _UNKNOWN_LENGTH
-    early = [words for key, words in _EARLY_ENDS.items() if train.get(key)]
-    return ", ".join([count(epochs, "epoch"), *early])
+    early_ends = [text for key, text in _EARLY_ENDS.items() if train.get(key)]
+    return ", ".join([count(epochs, "epoch"), *early_ends])
 
 
-def _ensemble_length(contents: Contents, whole: EnsembleScore, member: TrainingScore) -> str:
-    """Return the length of a member, and the number of models if they trained in waves.
+def _ensemble_length(contents: Contents, ensemble: EnsembleScore, member: TrainingScore) -> str:
+    """Return the length of one model, and the number of models if they trained in waves.
 
-    Models side by side take a slot each and are as long as one; in waves, slots do more work.
+    Models side by side take as long as a single one; waves take longer on the same accelerators.
     """
-    waves = f", {count(whole.planned, 'model')} in waves" if whole.waves else ""
+    waves = f", {count(ensemble.planned, 'model')} in waves" if ensemble.waves else ""
     return _length(contents, member) + waves
 
 
 def _search_length(contents: Contents, search: SearchScore, workers: Sequence[TrainedJob]) -> str:
-    """Return the duration of a search; of a replay the hash of its ledger, which fixes its work."""
+    """Return the duration of a search, or the hash of a replay's ledger, which fixes its work."""
     ledger = contents.folder.path / "ledger-replayed.json"
     if search.replay and ledger.is_file():
         return f"ledger {contents.hash(ledger)[:12]}"
     settings = workers[0].record.settings.get("search", {}) if workers else {}
     if "duration_s" not in settings:
         return _UNKNOWN_LENGTH
-    most = settings.get("candidates")
-    return seconds(settings["duration_s"]) + (f", {count(most, 'round')} at most" if most else "")
+    max_rounds = settings.get("candidates")
+    return seconds(settings["duration_s"]) + (
+        f", {count(max_rounds, 'round')} at most" if max_rounds else ""
+    )
 
 
 def _record(contents: Contents, training: TrainingScore) -> JobRecord:

@@ -1,4 +1,4 @@
-"""What a ranking shows of a system: its name, its framework and its main facts."""
+"""Name, framework and main facts of a system, as shown in a ranking."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _FACTS = {
     "accelerator libraries": ("nvidia driver", "cuda", "cudnn", "rocm"),
     "framework": ("torch", "python", "vflops"),
 }
-"""The facts on the page of a system, by layer; the report of a run has all nine layers."""
+"""The facts shown on the page of a system, by layer of ``system.json``."""
 
 
 def system_name(record: SystemRecord, results: Sequence[Result]) -> str:
-    """Return a system in a few words: all its accelerators, and its processor."""
+    """Return a short name for a system: its accelerators with their number, and its processor."""
     models = [str(fact.value) for fact in record.matching("hardware", "accelerator * model")]
     known = [model for model in dict.fromkeys(models) if model != "None"]
     parts = [f"{models.count(model)} × {model}" for model in known]
-    if not parts:  # the described machine may not be the one that trained
+    if not parts:  # the machine in system.json may not be the one that trained
         parts = list(dict.fromkeys(result.device for result in results if result.accelerators))
     processors = record.matching("hardware", "cpu model")
     parts += [str(fact.value) for fact in processors if fact.value is not None]
@@ -42,7 +42,7 @@ def system_name(record: SystemRecord, results: Sequence[Result]) -> str:
 
 
 def system_facts(record: SystemRecord) -> list[dict[str, str]]:
-    """Return names and values of the main facts that are known."""
+    """Return the names and values of those main facts that are known."""
     return [
         {"name": fact.name, "value": _with_unit(fact.value, fact.unit)}
         for layer, names in _FACTS.items()

@@ -1,4 +1,4 @@
-"""Charts of what the ceiling benchmarks tried; altair is imported on use."""
+"""Charts of the settings that the ceiling benchmarks tried; altair is imported when needed."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from vflops.publish.pages.chart_style import COLOURS, apply_style, data
 from vflops.record.formats.measurement import Measurement
 from vflops.units import quantity
 
-_BINARY = "datum.value >= 1048576 ? datum.value / 1048576 + ' MiB' : datum.value / 1024 + ' KiB'"
+_BINARY_LABEL = (
+    "datum.value >= 1048576 ? datum.value / 1048576 + ' MiB' : datum.value / 1024 + ' KiB'"
+)
 
 
 def shape_search(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
-    """Return the speed of every tried matrix product by its work; None without any."""
+    """Return a chart of the speed of matrix products by size; None if none was tried."""
     import altair as alt
 
     rows = [
         {
-            "precision": item.precision,
-            "work": 2 * _integer(trial.setting, "m", "n", "k"),
+            "precision": measurement.precision,
+            "work": 2 * _setting_product(trial.setting, "m", "n", "k"),
             "flops": trial.value,
             "shape": " ".join(f"{key}={value}" for key, value in trial.setting.items()),
             "speed": quantity(trial.value, "FLOPS"),
         }
-        for item in measurements
-        if item.benchmark == "gemm"
-        for trial in item.tried
+        for measurement in measurements
+        if measurement.benchmark == "gemm"
+        for trial in measurement.tried
     ]
     if not rows:
         return None
@@ -41,7 +43,9 @@ def shape_search(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
             y=alt.Y("flops:Q").title("FLOPS").axis(format="~s"),
             color=alt.Color("precision:N")
             .scale(domain=list(COLOURS), range=list(COLOURS.values()))
-            .legend(orient="top", title=None, values=sorted({str(r["precision"]) for r in rows})),
+            .legend(
+                orient="top", title=None, values=sorted({str(row["precision"]) for row in rows})
+            ),
             tooltip=["precision:N", "shape:N", "speed:N"],
         )
         .properties(width=820, height=260)
@@ -50,19 +54,19 @@ def shape_search(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
 
 
 def message_sizes(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
-    """Return the all-reduce bus bandwidth over message sizes; None without any."""
+    """Return a chart of the all-reduce bandwidth by message size; None if not measured."""
     import altair as alt
 
     rows: list[dict[str, Any]] = [
         {
-            "case": item.case,
-            "bytes": _integer(trial.setting, "size_bytes"),
+            "case": measurement.case,
+            "bytes": _setting_product(trial.setting, "size_bytes"),
             "bandwidth": trial.value,
             "speed": quantity(trial.value, "B/s"),
         }
-        for item in measurements
-        if item.benchmark == "all-reduce"
-        for trial in item.tried
+        for measurement in measurements
+        if measurement.benchmark == "all-reduce"
+        for trial in measurement.tried
     ]
     if not rows:
         return None
@@ -74,7 +78,7 @@ def message_sizes(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
             x=alt.X("bytes:Q")
             .scale(type="log", base=2)
             .title("message")
-            .axis(values=ticks, labelExpr=_BINARY),
+            .axis(values=ticks, labelExpr=_BINARY_LABEL),
             y=alt.Y("bandwidth:Q").title("bus bandwidth, B/s").axis(format="~s"),
             detail="case:N",
             tooltip=["case:N", "bytes:Q", "speed:N"],
@@ -84,7 +88,7 @@ def message_sizes(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
     return apply_style(chart)
 
 
-def _integer(setting: dict[str, int | str], *keys: str) -> int:
+def _setting_product(setting: dict[str, int | str], *keys: str) -> int:
     product = 1
     for key in keys:
         product *= int(setting.get(key, 1))

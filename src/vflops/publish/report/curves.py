@@ -1,4 +1,4 @@
-"""The points of a training's charts: its progress, and its telemetry."""
+"""The points of the training charts, from the progress and the telemetry of a job."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from vflops.record.log.imported_power import read_imported
 from vflops.record.log.telemetry_log import read
 from vflops.record.readout.trained_job import Attempt, TrainedJob
 
-MOST_POINTS = 300
-"""The most points of one line, so that long trainings do not make huge pages."""
-_LEAST_INTERVAL_S = 0.2
-"""The shortest interval for a speed; below it, the clock dominates."""
+MAX_POINTS = 300
+"""The maximum number of points of a line, so that long training does not make huge pages."""
+_MIN_INTERVAL_S = 0.2
+"""The shortest interval over which a speed is computed; shorter ones are too inexact."""
 
 Points = list[tuple[float, float]]
 
@@ -32,7 +32,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class TelemetryLines:
     """The telemetry of a job."""
 
     power: list[Line]
@@ -44,59 +44,61 @@ class Sampled:
 
 
 def loss_over_epochs(trained: TrainedJob) -> Points:
-    """Return the loss by epoch, without what was lost with an attempt."""
+    """Return the loss by epoch, without steps that a later attempt repeated."""
     points: Points = []
     for _, entry in trained.progress:
         while points and points[-1][0] >= entry.epoch:
             points.pop()
         if entry.loss is not None:
             points.append((entry.epoch, entry.loss))
-    return thinned(points)
+    return thin(points)
 
 
 def throughput(trained: TrainedJob) -> list[Line]:
     """Return samples per second of work time between log entries, one line per attempt."""
     lines = []
-    for number, before_s, attempt in _timed(trained):
+    for number, before_s, attempt in _attempts_with_offsets(trained):
         compiled = trained.started is not None and trained.started.compiled
-        # The step that compiles has no time for its samples: start from the first entry.
+        # The first step compiles, which is not work time: start from the first log entry.
         last = None if compiled else (0.0, attempt.first_sample)
         points: Points = []
         for note in attempt.points:
             work_s = sum(note.phases.get(phase, 0.0) for phase in WORK_PHASES)
             time_s = before_s + sum(note.phases.values())
             if last is not None:
-                if work_s - last[0] < _LEAST_INTERVAL_S or note.samples <= last[1]:
-                    continue  # only a checkpoint: its time counts for the next samples
+                if work_s - last[0] < _MIN_INTERVAL_S or note.samples <= last[1]:
+                    continue  # only a checkpoint, whose time counts for the next samples
                 points.append((time_s, (note.samples - last[1]) / (work_s - last[0])))
             last = (work_s, note.samples)
         if points:
-            lines.append(Line("samples/s", number, thinned(points)))
+            lines.append(Line("samples/s", number, thin(points)))
     return lines
 
 
-def sampled(folder: RunFolder, trained: TrainedJob) -> Sampled:
+def telemetry_lines(folder: RunFolder, trained: TrainedJob) -> TelemetryLines:
     """Return the telemetry over the seconds of the job."""
     logs = read_imported(folder.path)
     folders = folder.logged_attempts(trained.record.job)
-    lines = Sampled([], [], [])
-    for number, before_s, attempt in _timed(trained):
+    lines = TelemetryLines([], [], [])
+    for number, before_s, attempt in _attempts_with_offsets(trained):
         path = folders[number] / "telemetry.jsonl"
         if attempt.began_s is None or not path.is_file():
             continue
         telemetry = read(path)
         span = _Span(number, before_s, attempt.began_s, attempt.wall_s)
-        lines.power.extend(_power([telemetry, *(log.on_clock_of(telemetry) for log in logs)], span))
-        lines.utilisation.extend(_gauges(telemetry, span))
+        lines.power.extend(
+            _power_lines([telemetry, *(log.on_clock_of(telemetry) for log in logs)], span)
+        )
+        lines.utilisation.extend(_utilisation(telemetry, span))
         lines.traffic.extend(
-            line for line in _rates(telemetry, span) if any(y for _, y in line.points)
+            line for line in _traffic(telemetry, span) if any(y for _, y in line.points)
         )
     return lines
 
 
-def thinned(points: Points) -> Points:
+def thin(points: Points) -> Points:
     """Return at most ``MOST_POINTS`` points, each the mean of some neighbours."""
-    size = -(-len(points) // MOST_POINTS)
+    size = -(-len(points) // MAX_POINTS)
     if size <= 1:
         return points
     groups = (points[start : start + size] for start in range(0, len(points), size))
@@ -106,8 +108,8 @@ def thinned(points: Points) -> Points:
     ]
 
 
-def _timed(trained: TrainedJob) -> list[tuple[int, float, Attempt]]:
-    """Return every attempt with its number and the seconds of the job before it."""
+def _attempts_with_offsets(trained: TrainedJob) -> list[tuple[int, float, Attempt]]:
+    """Return each attempt with its number and the duration of the attempts before it."""
     timed, before_s = [], 0.0
     for number, attempt in enumerate(trained.attempts):
         timed.append((number, before_s, attempt))
@@ -117,7 +119,7 @@ def _timed(trained: TrainedJob) -> list[tuple[int, float, Attempt]]:
 
 @dataclass(frozen=True)
 class _Span:
-    """The time span of an attempt, on its clock and in the job."""
+    """The time span of an attempt, on its own clock and within the job."""
 
     attempt: int
     before_s: float
@@ -131,11 +133,11 @@ class _Span:
             for time_s, value in points
             if 0 <= time_s - self.began_s <= self.length_s
         ]
-        return Line(name, self.attempt, thinned(inside))
+        return Line(name, self.attempt, thin(inside))
 
 
-def _power(recorded: Sequence[Telemetry], span: _Span) -> list[Line]:
-    """Return one line per part of the machine; several logs of a node are several feeds."""
+def _power_lines(recorded: Sequence[Telemetry], span: _Span) -> list[Line]:
+    """Return one line per part of the machine; each imported log is a feed of the node."""
     lines = []
     for number, telemetry in enumerate(recorded):
         for part, name in (
@@ -147,7 +149,7 @@ def _power(recorded: Sequence[Telemetry], span: _Span) -> list[Line]:
                 _in_watts(telemetry, series)
                 for series in _power_series([s for s in telemetry.series() if s.part == part])
             ]
-            line = span.line(name, _sum(meters))
+            line = span.line(name, _sum_columns(meters))
             if line.points:
                 lines.append(line)
     return lines
@@ -165,16 +167,16 @@ def _in_watts(telemetry: Telemetry, series: Series) -> dict[float, float]:
     return _rate(telemetry, series) if series.kind == "counter" else _readings(telemetry, series)
 
 
-def _gauges(telemetry: Telemetry, span: _Span) -> list[Line]:
-    accelerators = _matching(
+def _utilisation(telemetry: Telemetry, span: _Span) -> list[Line]:
+    accelerators = _select(
         telemetry, lambda s: s.part == "accelerator" and s.id.endswith(".utilisation")
     )
-    busy = _sum([_readings(telemetry, s) for s in accelerators])
+    busy = _sum_columns([_readings(telemetry, s) for s in accelerators])
     mean = [(time_s, value / len(accelerators)) for time_s, value in busy]
     lines = [span.line("accelerators", mean)]
     for name, id in (("processors, this run", "cpu.run"), ("processors, others", "cpu.others")):
-        matching = _matching(telemetry, lambda s, id=id: s.id == id)  # type: ignore[misc]
-        lines.append(span.line(name, _sum([_readings(telemetry, s) for s in matching])))
+        matching = _select(telemetry, lambda s, id=id: s.id == id)  # type: ignore[misc]
+        lines.append(span.line(name, _sum_columns([_readings(telemetry, s) for s in matching])))
     return [line for line in lines if line.points]
 
 
@@ -187,7 +189,7 @@ _TRAFFIC: tuple[tuple[str, Callable[[Series], bool]], ...] = (
         "sent to other nodes",
         lambda s: s.part == "network-between" and s.id.endswith(".sent"),
     ),
-    (  # sent and received within the node: counted once
+    (  # within the node, what one rank sends another receives: count it once
         "within the node",
         lambda s: s.part == "network-within" and s.id.endswith(".received"),
     ),
@@ -197,15 +199,15 @@ _TRAFFIC: tuple[tuple[str, Callable[[Series], bool]], ...] = (
 )
 
 
-def _rates(telemetry: Telemetry, span: _Span) -> list[Line]:
+def _traffic(telemetry: Telemetry, span: _Span) -> list[Line]:
     lines = []
     for name, wanted in _TRAFFIC:
-        counters = [s for s in _matching(telemetry, wanted) if s.kind == "counter"]
-        lines.append(span.line(name, _sum([_rate(telemetry, s) for s in counters])))
+        counters = [s for s in _select(telemetry, wanted) if s.kind == "counter"]
+        lines.append(span.line(name, _sum_columns([_rate(telemetry, s) for s in counters])))
     return lines
 
 
-def _matching(telemetry: Telemetry, wanted: Callable[[Series], bool]) -> list[Series]:
+def _select(telemetry: Telemetry, wanted: Callable[[Series], bool]) -> list[Series]:
     return [s for s in telemetry.series() if wanted(s)]
 
 
@@ -215,7 +217,10 @@ def _readings(telemetry: Telemetry, series: Series) -> dict[float, float]:
 
 
 def _rate(telemetry: Telemetry, series: Series) -> dict[float, float]:
-    """Return a counter's increase per second at the later of two readings; none if it fell."""
+    """Return a counter's increase per second between readings, by the time of the later one.
+
+    Intervals in which the counter was reset are left out.
+    """
     return {
         b_s: (b - a) / (b_s - a_s)
         for (a_s, a), (b_s, b) in pairwise(_readings(telemetry, series).items())
@@ -223,7 +228,7 @@ def _rate(telemetry: Telemetry, series: Series) -> dict[float, float]:
     }
 
 
-def _sum(columns: Sequence[dict[float, float]]) -> Points:
+def _sum_columns(columns: Sequence[dict[float, float]]) -> Points:
     """Return the sum at every time at which all columns have a value."""
     if not columns:
         return []

@@ -1,4 +1,4 @@
-"""Ensembles as blocks of the report: their figures, and the quality by number of models."""
+"""Blocks of the report for ensembles: figures, and the quality by number of models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vflops.units import quantity, seconds
 
 @dataclass(frozen=True)
 class EnsembleBlock:
-    """What the report shows of one ensemble."""
+    """What the report shows for one ensemble."""
 
     id: str
     title: str
@@ -34,13 +34,13 @@ def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
     return [
         EnsembleBlock(
             id=f"ensemble-{number}",
-            title=f"{ensemble.workload}, {ensemble.planned} models{_twins(ensemble)}",
+            title=f"{ensemble.workload}, {ensemble.planned} models{_twins_note(ensemble)}",
             synthetic=any(
                 training.synthetic for training in scored.trainings if training.job in ensemble.jobs
             ),
             tiles=_tiles(ensemble),
             rows=score_tables.ensemble_rows(ensemble),
-            by_models=_by_models(ensemble),
+            by_models=_quality_by_models(ensemble),
             node_names=score_tables.NODES,
             nodes=score_tables.node_rows(ensemble),
             apart=seconds(ensemble.started_apart_s),
@@ -49,7 +49,7 @@ def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
     ]
 
 
-def _twins(ensemble: EnsembleScore) -> str:
+def _twins_note(ensemble: EnsembleScore) -> str:
     return f", twins: {score_tables.TWINS}" if ensemble.twins else ""
 
 
@@ -80,7 +80,7 @@ def _tiles(ensemble: EnsembleScore) -> list[Tile]:
     return [{"name": name, "value": value, "note": note} for name, value, note in rows]
 
 
-def _by_models(ensemble: EnsembleScore) -> dict[str, Any]:
+def _quality_by_models(ensemble: EnsembleScore) -> dict[str, Any]:
     import altair as alt
 
     rows = [{"models": size.models, "quality": size.quality} for size in ensemble.sizes]
@@ -96,9 +96,9 @@ def _by_models(ensemble: EnsembleScore) -> dict[str, Any]:
         {"quality": ensemble.target, "label": f"target {ensemble.target:g}"},
     ]
     rules = alt.Chart(data(marks)).mark_rule(color="#444", strokeDash=[6, 4]).encode(y=y)
-    # At opposite ends, so that the labels do not overlap if the values are nearly equal.
-    words_of = [alt.Chart(data([mark])).encode(y=y, text="label:N") for mark in marks]
-    left = words_of[0].mark_text(align="left", dx=6, dy=11, color="#444")
-    right = words_of[1].mark_text(align="right", dx=-6, dy=-8, color="#444")
-    ends = left.encode(x=alt.value(0)) + right.encode(x=alt.value("width"))
-    return apply_style((line + rules + ends).properties(width=WIDTH, height=200))
+    # The labels are at opposite ends, so that they do not overlap if the values are nearly equal.
+    texts = [alt.Chart(data([mark])).encode(y=y, text="label:N") for mark in marks]
+    left = texts[0].mark_text(align="left", dx=6, dy=11, color="#444")
+    right = texts[1].mark_text(align="right", dx=-6, dy=-8, color="#444")
+    labels = left.encode(x=alt.value(0)) + right.encode(x=alt.value("width"))
+    return apply_style((line + rules + labels).properties(width=WIDTH, height=200))

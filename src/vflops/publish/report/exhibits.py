@@ -26,41 +26,41 @@ from vflops.workloads.contract.registry import workload
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOST_BYTES = MAX_EXHIBIT_BYTES
-"""The maximum size of the file; four times as much after decompression."""
+MAX_BYTES = MAX_EXHIBIT_BYTES
+"""The maximum size of the file; decompressed, it may be four times as large."""
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What the report shows of a workload's exhibits."""
+class ExhibitFigures:
+    """The figures that a report shows for a workload, or why there are none."""
 
-    of: str | None
-    """Which of several seeds it is from."""
+    source: str | None
+    """Which of several seeds the figures belong to; None for a single seed."""
     figures: tuple[Figure, ...]
     fault: str | None
-    """Why there is no figure."""
+    """Why there are no figures; None if there are."""
 
 
-def shown(jobs: Sequence[tuple[TrainedJob, bool]]) -> Shown | None:
+def exhibit_figures(jobs: Sequence[tuple[TrainedJob, bool]]) -> ExhibitFigures | None:
     """Return the figures of the first complete job with an exhibit; None if there is none.
 
-    ``jobs`` are the trainings of one workload, each with whether it is complete.
+    ``jobs`` are the jobs of one workload, each with whether it is complete.
     """
-    left = [(job, complete) for job, complete in jobs if _has_exhibit(job)]
-    if not left:
+    with_exhibit = [(job, complete) for job, complete in jobs if _has_exhibit(job)]
+    if not with_exhibit:
         return None
-    ended = [job for job, complete in left if complete]
-    chosen = ended[0] if ended else left[0][0]
+    complete_jobs = [job for job, complete in with_exhibit if complete]
+    chosen = complete_jobs[0] if complete_jobs else with_exhibit[0][0]
     note = None
-    if not ended:
+    if not complete_jobs:
         note = f"of seed {chosen.record.seed}, which did not finish"
     elif len(jobs) > 1:
-        which = f"the first of {len(ended)}" if len(ended) > 1 else "the only one"
+        which = f"the first of {len(complete_jobs)}" if len(complete_jobs) > 1 else "the only one"
         note = f"of seed {chosen.record.seed}, {which} that finished with an exhibit"
     try:
-        return Shown(note, _figures(chosen), None)
+        return ExhibitFigures(note, _figures(chosen), None)
     except VflopsError as error:
-        return Shown(note, (), error.message)
+        return ExhibitFigures(note, (), error.message)
 
 
 def _has_exhibit(job: TrainedJob) -> bool:
@@ -72,11 +72,11 @@ def _figures(job: TrainedJob) -> tuple[Figure, ...]:
     if exhibit is None:
         raise FolderError(f"the exhibit of job {job.record.job} is not in the run folder")
     arrays = load(exhibit.path, exhibit.payload)
-    maker = workload(job.record.workload).exhibit
-    if maker is None:
-        raise FolderError(f"workload {job.record.workload} draws no figures of its exhibit")
+    draw = workload(job.record.workload).exhibit
+    if draw is None:
+        raise FolderError(f"workload {job.record.workload} cannot draw figures from its exhibit")
     try:
-        figures = tuple(import_object(maker)(arrays))
+        figures = tuple(import_object(draw)(arrays))
         for figure in figures:
             if not isinstance(figure, Figure):
                 raise TypeError(f"{figure!r} is not a Figure")
@@ -86,7 +86,7 @@ def _figures(job: TrainedJob) -> tuple[Figure, ...]:
         raise
     except Exception as error:  # code of a workload may raise anything
         reason = f"{type(error).__name__}: {error}"
-        raise FolderError(f"{maker} cannot draw {exhibit.path}: {reason}") from error
+        raise FolderError(f"{draw} cannot draw {exhibit.path}: {reason}") from error
 
 
 def _styled(figure: Figure) -> Figure:
@@ -103,12 +103,12 @@ def load(path: Path, payload: Exhibited) -> Mapping[str, NDArray[Any]]:
 
     content = _content(path)
     if hashlib.sha256(content).hexdigest() != payload.sha256:
-        raise FolderError(f"{path} is not the exhibit that the job left: its hash differs")
+        raise FolderError(f"{path} is not the exhibit that the job wrote: its hash differs")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
-            unpacked = sum(info.file_size for info in packed.infolist())
-        if unpacked > 4 * MOST_BYTES:
-            raise FolderError(_too_large(path, unpacked, 4 * MOST_BYTES))
+            unpacked_bytes = sum(info.file_size for info in packed.infolist())
+        if unpacked_bytes > 4 * MAX_BYTES:
+            raise FolderError(_too_large(path, unpacked_bytes, 4 * MAX_BYTES))
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
     except FolderError:
@@ -120,15 +120,15 @@ def load(path: Path, payload: Exhibited) -> Mapping[str, NDArray[Any]]:
 
 def _content(path: Path) -> bytes:
     try:
-        facts = path.stat()
-        if not stat.S_ISREG(facts.st_mode):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise FolderError(f"{path} is not a file")
-        if facts.st_size > MOST_BYTES:
-            raise FolderError(_too_large(path, facts.st_size, MOST_BYTES))
+        if status.st_size > MAX_BYTES:
+            raise FolderError(_too_large(path, status.st_size, MAX_BYTES))
         return path.read_bytes()
     except OSError as error:
         raise FolderError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _too_large(path: Path, size: int, most: int) -> str:
-    return f"{path} holds {size:,} bytes; an exhibit may hold {most:,}"
+def _too_large(path: Path, size: int, limit: int) -> str:
+    return f"{path} holds {size:,} bytes, but an exhibit may hold at most {limit:,}"

@@ -1,4 +1,4 @@
-"""The figures of trainings as tiles and tables of the report."""
+"""The figures of training runs as tiles and tables of the report."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _TILES: dict[Key, str | None] = {
     "mfu": None,
     "vflops_per_watt": "VFLOPS/W",
 }
-"""The figures that are quoted most, with the name of the tile; None: the figure's own label."""
+"""The figures shown as tiles, with the name of the tile; None stands for the figure's label."""
 
 
 def tiles(training: TrainingScore) -> list[Tile]:
-    """Return the figures that are quoted most, each with what it is based on."""
+    """Return the most important figures, each with a note on what it is based on."""
     figures, notes = training_figures(training), _notes(training)
     return [
         {
@@ -38,20 +38,20 @@ def tiles(training: TrainingScore) -> list[Tile]:
 
 
 def mean_tiles(trainings: Sequence[TrainingScore]) -> list[Tile]:
-    """Return the same figures as means over several seeds, each with their variation."""
+    """Return the same figures as means over several seeds, with their variation."""
     seeds = figure_text.count(len(trainings), "seed")
     repeats = [training_figures(training) for training in trainings]
     rows: list[Tile] = []
     for key, first in zip(_TILES, tiles(trainings[0]), strict=True):
         figure = repeats[0][key]
-        values = [value for named in repeats if (value := named[key].value) is not None]
+        values = [value for figures in repeats if (value := figures[key].value) is not None]
         if len(values) < len(trainings):
             note = f"{len(values)} of {seeds}; {first['note']}" if values else first["note"]
             text = _tile_text(figure, None)
         else:
             variation = percent(coefficient_of_variation(values)) if mean(values) > 0 else "—"
             note = f"mean of {seeds}, CV {variation}"
-            note += "" if rows else f"; {_rules(trainings[0])}"
+            note += "" if rows else f"; {_exponent_and_rules(trainings[0])}"
             text = _tile_text(figure, mean(values))
         rows.append({"name": first["name"], "value": text, "note": note})
     return rows
@@ -70,7 +70,7 @@ def _notes(training: TrainingScore) -> dict[Key, str]:
     epochs = quality.epochs_to_quality
     ceiling = f"of {quantity(mfu.ceiling_flops, 'FLOPS')}, {mfu.ceiling}"
     return {
-        "vflops": _exponent(training),
+        "vflops": _score_note(training),
         "flops": figure_text.rules(training.work),
         "quality": f"target {quality.target:g}",
         "time_to_quality": "from the start of the processes"
@@ -78,12 +78,12 @@ def _notes(training: TrainingScore) -> dict[Key, str]:
         else f"epoch {epochs:g}",
         "throughput": "of training",
         "mfu": mfu.reason or ceiling,
-        "vflops_per_watt": _watts(training),
+        "vflops_per_watt": _power_text(training),
     }
 
 
 def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
-    """Return what ran, which is the same for all seeds of a workload."""
+    """Return the settings that all seeds of a workload share."""
     work, quality = training.work, training.quality
     rows = [
         ("device", training.device or "—"),
@@ -94,7 +94,10 @@ def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
         *([("", figure_text.data_facts(training))] if training.data_facts else []),
     ]
     if work is None:
-        return [*rows, ("operations of one sample", "not known: no graph, and none declared")]
+        return [
+            *rows,
+            ("operations of one sample", "not known: the run has no graph and no declared count"),
+        ]
     source = f"counted from {work.detail} by {figure_text.rules(work)}"
     if work.source != "counted":
         source = f"DECLARED, not counted: {work.detail}"
@@ -111,10 +114,10 @@ def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
 
 
 def figure_rows(trainings: Sequence[TrainingScore]) -> list[tuple[str, list[str]]]:
-    """Return the figures of each seed: a name, and one text per training."""
+    """Return the figures as rows of a name and one text per seed."""
     rows = [(name, [text(training) for training in trainings]) for name, text in _FIGURES]
     for phase in PHASES:
-        rows.append((f"time in {phase}", [_phase(training, phase) for training in trainings]))
+        rows.append((f"time in {phase}", [_phase_text(training, phase) for training in trainings]))
     walls = [seconds(training.wall_s) for training in trainings]
     rows.append(("wall time, the sum of these", walls))
     rows.append(("time for FLOPS", [seconds(training.work_s) for training in trainings]))
@@ -124,7 +127,7 @@ def figure_rows(trainings: Sequence[TrainingScore]) -> list[tuple[str, list[str]
     return rows
 
 
-def _speed(pick: str, unit: str) -> Callable[[TrainingScore], str]:
+def _speed_text(pick: str, unit: str) -> Callable[[TrainingScore], str]:
     def text(training: TrainingScore) -> str:
         value = getattr(training.speed, pick) if training.speed else None
         return integer(value) if isinstance(value, int) else quantity(value, unit)
@@ -133,39 +136,39 @@ def _speed(pick: str, unit: str) -> Callable[[TrainingScore], str]:
 
 
 _FIGURES: tuple[tuple[str, Callable[[TrainingScore], str]], ...] = (
-    ("VFLOPS", _speed("vflops", "VFLOPS")),
-    ("FLOPS of training", _speed("flops", "FLOPS")),
-    ("FLOPS of evaluation", _speed("flops_evaluation", "FLOPS")),
-    ("FLOPS over the wall time", _speed("flops_whole", "FLOPS")),
+    ("VFLOPS", _speed_text("vflops", "VFLOPS")),
+    ("FLOPS of training", _speed_text("flops", "FLOPS")),
+    ("FLOPS of evaluation", _speed_text("flops_evaluation", "FLOPS")),
+    ("FLOPS over the wall time", _speed_text("flops_whole", "FLOPS")),
     ("quality", lambda t: figure_text.achieved(t.quality)),
     (figure_text.FACTOR, lambda t: figure_text.factor(t.quality)),
     ("time to quality", lambda t: figure_text.time_to_quality(t.quality)),
     ("speed", lambda t: figure_text.rate(t.speed.samples_per_s if t.speed else None)),
     ("MFU", lambda t: figure_text.mfu(t.mfu)),
     ("VFLOPS/W", lambda t: quantity(t.vflops_per_watt, "VFLOPS/W")),
-    ("mean power", lambda t: _watts(t)),
+    ("mean power", lambda t: _power_text(t)),
     ("energy", lambda t: quantity(t.power.energy_j, "J")),
     ("epochs", lambda t: figure_text.number(t.epochs)),
     ("samples trained on", lambda t: integer(t.samples_trained)),
     ("samples repeated", lambda t: integer(t.samples_redone)),
     ("samples evaluated", lambda t: integer(t.samples_evaluated)),
-    ("operations of training", _speed("ops_training", "FLOP")),
-    ("operations of evaluation", _speed("ops_evaluation", "FLOP")),
+    ("operations of training", _speed_text("ops_training", "FLOP")),
+    ("operations of evaluation", _speed_text("ops_evaluation", "FLOP")),
     ("attempts", lambda t: str(t.attempts) + ("" if t.complete else ", not finished")),
 )
 
 
-def _exponent(training: TrainingScore) -> str:
+def _score_note(training: TrainingScore) -> str:
     factor = training.quality.penalty
-    made = "" if factor is None else f"FLOPS × {figure_text.FACTOR} {factor:.3g}; "
-    return made + _rules(training)
+    product = "" if factor is None else f"FLOPS × {figure_text.FACTOR} {factor:.3g}; "
+    return product + _exponent_and_rules(training)
 
 
-def _rules(training: TrainingScore) -> str:
+def _exponent_and_rules(training: TrainingScore) -> str:
     return f"n = {training.quality.exponent}, {figure_text.rules(training.work)}"
 
 
-def _watts(training: TrainingScore) -> str:
+def _power_text(training: TrainingScore) -> str:
     return (
         figure_text.NOT_MEASURED
         if training.power.power_w is None
@@ -173,6 +176,6 @@ def _watts(training: TrainingScore) -> str:
     )
 
 
-def _phase(training: TrainingScore, phase: str) -> str:
+def _phase_text(training: TrainingScore, phase: str) -> str:
     spent_s = training.phases.get(phase, 0.0)
     return f"{seconds(spent_s)} ({percent(spent_s / (training.wall_s or 1.0))})"

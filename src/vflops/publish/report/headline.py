@@ -1,4 +1,4 @@
-"""The results of a run in words, which head its report."""
+"""The results at the top of a report, as figures with sentences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOBS = ("job", "workload", "which", "ranks", "device", "state", "attempts", "tim
 
 @dataclass(frozen=True)
 class Result:
-    """A figure, and what it consists of."""
+    """A figure, and a sentence on how it was reached."""
 
     name: str
     figure: str
@@ -34,27 +34,33 @@ class Result:
 def results(scored: Score) -> list[Result]:
     """Return one result per search, ensemble, single training and mean over seeds.
 
-    They are in the order of the page, with those that have not begun last.
+    The results are in the order of the page; those that have not begun come last.
     """
     means = {repeat.workload: repeat for repeat in scored.repeats if repeat.vflops is not None}
-    alone = [t for t in scored.trainings if t.model is None and t.workload not in means]
-    whole = {(ensemble.workload, ensemble.repeat) for ensemble in scored.ensembles}
-    parts: dict[tuple[str, int], list[TrainingScore]] = {}
+    single = [t for t in scored.trainings if t.model is None and t.workload not in means]
+    scored_ensembles = {(ensemble.workload, ensemble.repeat) for ensemble in scored.ensembles}
+    unscored_models: dict[tuple[str, int], list[TrainingScore]] = {}
     for training in scored.trainings:
-        if training.model is not None and (training.workload, training.repeat) not in whole:
-            parts.setdefault((training.workload, training.repeat), []).append(training)
+        if (
+            training.model is not None
+            and (training.workload, training.repeat) not in scored_ensembles
+        ):
+            unscored_models.setdefault((training.workload, training.repeat), []).append(training)
     ordered = [
         *((_search(search), search_text.has_started(search)) for search in scored.searches),
         *((_ensemble(ensemble), True) for ensemble in scored.ensembles),
-        *((_models(models), any(t.attempts for t in models)) for models in parts.values()),
-        *((_mean(scored, repeat), True) for repeat in means.values()),
-        *((_training(scored, training), training.attempts > 0) for training in alone),
+        *(
+            (_unfinished_ensemble(models), any(t.attempts for t in models))
+            for models in unscored_models.values()
+        ),
+        *((_seed_mean(scored, repeat), True) for repeat in means.values()),
+        *((_training(scored, training), training.attempts > 0) for training in single),
     ]
     return [result for result, begun in sorted(ordered, key=lambda pair: not pair[1])]
 
 
-def _mean(scored: Score, repeat: RepeatScore) -> Result:
-    """Return the mean over seeds, which is the figure that ranks."""
+def _seed_mean(scored: Score, repeat: RepeatScore) -> Result:
+    """Return the mean over seeds, which is the figure that a ranking uses."""
     trainings = [t for t in scored.trainings if t.model is None and t.workload == repeat.workload]
     seeds = (
         f"seed {training.seed} {figure_text.vflops(training) or 'not finished'}"
@@ -65,26 +71,26 @@ def _mean(scored: Score, repeat: RepeatScore) -> Result:
         f"{repeat.workload}, {figure_text.seeds(repeat)}",
         quantity(repeat.vflops.mean, "VFLOPS"),
         f"Mean of {figure_text.seeds(repeat)}, CV {percent(repeat.vflops.variation)}: "
-        f"{_made_of(trainings)}; "
+        f"{_factors(trainings)}; "
         f"{repeat.reached} of {repeat.complete} reached it",
         ", ".join(seeds),
     )
 
 
-def _made_of(trainings: Sequence[TrainingScore]) -> str:
-    """Return quality over target and FLOPS, whose product is the score."""
+def _factors(trainings: Sequence[TrainingScore]) -> str:
+    """Return the factors of the score as text: quality over target, and FLOPS."""
     quality = trainings[0].quality
     reached = sorted(t.quality.achieved for t in trainings if t.quality.achieved is not None)
-    ends = dict.fromkeys(figure_text.number(value) for value in (reached[0], reached[-1]))
+    quality_range = dict.fromkeys(figure_text.number(value) for value in (reached[0], reached[-1]))
     speeds = [t.speed.flops for t in trainings if t.speed and t.speed.flops is not None]
     flops = quantity(sum(speeds) / len(speeds), "FLOPS") if speeds else "FLOPS not known"
     return (
-        f"{' to '.join(ends)} {quality.name} over the target {quality.target:g}, "
+        f"{' to '.join(quality_range)} {quality.name} over the target {quality.target:g}, "
         f"to the power of {quality.exponent}, × {flops}"
     )
 
 
-def _models(models: Sequence[TrainingScore]) -> Result:
+def _unfinished_ensemble(models: Sequence[TrainingScore]) -> Result:
     """Return the states of the models of an ensemble that is not complete."""
     finished = sum(model.complete for model in models)
     waiting = sum(not model.attempts for model in models)
@@ -95,7 +101,7 @@ def _models(models: Sequence[TrainingScore]) -> Result:
     }
     counts = ", ".join(f"{number} {state}" for state, number in states.items() if number)
     name = f"{models[0].workload}, {figure_text.count(len(models), 'model')}"
-    return Result(name, "—", f"No score of the ensemble so far; models: {counts}")
+    return Result(name, "—", f"The ensemble has no score yet; models: {counts}")
 
 
 def _search(search: SearchScore) -> Result:
@@ -108,7 +114,7 @@ def _ensemble(ensemble: EnsembleScore) -> Result:
     return Result(
         f"{ensemble.workload}, {figure_text.count(len(ensemble.jobs), 'model')}",
         quantity(ensemble.vflops, "VFLOPS"),
-        f"Together reached {reached} {ensemble.quality_name} for a target of {target}, "
+        f"Together, the models reached {reached} {ensemble.quality_name} for a target of {target}, "
         f"so {figure_text.FACTOR} {ensemble.penalty:.3g} × {quantity(ensemble.flops, 'FLOPS')}",
         f"{ensemble.penalty:.4g} = ({reached} / {target})^{ensemble.exponent}; "
         f"FLOPS over {seconds(ensemble.window_s)}, from the first step to the last end",
@@ -132,9 +138,9 @@ def _training(scored: Score, training: TrainingScore) -> Result:
         f", so {figure_text.FACTOR} {quality.penalty:.3g} × {quantity(speed.flops, 'FLOPS')}"
     )
     share = training.mfu.value
-    of = f"; MFU {percent(share)} ({training.mfu.ceiling})" if share else ""
+    mfu = f"; MFU {percent(share)} ({training.mfu.ceiling})" if share else ""
     return Result(
-        name, figure_text.vflops(training), sentence, f"{figure_text.factor(quality)}{of}"
+        name, figure_text.vflops(training), sentence, f"{figure_text.factor(quality)}{mfu}"
     )
 
 
@@ -166,20 +172,20 @@ def job_rows(contents: Contents, scored: Score) -> list[tuple[str, ...]]:
     return rows
 
 
-def level_words(levels: Levels) -> str:
-    """Return the level that the run may claim, or why it may claim none."""
+def level_sentence(levels: Levels) -> str:
+    """Return a sentence on the level that the run may claim, or why it may claim none."""
     if levels.reason is not None:
         return ""
     if levels.claim is not None:
-        made = _some(levels.deciding)
-        return f"It may claim the level {levels.claim}{f' ({made})' if made else ''}."
-    other = _some(levels.layers[-1].differences)
-    return f"It may claim no level of the papers: it solves another problem ({other})."
+        differences = _first_differences(levels.deciding)
+        return f"It may claim the level {levels.claim}{f' ({differences})' if differences else ''}."
+    differences = _first_differences(levels.layers[-1].differences)
+    return f"It may claim no level of the papers: its problem differs from theirs ({differences})."
 
 
-def _some(differences: Sequence[Difference], most: int = 3) -> str:
-    more = f" and {len(differences) - most} more" if len(differences) > most else ""
-    return "; ".join(map(str, differences[:most])) + more
+def _first_differences(differences: Sequence[Difference], limit: int = 3) -> str:
+    more = f" and {len(differences) - limit} more" if len(differences) > limit else ""
+    return "; ".join(map(str, differences[:limit])) + more
 
 
 def _sentence(text: str) -> str:

@@ -1,4 +1,4 @@
-"""``report.html``: the page of a run."""
+"""``report.html``, the report of a run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from vflops.publish.pages.page import chart_library, render
 from vflops.publish.report import ceiling_charts
 from vflops.publish.report.ensemble_blocks import ensemble_blocks
 from vflops.publish.report.figure_tables import Tile
-from vflops.publish.report.headline import JOBS, job_rows, level_words, results
+from vflops.publish.report.headline import JOBS, job_rows, level_sentence, results
 from vflops.publish.report.search_blocks import search_blocks
-from vflops.publish.report.training_blocks import blocks, missed, placed
+from vflops.publish.report.training_blocks import blocks, missed_targets, roofline_models
 from vflops.record.files import atomic
 from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.system import SystemRecord
@@ -28,16 +28,16 @@ from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import best_bound, score
 from vflops.units import quantity
 
-_ROOFS = (*COMPUTE, "memory", "all-reduce")
-"""The benchmarks whose highest value is a line of the roofline, even with a caveat."""
+_ROOFLINE_BENCHMARKS = (*COMPUTE, "memory", "all-reduce")
+"""The benchmarks that give lines of the roofline, even if their values have a caveat."""
 
 
 def write_report(contents: Contents) -> None:
-    """Write the page of the run; that of an incomplete run says so."""
+    """Write the report of a run, which may be incomplete."""
     folder, measurements = contents.folder, contents.measurements
     scored = contents.once(score)
     machine = measured_ceilings(measurements)
-    models = placed(contents, scored, machine)
+    models = roofline_models(contents, scored, machine)
     bounds = [model.bound for model in models] or _first_bound(contents, machine)
     achieved = [model.achieved for model in models if model.achieved]
     system = SystemRecord.read(folder.system_file) if folder.system_file.exists() else None
@@ -62,7 +62,7 @@ def write_report(contents: Contents) -> None:
         run=folder.record,
         began=f"{folder.record.created_utc[:16].replace('T', ' ')} UTC",
         in_progress=contents.in_progress,
-        missed=missed(scored),
+        missed_targets=missed_targets(scored),
         score=scored,
         results=results(scored),
         parts=[(id, name) for id, name in parts.items() if name],
@@ -72,7 +72,7 @@ def write_report(contents: Contents) -> None:
         searches=searches,
         trainings=trainings,
         roofline=roofline_chart.roofline(machine, bounds, achieved) if bounds else None,
-        bounded=", ".join(bound.model for bound in bounds),
+        drawn_models=", ".join(bound.model for bound in bounds),
         achieved=achieved,
         sentences=[model.sentence for model in models if model.sentence]
         + [sentence for bound in bounds for sentence in sentences(bound)],
@@ -83,7 +83,7 @@ def write_report(contents: Contents) -> None:
         system=system,
         findings=findings,
         rules_title=RULE_SETS[findings.rule_set].title,
-        level=level_words(contents.once(levels)),
+        level=level_sentence(contents.once(levels)),
         command=command(folder.record),
         library=chart_library(),
     )
@@ -91,7 +91,7 @@ def write_report(contents: Contents) -> None:
 
 
 def _first_bound(contents: Contents, machine: Ceilings) -> list[Bound]:
-    """Return the bound of the first counted model, if none was trained."""
+    """Return the bound of the first model with a graph, for a run that trained none."""
     for graph in contents.graphs[:1]:
         best, _ = best_bound(count(graph, convention(SCORING_CONVENTION)), machine)
         return [best] if best else []
@@ -111,9 +111,9 @@ def _headline(system: SystemRecord | None, scored: Score) -> str:
 
 
 def _tiles(measurements: Sequence[Measurement]) -> list[Tile]:
-    """Return the ceilings that are quoted most.
+    """Return tiles of the most important ceilings.
 
-    Lines of the roofline are shown with their caveats; other values with a caveat are left out.
+    Values with a caveat are left out unless they are lines of the roofline.
     """
     tiles = []
     products = [
@@ -134,7 +134,7 @@ def _tiles(measurements: Sequence[Measurement]) -> list[Tile]:
             if item.benchmark == benchmark
             and item.unit != "IO/s"
             and item.value is not None
-            and (item.caveat is None or benchmark in _ROOFS)
+            and (item.caveat is None or benchmark in _ROOFLINE_BENCHMARKS)
         ]
         if values:
             best = max(values, key=lambda item: item.value or 0)

@@ -1,4 +1,4 @@
-"""Searches as blocks of the report: results, progress and candidates."""
+"""Blocks of the report for searches: results, progress and candidates."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from vflops.publish.report import search_charts
-from vflops.publish.report.architecture_drawing import drawn
-from vflops.publish.report.curves import Points, thinned
+from vflops.publish.report.architecture_drawing import draw_network
+from vflops.publish.report.curves import Points, thin
 from vflops.publish.report.figure_tables import Tile
-from vflops.publish.report.search_charts import Spent
+from vflops.publish.report.search_charts import TimeSpent
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score import figure_text, score_tables, search_text
@@ -27,17 +27,17 @@ from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.search_events import Turn
 
-MOST_ROWS = 50
-"""The most rows of the table of candidates."""
-_MOST_BARS = 16
-"""The most workers whose time is shown one by one."""
+MAX_ROWS = 50
+"""The maximum number of rows in the table of candidates."""
+_MAX_BARS = 16
+"""With more workers than this, one bar shows the time of all of them."""
 _BINS = 200
-"""Time bins of the utilisation."""
+"""The number of time bins of the utilisation chart."""
 
 
 @dataclass(frozen=True)
 class SearchBlock:
-    """What the report shows of one search."""
+    """What the report shows for one search."""
 
     id: str
     title: str
@@ -51,14 +51,14 @@ class SearchBlock:
     tree: dict[str, Any] | None
     winner: str
     architecture: str | None
-    """A drawing as SVG."""
+    """A drawing of the best network as SVG."""
     slices: dict[str, Any] | None
     spent: dict[str, Any] | None
     idle: str
     names: tuple[str, ...]
     candidates: list[tuple[str, ...]]
     left_out: int
-    """Candidates that are not in the table."""
+    """The number of candidates that are not in the table."""
     failures: list[tuple[str, str]]
     node_names: tuple[str, ...]
     nodes: list[tuple[str, ...]]
@@ -92,16 +92,16 @@ def _block(
         tiles=_tiles(score),
         rows=[row for row in search_text.search_rows(score) if row[0] not in ("AIPerf", "")],
         score=search_charts.score(score),
-        utilisation=search_charts.utilisation(_busy(members), score.duration_s),
+        utilisation=search_charts.utilisation(_utilisation(members), score.duration_s),
         tree=search_charts.tree(score),
         winner=search_text.winner(score),
         architecture=_drawing(contents, score),
         slices=search_charts.slices(score),
-        spent=search_charts.spent(_spent(members)),
+        spent=search_charts.spent(_time_bars(members)),
         idle=_sentence(search_text.idle(score)),
         names=search_text.CANDIDATES,
-        candidates=[search_text.candidate_row(candidate) for candidate in best[:MOST_ROWS]],
-        left_out=max(len(best) - MOST_ROWS, 0),
+        candidates=[search_text.candidate_row(candidate) for candidate in best[:MAX_ROWS]],
+        left_out=max(len(best) - MAX_ROWS, 0),
         failures=[*failed, *score.unbuilt.items()],
         node_names=score_tables.NODES,
         nodes=score_tables.node_rows(score) if len(score.nodes) > 1 else [],
@@ -110,14 +110,14 @@ def _block(
 
 def _tiles(score: SearchScore) -> list[Tile]:
     last = f"last sample {quantity(score.last_ops_per_s, 'OPS')}"
-    calm = {None: "too short to tell", True: "converged", False: "not converged"}
+    convergence = {None: "too short to tell", True: "converged", False: "not converged"}
     rows = [
-        ("OPS", quantity(score.ops_per_s, "OPS"), f"{calm[score.converged]}; {last}"),
+        ("OPS", quantity(score.ops_per_s, "OPS"), f"{convergence[score.converged]}; {last}"),
         ("regulated score", quantity(score.regulated, "OPS"), "−ln(error) · OPS"),
         (
             "best error",
             "—" if score.error is None else figure_text.number(score.error),
-            f"at most {search_text.max_error(score):g} is valid",
+            f"must be at most {search_text.max_error(score):g}",
         ),
         (
             "architectures",
@@ -130,14 +130,14 @@ def _tiles(score: SearchScore) -> list[Tile]:
 
 
 def _drawing(contents: Contents, score: SearchScore) -> str | None:
-    """Return a drawing of the best network, marked where it differs from the first."""
+    """Return a drawing of the best network, with marks where it differs from the first network."""
     if score.winner is None:
         return None
     first, best = (
         _architecture(contents, turn)
         for turn in (Turn(round=0, worker=0), Turn.named(score.winner))
     )
-    return drawn(best, first) if best else None
+    return draw_network(best, first) if best else None
 
 
 def _architecture(contents: Contents, turn: Turn) -> Architecture | None:
@@ -147,21 +147,21 @@ def _architecture(contents: Contents, turn: Turn) -> Architecture | None:
     return candidate.architecture if candidate else None
 
 
-def _spent(members: Sequence[TrainedJob]) -> list[Spent]:
+def _time_bars(members: Sequence[TrainedJob]) -> list[TimeSpent]:
     """Return the time by activity: one bar per worker, or one for all if there are many."""
     bars = [_bar(member) for member in members]
-    if len(bars) <= _MOST_BARS:
+    if len(bars) <= _MAX_BARS:
         return bars
     total = {name: sum(bar.seconds[name] for bar in bars) for name in bars[0].seconds}
-    return [Spent(f"all {len(bars)} workers", total)]
+    return [TimeSpent(f"all {len(bars)} workers", total)]
 
 
-def _bar(member: TrainedJob) -> Spent:
+def _bar(member: TrainedJob) -> TimeSpent:
     number = member.record.worker.worker + 1 if member.record.worker else member.record.job
-    return Spent(f"worker {number}", time_by_activity(member))
+    return TimeSpent(f"worker {number}", time_by_activity(member))
 
 
-def _busy(members: Sequence[TrainedJob]) -> dict[str, Points]:
+def _utilisation(members: Sequence[TrainedJob]) -> dict[str, Points]:
     """Return the utilisation of all devices over the search in percent."""
     span_s = search_history(members).span_s
     if span_s is None or span_s[1] <= span_s[0]:
@@ -173,7 +173,7 @@ def _busy(members: Sequence[TrainedJob]) -> dict[str, Points]:
         for part in parts:
             sampled = node_telemetry(part, start_s)
             for series in sampled[0].series() if sampled else ():
-                name = _kind(series.id, series.part)
+                name = _device_kind(series.id, series.part)
                 if name is None or sampled is None:
                     continue
                 device = (host, series.device or series.id)
@@ -188,7 +188,7 @@ def _busy(members: Sequence[TrainedJob]) -> dict[str, Points]:
     }
 
 
-def _kind(id: str, part: str) -> str | None:
+def _device_kind(id: str, part: str) -> str | None:
     """Return the line of a telemetry series: accelerators or processors; None for others."""
     if part == "accelerator" and id.endswith(".utilisation"):
         return "accelerators"
@@ -196,13 +196,13 @@ def _kind(id: str, part: str) -> str | None:
 
 
 def _mean(devices: Sequence[dict[int, list[float]]], width_s: float) -> Points:
-    """Return the mean over all devices with readings, by time bin."""
+    """Return the mean over the devices that have readings in a time bin, for each bin."""
     points: Points = []
     for number in range(_BINS):
         known = [sum(bins[number]) / len(bins[number]) for bins in devices if number in bins]
         if known:
             points.append(((number + 0.5) * width_s, sum(known) / len(known)))
-    return thinned(points)
+    return thin(points)
 
 
 def _sentence(text: str) -> str:

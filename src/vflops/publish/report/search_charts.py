@@ -14,19 +14,19 @@ from vflops.results.score.score_file import CandidateScore, SearchScore
 from vflops.units import percent, quantity, seconds
 from vflops.workloads.automl.search_events import Turn
 
-MOST_FAMILY = 1000
-"""The most candidates of the tree; beyond that, the best are drawn with their ancestors."""
+MAX_FAMILY = 1000
+"""With more candidates than this, only the best are drawn, with their ancestors."""
 _UNCHANGED = "unchanged"
 """The label of kernels that tuning did not change."""
-_MOST_TICKS = 12
+_MAX_TICKS = 12
 _TIME = "seconds since the search began"
-_LINES = ("operations per second", "regulated: −ln(error) × operations per second")
-_SPENT_COLOURS = (PHASE_COLOURS[0], "#c2333f", "#d9a0a6", *PHASE_COLOURS[1:])
-"""Start-up, waiting, building, then the phases of training."""
+_SCORE_NAMES = ("operations per second", "regulated: −ln(error) × operations per second")
+_ACTIVITY_COLOURS = (PHASE_COLOURS[0], "#c2333f", "#d9a0a6", *PHASE_COLOURS[1:])
+"""The colours of start-up, waiting, building, and the phases of training."""
 
 
 @dataclass(frozen=True)
-class Spent:
+class TimeSpent:
     """The time of a worker by activity."""
 
     name: str
@@ -34,12 +34,15 @@ class Spent:
 
 
 def score(search: SearchScore) -> dict[str, Any] | None:
-    """Return both scores over time (the paper's figure 4); dashed: does not count."""
+    """Return a chart of both scores over time (the paper's figure 4).
+
+    Dashed parts do not count towards the score.
+    """
     import altair as alt
 
     rows: list[dict[str, Any]] = []
     for moment in search.moments:
-        for name, value in zip(_LINES, (moment.ops_per_s, moment.regulated), strict=True):
+        for name, value in zip(_SCORE_NAMES, (moment.ops_per_s, moment.regulated), strict=True):
             if value is not None:
                 row = {"time": moment.time_s, "what": name, "value": value}
                 error = "—" if moment.error is None else f"{moment.error:.4g}"
@@ -47,7 +50,7 @@ def score(search: SearchScore) -> dict[str, Any] | None:
                 rows.append(row | {"trained": moment.trained, "counts": moment.counts})
     if not rows:
         return None
-    colour = alt.Color("what:N").scale(domain=list(_LINES), range=[SERIES[0], ACHIEVED])
+    colour = alt.Color("what:N").scale(domain=list(_SCORE_NAMES), range=[SERIES[0], ACHIEVED])
     base = alt.Chart(data(rows)).encode(
         x=_time(search.duration_s),
         y=alt.Y("value:Q").title("OPS").axis(format="~s", minExtent=56),
@@ -56,12 +59,14 @@ def score(search: SearchScore) -> dict[str, Any] | None:
     )
     point = {"opacity": 0, "size": 60}
     lines = base.mark_line(strokeWidth=2, point=point).transform_filter("datum.counts")
-    before = base.mark_line(strokeWidth=1.5, strokeDash=[3, 3]).transform_filter("!datum.counts")
-    return apply_style((before + lines).properties(width=WIDTH, height=240))
+    not_counted = base.mark_line(strokeWidth=1.5, strokeDash=[3, 3]).transform_filter(
+        "!datum.counts"
+    )
+    return apply_style((not_counted + lines).properties(width=WIDTH, height=240))
 
 
 def utilisation(busy: Mapping[str, Points], length_s: float) -> dict[str, Any] | None:
-    """Return the utilisation over time (the paper's figure 5); None without telemetry."""
+    """Return a chart of the utilisation (the paper's figure 5); None without telemetry."""
     import altair as alt
 
     rows = [
@@ -90,13 +95,16 @@ def utilisation(busy: Mapping[str, Points], length_s: float) -> dict[str, Any] |
 
 
 def tree(search: SearchScore) -> dict[str, Any] | None:
-    """Return every candidate by round and accuracy, joined to its parent; red: the best's line."""
+    """Return a chart of candidates by round and accuracy, joined to their parents.
+
+    The best candidate and its ancestors are red.
+    """
     import altair as alt
 
-    family = _family(search)
+    family = _drawn_candidates(search)
     if not family:
         return None
-    line = _line_of(search)
+    line = _winner_line(search)
     points = {candidate.candidate: _position(candidate, search.workers) for candidate in family}
     rows = [
         {
@@ -124,11 +132,11 @@ def tree(search: SearchScore) -> dict[str, Any] | None:
     last = max(point["turn"] for point in points.values())
     scale = alt.Scale(domain=[0.5, last + 0.5], nice=False)
     x = alt.X("turn:Q").title("round").scale(scale)
-    x = x.axis(grid=False, values=_rounds(ceil(last - 0.5)), format="d")
+    x = x.axis(grid=False, values=_round_ticks(ceil(last - 0.5)), format="d")
     y = alt.Y("accuracy:Q").scale(zero=False, padding=12).title("accuracy").axis(minExtent=56)
     layers = []
-    for within, colour, width in ((False, "#b6bec9", 1.0), (True, ACHIEVED, 2.4)):
-        chosen = [edge for edge in edges if edge["in line"] is within]
+    for in_line, colour, width in ((False, "#b6bec9", 1.0), (True, ACHIEVED, 2.4)):
+        chosen = [edge for edge in edges if edge["in line"] is in_line]
         if chosen:
             rule = alt.Chart(data(chosen)).mark_rule(color=colour, strokeWidth=width, opacity=0.85)
             layers.append(rule.encode(x=x, y=y, x2="from_turn:Q", y2="from_accuracy:Q"))
@@ -149,7 +157,7 @@ def tree(search: SearchScore) -> dict[str, Any] | None:
 
 
 def slices(search: SearchScore) -> dict[str, Any] | None:
-    """Return the accuracy over each tuned hyper-parameter; None before tuning rounds."""
+    """Return charts of the accuracy over each tuned hyper-parameter; None before tuning rounds."""
     import altair as alt
 
     charts = []
@@ -169,19 +177,19 @@ def slices(search: SearchScore) -> dict[str, Any] | None:
             # Layered charts lose a sort order, but not a domain.
             x=alt.X(f"{name}:O")
             .title(title)
-            .scale(domain=_in_order(rows, name))
+            .scale(domain=_sorted_values(rows, name))
             .axis(labelAngle=0),
             y=alt.Y("accuracy:Q").scale(zero=False, padding=8).title("accuracy"),
         )
         dots = base.mark_point(filled=True, size=50, opacity=0.6, color=SERIES[0])
-        middle = base.mark_tick(color=ACHIEVED, thickness=3, width=34).encode(y="mean(accuracy):Q")
-        both = middle + dots.encode(tooltip=["candidate:N", f"{name}:O", "accuracy:Q"])
+        means = base.mark_tick(color=ACHIEVED, thickness=3, width=34).encode(y="mean(accuracy):Q")
+        both = means + dots.encode(tooltip=["candidate:N", f"{name}:O", "accuracy:Q"])
         charts.append(both.properties(width=WIDTH // 2 - 70, height=200))
     return apply_style(alt.hconcat(*charts, spacing=40))
 
 
-def spent(bars: Sequence[Spent]) -> dict[str, Any] | None:
-    """Return the time of each worker by activity, as one bar each."""
+def spent(bars: Sequence[TimeSpent]) -> dict[str, Any] | None:
+    """Return a chart of the time by activity, with one bar per worker."""
     import altair as alt
 
     longest_s = max((sum(bar.seconds.values()) for bar in bars), default=0.0)
@@ -190,12 +198,12 @@ def spent(bars: Sequence[Spent]) -> dict[str, Any] | None:
     names = list(bars[0].seconds)
     rows = []
     for bar in bars:
-        whole_s, start_s = sum(bar.seconds.values()) or 1.0, 0.0
+        total_s, start_s = sum(bar.seconds.values()) or 1.0, 0.0
         for name, spent_s in bar.seconds.items():
             row = {"worker": bar.name, "what": name, "start": start_s, "end": start_s + spent_s}
-            rows.append(row | {"time": seconds(spent_s), "share": percent(spent_s / whole_s)})
+            rows.append(row | {"time": seconds(spent_s), "share": percent(spent_s / total_s)})
             start_s += spent_s
-    colour = alt.Color("what:N").scale(domain=names, range=list(_SPENT_COLOURS))
+    colour = alt.Color("what:N").scale(domain=names, range=list(_ACTIVITY_COLOURS))
     chart = (
         alt.Chart(data(rows))
         .mark_bar(height=22)
@@ -213,52 +221,52 @@ def spent(bars: Sequence[Spent]) -> dict[str, Any] | None:
     return apply_style(chart.properties(width=WIDTH, height=32 * len(bars)))
 
 
-def _in_order(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
-    """Return the values of a hyper-parameter, unchanged first."""
+def _sorted_values(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+    """Return the sorted values of a hyper-parameter, with "unchanged" first."""
     values = {row[name] for row in rows}
     return [_UNCHANGED] * (_UNCHANGED in values) + sorted(values - {_UNCHANGED})
 
 
-def _family(search: SearchScore) -> list[CandidateScore]:
+def _drawn_candidates(search: SearchScore) -> list[CandidateScore]:
     """Return the candidates to draw: all, or the best with their ancestors."""
     known = {
         candidate.candidate: candidate
         for candidate in search.candidates
         if candidate.accuracy is not None
     }
-    if len(known) <= MOST_FAMILY:
+    if len(known) <= MAX_FAMILY:
         return list(known.values())
-    best = sorted(known.values(), key=lambda c: -(c.accuracy or 0.0))[:MOST_FAMILY]
+    best = sorted(known.values(), key=lambda c: -(c.accuracy or 0.0))[:MAX_FAMILY]
     chosen: dict[str, CandidateScore] = {}
     for candidate in best:
-        at: CandidateScore | None = candidate
-        while at is not None and at.candidate not in chosen:
-            chosen[at.candidate] = at
-            at = known.get(at.parent) if at.parent else None
+        ancestor: CandidateScore | None = candidate
+        while ancestor is not None and ancestor.candidate not in chosen:
+            chosen[ancestor.candidate] = ancestor
+            ancestor = known.get(ancestor.parent) if ancestor.parent else None
     return list(chosen.values())
 
 
-def _line_of(search: SearchScore) -> set[str]:
+def _winner_line(search: SearchScore) -> set[str]:
     """Return the best candidate and its ancestors."""
     parents = {candidate.candidate: candidate.parent for candidate in search.candidates}
     line: set[str] = set()
-    at = search.winner
-    while at is not None and at not in line:
-        line.add(at)
-        at = parents.get(at)
+    ancestor = search.winner
+    while ancestor is not None and ancestor not in line:
+        line.add(ancestor)
+        ancestor = parents.get(ancestor)
     return line
 
 
 def _position(candidate: CandidateScore, workers: int) -> dict[str, Any]:
     """Return the position of a candidate; the workers of a round are side by side."""
     turn = Turn.named(candidate.candidate)
-    aside = (turn.worker + 0.5) / workers - 0.5
-    return {"turn": round(turn.round + 1 + 0.6 * aside, 3), "accuracy": candidate.accuracy}
+    offset = (turn.worker + 0.5) / workers - 0.5
+    return {"turn": round(turn.round + 1 + 0.6 * offset, 3), "accuracy": candidate.accuracy}
 
 
-def _rounds(last: int) -> list[int]:
+def _round_ticks(last: int) -> list[int]:
     """Return ticks at whole rounds, few enough for a phone."""
-    step = max(ceil(last / _MOST_TICKS), 1)
+    step = max(ceil(last / _MAX_TICKS), 1)
     return list(range(1, last + 1, step))
 
 

@@ -1,4 +1,4 @@
-"""Trainings as blocks of the report: one per workload, with all its seeds."""
+"""Blocks of the report for training: one per workload, with all its seeds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vflops.metrics import mean
 from vflops.publish.pages.roofline_points import Achieved
 from vflops.publish.report import curves, exhibits, training_charts
 from vflops.publish.report import figure_tables as figures
-from vflops.publish.report.exhibits import Shown
+from vflops.publish.report.exhibits import ExhibitFigures
 from vflops.publish.report.figure_tables import Tile
 from vflops.publish.report.training_charts import Course
 from vflops.record.readout.contents import Contents
@@ -26,15 +26,15 @@ from vflops.units import percent, quantity, seconds
 
 @dataclass(frozen=True)
 class Block:
-    """What the report shows of one workload."""
+    """What the report shows for one workload."""
 
     id: str
     title: str
     tiles: list[Tile]
     tiles_of: str | None
-    """Which seeds the tiles show."""
+    """Which seeds the tiles are from; None for a single seed."""
     ended: bool
-    """Whether all trainings have finished, so that missing parts will not follow."""
+    """Whether all seeds have finished, so that missing parts will not appear later."""
     notes: list[str]
     """Remarks on the figures."""
     settings: list[tuple[str, str]]
@@ -43,8 +43,8 @@ class Block:
     repeats: list[tuple[str, ...]]
     loss: dict[str, Any] | None
     quality: dict[str, Any] | None
-    exhibit: Shown | None
-    """Figures that the workload draws of its trained model."""
+    exhibit: ExhibitFigures | None
+    """Figures that the workload draws to show what its model does."""
     throughput: dict[str, Any] | None
     power: dict[str, Any] | None
     power_reasons: list[str]
@@ -53,13 +53,13 @@ class Block:
     budget: dict[str, Any] | None
     wall: str
     shared: list[tuple[str, str]]
-    """How its ranks shared the model, and their traffic; empty for one rank."""
+    """How the ranks shared the model, and their traffic; empty for one rank."""
     kernels: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A trained model under the ceilings of the machine, and what it achieved."""
+class RooflineModel:
+    """A trained model in the roofline: its bound, and what it achieved."""
 
     bound: Bound
     achieved: Achieved | None
@@ -69,24 +69,24 @@ class Placed:
 def blocks(contents: Contents, scored: Score) -> list[Block]:
     """Return one block per workload whose training has begun."""
     pairs = list(zip(contents.training_jobs, scored.trainings, strict=True))
-    made = []
+    built = []
     for number, name in enumerate(
         dict.fromkeys(training.workload for training in scored.trainings)
     ):
-        of_workload = [pair for pair in pairs if pair[1].workload == name and pair[1].attempts]
-        if not of_workload:
+        begun = [pair for pair in pairs if pair[1].workload == name and pair[1].attempts]
+        if not begun:
             continue
         repeat = next((r for r in scored.repeats if r.workload == name), None)
-        made.append(_block(contents, f"training-{number}", of_workload, repeat))
-    return made
+        built.append(_block(contents, f"training-{number}", begun, repeat))
+    return built
 
 
-def missed(scored: Score) -> list[str]:
-    """Return the trainings and ensembles that missed their target, with what they reached."""
+def missed_targets(scored: Score) -> list[str]:
+    """Return one line per training run or ensemble that missed its target."""
     lines = []
     for training in scored.trainings:
-        alone = training.complete and training.model is None
-        if alone and training.quality.time_to_quality_s is None:
+        is_single = training.complete and training.model is None
+        if is_single and training.quality.time_to_quality_s is None:
             lines.append(
                 f"{score_tables.training_name(scored, training)}, "
                 f"{figure_text.achieved(training.quality)}"
@@ -97,9 +97,9 @@ def missed(scored: Score) -> list[str]:
     return lines
 
 
-def placed(contents: Contents, scored: Score, machine: Ceilings) -> list[Placed]:
-    """Return each trained model with a counted graph, in the precision of its training."""
-    by_workload: dict[str, Placed] = {}
+def roofline_models(contents: Contents, scored: Score, machine: Ceilings) -> list[RooflineModel]:
+    """Return the trained models that have a counted graph, in the precision of their training."""
+    by_workload: dict[str, RooflineModel] = {}
     graphs = {graph.model: graph for graph in contents.graphs}
     for trained, score in zip(contents.training_jobs, scored.trainings, strict=True):
         graph = graphs.get(score.workload)
@@ -108,43 +108,46 @@ def placed(contents: Contents, scored: Score, machine: Ceilings) -> list[Placed]
             continue
         counted = count(graph, convention(SCORING_CONVENTION))
         precision = trained.started.ceiling_precision if trained.started else None
-        under, _ = best_bound(counted, machine)
-        if under is None:
+        model_bound, _ = best_bound(counted, machine)
+        if model_bound is None:
             continue
         if precision in machine.precisions():
-            under = bound(counted, machine, precision)
-        by_workload[score.workload] = _placed(
-            under, trained, score, precision, _flops(scored, score)
+            model_bound = bound(counted, machine, precision)
+        by_workload[score.workload] = _roofline_model(
+            model_bound, trained, score, precision, _comparable_flops(scored, score)
         )
     return list(by_workload.values())
 
 
-def _flops(scored: Score, training: TrainingScore) -> list[float]:
-    """Return the FLOPS of all finished trainings of the workload, or else of this one so far."""
-    same = [t for t in scored.trainings if t.workload == training.workload]
-    ended = [t.speed.flops for t in same if t.complete and t.speed]
+def _comparable_flops(scored: Score, training: TrainingScore) -> list[float]:
+    """Return the FLOPS of all finished seeds of the workload, or of this one if none finished."""
+    same_workload = [t for t in scored.trainings if t.workload == training.workload]
+    ended = [t.speed.flops for t in same_workload if t.complete and t.speed]
     return ended or ([training.speed.flops] if training.speed else [])
 
 
-def _placed(
-    under: Bound,
+def _roofline_model(
+    model_bound: Bound,
     trained: TrainedJob,
     score: TrainingScore,
     precision: str | None,
-    reached: Sequence[float],
-) -> Placed:
-    moved = sum(point.bytes_moved for point in under.points)
-    if not reached or not mean(reached) or precision != under.precision or not moved:
-        return Placed(under, None, None)
-    flops = mean(reached) / trained.devices
-    of = f" on average over {len(reached)} trainings" if len(reached) > 1 else ""
-    on = f" on each of {trained.devices} accelerators" if trained.devices > 1 else ""
+    speeds: Sequence[float],
+) -> RooflineModel:
+    moved_bytes = sum(point.bytes_moved for point in model_bound.points)
+    if not speeds or not mean(speeds) or precision != model_bound.precision or not moved_bytes:
+        return RooflineModel(model_bound, None, None)
+    flops = mean(speeds) / trained.devices
+    over_runs = f" on average over {len(speeds)} training runs" if len(speeds) > 1 else ""
+    per_device = f" on each of {trained.devices} accelerators" if trained.devices > 1 else ""
+    share = percent(flops / model_bound.attainable)
     sentence = (
         f"Trained with batch {score.batch}, {score.workload} achieved {quantity(flops, 'FLOPS')}"
-        f"{on}{of}: {percent(flops / under.attainable)} of what these ceilings allow."
+        f"{per_device}{over_runs}: {share} of what these ceilings allow."
     )
-    achieved = Achieved(score.workload, under.ops / moved, flops, under.attainable)
-    return Placed(under, achieved, sentence)
+    achieved = Achieved(
+        score.workload, model_bound.ops / moved_bytes, flops, model_bound.attainable
+    )
+    return RooflineModel(model_bound, achieved, sentence)
 
 
 def _block(
@@ -156,24 +159,24 @@ def _block(
     scores = [score for _, score in pairs]
     courses = [_course(contents, trained, score) for trained, score in pairs]
     ended = [score for score in scores if score.complete]
-    shown = ended[0] if ended else scores[0]
-    together = repeat is not None and len(ended) > 1
+    representative = ended[0] if ended else scores[0]
+    use_means = repeat is not None and len(ended) > 1
     reason = next((score.power.reason for score in scores if score.power.reason), None)
     profiled = next((score.kernels for score in scores if score.kernels), ())
     return Block(
         id=id,
-        title=shown.workload,
-        tiles=figures.mean_tiles(ended) if together else figures.tiles(shown),
-        tiles_of=_tiles_of(scores, shown, ended if together else []),
+        title=representative.workload,
+        tiles=figures.mean_tiles(ended) if use_means else figures.tiles(representative),
+        tiles_of=_tiles_of(scores, representative, ended if use_means else []),
         ended=len(ended) == len(scores),
         notes=_notes(scores),
-        settings=figures.setting_rows(shown),
+        settings=figures.setting_rows(representative),
         seeds=[course.name for course in courses],
         figures=figures.figure_rows(scores),
         repeats=score_tables.repeat_rows(repeat) if repeat else [],
         loss=training_charts.loss(courses),
         quality=training_charts.quality(courses, pairs[0][0].record.goal),
-        exhibit=exhibits.shown([(trained, score.complete) for trained, score in pairs]),
+        exhibit=exhibits.exhibit_figures([(trained, score.complete) for trained, score in pairs]),
         throughput=training_charts.throughput(courses),
         power=training_charts.power(courses),
         power_reasons=reason.split("; ") if reason else [],
@@ -181,27 +184,27 @@ def _block(
         traffic=training_charts.traffic(courses),
         budget=training_charts.budget(courses),
         wall=_wall(scores),
-        shared=parallelism_text.shared_rows(shown),
+        shared=parallelism_text.shared_rows(representative),
         kernels=training_charts.kernels(profiled),
     )
 
 
 def _tiles_of(
-    scores: Sequence[TrainingScore], shown: TrainingScore, means: Sequence[TrainingScore]
+    scores: Sequence[TrainingScore], representative: TrainingScore, means: Sequence[TrainingScore]
 ) -> str | None:
     if means:
         return f"means of {len(means)} of {len(scores)} seeds"
-    return f"seed {shown.seed}, the first of {len(scores)}" if len(scores) > 1 else None
+    return f"seed {representative.seed}, the first of {len(scores)}" if len(scores) > 1 else None
 
 
 def _wall(scores: Sequence[TrainingScore]) -> str:
-    """Return the time of the training; of several, the longest."""
+    """Return the wall time of the training, or the longest of several seeds."""
     longest = seconds(max(score.wall_s for score in scores))
     return longest if len(scores) == 1 else f"at most {longest} per seed"
 
 
 def _course(contents: Contents, trained: TrainedJob, score: TrainingScore) -> Course:
-    sampled = curves.sampled(contents.folder, trained)
+    sampled = curves.telemetry_lines(contents.folder, trained)
     quality = score.quality
     points = [
         (evaluation.evaluated.epoch, evaluation.evaluated.quality)
@@ -225,7 +228,7 @@ def _course(contents: Contents, trained: TrainedJob, score: TrainingScore) -> Co
 
 
 def _notes(scores: Sequence[TrainingScore]) -> list[str]:
-    """Return what distinguishes the figures from those of other runs."""
+    """Return remarks on what makes the figures differ from those of other runs."""
     first = scores[0]
     notes = [figure_text.data(first)] if first.synthetic or first.skipped else []
     if first.work is not None and first.work.source != "counted":
@@ -240,6 +243,6 @@ def _notes(scores: Sequence[TrainingScore]) -> list[str]:
         if not score.complete:
             notes.append(f"seed {score.seed} {figure_text.progress(score)}")
         elif score.samples_redone:
-            again = figure_text.count(score.samples_redone, "sample was", "samples were")
-            notes.append(f"seed {score.seed} took {score.attempts} attempts: {again} repeated")
+            repeated = figure_text.count(score.samples_redone, "sample was", "samples were")
+            notes.append(f"seed {score.seed} took {score.attempts} attempts: {repeated} repeated")
     return notes

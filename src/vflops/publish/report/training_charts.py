@@ -1,4 +1,4 @@
-"""Charts of trainings with one line per seed; altair is imported on use."""
+"""Charts of training with one line per seed; altair is imported when needed."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from vflops.units import percent, quantity, seconds
 
 WIDTH = 800
 PHASE_COLOURS = ("#9aa3af", "#6b4c9a", "#c77d11", "#2f6fb0", "#2e8b3d", "#1b9e9e")
-"""Start-up, compilation, data, training, evaluation, checkpointing."""
-_LABEL = 90
-"""The width of a bar's label in pixels."""
+"""The colours of start-up, compilation, data, training, evaluation and checkpointing."""
+_LABEL_WIDTH = 90
+"""The width of a label in pixels; narrower bars get none."""
 _SECONDS = "seconds since the start of the processes"
 _AXIS_EXTENT = 56  # so that the time axes of charts below each other align
 
 
 @dataclass(frozen=True)
 class Course:
-    """The curves of one training."""
+    """The curves of one training run."""
 
     seed: int
     loss: Points
@@ -39,12 +39,12 @@ class Course:
 
     @property
     def name(self) -> str:
-        """Its name in a legend."""
+        """The name in a legend."""
         return f"seed {self.seed}"
 
 
 def loss(courses: Sequence[Course]) -> dict[str, Any] | None:
-    """Return the loss over epochs; None if none was logged."""
+    """Return a chart of the loss over epochs; None if no loss was logged."""
     import altair as alt
 
     rows = [
@@ -55,14 +55,14 @@ def loss(courses: Sequence[Course]) -> dict[str, Any] | None:
     if not rows:
         return None
     y = alt.Y("loss:Q").scale(zero=False).title("training loss").axis(minExtent=_AXIS_EXTENT)
-    line = _line(rows, few=len(rows) < 60 * len(courses)).encode(
-        x=_epochs(), y=y, color=_seeds(courses), tooltip=["seed:N", "epoch:Q", "loss:Q"]
+    line = _lines(rows, few=len(rows) < 60 * len(courses)).encode(
+        x=_epoch_axis(), y=y, color=_seed_colours(courses), tooltip=["seed:N", "epoch:Q", "loss:Q"]
     )
     return apply_style(line.properties(width=WIDTH, height=200))
 
 
 def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
-    """Return the quality over epochs with the target and where it was reached; None without any."""
+    """Return a chart of the quality over epochs, with the target; None without evaluations."""
     import altair as alt
 
     rows = [
@@ -73,10 +73,15 @@ def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
     if not rows:
         return None
     title = goal.quality + (", lower is better" if goal.better == "lower" else "")
-    scale = _from_zero([goal.target, *(value for course in courses for _, value in course.quality)])
+    scale = _scale_from_zero(
+        [goal.target, *(value for course in courses for _, value in course.quality)]
+    )
     y = alt.Y("quality:Q").scale(scale).title(title).axis(minExtent=_AXIS_EXTENT)
-    lines = _line(rows, few=True).encode(
-        x=_epochs(), y=y, color=_seeds(courses), tooltip=["seed:N", "epoch:Q", "quality:Q"]
+    lines = _lines(rows, few=True).encode(
+        x=_epoch_axis(),
+        y=y,
+        color=_seed_colours(courses),
+        tooltip=["seed:N", "epoch:Q", "quality:Q"],
     )
     target = alt.Chart(data([{"quality": goal.target, "label": f"target {goal.target:g}"}]))
     rule = target.mark_rule(color="#444", strokeDash=[6, 4], strokeWidth=1.5).encode(y=y)
@@ -95,18 +100,18 @@ def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
     ]
     layers = [rule, label, lines]
     if points:
-        at = alt.Chart(data(points)).encode(
-            x=_epochs(), y=y, tooltip=["seed:N", "reached:N", "epoch:Q", "quality:Q"]
+        marks = alt.Chart(data(points)).encode(
+            x=_epoch_axis(), y=y, tooltip=["seed:N", "reached:N", "epoch:Q", "quality:Q"]
         )
-        layers.append(at.mark_point(size=220, strokeWidth=2.5, color=ACHIEVED))
-        if len(courses) == 1:  # labels of several would overlap
-            text = at.mark_text(align="right", dx=-16, dy=-9, color=ACHIEVED, fontWeight="bold")
+        layers.append(marks.mark_point(size=220, strokeWidth=2.5, color=ACHIEVED))
+        if len(courses) == 1:  # labels of several seeds would overlap
+            text = marks.mark_text(align="right", dx=-16, dy=-9, color=ACHIEVED, fontWeight="bold")
             layers.append(text.encode(text="reached:N"))
     return apply_style(alt.layer(*layers).properties(width=WIDTH, height=240))
 
 
 def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
-    """Return samples per second over the time of the job; None with too few log entries."""
+    """Return a chart of samples per second over time; None with too few log entries."""
     import altair as alt
 
     rows: list[dict[str, Any]] = [
@@ -123,40 +128,44 @@ def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
     ]
     if not rows:
         return None
-    y = alt.Y("rate:Q").scale(_from_zero(row["rate"] for row in rows)).title("speed, samples/s")
-    chart = _line(rows, few=len(rows) < 60 * len(courses)).encode(
-        x=_time(courses),
+    y = (
+        alt.Y("rate:Q")
+        .scale(_scale_from_zero(row["rate"] for row in rows))
+        .title("speed, samples/s")
+    )
+    chart = _lines(rows, few=len(rows) < 60 * len(courses)).encode(
+        x=_time_axis(courses),
         y=y.axis(format="~s", minExtent=_AXIS_EXTENT, tickCount=5),
         detail="line:N",
-        color=_seeds(courses),
+        color=_seed_colours(courses),
         tooltip=["seed:N", "time:Q", "speed:N"],
     )
     return apply_style(chart.properties(width=WIDTH, height=160))
 
 
 def power(courses: Sequence[Course]) -> dict[str, Any] | None:
-    """Return the power over time by part of the machine and seed; None if not measured."""
-    return _sensors(courses, [course.power for course in courses], "power, W", "W", 150)
+    """Return a chart of the power over time by part of the machine; None if not measured."""
+    return _sensor_chart(courses, [course.power for course in courses], "power, W", "W", 150)
 
 
 def utilisation(courses: Sequence[Course]) -> dict[str, Any] | None:
-    """Return the utilisation of accelerators and processors over time in percent."""
-    return _sensors(courses, [course.utilisation for course in courses], "busy, %", "%", 110)
+    """Return a chart of the utilisation of accelerators and processors over time."""
+    return _sensor_chart(courses, [course.utilisation for course in courses], "busy, %", "%", 110)
 
 
 def traffic(courses: Sequence[Course]) -> dict[str, Any] | None:
-    """Return network and storage traffic over time in bytes per second."""
-    return _sensors(courses, [course.traffic for course in courses], "B/s", "B/s", 110)
+    """Return a chart of network and storage traffic over time."""
+    return _sensor_chart(courses, [course.traffic for course in courses], "B/s", "B/s", 110)
 
 
 def budget(courses: Sequence[Course]) -> dict[str, Any] | None:
-    """Return the wall time by phase as one bar per seed; None before any."""
+    """Return a chart of the wall time by phase, one bar per seed; None without any time."""
     import altair as alt
 
     longest_s = max(sum(course.phases.values()) for course in courses)
     if not longest_s:
         return None
-    # With one bar, the legend has room for the figures, even of parts too thin for a label.
+    # With one bar, the legend has room for the figures, also of phases too short for a label.
     names = {phase: _phase_name(phase, courses) for phase in PHASES}
     rows: list[dict[str, Any]] = []
     for course in courses:
@@ -181,7 +190,7 @@ def budget(courses: Sequence[Course]) -> dict[str, Any] | None:
         .legend(orient="top", title=None, labelLimit=260, columns=3 if len(courses) == 1 else 6),
         tooltip=["seed:N", "phase:N", "time:N", "share:N"],
     )
-    labels = base.transform_filter(f"datum.part * width > {_LABEL}").mark_text(
+    labels = base.transform_filter(f"datum.part * width > {_LABEL_WIDTH}").mark_text(
         color="white", fontWeight="bold"
     )
     text = labels.encode(x=alt.X("middle:Q"), text="label:N")
@@ -196,7 +205,7 @@ def _phase_name(phase: str, courses: Sequence[Course]) -> str:
 
 
 def kernels(times: Sequence[KernelTime]) -> dict[str, Any] | None:
-    """Return the shares of kernel kinds, largest first (V2's figure 2); None if not profiled."""
+    """Return a chart of the time by kind of kernel (V2's figure 2); None if not profiled."""
     import altair as alt
 
     rows = [
@@ -208,7 +217,7 @@ def kernels(times: Sequence[KernelTime]) -> dict[str, Any] | None:
             "calls": kernel.calls,
         }
         for kernel in sorted(times, key=lambda kernel: -kernel.share)
-        if kernel.share >= 0.0005  # 0.0 % needs no bar
+        if kernel.share >= 0.0005  # a share of 0.0 % needs no bar
     ]
     if not rows:
         return None
@@ -225,10 +234,10 @@ def kernels(times: Sequence[KernelTime]) -> dict[str, Any] | None:
     return apply_style((bars + text).properties(width=WIDTH, height=26 * len(rows)))
 
 
-def _sensors(
+def _sensor_chart(
     courses: Sequence[Course], sensors: Sequence[list[Line]], title: str, unit: str, height: int
 ) -> dict[str, Any] | None:
-    """Return lines over time with one colour per sensor, which seeds share."""
+    """Return a chart of sensors over time; all seeds share the colour of a sensor."""
     import altair as alt
 
     rows: list[dict[str, Any]] = [
@@ -250,9 +259,9 @@ def _sensors(
     values = [row["value"] for row in rows]
     axis = alt.Axis(format="~s", minExtent=_AXIS_EXTENT, tickCount=4)
     colour = alt.Color("name:N").scale(domain=names, range=list(SERIES[: len(names)]))
-    chart = _line(rows, few=False, width=1.8 if len(courses) == 1 else 1.2).encode(
-        x=_time(courses),
-        y=alt.Y("value:Q").scale(_from_zero(values)).title(title).axis(axis),
+    chart = _lines(rows, few=False, width=1.8 if len(courses) == 1 else 1.2).encode(
+        x=_time_axis(courses),
+        y=alt.Y("value:Q").scale(_scale_from_zero(values)).title(title).axis(axis),
         detail="line:N",
         color=colour.legend(orient="top", title=None, labelLimit=220, symbolType="stroke"),
         tooltip=["name:N", "seed:N", "time:Q", "reading:N"],
@@ -260,7 +269,7 @@ def _sensors(
     return apply_style(chart.properties(width=WIDTH, height=height))
 
 
-def _line(rows: list[dict[str, Any]], *, few: bool, width: float = 2) -> Any:
+def _lines(rows: list[dict[str, Any]], *, few: bool, width: float = 2) -> Any:
     """Return lines, with points if there are few enough to distinguish them."""
     import altair as alt
 
@@ -269,20 +278,20 @@ def _line(rows: list[dict[str, Any]], *, few: bool, width: float = 2) -> Any:
     return alt.Chart(data(rows)).mark_line(strokeWidth=width, point=point)
 
 
-def _from_zero(values: Iterable[float]) -> Any:
+def _scale_from_zero(values: Iterable[float]) -> Any:
     """Return a scale from 0 with some margin above the highest value."""
     import altair as alt
 
     return alt.Scale(domain=[0, 1.1 * max(values, default=0.0) or 1.0], nice=False)
 
 
-def _epochs() -> Any:
+def _epoch_axis() -> Any:
     import altair as alt
 
     return alt.X("epoch:Q").title("epoch").scale(domainMin=0).axis(grid=False, tickMinStep=1)
 
 
-def _time(courses: Sequence[Course]) -> Any:
+def _time_axis(courses: Sequence[Course]) -> Any:
     import altair as alt
 
     longest_s = max(sum(course.phases.values()) for course in courses) or 1.0
@@ -290,7 +299,7 @@ def _time(courses: Sequence[Course]) -> Any:
     return alt.X("time:Q").title(_SECONDS).scale(scale).axis(grid=False, tickCount=12)
 
 
-def _seeds(courses: Sequence[Course]) -> Any:
+def _seed_colours(courses: Sequence[Course]) -> Any:
     import altair as alt
 
     names = [course.name for course in courses]

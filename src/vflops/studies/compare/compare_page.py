@@ -84,7 +84,7 @@ def _throughput(run: ReadRun, workload: str) -> Lines:
 
 def _operations(run: ReadRun, workload: str) -> Lines:
     return [
-        (str(search.repeat), curves.thinned([(m.time_s, m.ops_per_s) for m in search.moments]))
+        (str(search.repeat), curves.thin([(m.time_s, m.ops_per_s) for m in search.moments]))
         for search in run.score.searches
         if search.workload == workload
     ]

@@ -1,10 +1,10 @@
-"""MLPerf Training result logs and submissions, written without its package."""
+"""MLPerf Training result logs and submissions, written without MLPerf's package."""
 
 RULE_SET = "4.0.0"
 """The newest MLPerf Training rule set with an image classification benchmark."""
 BENCHMARK = "resnet"
-"""Its name in MLPerf."""
+"""The name of the benchmark in MLPerf."""
 WORKLOAD = "image-classification"
-"""Its name in vflops."""
+"""The name of the same workload in vflops."""
 RESULTS = 5
-"""The exact number of trainings that a submission must hold."""
+"""The exact number of results that a submission must hold."""

@@ -1,4 +1,4 @@
-"""``result_<k>.txt``: one training as an MLPerf result log."""
+"""``result_<k>.txt``: one training run as an MLPerf result log."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ STATUSES = {
     "research": RDI,
     "preview": "Preview",
 }
-"""The availability of a system: its name in a result log → in the system description."""
-_POWER, _END = 2.0, 0.0
-"""Power and final learning rate of the polynomial schedule; they are not settings."""
+"""The availability of a system, by its name in result logs, as named in system descriptions."""
+_POWER, _END_RATE = 2.0, 0.0
+"""Power and final learning rate of the polynomial schedule, which are not settings."""
 
 
 @dataclass(frozen=True)
 class Submitter:
-    """Who submits what, in MLPerf's terms."""
+    """Submitter and system, in MLPerf's terms."""
 
     org: str
     system: str
@@ -44,28 +44,28 @@ def result_lines(course: Course, submitter: Submitter, run_id: str) -> Iterator[
     """Yield the log: submitter, benchmark and settings, then the run from start to target."""
     job = course.trained.record
     began_ms, source = course.began_ms, f"jobs/{job.job}/job.json:1"
-    about: dict[str, Value] = {"run": run_id, "job": job.job, "vflops": vflops.__version__}
+    metadata: dict[str, Value] = {"run": run_id, "job": job.job, "vflops": vflops.__version__}
     # vflops does not clear caches, and the log says so.
     yield Line(began_ms, "cache_clear", False, source=source)
     yield Line(began_ms, "init_start", source=source)
-    for key, value in _named(submitter).items():
+    for key, value in _submitter_keys(submitter).items():
         yield Line(began_ms, key, value, source=source)
-    # The checkers find a seed that is used twice by this common source.
+    # The checkers detect a seed that is used twice by this common source.
     yield Line(began_ms, "seed", job.seed, source="job.json:1")
     for key, value in hyper_parameters(job).items():
         yield Line(began_ms, key, value, source=source)
-    yield Line(began_ms, "vflops_run", run_id, about, source)
+    yield Line(began_ms, "vflops_run", run_id, metadata, source)
     yield Line(course.run_ms, "init_stop", source=source)
     yield Line(course.run_ms, "run_start", source=source)
     yield from _blocks(course)
     status = "success" if course.reached else "aborted"
-    epochs = round(course.judged[-1].evaluated.epoch, 3)
+    epochs = round(course.evaluations[-1].evaluated.epoch, 3)
     stopped: dict[str, Value] = {"status": status, "epoch_num": epochs}
-    yield Line(course.stop_ms, "run_stop", metadata=stopped, source=course.judged[-1].source)
+    yield Line(course.stop_ms, "run_stop", metadata=stopped, source=course.evaluations[-1].source)
 
 
 def hyper_parameters(job: JobRecord) -> dict[str, Value]:
-    """Return the settings of a training that have a name in MLPerf."""
+    """Return the settings that have a name in MLPerf."""
     train = train_settings(job)
     steps = training_steps(epochs=train.epochs, samples=job.data.train, batch_size=train.batch)
     warmup = round(train.warmup_epochs * job.data.train / train.batch)
@@ -84,7 +84,7 @@ def hyper_parameters(job: JobRecord) -> dict[str, Value]:
         f"{train.optimizer}_opt_learning_rate_decay_steps": steps - warmup,
     }
     if train.schedule in ("polynomial", "cosine"):
-        named[f"{train.optimizer}_opt_end_learning_rate"] = _END
+        named[f"{train.optimizer}_opt_end_learning_rate"] = _END_RATE
     if train.schedule == "polynomial":
         named[f"{train.optimizer}_opt_learning_rate_decay_poly_power"] = _POWER
     if train.optimizer == "lars":
@@ -95,17 +95,17 @@ def hyper_parameters(job: JobRecord) -> dict[str, Value]:
 
 def train_settings(job: JobRecord) -> TrainSettings:
     """Return the job's training settings, validated."""
-    given = job.settings.get("train", {})
+    recorded = job.settings.get("train", {})
     try:
-        return TrainSettings.model_validate({**given, "ranks": job.ranks})
+        return TrainSettings.model_validate({**recorded, "ranks": job.ranks})
     except ValidationError as error:
         raise FolderError(
-            f"job {job.job} has training settings that are unknown here: {first_fault(error)}",
+            f"job {job.job} has training settings unknown to this version: {first_fault(error)}",
             hint="export it with the version of vflops that ran it",
         ) from error
 
 
-def _named(submitter: Submitter) -> dict[str, Value]:
+def _submitter_keys(submitter: Submitter) -> dict[str, Value]:
     return {
         "submission_benchmark": BENCHMARK,
         "submission_org": submitter.org,
@@ -116,15 +116,17 @@ def _named(submitter: Submitter) -> dict[str, Value]:
 
 
 def _blocks(course: Course) -> Iterator[Line]:
-    """Yield the training up to each evaluation, and the evaluation."""
+    """Yield the lines of each training block and of the evaluation after it."""
     start_ms, before = course.run_ms, 0.0
-    for evaluation in course.judged:
+    for evaluation in course.evaluations:
         epoch = round(evaluation.evaluated.epoch, 3)
         block = {"first_epoch_num": before + 1, "epoch_count": round(epoch - before, 3)}
-        at, source = {"epoch_num": epoch}, evaluation.source
+        position, source = {"epoch_num": epoch}, evaluation.source
         yield Line(start_ms, "block_start", metadata=block, source=source)
         yield Line(evaluation.start_ms, "block_stop", metadata=block, source=source)
-        yield Line(evaluation.start_ms, "eval_start", metadata=at, source=source)
-        yield Line(evaluation.stop_ms, "eval_stop", metadata=at, source=source)
-        yield Line(evaluation.stop_ms, "eval_accuracy", evaluation.evaluated.quality, at, source)
+        yield Line(evaluation.start_ms, "eval_start", metadata=position, source=source)
+        yield Line(evaluation.stop_ms, "eval_stop", metadata=position, source=source)
+        yield Line(
+            evaluation.stop_ms, "eval_accuracy", evaluation.evaluated.quality, position, source
+        )
         start_ms, before = evaluation.stop_ms, epoch

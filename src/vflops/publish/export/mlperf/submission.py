@@ -25,20 +25,20 @@ from vflops.record.readout.contents import Contents
 
 @dataclass(frozen=True)
 class Entry:
-    """A training to submit, and its run."""
+    """A training run to submit, and the contents of its run folder."""
 
     contents: Contents
     course: Course
 
     @property
     def name(self) -> str:
-        """A name that distinguishes it from the others."""
+        """A name that distinguishes the entry from others."""
         return f"{self.contents.folder.record.id}, seed {self.course.trained.record.seed}"
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What was written, with remarks for the user."""
+    """The written files, with remarks for the user."""
 
     folder: Path
     results: tuple[Path, ...]
@@ -54,14 +54,14 @@ def write_submission(
     division: str = "open",
     status: str = "research",
 ) -> Submission:
-    """Write the folder that MLPerf's ``package_checker`` reads, with one result per training."""
+    """Write the folder that MLPerf's ``package_checker`` reads, with one result per entry."""
     if status not in STATUSES:
         raise unknown_name("status", status, STATUSES)
     _require_new(folder)
     entries, notes = _entries(runs)
-    record = _one_system(runs)
+    record = _require_one_system(runs)
     system_name = system_name or _system_name(record)
-    nodes = max((_nodes(entry.course) for entry in entries), default=1)
+    nodes = max((_node_count(entry.course) for entry in entries), default=1)
     description = system_desc(
         record,
         submitter=org,
@@ -80,8 +80,8 @@ def write_submission(
         path = result_folder / f"result_{number}.txt"
         files[path] = text_of(result_lines(entry.course, submitter, run))
         results.append(path)
-    powers, why = _powers(entries)
-    for number, logs in enumerate(powers):
+    power_logs, power_note = _power_logs(entries)
+    for number, logs in enumerate(power_logs):
         for node, log in enumerate(logs):
             power = result_folder / "power" / f"result_{number}"
             files[power / f"node_{node}.txt"] = text_of(log.lines)
@@ -90,7 +90,7 @@ def write_submission(
     for path, text in files.items():
         atomic.make_folder(path.parent)
         atomic.write_text(path, text)
-    notes += [*_remarks(entries, description), why]
+    notes += [*_remarks(entries, description), power_note]
     return Submission(folder, tuple(results), tuple(notes))
 
 
@@ -103,7 +103,7 @@ def _require_new(folder: Path) -> None:
 
 
 def _entries(runs: Sequence[Contents]) -> tuple[list[Entry], list[str]]:
-    """Return the trainings to submit, and why others are left out."""
+    """Return the training runs to submit, and notes on why others are left out."""
     entries: list[Entry] = []
     left_out: dict[str, int] = {}
     for contents in runs:
@@ -119,7 +119,7 @@ def _entries(runs: Sequence[Contents]) -> tuple[list[Entry], list[str]]:
                 entries.append(Entry(contents, Course(job, contents.folder.path)))
             else:
                 left_out[why] = left_out.get(why, 0) + 1
-    notes = [f"left out, {count} of {why}" for why, count in left_out.items()]
+    notes = [f"{count} left out: {why}" for why, count in left_out.items()]
     if not entries:
         raise UsageError(
             "no result can be submitted to MLPerf: " + ("; ".join(notes) or "nothing was trained"),
@@ -128,20 +128,20 @@ def _entries(runs: Sequence[Contents]) -> tuple[list[Entry], list[str]]:
     return entries, notes
 
 
-def _one_system(runs: Sequence[Contents]) -> SystemRecord:
+def _require_one_system(runs: Sequence[Contents]) -> SystemRecord:
     records = [SystemRecord.read(contents.folder.system_file) for contents in runs]
     machines = {record.machine for record in records}
     if len(machines) > 1:
-        shown = "; ".join(", ".join(machine) for machine in sorted(machines))
+        descriptions = "; ".join(", ".join(machine) for machine in sorted(machines))
         raise UsageError(
-            f"the runs are of {len(machines)} systems: {shown}",
+            f"the runs come from {len(machines)} systems: {descriptions}",
             hint="export the runs of each system separately",
         )
     return records[0]
 
 
 def _system_name(record: SystemRecord) -> str:
-    """Return the accelerators of a node, or else its processor."""
+    """Return a name for the system: its accelerators, or its processor if it has none."""
     models = [str(fact.value) for fact in record.matching("hardware", "accelerator * model")]
     if models:
         return f"{len(models)}x {models[0]}"
@@ -153,25 +153,28 @@ def _file_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:80] or "system"
 
 
-def _nodes(course: Course) -> int:
+def _node_count(course: Course) -> int:
     records = [node for attempt in course.trained.folders for node in node_records(attempt)]
     return max((node.nodes for node in records), default=1)
 
 
-def _powers(entries: Iterable[Entry]) -> tuple[list[tuple[NodePower, ...]], str]:
-    """Return the power of all results, or of none as the rules require, and a remark on it."""
-    of_results: list[tuple[NodePower, ...]] = []
+def _power_logs(entries: Iterable[Entry]) -> tuple[list[tuple[NodePower, ...]], str]:
+    """Return the power logs of all results and a remark.
+
+    If one result has no power log, none is returned, as the rules require.
+    """
+    powers_by_result: list[tuple[NodePower, ...]] = []
     for entry in entries:
         powers = node_powers(entry.course)
         if isinstance(powers, str):
             return [], f"no power logs: {entry.name}: {powers}"
-        of_results.append(powers)
-    includes = {node.includes for nodes in of_results for node in nodes}
+        powers_by_result.append(powers)
+    includes = {node.includes for nodes in powers_by_result for node in nodes}
     if includes == {("node",)}:
-        return of_results, "power logs cover the whole node"
+        return powers_by_result, "power logs cover the whole node"
     parts = "; ".join(sorted(", ".join(names) for names in includes))
     return (
-        of_results,
+        powers_by_result,
         f"power logs cover only: {parts}; MLPerf requires the whole node (vflops power)",
     )
 
@@ -180,45 +183,52 @@ def _remarks(entries: Sequence[Entry], description: dict[str, str]) -> list[str]
     notes = []
     if len(entries) != RESULTS:
         notes.append(
-            f"{len(entries)} results; a submission of {BENCHMARK} has exactly {RESULTS}: "
+            f"there are {len(entries)} results, but a submission of {BENCHMARK} needs {RESULTS}: "
             f"vflops run {WORKLOAD} --repeat {RESULTS}"
         )
     for number, entry in enumerate(entries):
         if not entry.course.reached:
-            notes.append(f"result_{number} did not reach its target: its status is aborted")
+            notes.append(f"result_{number} did not reach its target, so its status is aborted")
     if any(entry.course.trained.record.data.synthetic for entry in entries):
         notes.append(
-            "the data is synthetic: only the format is MLPerf's, this is not an MLPerf result"
+            "the data is synthetic, so this is not an MLPerf result; only the format is MLPerf's"
         )
-    if faults := _closed(entries):
+    if faults := _closed_reasons(entries):
         notes.append("the closed division refuses this: " + "; ".join(faults))
     for key in ("host_processors_per_node", "accelerators_per_node"):
         if not description[key].isdigit():
-            notes.append(f"result_summarizer needs a number for {key}; it is {description[key]}")
+            notes.append(
+                f"result_summarizer needs a number for {key}, but it is {description[key]}"
+            )
     return notes
 
 
-def _closed(entries: Sequence[Entry]) -> list[str]:
-    """Return why closed refuses results: each reason once, with the results if not all have it."""
+def _closed_reasons(entries: Sequence[Entry]) -> list[str]:
+    """Return why the closed division refuses results, each reason once.
+
+    A reason that does not apply to all results names those it applies to.
+    """
     by_reason: dict[str, list[int]] = {}
     for number, entry in enumerate(entries):
         for why in closed_faults(entry.course).values():
             by_reason.setdefault(why, []).append(number)
     return [
-        why if len(of) == len(entries) else f"{why} ({', '.join(f'result_{n}' for n in of)})"
-        for why, of in by_reason.items()
+        why
+        if len(results) == len(entries)
+        else f"{why} ({', '.join(f'result_{n}' for n in results)})"
+        for why, results in by_reason.items()
     ]
 
 
 def _readme(entries: Sequence[Entry]) -> str:
-    """Return a README on how to repeat the trainings."""
+    """Return a README on how to repeat the training runs."""
     first = entries[0]
     job, record = first.course.trained.record, first.contents.folder.record
     settings = json.dumps(job.settings, indent=2, sort_keys=True)
     return (
         f"# {WORKLOAD} by vflops {record.versions.get('vflops', vflops.__version__)}\n\n"
         f"    pip install vflops\n    vflops run {WORKLOAD} --profile {record.settings.profile}\n\n"
-        f"Rule set {RULE_SET}. Settings of the training:\n\n```json\n{settings}\n```\n\n"
+        f"Rule set {RULE_SET}. Training settings:\n\n```json\n{settings}\n```\n\n"
         "Results:\n\n"
         + "".join(f"- result_{number}: {entry.name}\n" for number, entry in enumerate(entries))
     )

@@ -1,76 +1,76 @@
 "use strict";
-// Draws the charts of the page as wide as their place. No eval: Vega interprets its expressions.
+// Draws the charts of the page at the width of their containers. Without eval: Vega interprets its expressions.
 (() => {
   const NARROW = 600;
   const OPTIONS = {
     mode: "vega-lite", ast: true, renderer: "svg", actions: false, defaultStyle: false,
     tooltip: { disableDefaultStyle: true },
   };
-  const places = [...document.querySelectorAll(".chart")];
+  const containers = [...document.querySelectorAll(".chart")];
   const drawings = new Map();
 
-  // On a phone: legends in two columns, fewer ticks, and a finger that scrolls the page.
+  // On a phone: legends in two columns, fewer ticks, and no panning, so that a finger scrolls the page.
   function narrowed(part) {
     if (Array.isArray(part)) return part.map(narrowed);
     if (part === null || typeof part !== "object") return part;
-    const made = {};
+    const changed = {};
     const long = (part.scale?.domain ?? []).some((name) => String(name).length > 22);
     for (const [key, value] of Object.entries(part)) {
-      if (key === "data" || key === "datasets") made[key] = value;
-      else if (key === "legend" && value) made[key] = { ...value, orient: "top", columns: long ? 1 : 2, labelLimit: long ? 290 : 140 };
-      else if (key === "tickCount") made[key] = Math.min(value, 5);
-      else if (key !== "params") made[key] = narrowed(value);
+      if (key === "data" || key === "datasets") changed[key] = value;
+      else if (key === "legend" && value) changed[key] = { ...value, orient: "top", columns: long ? 1 : 2, labelLimit: long ? 290 : 140 };
+      else if (key === "tickCount") changed[key] = Math.min(value, 5);
+      else if (key !== "params") changed[key] = narrowed(value);
     }
-    return made;
+    return changed;
   }
 
-  function fitted(given, room) {
+  function fitted(chart, room) {
     const narrow = room < NARROW;
-    const { hconcat, ...rest } = narrow ? narrowed(given) : given;
+    const { hconcat, ...rest } = narrow ? narrowed(chart) : chart;
     const spec = { ...rest, background: "transparent" };
-    if (hconcat && narrow) return { ...spec, vconcat: hconcat.map((each) => ({ ...each, width: room - 70 })) };
+    if (hconcat && narrow) return { ...spec, vconcat: hconcat.map((part) => ({ ...part, width: room - 70 })) };
     if (hconcat) return { ...spec, hconcat };
     if (spec.width > room - 120) Object.assign(spec, { width: room, autosize: { type: "fit-x", contains: "padding" } });
     return spec;
   }
 
-  async function draw(place) {
-    const spec = JSON.parse(place.nextElementSibling.textContent);
-    drawings.get(place)?.finalize();
+  async function draw(container) {
+    const spec = JSON.parse(container.nextElementSibling.textContent);
+    drawings.get(container)?.finalize();
     try {
-      drawings.set(place, await vegaEmbed(place, fitted(spec, place.clientWidth), OPTIONS));
+      drawings.set(container, await vegaEmbed(container, fitted(spec, container.clientWidth), OPTIONS));
     } catch (error) {
-      place.textContent = `This chart could not be drawn: ${error.message}`;
+      container.textContent = `This chart could not be drawn: ${error.message}`;
       console.error(error);
     }
   }
 
-  // A picture to keep is as on paper, whatever the page looks like.
-  async function save(place, format) {
-    const { view } = drawings.get(place);
+  // A saved chart has the light colours, whatever the colour scheme of the page.
+  async function save(container, format) {
+    const { view } = drawings.get(container);
     const link = document.createElement("a");
     view.background("white");
     link.href = await view.toImageURL(format, 2);
     view.background("transparent");
-    link.download = `${place.id}.${format}`;
+    link.download = `${container.id}.${format}`;
     link.click();
   }
 
-  function offer(place) {
+  function addSaveButtons(container) {
     const row = document.createElement("div");
     row.className = "save";
     for (const format of ["svg", "png"]) {
       const button = document.createElement("button");
       button.textContent = format.toUpperCase();
       button.title = `save this chart as ${format.toUpperCase()}`;
-      button.addEventListener("click", () => save(place, format));
+      button.addEventListener("click", () => save(container, format));
       row.append(button);
     }
-    place.parentElement.append(row);
+    container.parentElement.append(row);
   }
 
-  const drawAll = async () => { for (const place of places) await draw(place); };
-  places.forEach(offer);
+  const drawAll = async () => { for (const container of containers) await draw(container); };
+  containers.forEach(addSaveButtons);
   window.chartsDrawn = drawAll().then(() => true);
 
   let width = document.documentElement.clientWidth;
@@ -84,11 +84,11 @@
     }, 150);
   });
 
-  // Paper cannot be opened: all is shown there.
+  // Open all sections for printing.
   let closed = [];
   window.addEventListener("beforeprint", () => {
     closed = [...document.querySelectorAll("details:not([open])")];
-    for (const each of closed) each.open = true;
+    for (const section of closed) section.open = true;
   });
-  window.addEventListener("afterprint", () => { for (const each of closed) each.open = false; });
+  window.addEventListener("afterprint", () => { for (const section of closed) section.open = false; });
 })();

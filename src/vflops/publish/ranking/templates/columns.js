@@ -1,7 +1,7 @@
-// The data of the page by columns, and how each is shown.
+// The columns of the tables: their data, and how values are shown.
 const DATA = JSON.parse(document.getElementById("data").textContent);
 
-// A column of words is kept as each word once and where it stands.
+// A column of strings is stored as its distinct strings and one index per row.
 const reader = (columns) => (key, row) => {
   const column = columns[key];
   return Array.isArray(column) ? column[row] : column.words[column.at[row]];
@@ -18,7 +18,7 @@ function quantity(number, unit) {
   return `${shown.includes("e") ? (number / scale).toExponential(2) : shown} ${prefix}${unit}`.trim();
 }
 
-// As the pages of the systems write it, and every other page: 12.4 ms, 3.2 s, 4 min 05 s.
+// The same format as on all other pages: 12.4 ms, 3.2 s, 4 min 05 s.
 function duration(seconds) {
   if (seconds === null) return "—";
   if (seconds < 1) return `${Number((1e3 * seconds).toPrecision(3))} ms`;
@@ -34,7 +34,7 @@ const devices = (row) => {
   return count ? `${value("device", row)} × ${count}` : `${ranks} ${ranks === 1 ? "process" : "processes"}, no accelerator`;
 };
 
-// `first` is the direction of the first click: the best is on top.
+// `first` is the sort direction of the first click, which puts the best on top.
 const COLUMNS = [
   { key: "rank", title: () => "#", kind: "n rank", show: (row) => value("rank", row), first: 1 },
   { key: "source", title: () => "source", kind: "word source", show: (row) => value("source", row), first: 1 },
@@ -60,10 +60,10 @@ const APART_COLUMNS = [
   { key: "reason", title: () => "reason", kind: "reason", show: (row) => apartValue("reason", row) },
 ];
 
-// Text is set as text, never as HTML; <bdi> keeps its direction to itself.
+// Text is inserted as text, never as HTML; <bdi> isolates its writing direction.
 function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, given] of Object.entries(attributes)) made.setAttribute(key, given);
-  made.append(...children);
-  return made;
+  const node = document.createElement(name);
+  for (const [key, text] of Object.entries(attributes)) node.setAttribute(key, text);
+  node.append(...children);
+  return node;
 }

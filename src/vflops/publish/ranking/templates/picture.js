@@ -1,16 +1,16 @@
-// The two pictures: all dots of a series are one path, so that ten thousand cost no more than ten.
+// The two charts. All dots of a series are one path, so that ten thousand are as fast as ten.
 const SVG = "http://www.w3.org/2000/svg";
 const BOX = { left: 62, right: 468, top: 10, bottom: 222 };
 const SERIES = 6;
 
 function shape(name, attributes, text) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, given] of Object.entries(attributes)) made.setAttribute(key, given);
-  if (text !== undefined) made.textContent = text;
-  return made;
+  const node = document.createElementNS(SVG, name);
+  for (const [key, text] of Object.entries(attributes)) node.setAttribute(key, text);
+  if (text !== undefined) node.textContent = text;
+  return node;
 }
 
-// Marks of a logarithmic axis: decades, with 2 and 5 where there are few of them.
+// Ticks of a logarithmic axis: powers of ten, with steps in between if there are few of them.
 function logTicks(low, high) {
   const ticks = [];
   const decades = Math.log10(high / low);
@@ -35,7 +35,7 @@ function powerTicks(low, high) {
 
 const DAY = 864e5;
 
-// Whole days, each once: within a few days there are fewer of them than marks.
+// Whole days without duplicates: a short range has fewer days than ticks.
 function dayTicks(low, high) {
   const days = [0, 1, 2, 3].map((part) => Math.round((low + ((high - low) * part) / 3) / DAY) * DAY);
   return [...new Set(days)];
@@ -47,9 +47,9 @@ const dayText = (time) => new Date(time).toISOString().slice(0, 10);
 function range(numbers, spread) {
   let low = Infinity;
   let high = -Infinity;
-  for (const each of numbers) {
-    if (each < low) low = each;
-    if (each > high) high = each;
+  for (const number of numbers) {
+    if (number < low) low = number;
+    if (number > high) high = number;
   }
   return spread(low, high);
 }
@@ -73,7 +73,7 @@ const PICTURES = {
   },
 };
 
-// Which of the colours a device has: the most frequent ones have their own.
+// The colour of each device: the most frequent devices have their own, the others share one.
 function seriesOf(rows) {
   const counts = new Map();
   for (const row of rows) {
@@ -81,7 +81,7 @@ function seriesOf(rows) {
     counts.set(name, (counts.get(name) || 0) + 1);
   }
   const names = [...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([name]) => name);
-  return { names, at: new Map(names.map((name, place) => [name, Math.min(place, SERIES)])) };
+  return { names, at: new Map(names.map((name, index) => [name, Math.min(index, SERIES)])) };
 }
 
 function draw(id, rows, series, unit) {
@@ -122,7 +122,7 @@ function draw(id, rows, series, unit) {
   svg.unit = unit;
 }
 
-// The best so far, as a staircase.
+// The best score so far, as a step line.
 function records(points) {
   let path = "";
   let best = Infinity;
@@ -134,18 +134,18 @@ function records(points) {
   return path ? `${path}H${BOX.right}` : "M0 0";
 }
 
-// The dot nearest to the pointer, in words beside the legend; a click opens its system.
+// The dot nearest to the pointer; it is described beside the legend, and a click opens its system.
 function nearest(svg, event) {
   const box = svg.getBoundingClientRect();
   const x = ((event.clientX - box.left) / box.width) * 480;
   const y = ((event.clientY - box.top) / box.height) * 250;
-  let found = null;
+  let closest = null;
   let least = 900;
   for (const point of svg.points || []) {
     const distance = (point.x - x) ** 2 + (point.y - y) ** 2;
-    if (distance < least) [found, least] = [point, distance];
+    if (distance < least) [closest, least] = [point, distance];
   }
-  return found;
+  return closest;
 }
 
 function watch(svg) {

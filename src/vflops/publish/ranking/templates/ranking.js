@@ -1,35 +1,35 @@
-// What is shown follows from the address: everything after # is the state of the page.
+// The page shows what its address says: the part after # is the state of the page.
 const PAGE = 50;
 const PRINTED = 2000;
 const VIEWS = ["ranked", "apart", "published"];
 const find = (id) => document.getElementById(id);
 const state = {};
 let printing = false;
-let drawn = null; // what the pictures show: sorting and paging leave them as they are
+let drawn = null; // the selection that the charts show; sorting and paging do not change it
 
-// Words that a search looks at, made once.
+// The strings that a search looks at, converted to lower case once.
 const lower = (column) => ({ words: column.words.map((word) => word.toLowerCase()), at: column.at });
 const SEARCHED = ["source", "system", "framework", "device"].map((key) => lower(DATA.rows[key]));
 const APART_SEARCHED = ["source", "system", "workload", "reason"].map((key) => lower(DATA.apart[key]));
 const collator = new Intl.Collator("en", { numeric: true });
 
 function readState() {
-  const given = new URLSearchParams(location.hash.slice(1));
+  const parameters = new URLSearchParams(location.hash.slice(1));
   for (const key of Object.keys(state)) delete state[key];
-  for (const [key, text] of given) state[key] = text;
+  for (const [key, text] of parameters) state[key] = text;
   if (!VIEWS.includes(state.view)) state.view = DATA.lists.length || !DATA.apart.place.length ? "ranked" : "apart";
   const column = COLUMNS.find(({ key }) => key === (state.sort || "").replace("-", ""));
   if (!column) state.sort = "rank";
 }
 
 function stateText() {
-  const kept = new URLSearchParams();
-  for (const facet of DATA.facets) if (state[facet]) kept.set(facet, state[facet]);
-  for (const key of ["q", "device", "best"]) if (state[key]) kept.set(key, state[key]);
-  if (state.sort !== "rank") kept.set("sort", state.sort);
-  if (Number(state.page) > 1) kept.set("page", state.page);
-  if (state.view !== "ranked") kept.set("view", state.view);
-  return `#${kept}`;
+  const parameters = new URLSearchParams();
+  for (const facet of DATA.facets) if (state[facet]) parameters.set(facet, state[facet]);
+  for (const key of ["q", "device", "best"]) if (state[key]) parameters.set(key, state[key]);
+  if (state.sort !== "rank") parameters.set("sort", state.sort);
+  if (Number(state.page) > 1) parameters.set("page", state.page);
+  if (state.view !== "ranked") parameters.set("view", state.view);
+  return `#${parameters}`;
 }
 
 function change(changes) {
@@ -38,7 +38,7 @@ function change(changes) {
   show();
 }
 
-// The list that agrees with the state in most; the facet that was changed last decides first.
+// The list that matches most facets of the state; the facet that was changed last has priority.
 function chosenList(wanted = state, first = null) {
   const agreement = (list) =>
     list.values.reduce((sum, text, at) => sum + (wanted[DATA.facets[at]] === text) * (DATA.facets[at] === first ? 100 : 1), 0);
@@ -57,7 +57,7 @@ function chooseFacet(facet, text) {
 function showFacets(list) {
   find("facets").replaceChildren(
     ...DATA.facets.map((facet, at) => {
-      const words = [...new Set(DATA.lists.map((each) => each.values[at]))].sort(collator.compare);
+      const words = [...new Set(DATA.lists.map((other) => other.values[at]))].sort(collator.compare);
       if (words.length === 1) return element("label", {}, facet, element("span", {}, words[0]));
       const select = element("select", { "data-facet": facet });
       select.append(...words.map((word) => element("option", { value: word }, word)));
@@ -78,7 +78,7 @@ function filtered(inList) {
   const query = wordsOf(state.q);
   let rows = inList;
   if (state.device) rows = rows.filter((row) => value("device", row) === state.device);
-  if (query.length) rows = rows.filter((row) => matches(SEARCHED, (each) => value("run", each), query, row));
+  if (query.length) rows = rows.filter((row) => matches(SEARCHED, (index) => value("run", index), query, row));
   if (state.best) {
     const seen = new Set();
     rows = rows.filter((row) => !seen.has(value("page", row)) && seen.add(value("page", row)));
@@ -86,7 +86,7 @@ function filtered(inList) {
   return rows;
 }
 
-// Rows come by rank; what is not known comes last either way.
+// Rows are in the order of rank; unknown values come last in either direction.
 function sorted(rows) {
   const down = state.sort.startsWith("-");
   const key = state.sort.replace("-", "");
@@ -109,9 +109,9 @@ function sorted(rows) {
 function cell(column, row, unit) {
   const text = element("bdi", {}, String(column.show(row, unit)));
   const href = column.href && column.href(row);
-  const made = element("td", { class: column.kind, "data-label": column.title(unit) });
-  made.append(href ? element("a", { href }, text) : text);
-  return made;
+  const td = element("td", { class: column.kind, "data-label": column.title(unit) });
+  td.append(href ? element("a", { href }, text) : text);
+  return td;
 }
 
 function fill(table, columns, rows, unit) {
@@ -123,18 +123,18 @@ function fill(table, columns, rows, unit) {
 function heads(unit) {
   const down = state.sort.startsWith("-");
   const key = state.sort.replace("-", "");
-  const made = COLUMNS.map((column) => {
+  const headCells = COLUMNS.map((column) => {
     const button = element("button", { "data-sort": column.key }, column.title(unit));
     button.addEventListener("click", () => {
-      const turned = column.key === key ? !down : column.first < 0;
-      change({ sort: `${turned ? "-" : ""}${column.key}` });
+      const descending = column.key === key ? !down : column.first < 0;
+      change({ sort: `${descending ? "-" : ""}${column.key}` });
     });
     const head = element("th", { class: column.kind.split(" ")[0] === "n" ? "n" : "", scope: "col" }, button);
     if (column.key === key) head.setAttribute("aria-sort", down ? "descending" : "ascending");
     return head;
   });
   const focused = document.activeElement && document.activeElement.dataset.sort;
-  find("table").tHead.replaceChildren(element("tr", {}, ...made));
+  find("table").tHead.replaceChildren(element("tr", {}, ...headCells));
   if (focused) find("table").querySelector(`[data-sort="${focused}"]`).focus();
 }
 
@@ -164,7 +164,7 @@ function showRanked() {
     return;
   }
   const inList = [];
-  DATA.rows.list.forEach((each, row) => each === number && inList.push(row));
+  DATA.rows.list.forEach((listNumber, row) => listNumber === number && inList.push(row));
   const series = seriesOf(inList);
   const rows = filtered(inList);
   showFacets(list);
@@ -190,7 +190,7 @@ function showPictures(rows, series, unit) {
 
 function showApart() {
   const query = wordsOf(state.q);
-  const rows = DATA.apart.place.map((_, row) => row).filter((row) => matches(APART_SEARCHED, (each) => apartValue("place", each), query, row));
+  const rows = DATA.apart.place.map((_, row) => row).filter((row) => matches(APART_SEARCHED, (index) => apartValue("place", index), query, row));
   find("apart-search").value = state.q || "";
   find("apart-count").textContent = `${grouped(rows.length)} of ${grouped(DATA.apart.place.length)} submissions`;
   find("apart-table").tHead.replaceChildren(element("tr", {}, ...APART_COLUMNS.map((column) => element("th", { scope: "col" }, column.title()))));
