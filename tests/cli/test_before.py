@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.trained_runs import job as a_job
 from vflops.cli import main
-from vflops.cli.terminal.jobs_table import _line
+from vflops.cli.terminal.jobs_table import _summary_line
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.launch.controller import JobProgress
@@ -194,9 +194,9 @@ def test_jobs_in_a_queue_wait_and_its_words_are_shown() -> None:
         JobProgress(record, state="running", awaited=True, location="PENDING: Resources")
         for record in records(2)
     ]
-    assert _line(jobs).startswith("2 models: 2 waiting (PENDING: Resources);")
+    assert _summary_line(jobs).startswith("2 models: 2 waiting (PENDING: Resources);")
     jobs[0].awaited, jobs[0].location = False, "n1"
-    assert _line(jobs).startswith("2 models: 1 running, 1 waiting;")
+    assert _summary_line(jobs).startswith("2 models: 1 running, 1 waiting;")
 
 
 @pytest.mark.parametrize(
@@ -304,4 +304,4 @@ def test_twins_repeats_and_seeds_are_planned_as_they_run(run_command: Command) -
 @pytest.mark.parametrize("command", ["run", "plan", "scale", "replay"])
 def test_the_help_says_which_schedulers_were_never_seen(run_command: Command, command: str) -> None:
     shown = " ".join(run_command(command, "--help").stdout.replace("│", " ").split())
-    assert "pbs, lsf and flux are not tested on a real site" in shown
+    assert "pbs, lsf and flux are untested on real clusters" in shown

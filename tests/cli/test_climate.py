@@ -119,10 +119,13 @@ def test_a_bad_frame_is_shown_and_can_be_left_out(tmp_path: Path, vflops: Vflops
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("pack years --short-side 64", "--short-side: an option for images, and years holds years"),
-        ("pack images --layout raw", "--layout: an option for years of climate fields"),
-        ("pack images --test-years 1980", "--test-years: an option for years of climate fields"),
-        ("check images --box-order xyxyc", "--box-order: an option for years of climate fields"),
+        (
+            "pack years --short-side 64",
+            "--short-side only applies to images, but years holds years",
+        ),
+        ("pack images --layout raw", "--layout only applies to years of climate fields"),
+        ("pack images --test-years 1980", "--test-years only applies to years of climate fields"),
+        ("check images --box-order xyxyc", "--box-order only applies to years of climate fields"),
         ("pack years --train-years 79", "years '79': '79' is not a year"),
         ("pack years --validation-years=", "years '': '' is not a year"),
         ("verify years", "years is not a folder of packed data: it has no index.json"),

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.ensemble_runs import processes_of, started, wait_for
 from tests.support.slurm_bench import SlurmBench
-from vflops.cli.cluster.control import _by_agents
+from vflops.cli.cluster.control import _agent_jobs
 from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
 from vflops.errors import UsageError
@@ -183,7 +183,7 @@ def test_every_job_of_an_agent_is_known(
     ).write(folder.job_file(1))
     with folder.start_attempt(job=0) as events:
         events.write("job-planned", job=1, sha256="")
-    assert [record.job for record in _by_agents(folder)] == ([1] if known else [])
+    assert [record.job for record in _agent_jobs(folder)] == ([1] if known else [])
 
 
 @pytest.mark.parametrize("on", ["slurm", "local"])
@@ -209,7 +209,7 @@ def test_attach_needs_an_ensemble(vflops: Vflops, tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "runs", "suite", tiny())
     refused = vflops("attach", folder.path)
     assert refused.returncode == 2
-    assert "none was planned that outlives the command" in refused.stderr
+    assert "none of its jobs outlives the command" in refused.stderr
     assert "vflops resume" in refused.stderr
 
 

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from tests.support.paths import DOCS
-from vflops.cli.schemas import export, schemas
+from vflops.cli.schemas import schemas, write_schemas
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
@@ -19,7 +19,7 @@ SCHEMAS = DOCS / "schemas"
 
 @pytest.mark.parametrize("name", sorted(schemas()))
 def test_docs_hold_the_current_schema(name: str, tmp_path: Path) -> None:
-    export(tmp_path)
+    write_schemas(tmp_path)
     hint = "run: python -m vflops.cli.schemas docs/schemas"
     assert (SCHEMAS / name).read_text() == (tmp_path / name).read_text(), hint
 

@@ -45,7 +45,7 @@ def test_a_line_without_a_terminal_says_how_the_search_stands(
     SearchView(Console(force_terminal=False)).show([standing])
     # Two epochs and evaluations, 32,000 operations each, in 58 s; 0.7 is the best so far.
     assert capsys.readouterr().err.strip() == (
-        "1 of 1 worker at work, 1 candidate trained, best accuracy 0.7 (r00001-w00000), "
+        "1 of 1 worker running, 1 candidate trained, best accuracy 0.7 (r00001-w00000), "
         "1.10 kOPS, regulated 1.33 kOPS, 42 s left"
     )
 
@@ -53,7 +53,7 @@ def test_a_line_without_a_terminal_says_how_the_search_stands(
 def test_the_table_names_each_workers_candidate(run: HandmadeSearch) -> None:
     notes = one_worker(run)
     view = SearchView(Console(width=140, force_terminal=False))
-    for upto, wanted in ((7, ("r00001-w00000", "1.00", "0.7")), (5, ("waits for one", "0.6"))):
+    for upto, wanted in ((7, ("r00001-w00000", "1.00", "0.7")), (5, ("waiting", "0.6"))):
         standing = followed(run, notes[:upto])
         view.show([standing])
         with view._console.capture() as shown:

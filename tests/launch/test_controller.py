@@ -353,7 +353,7 @@ def test_ctrl_c_in_a_terminal_asks(
             process.send_signal(signal.SIGTERM)
         elif key == "\x03":
             process.send_signal(signal.SIGINT)  # as the terminal does
-            shown = until(outer, shown, "or go on (Enter)?") if number < len(keys) else shown
+            shown = until(outer, shown, "or continue (Enter)?") if number < len(keys) else shown
         else:
             os.write(outer, key.encode())
             shown = until(outer, shown, "1 waiting") if number < len(keys) else shown
@@ -379,7 +379,7 @@ def test_jobs_that_are_left_keep_running_and_the_command_shows_how_to_attach(
     shown = until(outer, "", "2 running")
     folder = wait_for(tmp_path, "checkpoint", 1, 2)
     process.send_signal(signal.SIGINT)
-    shown = until(outer, shown, "or go on (Enter)?")
+    shown = until(outer, shown, "or continue (Enter)?")
     os.write(outer, b"l\n")
     words = " ".join(until(outer, shown, "vflops attach").split())
     assert "interrupted (its jobs were left running" in words

@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from vflops.cli.terminal import console
 from vflops.errors import Interrupted, RunFailed, VflopsError
 
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # 30 ms that no plugin here needs
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # saves 30 ms; no plugin is used
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "measure.system": ("system",),
@@ -77,8 +77,8 @@ class GroupedCommands(TyperGroup):
                     formatter.write_dl(rows)
 
 
-def application(words: Sequence[str]) -> typer.Typer:
-    """Return the command line; if ``words`` name a command, only its module is imported."""
+def application(arguments: Sequence[str]) -> typer.Typer:
+    """Return the command line; if ``arguments`` name a command, only its module is imported."""
     app = typer.Typer(
         name="vflops",
         cls=GroupedCommands,
@@ -89,14 +89,16 @@ def application(words: Sequence[str]) -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback(invoke_without_command=True)(_options)
-    named = [module for module, commands in COMMANDS.items() if words and words[0] in commands]
-    for module in named or COMMANDS:
+    modules = [
+        module for module, commands in COMMANDS.items() if arguments and arguments[0] in commands
+    ]
+    for module in modules or COMMANDS:
         importlib.import_module(f"vflops.cli.{module}").register(app)
     return app
 
 
 def _options(
-    version: bool = typer.Option(False, "--version", help="Show the version and stop."),
+    version: bool = typer.Option(False, "--version", help="Show the version and exit."),
 ) -> None:
     if version:
         import vflops
@@ -106,10 +108,10 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; report a user's mistake in a line and an exit code, not a traceback."""
-    gc.set_threshold(100_000)  # a short command makes less garbage than looking for it costs
+    """Run the command line; a user's mistake gives a message and an exit code, not a traceback."""
+    gc.set_threshold(100_000)  # in a short command, collecting garbage costs more than it frees
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # replace characters that a terminal lacks
+        if isinstance(stream, TextIOWrapper):  # replace characters that the terminal cannot show
             stream.reconfigure(errors="replace")
     try:
         application(sys.argv[1:])()
@@ -122,6 +124,6 @@ def main() -> None:
     except BrokenPipeError:  # `vflops list | head`
         sys.stderr.close()
         sys.exit(0)
-    except Exception:  # a bug: show all of it, and do not exit like a failed check
+    except Exception:  # a bug: show the traceback, and do not exit like a failed check
         traceback.print_exc()
         sys.exit(RunFailed.exit_code)

@@ -28,7 +28,7 @@ Set = Annotated[
 On = Annotated[
     str | None,
     typer.Option(
-        help="Where jobs run: local or slurm; pbs, lsf and flux are not tested on a real site."
+        help="Where jobs run: local or slurm; pbs, lsf and flux are untested on real clusters."
     ),
 ]
 Container = Annotated[
@@ -64,36 +64,36 @@ def settings(
 
     name = profile or default_profile()
     names = suite() if workloads == "suite" else [workload(workloads).name] if workloads else []
-    chosen = for_suite(find(name, names)) if workloads == "suite" else find(name, names)
-    extra = [] if seed is None else [f"seed={seed}"]
-    loaded = load(chosen, config, [*assignments, *extra])
+    chosen_profile = for_suite(find(name, names)) if workloads == "suite" else find(name, names)
+    seed_assignment = [] if seed is None else [f"seed={seed}"]
+    loaded = load(chosen_profile, config, [*assignments, *seed_assignment])
     return loaded if workloads in (None, "suite") else for_single_workload(loaded)
 
 
 def search_flags(workload: str | None, workers: int | None, for_: str | None) -> dict[str, object]:
     """Return the settings of ``--workers`` and ``--for``; raise if the workload is not a search."""
-    from vflops.cli.typed_values import seconds
+    from vflops.cli.typed_values import parse_duration
     from vflops.errors import UsageError
     from vflops.workloads.contract.registry import workload as find
 
-    given = {"--workers": workers, "--for": for_}
-    named = [f"{flag} {value}" for flag, value in given.items() if value is not None]
-    if not named:
+    flags = {"--workers": workers, "--for": for_}
+    used_flags = [f"{flag} {value}" for flag, value in flags.items() if value is not None]
+    if not used_flags:
         return {}
     if workload is None or not find(workload).is_search:
-        what = f"{workload} is not one" if workload else "no workload is given"
+        reason = f"{workload} is not a search" if workload else "no workload is given"
         raise UsageError(
-            f"{' '.join(named)} is for a search, but {what}",
-            hint=f"vflops run automl {' '.join(named)}",
+            f"{' '.join(used_flags)} only applies to a search, but {reason}",
+            hint=f"vflops run automl {' '.join(used_flags)}",
         )
     return {
         "search.workers": workers,
-        "search.duration_s": seconds(for_) if for_ is not None else None,
+        "search.duration_s": parse_duration(for_) if for_ is not None else None,
     }
 
 
 def default_profile() -> str:
-    """Return ``gpu`` if torch sees an accelerator, else ``laptop``."""
+    """Return ``gpu`` if torch finds an accelerator, else ``laptop``."""
     import torch
 
     return "gpu" if torch.accelerator.is_available() else "laptop"

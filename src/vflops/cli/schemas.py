@@ -1,4 +1,4 @@
-"""The file formats as JSON Schemas: ``python -m vflops.cli.schemas docs/schemas`` writes them."""
+"""JSON Schemas of the file formats; ``python -m vflops.cli.schemas docs/schemas`` writes them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Return the schema of every file format, by the name of the schema's file."""
+    """Return the schemas of all file formats, by file name."""
     schemas: dict[str, dict[str, Any]] = {}
     for document in DOCUMENTS:
         schema = document.model_json_schema()
@@ -73,7 +73,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     return schemas
 
 
-def export(folder: Path) -> list[Path]:
+def write_schemas(folder: Path) -> list[Path]:
     """Write all schemas to ``folder`` and return their paths."""
     atomic.make_folder(folder)
     for name, schema in schemas().items():
@@ -82,5 +82,5 @@ def export(folder: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    for path in export(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/schemas")):
+    for path in write_schemas(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/schemas")):
         print(path)

@@ -1,4 +1,4 @@
-"""Values as typed by users: durations such as ``1h30m``, and lists of counts such as ``1,2,4``."""
+"""Parsing of option values: durations such as ``1h30m``, and counts such as ``1,2,4``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 
 from vflops.errors import UsageError
 
-_TYPED = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
 _UNITS_S = (86400, 3600, 60, 1)
 
 
-def seconds(text: str) -> float:
-    """Return the seconds of a duration."""
-    match = _TYPED.fullmatch(text.strip().lower())
+def parse_duration(text: str) -> float:
+    """Return a duration such as ``1h30m`` in seconds; raise if it is invalid."""
+    match = _DURATION.fullmatch(text.strip().lower())
     parts = match.groups() if match else ()
     total = sum(int(part) * unit for part, unit in zip(parts, _UNITS_S, strict=False) if part)
     if not total:
@@ -20,7 +20,7 @@ def seconds(text: str) -> float:
     return float(total)
 
 
-def counts(option: str, text: str, example: str) -> list[int]:
+def parse_counts(option: str, text: str, example: str) -> list[int]:
     """Return the counts of a comma-separated list in ascending order; raise if it is invalid."""
     try:
         numbers = sorted({int(word) for word in text.split(",")})

@@ -46,8 +46,8 @@ def test_from_a_run_to_a_reader(vflops: Vflops, run_folder: RunFolder, tmp_path:
     words = ["-t", "ed25519", "-N", "", "-C", "my laptop", "-f", str(other)]
     subprocess.run(["ssh-keygen", "-q", *words], check=True)
     replaced = vflops("sign", run_folder.path, "--key", other).stdout
-    assert "it replaces the signature of another key: ED25519 key SHA256:" in replaced
-    assert "with your address for you@example.org:\nyou@example.org " in replaced
+    assert "this replaces the signature of another key: ED25519 key SHA256:" in replaced
+    assert "with your address instead of you@example.org:\nyou@example.org " in replaced
     seen = vflops("verify", "result.tar.bz2", "--signers", "signers")
     assert seen.returncode == 0 and "signed by me@example.org" in seen.stdout
     made = vflops("extract", "result.tar.bz2", "--out", "theirs")
@@ -55,7 +55,7 @@ def test_from_a_run_to_a_reader(vflops: Vflops, run_folder: RunFolder, tmp_path:
     log.write_text(log.read_text().replace('"benchmark": "memory"', '"benchmark": "memori"'))
     found = vflops("verify", made.stdout.strip(), "--json")
     assert found.returncode == 1 and "was changed after it was concluded" in found.stderr
-    assert "get it again from its author" in found.stderr
+    assert "ask its author for it again" in found.stderr
     facts = json.loads(found.stdout)
     assert facts["intact"] is False
     assert "jobs/0/0/events.jsonl: line 7 was changed" in facts["alterations"]

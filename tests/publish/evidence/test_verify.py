@@ -205,7 +205,7 @@ def test_derived_files_may_be_made_again(
     run_folder.score_file.write_bytes(before.replace(b'"suite"', b'"newer"'))
     found = verify(run_folder.path)
     assert found.intact
-    assert "score.json: written again since" in found.notes[0]
+    assert "score.json: regenerated later" in found.notes[0]
     run_folder.score_file.write_bytes(before.replace(b'"suite"', b'"other"'))
     (line,) = verify(run_folder.path).alterations
     assert "matches neither the manifest nor the recorded data" in line and "vflops score" in line
@@ -227,7 +227,7 @@ def test_a_concluded_run_and_its_page(
     page = run_folder.report_file.read_text()
     run_folder.report_file.write_text(page + "<p>1 EFLOPS</p>")
     (line,) = verify(run_folder.path).alterations
-    assert line.startswith("report.html: neither")
+    assert line.startswith("report.html: matches neither")
     other = before.model_copy(update={"derived": ()})  # as if others were made since
     other.write(run_folder.path / "manifest.json")
     run_folder.report_file.write_text(page)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vflops.publish.pages import roofline_chart
-from vflops.publish.pages.label_layout import Box, LabelPlaces, powers_of_ten
+from vflops.publish.pages.label_layout import Box, LabelLayout, powers_of_ten
 from vflops.publish.pages.roofline_chart import HEIGHT, WIDTH
 from vflops.publish.pages.roofline_points import WIDE, Achieved
 from vflops.results.roofline.analysis import Bound, Ceilings, Point
@@ -15,8 +15,8 @@ from vflops.results.roofline.analysis import Bound, Ceilings, Point
 GIGA = 1e9
 
 
-def places() -> LabelPlaces:
-    return LabelPlaces((1.0, 100.0), (1.0, 100.0), (400, 200))
+def places() -> LabelLayout:
+    return LabelLayout((1.0, 100.0), (1.0, 100.0), (400, 200))
 
 
 def test_a_pixel_is_where_the_axes_draw_a_value() -> None:
@@ -27,15 +27,15 @@ def test_a_pixel_is_where_the_axes_draw_a_value() -> None:
 def test_labels_of_one_point_do_not_meet_and_stay_inside() -> None:
     found = places()
     for number in range(30):
-        found.beside(10.0, 10.0, f"label {number}", 11)
-    boxes = found.taken
+        found.place_label(10.0, 10.0, f"label {number}", 11)
+    boxes = found.occupied
     assert 5 < len(boxes) < 30  # what finds no place has none
-    assert not any(one.meets(two) for n, one in enumerate(boxes) for two in boxes[:n])
+    assert not any(one.overlaps(two) for n, one in enumerate(boxes) for two in boxes[:n])
     assert all(box.left >= 0 and box.right <= 400 for box in boxes)
 
 
 def test_a_label_at_the_right_edge_goes_to_the_left_of_its_point() -> None:
-    place = places().beside(95.0, 10.0, "achieved 5.55 GFLOPS", 12)
+    place = places().place_label(95.0, 10.0, "achieved 5.55 GFLOPS", 12)
     assert place is not None and place[0] < 95.0
 
 
@@ -96,7 +96,7 @@ def shown_labels(chart: dict[str, Any]) -> list[tuple[str, Box]]:
         mark, filters = layer.get("mark", {}), layer.get("transform", [])
         if mark.get("type") != "text" or "stroke" in mark or filters != [{"filter": WIDE}]:
             continue
-        plot = LabelPlaces(axes[0], axes[1], (WIDTH, HEIGHT))
+        plot = LabelLayout(axes[0], axes[1], (WIDTH, HEIGHT))
         for row in layer["data"]["values"]:
             across, up = plot.pixel(row[encoding["x"]["field"]], row[encoding["y"]["field"]])
             wide = 5.5 * len(row["label"])
@@ -116,4 +116,4 @@ def test_the_labels_of_a_suite_neither_meet_nor_leave_the_plot() -> None:
     for number, (label, box) in enumerate(found):
         assert box.left >= 0 and box.right <= WIDTH, label
         for other, taken in found[:number]:
-            assert not box.meets(taken), (label, other)
+            assert not box.overlaps(taken), (label, other)

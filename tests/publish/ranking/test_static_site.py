@@ -120,7 +120,7 @@ def test_a_target_that_is_not_the_profiles_does_not_rank(
     (reason,) = why(built)
     assert "0.1" in reason and "0.8" in reason
     (result,) = built.ranking.unranked[0].entry.results
-    assert result.reason == "its target is 0.1, that of tiny is 0.8"
+    assert result.reason == "its target is 0.1, but it is 0.8 in profile tiny"
 
 
 def test_an_edited_run_is_listed_apart_with_what_was_altered(
@@ -193,7 +193,7 @@ def test_an_archive_is_added_by_one_command(tmp_path: Path, runs: Path) -> None:
     assert (only.entry.run, only.entry.place) == (FAST.id, packed.name)
     assert built.submissions == 1
     packed.write_bytes(b"another")
-    with pytest.raises(UsageError, match="a different submission"):
+    with pytest.raises(UsageError, match="a different archive"):
         add(packed, runs)
 
 
@@ -249,7 +249,7 @@ def test_a_run_written_again_under_another_id_does_not_rank(
     built = rebuilt()
     assert [each.entry.run for each in built.ranking.ranked] == [FAST.id]
     (reason,) = why(built)
-    assert reason.startswith(f"the run of b/{FAST.id} under another id")
+    assert reason.startswith(f"a copy of b/{FAST.id} under another id")
 
 
 @pytest.mark.parametrize("valid", [True, False])
@@ -389,7 +389,7 @@ def test_the_command_names_what_does_not_rank_and_what_is_left_out(
     packed.write_bytes(b"no archive")
     words = ["ranking", runs, "--site", tmp_path / "site", "--add", packed]
     first = vflops(*words)
-    assert "0 results ranked, 1 not: the page says why" in first.stdout
+    assert "0 results ranked, 1 not; the page says why" in first.stdout
     assert f"  {packed.name}: " in first.stdout
     (runs / "notes.zip").write_bytes(b"")
     again = vflops(*words)

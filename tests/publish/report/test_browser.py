@@ -55,7 +55,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         system = SystemRecord(gathered_utc="2026-01-01T00:00:00+00:00", layers=layers)
         system.write(run.folder.system_file)
         figure = Figure(HOSTILE, HOSTILE, chart=POINT)
-        patch.setattr(exhibits, "shown", lambda jobs: ExhibitFigures(HOSTILE, (figure,), HOSTILE))
+        patch.setattr(
+            exhibits, "exhibit_figures", lambda jobs: ExhibitFigures(HOSTILE, (figure,), HOSTILE)
+        )
         write_report(Contents(run.folder))
         return run.folder.report_file
 

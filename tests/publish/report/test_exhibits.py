@@ -88,7 +88,7 @@ def shown(folder: RunFolder) -> ExhibitFigures:
     contents = Contents(RunFolder.open(folder.path))
     scores = score(contents).trainings
     pairs = zip(contents.training_jobs, scores, strict=True)
-    found = exhibits.exhibit_figures([(training_jobs, each.complete) for training_jobs, each in pairs])
+    found = exhibits.exhibit_figures([(trained, each.complete) for trained, each in pairs])
     assert found is not None
     return found
 
@@ -209,7 +209,7 @@ class TestFaults:
         assert len(whole) < 1000
         trained_with(planned, whole)
         monkeypatch.setattr(exhibits, "MAX_BYTES", 10_000)
-        assert "an exhibit may hold 40,000" in self.fault(planned.folder)
+        assert "an exhibit may hold at most 40,000" in self.fault(planned.folder)
 
     @pytest.mark.parametrize(
         "content",

@@ -31,7 +31,7 @@ def test_all_runs_must_meet_all_rules(vflops: Vflops, two: tuple[Path, Path]) ->
     assert result.returncode == 0, result.stderr
     assert "next: vflops report" in result.stderr
     assert "rule set practice/10: 12 of 12 pass, 24 do not apply" in result.stdout
-    assert "do not apply:  manifest," in result.stdout
+    assert "not applicable:  manifest," in result.stdout
     result = vflops("check", good, bad)
     assert result.returncode == 1
     place = "system.json: not the one that this run wrote"

@@ -144,7 +144,7 @@ def test_what_cannot_be_searched_is_refused_before_there_is_a_folder(
 def test_flags_of_a_search_are_refused_elsewhere(vflops: Vflops, workload: tuple[str, ...]) -> None:
     done = vflops("run", *workload, "--profile", "tiny", "--workers", "2", "--for", "1h30m")
     assert done.returncode == 2
-    assert "--workers 2 --for 1h30m is for a search" in done.stderr
+    assert "--workers 2 --for 1h30m only applies to a search" in done.stderr
     assert "run automl --workers 2 --for 1h30m" in done.stderr
 
 

@@ -1,4 +1,4 @@
-"""``vflops attach`` and ``vflops cancel``: follow a run's jobs again, or end them."""
+"""``vflops attach`` and ``vflops cancel``: follow the jobs of a run again, or cancel them."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ def register(app: typer.Typer) -> None:
 
 def attach(run: options.Run = None, quiet: options.Quiet = False) -> None:
     """Follow the jobs of a run whose controller died. Nothing is started twice."""
-    from vflops.cli.terminal.console import open_run, say, shown
+    from vflops.cli.terminal.console import open_run, say, shell_path
     from vflops.cli.train.run import resume
     from vflops.launch.cancel import active_jobs
     from vflops.record.files.lock import is_locked
 
     folder = open_run(run)
-    name, lock = shown(folder.path), folder.lock
-    _refuse_complete(folder, "attach to")
+    name, lock = shell_path(folder.path), folder.lock
+    _require_incomplete(folder, "attach to")
     if is_locked(lock):
         raise UsageError(
             f"{name} has a controller: process {lock.read_text().strip() or 'unknown'}",
             hint=f"leave the jobs to it, or end them: vflops cancel {name}",
         )
-    records = _by_agents(folder)
+    records = _agent_jobs(folder)
     if not records:
         raise UsageError(
-            f"{name} has no jobs to attach to: none was planned that outlives the command",
+            f"{name} has no jobs to attach to: none of its jobs outlives the command",
             hint=f"resume the run: vflops resume {name}",
         )
     history = folder.history()
     ended = [record.job for record in records if history.ended(record.job)]
     active = set(active_jobs(folder, records)) - set(ended)
-    rest = len(records) - len(ended) - len(active)
+    not_started = len(records) - len(ended) - len(active)
     say(
-        f"attaching to {name}: of {len(records)} jobs {len(active)} are active, {len(ended)} have"
-        " ended" + (f", {rest} will be started" if rest else "")
+        f"attaching to {name}: of {len(records)} jobs, {len(active)} are active, {len(ended)} have"
+        " ended" + (f", {not_started} will be started" if not_started else "")
     )
     resume(folder.path, quiet=quiet)
 
@@ -62,13 +62,13 @@ def cancel(
     ] = 90.0,
 ) -> None:
     """Cancel one run's jobs and controller, and nothing else. The jobs write checkpoints first."""
-    from vflops.cli.terminal.console import next_step, open_run, shown
+    from vflops.cli.terminal.console import next_step, open_run, shell_path
     from vflops.launch.cancel import cancel_run
 
     folder = open_run(run)
-    _refuse_complete(folder, "cancel in")
-    name = shown(folder.path)
-    cancelled = cancel_run(folder, _by_agents(folder), limit)
+    _require_incomplete(folder, "cancel in")
+    name = shell_path(folder.path)
+    cancelled = cancel_run(folder, _agent_jobs(folder), limit)
     if cancelled.controller is not None:
         how = "killed" if cancelled.controller_killed else "ended"
         typer.echo(f"{how}: the controller, process {cancelled.controller}")
@@ -79,19 +79,19 @@ def cancel(
     next_step(f"vflops resume {name}", "to resume the run")
 
 
-def _refuse_complete(folder: RunFolder, action: str) -> None:
-    from vflops.cli.terminal.console import shown
+def _require_incomplete(folder: RunFolder, action: str) -> None:
+    from vflops.cli.terminal.console import shell_path
 
     if folder.history(0).state.complete:
-        name = shown(folder.path)
+        name = shell_path(folder.path)
         raise UsageError(
             f"{name} is complete: there is nothing to {action}",
             hint=f"see its report: vflops report {name}",
         )
 
 
-def _by_agents(folder: RunFolder) -> list[JobRecord]:
-    """Return the jobs that run by agents: base models, workers, or all if the settings say so."""
+def _agent_jobs(folder: RunFolder) -> list[JobRecord]:
+    """Return the jobs that agents run: base models, workers, or all jobs if so configured."""
     from vflops.record.formats.job import JobRecord
     from vflops.record.formats.job_events import JobPlanned
     from vflops.run.jobs import uses_agents
@@ -110,13 +110,13 @@ def _summary(folder: RunFolder, cancelled: Cancelled) -> str:
     from vflops.results.score.figure_text import count
 
     jobs = cancelled.jobs
-    resumable = [job for job in jobs if _checkpoints(folder, job)]
-    words = f"ended: {count(len(jobs), 'job')}, {len(resumable)} with a checkpoint to resume from"
+    resumable = [job for job in jobs if _checkpoint_files(folder, job)]
+    text = f"ended: {count(len(jobs), 'job')}, {len(resumable)} with a checkpoint to resume from"
     if cancelled.killed:
         numbers = ", ".join(map(str, sorted(cancelled.killed)))
-        words += f"; killed, because they did not end in time: {numbers}"
-    return words
+        text += f"; killed, because they did not end in time: {numbers}"
+    return text
 
 
-def _checkpoints(folder: RunFolder, job: int) -> list[Path]:
+def _checkpoint_files(folder: RunFolder, job: int) -> list[Path]:
     return list((folder.job_file(job).parent / "checkpoint").glob("step-*.json"))

@@ -1,4 +1,4 @@
-"""``vflops preflight``: check the nodes of a run in about a minute."""
+"""``vflops preflight``: checks the nodes of a run in about a minute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vflops.launch.preflight.preflight_findings import Finding
 
 _SHOWN = 3
-"""How many values of healthy nodes to show in one row."""
+"""How many values of healthy nodes are shown in one row."""
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +37,7 @@ def preflight(
 ) -> None:
     """Check the nodes of a run. Shared folder, versions, free space, clocks, GPUs, network."""
     from vflops.cli.terminal.columns import columns
-    from vflops.cli.terminal.console import next_step, say, shown
+    from vflops.cli.terminal.console import next_step, say, shell_path
     from vflops.errors import CheckFailed, unknown_name
     from vflops.launch import site
     from vflops.launch.factory import backend, backends
@@ -59,7 +59,7 @@ def preflight(
         typer.echo(result.to_json(), nl=False)
     else:
         typer.echo(columns(_rows(result.findings)))
-        typer.echo(f"\ndetails: {shown(folder / 'preflight.json')}", err=True)
+        typer.echo(f"\ndetails: {shell_path(folder / 'preflight.json')}", err=True)
     if result.failed:
         failed = ", ".join(dict.fromkeys(finding.node for finding in result.failed))
         raise CheckFailed(f"not ready: {failed}", hint="each line above says what to do")
@@ -74,26 +74,26 @@ def _rows(findings: Sequence[Finding]) -> list[tuple[str, ...]]:
     """Return one row per problem, and one row per check for all nodes without one."""
     rows: list[tuple[str, ...]] = []
     for what in dict.fromkeys(finding.what for finding in findings):
-        these = [finding for finding in findings if finding.what == what]
-        good = [finding for finding in these if finding.verdict == "ok"]
-        for finding in these:
+        same_check = [finding for finding in findings if finding.what == what]
+        good = [finding for finding in same_check if finding.verdict == "ok"]
+        for finding in same_check:
             if finding.verdict != "ok":
-                words = f"{finding.value} ({finding.cure})" if finding.cure else finding.value
-                rows.append((finding.verdict, what, finding.node, words))
+                text = f"{finding.value} ({finding.cure})" if finding.cure else finding.value
+                rows.append((finding.verdict, what, finding.node, text))
         if good:
             nodes = list(dict.fromkeys(finding.node for finding in good))
-            rows.append(("ok", what, _counted(nodes, what), _combined(good)))
+            rows.append(("ok", what, _count_text(nodes, what), _values_text(good)))
     return rows
 
 
-def _counted(nodes: list[str], what: str) -> str:
+def _count_text(nodes: list[str], what: str) -> str:
     kind = "links" if what == "link" else "nodes"
     return nodes[0] if len(nodes) == 1 else f"{len(nodes)} {kind}"
 
 
-def _combined(findings: Sequence[Finding]) -> str:
+def _values_text(findings: Sequence[Finding]) -> str:
     values = list(dict.fromkeys(finding.value for finding in findings))
     if len(values) == 1:
         return values[0]
-    words = [f"{finding.node}: {finding.value}" for finding in findings[:_SHOWN]]
-    return "; ".join([*words, *(["…"] if len(findings) > _SHOWN else [])])
+    texts = [f"{finding.node}: {finding.value}" for finding in findings[:_SHOWN]]
+    return "; ".join([*texts, *(["…"] if len(findings) > _SHOWN else [])])

@@ -1,4 +1,4 @@
-"""``vflops count MODEL``: the operations of one training step, by a paper's rules."""
+"""``vflops count MODEL``: counts the operations of one training step by a convention."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def count(
     file: Annotated[Path | None, typer.Option("--out", help="File to export to.")] = None,
 ) -> None:
     """Count the operations of one training step. Forward, backward and update."""
-    from vflops.cli.terminal.console import console, next_step, shown, working
+    from vflops.cli.terminal.console import console, next_step, shell_path, working
     from vflops.counting.conventions import convention
     from vflops.counting.count import count as count_graph
     from vflops.models.model_graph import graph_of, parse_input
     from vflops.publish import counts as show
     from vflops.record.folder import latest
 
-    sets = [convention(name) for name in (rules, against) if name]
+    conventions = [convention(name) for name in (rules, against) if name]
     inputs = [parse_input(text) for text in input or ()]
     with working("capturing the model"):
         graph = graph_of(model, inputs=inputs, batch=batch)
-    counts = [count_graph(graph, rule) for rule in sets]
+    counts = [count_graph(graph, counting_convention) for counting_convention in conventions]
     if json:
         typer.echo(show.as_json(counts, by.value), nl=False)
     else:
@@ -72,18 +72,20 @@ def count(
         out.print(show.as_tables(counts, by.value, out.width))
     if export is not None:
         suffix = {"html": "html", "graph": "json"}[export.value]
-        what = {"html": "count", "graph": "graph"}[export.value]
-        path = file or Path(f"{graph.model.replace(':', '.')}-{what}.{suffix}")
+        content = {"html": "count", "graph": "graph"}[export.value]
+        path = file or Path(f"{graph.model.replace(':', '.')}-{content}.{suffix}")
         show.export(counts, by.value, path, export.value)
-        typer.echo(f"written: {shown(path)}", err=True)
+        typer.echo(f"written: {shell_path(path)}", err=True)
     if not json:
         shapes = "".join(f" --input {text}" for text in input or ())
-        same = f"{model}{shapes}" + (f" --batch {batch}" if batch > 1 else "")
+        model_arguments = f"{model}{shapes}" + (f" --batch {batch}" if batch > 1 else "")
         if against is None:
             other = "executed" if rules != "executed" else "hpcai500"
-            command = f"vflops count {same} --rules {rules} --against {other}"
+            command = f"vflops count {model_arguments} --rules {rules} --against {other}"
             next_step(command, "compare with what the framework executes")
         elif latest(Path("runs")) is None:
             next_step("vflops micro", "measure the ceilings of this machine")
         else:
-            next_step(f"vflops roofline --model {same}", "show what limits it on this machine")
+            next_step(
+                f"vflops roofline --model {model_arguments}", "show what limits it on this machine"
+            )

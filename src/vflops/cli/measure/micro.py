@@ -10,9 +10,9 @@ import typer
 from vflops.cli import options
 
 _FAMILIES = {"allreduce": ("all-reduce", "all-reduce-modes")}
-"""Names for groups of benchmarks."""
+"""Groups of benchmarks by name."""
 _FAMILY_S = 180.0
-"""Default seconds for a group: each mode and precision starts its own ranks."""
+"""The default budget for a group, in which each mode and precision starts its own ranks."""
 
 
 def register(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""``vflops roofline``: what limits a model on this machine, as a picture and in words."""
+"""``vflops roofline``: what limits a model on this machine, as a chart and as sentences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """File formats of the picture."""
+    """File formats of the chart."""
 
     HTML = "html"
     SVG = "svg"
@@ -41,7 +41,9 @@ def roofline(
     precision: Annotated[
         str | None, typer.Option(help="fp32, bf16 …; by default the fastest one measured.")
     ] = None,
-    rules: Annotated[str, typer.Option(help="Rule set, see `vflops list`.")] = "hpcai500",
+    rules: Annotated[
+        str, typer.Option(help="Counting convention, see `vflops list`.")
+    ] = "hpcai500",
     export: Annotated[
         Format | None, typer.Option(help="File format; by default that of --out, or html.")
     ] = None,
@@ -54,44 +56,48 @@ def roofline(
     from vflops.models.model_graph import graph_of, parse_input
     from vflops.publish.roofline_page import Roofline
 
-    rule = convention(rules)
+    counting_convention = convention(rules)
     export = export or _format(out)
     contents = console.read_run(run or _newest_with_ceilings())
     folder = contents.folder
     if model is None and batch is None and input is None:
-        trained = [graph for graph in contents.graphs if graph.model in _trained(contents)]
-        graphs = (trained or contents.graphs)[:1]
+        trained_graphs = [
+            graph for graph in contents.graphs if graph.model in _trained_names(contents)
+        ]
+        graphs = (trained_graphs or contents.graphs)[:1]
     else:
         inputs = [parse_input(text) for text in input or ()]
-        size = batch or folder.record.settings.count.batch
+        batch_size = batch or folder.record.settings.count.batch
         with console.working("capturing"):
-            graphs = [graph_of(name, inputs=inputs, batch=size) for name in model or ["resnet50"]]
-    counts = [count(graph, rule) for graph in graphs]
-    picture = Roofline.from_counts(folder.record, contents.measurements, counts, precision)
+            graphs = [
+                graph_of(name, inputs=inputs, batch=batch_size) for name in model or ["resnet50"]
+            ]
+    counts = [count(graph, counting_convention) for graph in graphs]
+    chart = Roofline.from_counts(folder.record, contents.measurements, counts, precision)
     path = out or folder.path / f"{_name(model, batch)}.{export.value}"
     with console.working("drawing"):
-        picture.write(path, export.value)
-    for sentence in picture.sentences:
+        chart.write(path, export.value)
+    for sentence in chart.sentences:
         console.say(f"· {sentence}", indent=2, file=sys.stdout)
-    typer.echo(f"written: {console.shown(path)}")
+    typer.echo(f"written: {console.shell_path(path)}")
     if export is Format.HTML:
         console.next_step(
-            f"vflops roofline {console.shown(folder.path)} --export svg",
-            "write a picture for a paper",
+            f"vflops roofline {console.shell_path(folder.path)} --export svg",
+            "write an image for a paper",
         )
     else:
         console.next_step(
-            f"vflops report {console.shown(folder.path)}", "write the report of the run"
+            f"vflops report {console.shell_path(folder.path)}", "write the report of the run"
         )
 
 
-def _trained(contents: Contents) -> set[str]:
+def _trained_names(contents: Contents) -> set[str]:
     """Return the names of the trained workloads, which are also those of their graphs."""
     return {job.record.workload for job in contents.training_jobs}
 
 
 def _format(out: Path | None) -> Format:
-    """Return the format of the file's suffix; html without a file."""
+    """Return the format that the suffix of the file names; html without a file."""
     suffix = out.suffix.removeprefix(".").lower() if out else Format.HTML.value
     if suffix not in list(Format):
         raise UsageError(

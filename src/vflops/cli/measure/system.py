@@ -1,4 +1,4 @@
-"""``vflops system``: this machine in nine layers."""
+"""``vflops system``: describes this machine in nine layers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def system(
     name: Annotated[str, typer.Option(help="For MLPerf: name of the system.")] = "",
 ) -> None:
     """Describe this system in nine layers. All facts are read from the machine."""
-    from vflops.cli.terminal.console import console, next_step, shown, working
+    from vflops.cli.terminal.console import console, next_step, shell_path, working
     from vflops.errors import unknown_name
     from vflops.machine.system.gather import gather
     from vflops.machine.system.mlperf_system import DIVISIONS, system_desc
@@ -45,9 +45,9 @@ def system(
     if mlperf is not None:
         description = system_desc(record, submitter=submitter, division=division, system_name=name)
         atomic.write_json(mlperf, description)
-        typer.echo(f"written: {shown(mlperf)}", err=True)
+        typer.echo(f"written: {shell_path(mlperf)}", err=True)
         for option, value in (("--submitter", submitter), ("--name", name)):
             if not value:
-                typer.echo(f"{option} is not given: its field is empty", err=True)
+                typer.echo(f"{option} is not given, so its field is empty", err=True)
     if not json:
         next_step("vflops micro", "measure the ceilings of this system")

@@ -45,14 +45,14 @@ def verify(
     else:
         for line in _lines(verification):
             console.say(line, indent=11, file=sys.stdout)
-    name = console.shown(path)
+    name = console.shell_path(path)
     if verification.alterations:
-        what = (
+        alteration_count = (
             f"{len(verification.alterations)} alteration{'s' * (len(verification.alterations) > 1)}"
         )
         raise CheckFailed(
-            f"{name} was changed after it was concluded: {what}",
-            hint="get it again from its author, and compare the SHA-256 of the archive",
+            f"{name} was changed after it was concluded: {alteration_count}",
+            hint="ask its author for it again, and compare the SHA-256 of the archive",
         )
     if verification.unconcluded is not None:
         raise CheckFailed(
@@ -64,20 +64,20 @@ def verify(
     if not verification.accepted:
         raise CheckFailed(
             f"{name} is not signed by a key of {signers}",
-            hint="it is intact: ask its author to sign it, or for the line with their key",
+            hint="it is intact; ask its author to sign it, or to send the line with their key",
         )
     if json:
         return
     if path.is_file():
         console.next_step(f"vflops reproduce {name}", "run the same settings here and compare")
     elif verification.signed:
-        console.next_step(f"vflops archive {name}", "write one file to hand on")
+        console.next_step(f"vflops archive {name}", "write one file to share")
     else:
         console.next_step(f"vflops sign {name}", "so that others know who made it")
 
 
 def _lines(verification: Verification) -> list[str]:
-    whole = "intact: no file was changed after the run was concluded"
+    intact_text = "intact: no file was changed after the run was concluded"
     return [
         f"run        {verification.run or 'unknown'}",
         *(
@@ -86,7 +86,7 @@ def _lines(verification: Verification) -> list[str]:
             else []
         ),
         *(f"altered    {line}" for line in verification.alterations),
-        *([f"files      {whole}"] if verification.intact else []),
+        *([f"files      {intact_text}"] if verification.intact else []),
         *(f"note       {line}" for line in verification.notes),
         f"signature  {verification.signature}",
     ]
@@ -95,7 +95,8 @@ def _lines(verification: Verification) -> list[str]:
 def sign(
     run: options.Run = None,
     key: Annotated[
-        Path | None, typer.Option(help="Your SSH key; by default the usual one in ~/.ssh.")
+        Path | None,
+        typer.Option(help="Your SSH key; by default the first of the standard keys in ~/.ssh."),
     ] = None,
 ) -> None:
     """Sign a run with your SSH key. Signs its manifest, in the namespace vflops."""
@@ -103,22 +104,24 @@ def sign(
     from vflops.publish.evidence.sign_run import UNNAMED, allowed_line, sign_run, signing_key
 
     folder = console.open_run(run)
-    before = signing_key(folder)
-    used = sign_run(folder, key)
-    typer.echo(f"signed with {used}: {console.shown(folder.path / 'manifest.json.sig')}")
-    if before not in (None, signing_key(folder)):
-        console.say(f"it replaces the signature of another key: {before}", file=sys.stdout)
-    line = allowed_line(used)
+    previous_key = signing_key(folder)
+    used_key = sign_run(folder, key)
+    typer.echo(f"signed with {used_key}: {console.shell_path(folder.path / 'manifest.json.sig')}")
+    if previous_key not in (None, signing_key(folder)):
+        console.say(f"this replaces the signature of another key: {previous_key}", file=sys.stdout)
+    line = allowed_line(used_key)
     if line is not None:
-        note = f", with your address for {UNNAMED}" if line.startswith(UNNAMED) else ""
+        note = f", with your address instead of {UNNAMED}" if line.startswith(UNNAMED) else ""
         typer.echo(f"readers add this line to their allowed-signers file{note}:\n{line}")
-    console.next_step(f"vflops archive {console.shown(folder.path)}", "write one file to hand on")
+    console.next_step(
+        f"vflops archive {console.shell_path(folder.path)}", "write one file to share"
+    )
 
 
 def archive(
     run: options.Run = None,
     out: Annotated[
-        str | None, typer.Option(help="File or folder/ to write to; by default beside the run.")
+        str | None, typer.Option(help="File or folder/ to write to; by default next to the run.")
     ] = None,
 ) -> None:
     """Write a run to one file. Without checkpoints; the same folder gives the same bytes."""
@@ -132,8 +135,8 @@ def archive(
         atomic.make_folder(Path(out))
     with console.working("packing"):
         path = pack(folder, None if out is None else Path(out))
-    typer.echo(f"{console.shown(path)}\nSHA-256 {file_digest(path).sha256}")
-    console.next_step(f"vflops verify {console.shown(path)}", "check it as its readers will")
+    typer.echo(f"{console.shell_path(path)}\nSHA-256 {file_digest(path).sha256}")
+    console.next_step(f"vflops verify {console.shell_path(path)}", "check it as its readers will")
 
 
 def extract(
@@ -145,8 +148,8 @@ def extract(
     from vflops.publish.evidence.extract import extract as unpack
 
     path = unpack(file, out)
-    typer.echo(console.shown(path))
-    console.next_step(f"vflops verify {console.shown(path)}", "check whether it was altered")
+    typer.echo(console.shell_path(path))
+    console.next_step(f"vflops verify {console.shell_path(path)}", "check whether it was altered")
 
 
 def reproduce(
@@ -171,33 +174,33 @@ def reproduce(
     from vflops.cli.terminal.run_display import Progress
     from vflops.errors import CheckFailed
     from vflops.run import pipeline
-    from vflops.studies.reproduce import reproduce as again
+    from vflops.studies.reproduce import reproduce as reproducer
     from vflops.studies.reproduce.reproduction import COLUMNS, rows
 
     path = run if run is not None else console.open_run(None).path
-    with again.opened(path) as recorded:
+    with reproducer.opened(path) as recorded:
         for line in recorded.alterations:
             console.say(f"the recorded run was altered: {line}")
-        settings = again.settings_of(
+        settings = reproducer.settings_of(
             recorded.folder, data, on=on, container=container, allow_command=allow_command
         )
         with Progress(quiet=quiet) as progress:
             name = recorded.folder.record.workload
             folder = pipeline.start(out, name, settings, progress.observer)
-            reproduction = again.compare(recorded, folder)
-            reproduction.write(again.reproduction_file(folder))
+            reproduction = reproducer.compare(recorded, folder)
+            reproduction.write(reproducer.reproduction_file(folder))
             pipeline.conclude(folder, progress.observer)
     print()
     for sentence in reproduction.sentences:
         console.say(sentence, file=sys.stdout)
     if reproduction.figures:
         print(columns([COLUMNS, *rows(reproduction)], right=(1, 2, 3)))
-    print(f"\nwritten: {console.shown(again.reproduction_file(folder))}")
+    print(f"\nwritten: {console.shell_path(reproducer.reproduction_file(folder))}")
     if reproduction.contradictions:
         raise CheckFailed(
             f"not reproduced: {'; '.join(reproduction.contradictions)}",
-            hint=f"see what differs: {console.shown(again.reproduction_file(folder))}",
+            hint=f"see what differs: {console.shell_path(reproducer.reproduction_file(folder))}",
         )
     console.next_step(
-        f"vflops report {console.shown(folder.path)}", "write the report of the new run"
+        f"vflops report {console.shell_path(folder.path)}", "write the report of the new run"
     )

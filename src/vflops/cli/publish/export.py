@@ -33,7 +33,8 @@ def export(
         ),
     ] = None,
     series: Annotated[
-        bool, typer.Option("--series", help="For csv: a row a reading instead of a pass.")
+        bool,
+        typer.Option("--series", help="For csv: one row per reading instead of one per result."),
     ] = False,
     to: Annotated[
         str | None, typer.Option(help="For mlflow: address of the server, or a folder.")
@@ -54,24 +55,24 @@ def export(
         raise UsageError(f"--series is for csv, but the format is {format}", hint="omit it")
     if (to is None) == (format == "mlflow"):
         raise UsageError(
-            "--to is required for mlflow, and only for mlflow",
+            "--to is required for mlflow, and applies only to mlflow",
             hint="vflops export mlflow RUN --to http://server:5000, or a folder",
         )
     contents = [read_run(run) for run in runs] if runs else [read_run(None)]
-    _must_differ(contents)
+    _require_distinct(contents)
     if format == "mlflow":
         _to_mlflow(contents, str(to))
     elif format == "mllog":
-        _submission(contents, out or Path("mlperf"), submitter, system, division, status)
+        _write_submission(contents, out or Path("mlperf"), submitter, system, division, status)
     else:
-        _text(_writer(format, series=series)(contents), out, format)
+        _write_text(_writer(format, series=series)(contents), out, format)
 
 
-def _must_differ(contents: Sequence[Contents]) -> None:
+def _require_distinct(contents: Sequence[Contents]) -> None:
     ids = [run.folder.record.id for run in contents]
-    twice = sorted({id for id in ids if ids.count(id) > 1})
-    if twice:
-        raise UsageError(f"run {twice[0]} is given twice", hint="give each run once")
+    repeated = sorted({id for id in ids if ids.count(id) > 1})
+    if repeated:
+        raise UsageError(f"run {repeated[0]} is given twice", hint="give each run once")
 
 
 def _writer(format: str, *, series: bool) -> Callable[[Sequence[Contents]], str]:
@@ -88,7 +89,7 @@ def _writer(format: str, *, series: bool) -> Callable[[Sequence[Contents]], str]
     return series_csv if series else runs_csv
 
 
-_USED = {
+_NEXT_STEPS = {
     "csv": ("column -s, -t < {} | less -S", "show it as a table"),
     "json": ("python -m json.tool {}", "show it indented"),
     "openmetrics": ("promtool check metrics < {}", "check it with Prometheus' tool, if installed"),
@@ -96,20 +97,20 @@ _USED = {
 """The next step for a file of each format."""
 
 
-def _text(text: str, out: Path | None, format: str) -> None:
-    from vflops.cli.terminal.console import next_step, shown
+def _write_text(text: str, out: Path | None, format: str) -> None:
+    from vflops.cli.terminal.console import next_step, shell_path
     from vflops.record.files import atomic
 
     if out is None:
         typer.echo(text, nl=False)
         return
     atomic.write_text(out, text)
-    typer.echo(f"written: {shown(out)}", err=True)
-    command, why = _USED[format]
-    next_step(command.format(shown(out)), why)
+    typer.echo(f"written: {shell_path(out)}", err=True)
+    command, why = _NEXT_STEPS[format]
+    next_step(command.format(shell_path(out)), why)
 
 
-def _submission(
+def _write_submission(
     contents: Sequence[Contents],
     folder: Path,
     submitter: str,
@@ -117,19 +118,19 @@ def _submission(
     division: str,
     status: str,
 ) -> None:
-    from vflops.cli.terminal.console import next_step, say, shown
+    from vflops.cli.terminal.console import next_step, say, shell_path
     from vflops.publish.export.mlperf import RULE_SET
     from vflops.publish.export.mlperf.submission import write_submission
 
     written = write_submission(
         contents, folder, org=submitter, system_name=system, division=division, status=status
     )
-    print(f"written: {shown(written.folder)}, {len(written.results)} results")
+    print(f"written: {shell_path(written.folder)}, {len(written.results)} results")
     for note in written.notes:
         say(f"note    {note}", indent=8)
     if submitter == "unnamed":
-        say("note    --submitter is not given: the submitter is 'unnamed'")
-    check = f"python -m mlperf_logging.package_checker {shown(folder)} training {RULE_SET}"
+        say("note    --submitter is not given, so the submitter is 'unnamed'")
+    check = f"python -m mlperf_logging.package_checker {shell_path(folder)} training {RULE_SET}"
     next_step(check, "check it with MLCommons' tool: pip install mlperf-logging")
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vflops.publish.ranking.lists import Ranking
 
 _SHOWN = 3
-"""Number of submissions shown that are left out or not ranked."""
+"""How many submissions that are left out or not ranked are shown."""
 
 
 def register(app: typer.Typer) -> None:
@@ -31,7 +31,7 @@ def ranking(
         Path | None, typer.Option(help="SSH allowed-signers file, as for `vflops verify`.")
     ] = None,
 ) -> None:
-    """Rank submissions on a static site. Reads only what changed."""
+    """Rank submissions on a static site. Reads only submissions that changed."""
     from vflops.cli.terminal import console
     from vflops.errors import UsageError
     from vflops.publish.ranking import static_site
@@ -39,7 +39,7 @@ def ranking(
     from vflops.results.score.figure_text import count
 
     if signers is not None and not signers.is_file():
-        raise UsageError(f"--signers {signers}: no such file", hint="see docs/how-to/ranking.md")
+        raise UsageError(f"--signers {signers} does not exist", hint="see docs/how-to/ranking.md")
     for archive in add or []:
         if not static_site.add(archive, folders[0]):
             typer.echo(f"{archive.name} is already among the submissions")
@@ -47,10 +47,12 @@ def ranking(
     typer.echo(f"{count(built.submissions, 'submission')}, {built.read} new or changed")
     _show_ranked(built.ranking)
     if built.skipped:
-        few = ", ".join(console.shown(path) for path in built.skipped[:_SHOWN])
+        first_paths = ", ".join(console.shell_path(path) for path in built.skipped[:_SHOWN])
         more = f" and {len(built.skipped) - _SHOWN} more" if len(built.skipped) > _SHOWN else ""
-        typer.echo(f"left out, neither a run folder nor an archive ({ARCHIVE}): {few}{more}")
-    typer.echo(f"{count(built.written, 'page')} written, {console.shown(built.index)}")
+        typer.echo(
+            f"left out, neither a run folder nor an archive ({ARCHIVE}): {first_paths}{more}"
+        )
+    typer.echo(f"{count(built.written, 'page')} written, {console.shell_path(built.index)}")
     console.next_step(
         f"open {built.index.resolve().as_uri()}", "the pages; copy the folder to publish them"
     )
@@ -60,13 +62,13 @@ def _show_ranked(ranking: Ranking) -> None:
     """Print how many results are ranked, and why a few are not."""
     from vflops.results.score.figure_text import count
 
-    ranked, apart = count(len(ranking.ranked), "result"), ranking.unranked
-    note = f", {len(apart)} not: the page says why" if apart else ""
+    ranked, unranked = count(len(ranking.ranked), "result"), ranking.unranked
+    note = f", {len(unranked)} not; the page says why" if unranked else ""
     typer.echo(f"{ranked} ranked{note}")
-    for result in apart if len(apart) <= _SHOWN else ():
+    for result in unranked if len(unranked) <= _SHOWN else ():
         typer.echo(f"  {result.entry.place}: {'; '.join(result.reasons)}")
 
 
-def _progress(done: int, of: int) -> None:
+def _progress(done: int, total: int) -> None:
     if sys.stderr.isatty():
-        print(f"read {done} of {of} …", end="\n" if done == of else "\r", file=sys.stderr)
+        print(f"read {done} of {total} …", end="\n" if done == total else "\r", file=sys.stderr)

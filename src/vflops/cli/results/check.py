@@ -1,4 +1,4 @@
-"""``vflops check``: checks run folders by the rules, from their contents alone."""
+"""``vflops check``: checks runs by the rules, from their folders alone."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON; a list for sever
 _ADVICE = {
     "complete": "vflops resume finishes it",
     "quiet": "run it again on an idle machine",
-    "plausible": "vflops micro gemm --budget 20 measures again, best on an idle machine",
-    "score": "vflops score writes it again",
+    "plausible": "measure again, best on an idle machine: vflops micro gemm --budget 20",
+    "score": "vflops score regenerates it",
     "manifest": "vflops verify shows what was changed",
     "ceilings": "run it again with its micro-benchmarks",
 }
@@ -52,14 +52,14 @@ def check(runs: Runs = None, rules: Rules = None, json: Json = False) -> None:
         findings = check_run(contents, rules)
         if findings.rule_set == rule_set_of(contents.folder.record.settings).name:
             write_result(findings, contents.folder.findings_file, contents)
-        results.append((console.shown(contents.folder.path), findings))
+        results.append((console.shell_path(contents.folder.path), findings))
         folders.append(contents.folder)
     if json:
         _print_json([findings for _, findings in results])
     else:
         for name, findings in results:
             _print_table(name if len(results) > 1 else "", findings)
-    _refuse(results, rules)
+    _raise_if_broken(results, rules)
     if not json:
         console.open_report(folders[0])
 
@@ -75,18 +75,20 @@ def _print_json(documents: Sequence[Findings]) -> None:
 def _print_table(name: str, findings: Findings) -> None:
     rules = f"rule set {findings.rule_set}/{findings.rule_set_version}: {findings.tally}"
     print(heading(f"{name}\n{rules}" if name else rules))
-    apply = [finding for finding in findings.findings if finding.verdict != "not applicable"]
+    applying = [finding for finding in findings.findings if finding.verdict != "not applicable"]
     print(
         columns(
             [
                 (finding.verdict, finding.rule, f"{finding.title}: {finding.text}")
-                for finding in apply
+                for finding in applying
             ]
         )
     )
-    others = [finding.rule for finding in findings.findings if finding.verdict == "not applicable"]
-    if others:
-        print(columns([("do not apply:", ", ".join(others))]))
+    not_applicable = [
+        finding.rule for finding in findings.findings if finding.verdict == "not applicable"
+    ]
+    if not_applicable:
+        print(columns([("not applicable:", ", ".join(not_applicable))]))
     if findings.failures:  # last, because the table is long
         print(heading("\nnot met:"))
         print(columns([(finding.rule, _with_advice(finding)) for finding in findings.failures]))
@@ -97,8 +99,8 @@ def _with_advice(finding: Finding) -> str:
     return f"{finding.text} → {advice}" if advice else finding.text
 
 
-def _refuse(results: Sequence[tuple[str, Findings]], rules: str | None) -> None:
-    """Raise if rules are not met."""
+def _raise_if_broken(results: Sequence[tuple[str, Findings]], rules: str | None) -> None:
+    """Raise if a run does not meet its rules."""
     from vflops.errors import CheckFailed
 
     broken = [(name, findings) for name, findings in results if not findings.passed]
@@ -106,9 +108,9 @@ def _refuse(results: Sequence[tuple[str, Findings]], rules: str | None) -> None:
         return
     name, findings = broken[0]
     failed = [finding.rule for finding in findings.failures]
-    are = "is" if len(failed) == 1 else "are"
-    message = f"{len(failed)} of {findings.applying} rules {are} not met: {', '.join(failed)}"
+    verb = "is" if len(failed) == 1 else "are"
+    message = f"{len(failed)} of {findings.applying} rules {verb} not met: {', '.join(failed)}"
     if len(results) > 1:
         message = f"{len(broken)} of {len(results)} runs do not meet their rules; {name}: {message}"
-    by = f" --rules {rules}" if rules else ""
-    raise CheckFailed(message, hint=f"for the evidence: vflops check {name}{by} --json")
+    rules_option = f" --rules {rules}" if rules else ""
+    raise CheckFailed(message, hint=f"for the evidence: vflops check {name}{rules_option} --json")

@@ -1,4 +1,4 @@
-"""``vflops compare A B …``: runs side by side, and which differences are more than chance."""
+"""``vflops compare A B …``: compares runs, and says which differences are significant."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def compare(
 ) -> None:
     """Compare runs with confidence intervals. Figures, systems, settings and versions."""
     from vflops.cli.terminal import console
-    from vflops.studies.compare.comparing import compare as compared
+    from vflops.studies.compare.comparing import compare as compare_sides
     from vflops.studies.compare.comparing import sides
 
-    given = sides(runs)
-    comparison = compared(given)
+    run_sides = sides(runs)
+    comparison = compare_sides(run_sides)
     if json:
         typer.echo(comparison.to_json(), nl=False)
         return
@@ -42,8 +42,8 @@ def compare(
 
     _show(comparison, console.console())
     with console.working("drawing"):
-        write_page(comparison, given, page)
-    typer.echo(f"\npage  {console.shown(page)}")
+        write_page(comparison, run_sides, page)
+    typer.echo(f"\npage  {console.shell_path(page)}")
     console.next_step(f"open {page.resolve().as_uri()}", "the comparison with curves")
 
 
@@ -61,16 +61,18 @@ def _show(comparison: Comparison, out: Console) -> None:
     for side in comparison.sides[1:]:
         table = Table(box=None, pad_edge=False)
         for number, name in enumerate(compare_text.figure_columns(side.name)):
-            right = 0 < number < 5
-            whole = number not in (1, 2, 4)  # values may be wrapped before their unit
-            table.add_column(name, justify="right" if right else "left", no_wrap=whole)
+            is_number = 0 < number < 5
+            no_wrap = number not in (1, 2, 4)  # values may be wrapped before their unit
+            table.add_column(name, justify="right" if is_number else "left", no_wrap=no_wrap)
         for workload, figures in compare_text.by_workload(comparison.figures, side.name):
-            alone = compare_text.alone(figures)
-            table.add_row(cell(workload), *[""] * 4, alone, style="dim" if alone else "bold")
-            for figure in () if alone else figures:
+            single_side = compare_text.alone(figures)
+            table.add_row(
+                cell(workload), *[""] * 4, single_side, style="dim" if single_side else "bold"
+            )
+            for figure in () if single_side else figures:
                 name, *cells = map(cell, compare_text.figure_row(figure))
                 table.add_row(f"  {name}", *cells, style=_STYLES.get(figure.verdict, ""))
-        out.print(f"\n[bold]{side.name} against A[/]")
+        out.print(f"\n[bold]{side.name} compared with A[/]")
         out.print(table)
         for reason in compare_text.reasons(comparison.figures, side.name):
             out.print(cell(reason), style="dim")
@@ -98,12 +100,12 @@ def _differences(
     from vflops.studies.compare import compare_text
 
     if not rows:
-        out.print(f"\nno difference between the {title}")
+        out.print(f"\nthe {title} do not differ")
         return
     table = Table(box=None, pad_edge=False)
     for name in ("", "", *(side.name for side in comparison.sides)):
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*map(cell, compare_text.differing_row(row)))
-    out.print(f"\n[bold]what differs between the {title}[/]")
+    out.print(f"\n[bold]differences between the {title}[/]")
     out.print(table)

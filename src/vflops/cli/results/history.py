@@ -1,4 +1,4 @@
-"""``vflops history [DIR]``: the figures of a folder's runs over time."""
+"""``vflops history [DIR]``: the figures of the runs in a folder over time."""
 
 from __future__ import annotations
 
@@ -38,29 +38,34 @@ def history(
     from vflops.studies.history.run_history import history as read_history
 
     try:
-        from_ = moment(since) if since else None
+        since_time = moment(since) if since else None
     except FolderError as error:
         raise UsageError(f"--since {since}: {error.message}", hint=error.hint) from error
     with console.working("reading"):
-        record = read_history(folder, since=from_, least_change=threshold / 100)
+        record = read_history(folder, since=since_time, least_change=threshold / 100)
     if json:
         typer.echo(record.to_json(), nl=False)
     else:
         _show(record, folder, console.console())
         path = page or folder / "history.html"
         written = bool(record.groups) and _write(record, folder, path)
-    _refuse(record, folder)
+    _raise_if_worse(record, folder)
     if json:
         return
     if written:
         console.next_step(f"open {path.resolve().as_uri()}", "the charts")
     elif not record.groups and record.left_out:
-        why = console.shown(folder / record.left_out[-1].folder)
-        console.next_step(f"vflops report {why}", "see why no run finished: there is no page yet")
+        unfinished = console.shell_path(folder / record.left_out[-1].folder)
+        console.next_step(
+            f"vflops report {unfinished}", "see why no run finished: there is no page yet"
+        )
 
 
 def _write(record: HistoryRecord, folder: Path, path: Path) -> bool:
-    """Write the page if possible: a read-only folder still gets its exit code."""
+    """Write the page if possible, and return whether it was written.
+
+    The exit code does not depend on it, so that a read-only folder can be checked.
+    """
     from vflops.cli.terminal import console
     from vflops.errors import VflopsError
     from vflops.studies.history.history_page import write_page
@@ -71,21 +76,21 @@ def _write(record: HistoryRecord, folder: Path, path: Path) -> bool:
     except VflopsError as error:
         console.say(f"the page cannot be written: {error.message}")
         return False
-    typer.echo(f"\npage  {console.shown(path)}")
+    typer.echo(f"\npage  {console.shell_path(path)}")
     return True
 
 
 def _show(record: HistoryRecord, folder: Path, out: Console) -> None:
     from rich.table import Table
 
-    from vflops.cli.terminal.console import cell, shown
+    from vflops.cli.terminal.console import cell, shell_path
     from vflops.studies.history import history_text
 
     for group in record.groups:
         out.print(f"[bold]{cell(history_text.group_title(group))}[/]  {history_text.span(group)}")
         out.print(cell(group.machine), style="dim")
-        if apart := history_text.apart(group):
-            out.print(cell(apart), style="dim")
+        if distinction := history_text.apart(group):
+            out.print(cell(distinction), style="dim")
         table = Table(box=None, pad_edge=False)
         for number, name in enumerate(history_text.COLUMNS):
             table.add_column(
@@ -98,8 +103,8 @@ def _show(record: HistoryRecord, folder: Path, out: Console) -> None:
                 changed = "red" if course.regression else "green" if course.changes else ""
                 table.add_row(f"  {name}", *cells, style=changed)
         out.print(table)
-        if broken := history_text.breaking(group, lambda name: shown(folder / name)):
-            out.print(f"[yellow]not valid:[/] {cell(broken)}", soft_wrap=True)
+        if broken_rules := history_text.breaking(group, lambda name: shell_path(folder / name)):
+            out.print(f"[yellow]not valid:[/] {cell(broken_rules)}", soft_wrap=True)
         out.print()
     for run in record.left_out:
         out.print(f"[yellow]left out:[/] {cell(f'{run.folder}: {run.reason}')}")
@@ -109,7 +114,7 @@ def _show(record: HistoryRecord, folder: Path, out: Console) -> None:
     out.print(history_text.method(record), style="dim")
 
 
-def _refuse(record: HistoryRecord, folder: Path) -> None:
+def _raise_if_worse(record: HistoryRecord, folder: Path) -> None:
     """Raise if a figure got worse, or runs no longer finish."""
     from vflops.cli.terminal import console
     from vflops.errors import CheckFailed
@@ -118,7 +123,7 @@ def _refuse(record: HistoryRecord, folder: Path) -> None:
     worse = record.regressions
     if record.stopped:
         first = record.stopped[0]
-        run = console.shown(folder / first.unfinished[-1].folder)
+        run = console.shell_path(folder / first.unfinished[-1].folder)
         raise CheckFailed(
             f"not complete: {history_text.stopped(first)}",
             hint=f"see why: vflops report {run}; remove a run that was stopped on purpose",
@@ -126,7 +131,7 @@ def _refuse(record: HistoryRecord, folder: Path) -> None:
     if worse:
         more = f"; {len(worse) - 1} more figures got worse" if len(worse) > 1 else ""
         group, _, change = worse[0]
-        paths = {run.run: console.shown(folder / run.folder) for run in group.runs}
+        paths = {run.run: console.shell_path(folder / run.folder) for run in group.runs}
         raise CheckFailed(
             f"regression: {history_text.regression(*worse[0])}{more}",
             hint=f"see what else differs: vflops compare {paths[change.after]} {paths[change.run]}",

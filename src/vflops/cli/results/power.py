@@ -19,7 +19,7 @@ def power(
         Path, typer.Argument(help="CSV file with a time and power_w, power_kw or energy_j.")
     ],
 ) -> None:
-    """Add a node's or PDU's power log to a run. Writes its score and report again."""
+    """Add a node's or PDU's power log to a run. Updates its score and report."""
     from vflops.cli.terminal import console
     from vflops.results.score import figure_text
     from vflops.results.score.score_file import Score
@@ -28,7 +28,9 @@ def power(
     folder = console.open_run(run)
     copied = pipeline.import_power(folder, log)
     pipeline.conclude(folder, pipeline.RunObserver())
-    print(f"written: {console.shown(copied)}")
+    print(f"written: {console.shell_path(copied)}")
     for training in Score.read(folder.score_file).trainings:
         print(f"{training.workload}, seed {training.seed}: {figure_text.power(training.power)}")
-    console.next_step(f"vflops score {console.shown(folder.path)}", "the score with this power")
+    console.next_step(
+        f"vflops score {console.shell_path(folder.path)}", "the score with this power"
+    )

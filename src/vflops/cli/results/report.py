@@ -20,5 +20,5 @@ def report(run: options.Run = None) -> None:
     contents = console.read_run(run)
     with console.working("drawing"):
         write_report(contents)
-    typer.echo(console.shown(contents.folder.report_file))
+    typer.echo(console.shell_path(contents.folder.report_file))
     console.open_report(contents.folder)

@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 def write_result(document: Document, path: Path, contents: Contents) -> None:
     """Write ``document`` if possible; a read-only run can still be scored and checked.
 
-    Results of a run in progress would be outdated at once, so they are not written.
+    Results of a run in progress are not written, since they would soon be outdated.
     """
     from vflops.cli.terminal.console import say
 
@@ -44,17 +44,17 @@ def write_result(document: Document, path: Path, contents: Contents) -> None:
 def score(run: options.Run = None, json: Json = False) -> None:
     """Compute the score of a run. Writes score.json, with the same bytes every time."""
     from vflops.cli.terminal import console
-    from vflops.results.score.scoring import score as compute
+    from vflops.results.score.scoring import score as compute_score
 
     contents = console.read_run(run)
-    result = compute(contents)
+    result = compute_score(contents)
     write_result(result, contents.folder.score_file, contents)
     if json:
         typer.echo(result.to_json(), nl=False)
         return
     from vflops.results.score import score_tables
 
-    for line in _trainings(result):
+    for line in _result_texts(result):
         print(line)
     if result.ceilings:
         print(heading("ceilings"))
@@ -68,12 +68,12 @@ def score(run: options.Run = None, json: Json = False) -> None:
         if contents.folder.findings_file.is_file():
             console.open_report(contents.folder)
         else:
-            name = console.shown(contents.folder.path)
+            name = console.shell_path(contents.folder.path)
             console.next_step(f"vflops check {name}", "check it by the rules")
 
 
-def _trainings(result: Score) -> Iterator[str]:
-    """Yield the text of the trainings and their repeats, each under a title."""
+def _result_texts(result: Score) -> Iterator[str]:
+    """Yield the tables of all ensembles, searches, repeats and training runs, with titles."""
     from vflops.results.score import figure_text, score_tables, search_text
 
     for ensemble in result.ensembles:

@@ -1,4 +1,4 @@
-"""Plain columns for commands that must start fast: importing rich takes 50 ms."""
+"""Plain text columns for commands that must start fast, since importing rich takes 50 ms."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ _MIN_WIDTH = 24
 
 
 def columns(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
-    """Return ``rows`` as aligned columns, right-aligned for ``right``; the last one is wrapped."""
+    """Return ``rows`` as aligned columns; those in ``right`` are right-aligned, the last wraps."""
     width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
     rows = [[printable(text, keep="\n\t") for text in row] for row in rows]
     sizes = [max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True)]
-    beside = _fitting(sizes, width)
+    fitting = _count_fitting(sizes, width)
     indent = sum(sizes) + len(_GAP) * len(sizes)
-    room = width - indent
-    fits = room >= _MIN_WIDTH or all(len(row[-1]) <= room for row in rows)
+    last_width = width - indent
+    last_fits = last_width >= _MIN_WIDTH or all(len(row[-1]) <= last_width for row in rows)
     lines = []
     for row in rows:
         cells = [
             cell.rjust(size) if index in right else cell.ljust(size)
             for index, (cell, size) in enumerate(zip(row, sizes, strict=False))
         ]
-        start = _GAP.join([*cells[:beside], ""])
-        if beside < len(sizes) or not fits:  # not enough width: below the others
-            rest = [cell.strip() for cell in (*cells[beside:], row[-1]) if cell.strip()]
-            below = _wrapped(_GAP.join(rest), width - 4)
-            lines += [start, *(" " * 4 + line for line in below)]
+        start = _GAP.join([*cells[:fitting], ""])
+        if fitting < len(sizes) or not last_fits:  # too wide: put the remaining columns below
+            rest = [cell.strip() for cell in (*cells[fitting:], row[-1]) if cell.strip()]
+            lines_below = _wrap(_GAP.join(rest), width - 4)
+            lines += [start, *(" " * 4 + line for line in lines_below)]
             continue
-        wrapped = (_wrapped(row[-1], room) if row[-1] else []) or [""]
-        lines += [start + wrapped[0], *(" " * indent + line for line in wrapped[1:])]
+        wrapped_lines = (_wrap(row[-1], last_width) if row[-1] else []) or [""]
+        lines += [start + wrapped_lines[0], *(" " * indent + line for line in wrapped_lines[1:])]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int) -> list[str]:
     """Wrap ``text`` at ``width``, but not between a number and its unit."""
     joined = re.sub(r"(?<=\d) (?=[^\d\s(])", "\0", text)
     return [line.replace("\0", " ") for line in textwrap.wrap(joined, width)]
 
 
-def _fitting(sizes: Sequence[int], width: int) -> int:
+def _count_fitting(sizes: Sequence[int], width: int) -> int:
     """Return how many of the first columns fit side by side, at least one."""
     used = 0
     for count, size in enumerate(sizes):

@@ -1,4 +1,4 @@
-"""Output that all commands share: errors with a hint, and the next step."""
+"""Output that all commands share, such as errors with a hint and the next step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def console() -> Console:
-    """Return a console: the terminal, or 100 plain columns for a file or a pipe."""
+    """Return a console for stdout; it is 100 columns wide if stdout is a file or a pipe."""
     from rich.console import Console
 
     out = Console(highlight=False)
@@ -37,7 +37,7 @@ def cell(text: str) -> str:
 
 
 def show_error(error: VflopsError) -> None:
-    """Print what is wrong and what to do."""
+    """Print an error and its hint."""
     say(f"error: {error.message}", indent=7)
     if error.hint:
         text, _, command = error.hint.partition(": vflops ")
@@ -53,7 +53,7 @@ def show_error(error: VflopsError) -> None:
 
 
 def next_step(command: str, why: str) -> None:
-    """Print the next command, unwrapped, on stderr so that piped output stays clean."""
+    """Print the suggested next command, unwrapped, on stderr to keep piped output clean."""
     if command.startswith("vflops "):
         command = command_name() + command.removeprefix("vflops")
     line = f"next: {command}   ({why})"
@@ -67,11 +67,11 @@ def open_report(folder: RunFolder) -> None:
     if folder.report_file.is_file():
         next_step(f"open {folder.report_file.resolve().as_uri()}", "the report")
     else:
-        next_step(f"vflops report {shown(folder.path)}", "write the report")
+        next_step(f"vflops report {shell_path(folder.path)}", "write the report")
 
 
 def say(text: str, *, indent: int = 0, file: TextIO | None = None) -> None:
-    """Print to stderr or ``file``; wrap at words on a terminal."""
+    """Print to stderr or ``file``, wrapped between words on a terminal."""
     out = file or sys.stderr
     text = printable(text, keep="\n\t")
     if out.isatty():
@@ -103,14 +103,14 @@ def working(text: str) -> Iterator[None]:
 
 
 def command_name() -> str:
-    """Return how to type this command: its name, or its path if it is not on PATH."""
+    """Return the name of this command, or its path if it is not on PATH."""
     started = Path(sys.argv[0])
     if shutil.which("vflops") or started.name != "vflops":
         return "vflops"
-    return shown(started)
+    return shell_path(started)
 
 
-def shown(path: Path) -> str:
+def shell_path(path: Path) -> str:
     """Return ``path`` relative to the current folder if possible, quoted for a shell."""
     try:
         return shlex.quote(str(path.relative_to(Path.cwd())))
@@ -124,9 +124,7 @@ def open_run(run: Path | None) -> RunFolder:
 
     path = run or latest(Path("runs"))
     if path is None:
-        raise UsageError(
-            "no run is given, and there is none under runs/", hint="start one: vflops run"
-        )
+        raise UsageError("no run is given, and runs/ holds no run", hint="start one: vflops run")
     return RunFolder.open(path)
 
 
@@ -135,7 +133,7 @@ def read_run(run: Path | None) -> Contents:
     from vflops.record.readout.contents import Contents
 
     contents = Contents(open_run(run))
-    state, name = contents.state, shown(contents.folder.path)
+    state, name = contents.state, shell_path(contents.folder.path)
     if contents.in_progress:
         say(f"run {name} is in progress: these are its results so far")
     elif not state.complete:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from vflops.launch.controller import JobProgress
 
-_LINE_S = 5.0
+_LINE_EVERY_S = 5.0
 """Seconds between two plain lines."""
 
 
@@ -35,10 +35,10 @@ class JobsView:
         self._keyboard: Keyboard | None = None
 
     def show(self, jobs: Sequence[JobProgress]) -> None:
-        """Show the present progress."""
+        """Show the current progress of ``jobs``."""
         self._jobs = jobs
         if not self._console.is_terminal:
-            if time.monotonic() - self._line_s >= _LINE_S:
+            if time.monotonic() - self._line_s >= _LINE_EVERY_S:
                 self._line_s = time.monotonic()
                 print(f"  {self.line(jobs)}", file=sys.stderr)
             return
@@ -52,7 +52,7 @@ class JobsView:
 
     def line(self, jobs: Sequence[JobProgress]) -> str:
         """Return the progress of all jobs in one line."""
-        return _line(jobs)
+        return _summary_line(jobs)
 
     def close(self) -> None:
         """Leave the last state on the screen, and restore the handling of Ctrl-C."""
@@ -78,7 +78,7 @@ class JobsView:
             self._live = None
 
     def _table(self, rows: int) -> Table:
-        """Return a table of the jobs that fit, running ones first; the title counts all."""
+        """Return a table of at most ``rows`` jobs, running ones first; the title counts all."""
         from rich.table import Table
 
         table = Table(title=self.line(self._jobs), title_justify="left", box=None, pad_edge=False)
@@ -102,7 +102,7 @@ class JobsView:
 
 
 class Keyboard:
-    """Handles Ctrl-C by a question, asked between updates and never during a submission.
+    """Handles Ctrl-C by asking a question between updates, never while jobs are submitted.
 
     A second Ctrl-C before the answer interrupts.
     """
@@ -119,13 +119,15 @@ class Keyboard:
         """Ask whether to leave the jobs running, stop them, or continue."""
         from vflops.launch.controller import Leave
 
-        question = "leave the jobs running (l), end them with checkpoints (e), or go on (Enter)? "
+        question = (
+            "leave the jobs running (l), end them with checkpoints (e), or continue (Enter)? "
+        )
         print(f"\n{question}", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()
         choice = answer.strip().lower()[:1]
         if choice == "l":
             raise Leave
-        if choice == "e" or not answer:  # the terminal is closed
+        if choice == "e" or not answer:  # an empty answer means that the terminal was closed
             raise KeyboardInterrupt
         self.pressed = False
 
@@ -135,18 +137,20 @@ class Keyboard:
         self.pressed = True
 
 
-def _line(jobs: Sequence[JobProgress]) -> str:
+def _summary_line(jobs: Sequence[JobProgress]) -> str:
     """Return the progress of all jobs in one line."""
     states = Counter(job.shown_state for job in jobs)
     summary = ", ".join(f"{states[state]} {state}" for state in states)
     locations = {job.location for job in jobs}
     if [*states] == ["waiting"] and len(locations) == 1 and locations != {""}:
-        summary += f" ({locations.pop()})"  # all of them wait in one queue
+        summary += f" ({locations.pop()})"  # all jobs wait in one queue
     epochs = [job.epoch for job in jobs]
-    known = [job.quality for job in jobs if job.quality is not None]
+    qualities = [job.quality for job in jobs if job.quality is not None]
     line = f"{count(len(jobs), 'model')}: {summary}; epoch {min(epochs):.2f} to {max(epochs):.2f}"
-    if known:
-        line += f", {jobs[0].record.goal.quality} {number(min(known))} to {number(max(known))}"
+    if qualities:
+        line += (
+            f", {jobs[0].record.goal.quality} {number(min(qualities))} to {number(max(qualities))}"
+        )
     speeds = [job.flops for job in jobs if job.flops and job.state in ("running", "ended")]
     if speeds:
         line += f", together {quantity(sum(speeds), 'FLOPS')}"

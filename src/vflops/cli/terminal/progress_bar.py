@@ -66,6 +66,6 @@ class Bar:
             quantity(value, "B") if self._what.startswith("bytes") else integer(value)
             for value in (done, total)
         ]
-        rest_s = elapsed_s * (total - done) / done if done else None
-        left = "" if rest_s is None else f", about {seconds(rest_s)} left"
-        return f"  {amounts[0]} of {amounts[1]} {self._what} ({percent(done / total)}{left})"
+        remaining_s = elapsed_s * (total - done) / done if done else None
+        estimate = "" if remaining_s is None else f", about {seconds(remaining_s)} left"
+        return f"  {amounts[0]} of {amounts[1]} {self._what} ({percent(done / total)}{estimate})"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
-from vflops.cli.terminal.console import console, next_step, open_report, say, shown
+from vflops.cli.terminal.console import console, next_step, open_report, say, shell_path
 from vflops.errors import CheckFailed
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.score_tables import absent_rows
@@ -69,8 +69,8 @@ class Progress:
             self._stop_live()
             print(f"{text} …", file=sys.stderr)
 
-    def _progress(self, text: str, done: int, whole: int) -> None:
-        """Show the progress of making data."""
+    def _progress(self, text: str, done: int, total: int) -> None:
+        """Show the progress of preparing data."""
         if self._quiet:
             return
         if self._bar is None:
@@ -78,8 +78,8 @@ class Progress:
 
             self._bar = Bar(text)
             self._bar.__enter__()
-        self._bar.show(done, whole)
-        if done >= whole:
+        self._bar.show(done, total)
+        if done >= total:
             self._end_bar()
 
     def _end_bar(self) -> None:
@@ -98,10 +98,10 @@ class Progress:
         if self._quiet:
             return
         if self._ensemble is None:
-            self._ensemble = self._view(jobs)
+            self._ensemble = self._make_view(jobs)
         self._ensemble.show(jobs)
 
-    def _view(self, jobs: Sequence[JobProgress]) -> JobsView | SearchView:
+    def _make_view(self, jobs: Sequence[JobProgress]) -> JobsView | SearchView:
         if any(job.record.worker for job in jobs):
             from vflops.cli.terminal.search_table import SearchView
 
@@ -157,21 +157,23 @@ class Progress:
 
     def summary(self, folder: RunFolder, findings: Findings) -> None:
         """Print the results of a run and the next step; exit with code 1 if a rule is not met."""
-        _results(folder)
-        name = shown(folder.path)
+        _print_results(folder)
+        name = shell_path(folder.path)
         print(f"\nrun     {name}")
         print(f"checks  {findings.tally}")
         for finding in findings.failures:
             line = f"        not met: {finding.title} ({finding.text})"
             say(line, indent=8, file=sys.stdout)
-        print(f"report  {shown(folder.report_file)}")
+        print(f"report  {shell_path(folder.report_file)}")
         machine = measured_ceilings(self._done)
-        missed = _missed(folder)
-        longer = None if missed is None else _longer(folder, missed)
+        missed_training = _missed_training(folder)
+        longer_command = (
+            None if missed_training is None else _longer_command(folder, missed_training)
+        )
         open_report(folder)
-        if longer is not None:
-            next_step(longer, "train longer: the target was not reached")
-        elif _searched(folder):
+        if longer_command is not None:
+            next_step(longer_command, "train longer: the target was not reached")
+        elif _can_replay(folder):
             next_step(f"vflops replay {name}", "train the same candidates as fixed work")
         elif folder.record.workload == "micro" and machine.precisions() and machine.memory:
             next_step(f"vflops roofline {name}", "show what limits a model here")
@@ -191,8 +193,8 @@ def with_metrics(observer: RunObserver, metrics_file: Path | None) -> Iterator[R
         yield metrics.wrap(observer)
 
 
-def _searched(folder: RunFolder) -> bool:
-    """Whether the run has a search that can be replayed."""
+def _can_replay(folder: RunFolder) -> bool:
+    """Whether the run holds a search that can be replayed."""
     from vflops.results.score.score_file import Score
 
     searches = Score.read(folder.score_file).searches
@@ -201,24 +203,24 @@ def _searched(folder: RunFolder) -> bool:
     return ledger and any(not search.replay for search in trained)
 
 
-def _missed(folder: RunFolder) -> TrainingScore | None:
-    """Return a single training that finished without reaching its target."""
+def _missed_training(folder: RunFolder) -> TrainingScore | None:
+    """Return a training run outside ensembles that finished without reaching its target."""
     from vflops.results.score.score_file import Score
 
     trainings = Score.read(folder.score_file).trainings
-    ended = (t for t in trainings if t.complete and t.model is None)
-    return next((t for t in ended if t.quality.time_to_quality_s is None), None)
+    finished = (t for t in trainings if t.complete and t.model is None)
+    return next((t for t in finished if t.quality.time_to_quality_s is None), None)
 
 
-def _longer(folder: RunFolder, missed: TrainingScore) -> str | None:
-    """Return the command of the same training for twice the epochs, if there is one."""
+def _longer_command(folder: RunFolder, missed: TrainingScore) -> str | None:
+    """Return the command to train for twice the epochs; None if no command line can say that."""
     from vflops.results.command_line import command_for_epochs
 
     return command_for_epochs(folder.record, missed.workload, 2 * ceil(missed.epochs))
 
 
-def _results(folder: RunFolder) -> None:
-    """Print the results of the trainings, one line each."""
+def _print_results(folder: RunFolder) -> None:
+    """Print one line per training run, ensemble and search."""
     from vflops.cli.terminal.columns import columns
     from vflops.results.score.score_file import Score
     from vflops.results.score.score_tables import ensemble_line, repeat_line, result_rows

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("worker", "state", "where", "candidate", "epoch", "accuracy", "trained", "best")
 _TEXT_COLUMNS = 4
-"""The first columns are text, the others numbers."""
+"""How many of the first columns are text; the others are numbers."""
 
 
 class SearchView(JobsView):
@@ -28,7 +28,7 @@ class SearchView(JobsView):
         """Return the progress of the search in one line."""
         workers = [job.observer for job in jobs if isinstance(job.observer, WorkerProgress)]
         running = sum(job.state == "running" for job in jobs)
-        parts = [f"{running} of {count(len(jobs), 'worker')} at work", *_so_far(workers)]
+        parts = [f"{running} of {count(len(jobs), 'worker')} running", *_progress_parts(workers)]
         left_s = max(
             (
                 job.observer.left_s()
@@ -43,7 +43,7 @@ class SearchView(JobsView):
         return ", ".join(parts)
 
     def _table(self, rows: int) -> Table:
-        """Return a table of the workers that fit, running ones first."""
+        """Return a table of at most ``rows`` workers, running ones first."""
         from rich.table import Table
 
         table = Table(title=self.line(self._jobs), title_justify="left", box=None, pad_edge=False)
@@ -55,36 +55,36 @@ class SearchView(JobsView):
         return table
 
 
-def _so_far(workers: Sequence[WorkerProgress]) -> list[str]:
+def _progress_parts(workers: Sequence[WorkerProgress]) -> list[str]:
     """Return the number of candidates, the best of them, and the score so far."""
     parts = [count(sum(worker.trained for worker in workers), "candidate") + " trained"]
     elapsed_s = max((worker.elapsed_s for worker in workers), default=0.0)
     ops = sum(worker.ops for worker in workers)
-    known = [worker for worker in workers if worker.best is not None]
-    best = max(known, key=lambda worker: worker.best or 0.0, default=None)
+    with_accuracy = [worker for worker in workers if worker.best is not None]
+    best = max(with_accuracy, key=lambda worker: worker.best or 0.0, default=None)
     if best is not None:
         parts.append(f"best accuracy {number(best.best or 0.0)} ({best.best_candidate})")
     if ops and elapsed_s:
         ops_per_s = ops / elapsed_s
         parts.append(quantity(ops_per_s, "OPS"))
         error = None if best is None else 1 - (best.best or 0.0)
-        weighed = regulated_score_so_far(flops=ops_per_s, error=error)
-        if weighed is not None:
-            parts.append(f"regulated {quantity(weighed, 'OPS')}")
+        regulated = regulated_score_so_far(flops=ops_per_s, error=error)
+        if regulated is not None:
+            parts.append(f"regulated {quantity(regulated, 'OPS')}")
     return parts
 
 
 def _row(job: JobProgress) -> tuple[str, ...]:
-    worker, at = job.record.worker, job.observer
-    assert worker is not None and isinstance(at, WorkerProgress)
-    busy = job.state == "running"
+    worker, progress = job.record.worker, job.observer
+    assert worker is not None and isinstance(progress, WorkerProgress)
+    is_running = job.state == "running"
     return (
         str(worker.worker + 1),
         job.state,
         job.location,
-        at.candidate or ("waits for one" if busy else ""),
-        f"{at.epoch:.2f}" if at.candidate else "",
-        number(at.accuracy) if at.candidate and at.accuracy is not None else "",
-        str(at.trained),
-        "" if at.best is None else number(at.best),
+        progress.candidate or ("waiting" if is_running else ""),
+        f"{progress.epoch:.2f}" if progress.candidate else "",
+        number(progress.accuracy) if progress.candidate and progress.accuracy is not None else "",
+        str(progress.trained),
+        "" if progress.best is None else number(progress.best),
     )

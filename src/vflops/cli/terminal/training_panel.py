@@ -1,4 +1,4 @@
-"""Progress of one training: a live panel on a terminal, plain lines elsewhere."""
+"""Progress of one training job: a live panel on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-_LINE_S = 5.0
+_LINE_EVERY_S = 5.0
 """Seconds between two plain lines."""
-_NOTES = 10
-"""Progress events that the speed is averaged over: a single one jumps with every checkpoint."""
+_SPEED_EVENTS = 10
+"""How many progress events the speed is averaged over, since checkpoints distort single ones."""
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -40,8 +40,8 @@ class TrainingView:
         self._first_sample = 0
         self._loss_step: int | None = None
         self._qualities: list[float] = []
-        self._standing: dict[str, Any] = {}
-        self._notes: deque[tuple[float, int]] = deque(maxlen=_NOTES)
+        self._latest: dict[str, Any] = {}
+        self._speed_points: deque[tuple[float, int]] = deque(maxlen=_SPEED_EVENTS)
         self._line_s = time.monotonic()
         self._live: Live | None = None
         self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -58,7 +58,7 @@ class TrainingView:
             from rich.live import Live
             from rich.spinner import Spinner
 
-            # Shows that it is alive: a model can take minutes to compile.
+            # A spinner shows activity while the model compiles, which can take minutes.
             self._spinner = Spinner("dots")
             self._live = Live(self._panel(), console=console, refresh_per_second=8, transient=True)
             self._live.start()
@@ -78,7 +78,7 @@ class TrainingView:
         if self._live is not None:
             self._live.stop()
             self._live = None
-            if self._standing:
+            if self._latest:
                 self._console.print(self._title(), style="bold")
                 self._console.print(self._table())
 
@@ -93,7 +93,9 @@ class TrainingView:
 
     def _stopping(self, data: dict[str, Any]) -> None:
         self._state = "stopping"
-        self._say("  stopping after this step, with a checkpoint; press again to stop at once …")
+        self._say(
+            "  stopping after this step, with a checkpoint; press Ctrl-C again to stop at once …"
+        )
 
     def _kernels(self, data: dict[str, Any]) -> None:
         largest = [f"{kernel['kind']} {percent(kernel['share'])}" for kernel in data["kernels"][:4]]
@@ -106,51 +108,51 @@ class TrainingView:
 
     def _fallback(self, data: dict[str, Any]) -> None:
         self._say(
-            f"  checkpoint {data['file']} cannot be used ({data['reason']}): using the one before"
+            f"  checkpoint {data['file']} cannot be used ({data['reason']}): using the previous one"
         )
 
     def _progress(self, data: dict[str, Any]) -> None:
         self._loss_step = data["step"]
-        self._stand(data)
-        if self._live is None and time.monotonic() - self._line_s >= _LINE_S:
+        self._update(data)
+        if self._live is None and time.monotonic() - self._line_s >= _LINE_EVERY_S:
             self._line_s = time.monotonic()
             self._say("  " + ", ".join(f"{name} {value}" for name, value in self._rows()))
 
     def _evaluation(self, data: dict[str, Any]) -> None:
-        self._stand(data)
+        self._update(data)
         self._qualities.append(data["quality"])
         if self._live is None:
             self._say(f"  epoch {data['epoch']:g}: {self._quality()}")
 
     def _finished(self, data: dict[str, Any]) -> None:
-        self._standing = {**self._standing, **data}
-        if self._loss_step != data["step"]:  # the loss of an earlier step
-            self._standing.pop("loss", None)
+        self._latest = {**self._latest, **data}
+        if self._loss_step != data["step"]:  # the known loss is of an earlier step
+            self._latest.pop("loss", None)
         self._state = "ended"
         work_s = sum(data["phases"].get(phase, 0.0) for phase in WORK_PHASES)
-        # The mean over this attempt, as in the score, not the present speed.
-        self._notes.clear()
-        self._notes += [(0.0, self._first_sample), (work_s, data["samples"])]
+        # Show the mean over this attempt, as in the score, not the current speed.
+        self._speed_points.clear()
+        self._speed_points += [(0.0, self._first_sample), (work_s, data["samples"])]
 
-    def _stand(self, data: dict[str, Any]) -> None:
-        """Update the progress; the speed counts only time of work phases."""
+    def _update(self, data: dict[str, Any]) -> None:
+        """Update the progress; only the time of work phases counts for the speed."""
         self._state = "training"
-        self._standing = {**self._standing, **data}
+        self._latest = {**self._latest, **data}
         work_s = sum(data["phases"].get(phase, 0.0) for phase in WORK_PHASES)
-        self._notes.append((work_s, data["samples"]))
+        self._speed_points.append((work_s, data["samples"]))
 
     @property
     def _rate(self) -> float | None:
         """Samples per second over the last progress events."""
-        if len(self._notes) < 2:
+        if len(self._speed_points) < 2:
             return None
-        (first_s, before), (last_s, now) = self._notes[0], self._notes[-1]
+        (first_s, before), (last_s, now) = self._speed_points[0], self._speed_points[-1]
         return (now - before) / (last_s - first_s) if last_s > first_s and now > before else None
 
     def _title(self) -> str:
         record = self._record
-        again = f" ({record.job} of {self._planned})" if self._planned > 1 else ""
-        return f"training {record.workload}, seed {record.seed}{again}"
+        position = f" ({record.job} of {self._planned})" if self._planned > 1 else ""
+        return f"training {record.workload}, seed {record.seed}{position}"
 
     def _quality(self) -> str:
         goal = self._record.goal
@@ -163,11 +165,11 @@ class TrainingView:
 
     def _rows(self) -> list[tuple[str, str]]:
         """Return the rows of the panel: names and values."""
-        now = self._standing
+        latest = self._latest
         epochs = self._record.settings.get("train", {}).get("epochs")
-        rows = [("epoch", f"{now.get('epoch', 0):.2f}" + (f" of {epochs}" if epochs else ""))]
-        if now.get("loss") is not None:
-            rows.append(("loss", f"{now['loss']:.4f}"))
+        rows = [("epoch", f"{latest.get('epoch', 0):.2f}" + (f" of {epochs}" if epochs else ""))]
+        if latest.get("loss") is not None:
+            rows.append(("loss", f"{latest['loss']:.4f}"))
         if self._qualities:
             name = self._record.goal.quality
             rows.append((name, self._quality().removeprefix(f"{name} ")))
@@ -175,9 +177,9 @@ class TrainingView:
             rows.append(("speed", rate(self._rate)))
             if self._ops:
                 rows.append(("FLOPS", quantity(self._rate * self._ops, "FLOPS")))
-            left = (epochs or 0) * self._record.data.train - now.get("samples", 0)
-            if left > 0 and self._state != "ended":
-                rows.append(("left", f"about {seconds(left / self._rate)}"))
+            remaining = (epochs or 0) * self._record.data.train - latest.get("samples", 0)
+            if remaining > 0 and self._state != "ended":
+                rows.append(("left", f"about {seconds(remaining / self._rate)}"))
         return rows
 
     def _panel(self) -> RenderableType:
@@ -195,7 +197,7 @@ class TrainingView:
         table.add_column(style="dim", no_wrap=True)
         table.add_column()
         table.add_row("device", self._device)
-        if self._standing:
+        if self._latest:
             for name, value in self._rows():
                 table.add_row(name, value)
         if self._qualities:

@@ -22,20 +22,22 @@ def list_() -> None:
     from vflops.results.check.rule_set_names import NAMES
     from vflops.workloads.contract.registry import workloads
 
-    trained = sorted(workloads().values(), key=lambda spec: not spec.in_suite)  # the suite first
+    trained = sorted(
+        workloads().values(), key=lambda spec: not spec.in_suite
+    )  # workloads of the suite come first
     profiles = {name: (make.__doc__ or "").splitlines()[0] for name, make in PROFILES.items()}
     sections: list[tuple[str, list[tuple[str, str, str]]]] = [
         ("workloads", [(spec.name, spec.title, spec.origin) for spec in trained]),
         ("models", [(spec.name, spec.title, spec.origin) for spec in models().values()]),
         (
-            "rules of counting",
+            "counting conventions (--rules)",
             [
                 (f"{rules.id}/{rules.version}", f"{rules.title}: {rules.source}", rules.origin)
                 for rules in conventions().values()
             ],
         ),
         (
-            "rule sets of check",
+            "rule sets of vflops check",
             [(f"{name}/{rules.version}", rules.title, "vflops") for name, rules in NAMES.items()],
         ),
         ("ceilings", [(name, text, "vflops") for name, text in BENCHMARKS.items()]),
@@ -48,7 +50,7 @@ def list_() -> None:
         print(
             columns(
                 [
-                    (f"  {name.ljust(width)}", _described(text, origin))
+                    (f"  {name.ljust(width)}", _with_origin(text, origin))
                     for name, text, origin in rows
                 ]
             )
@@ -56,5 +58,5 @@ def list_() -> None:
     next_step("vflops run", "run everything, with the profile for this machine")
 
 
-def _described(text: str, origin: str) -> str:
+def _with_origin(text: str, origin: str) -> str:
     return text if origin == "vflops" else f"{text} (from {origin})"

@@ -1,4 +1,4 @@
-"""``vflops plan``: what a run would do and need, without running anything."""
+"""``vflops plan``: what a run would do and need, without running it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def plan(
         typer.Option(help="Number of ranks per model, P; by default the slots of a node."),
     ] = None,
     scale: Annotated[
-        int | None, typer.Option(help="M × P, if only one of --models and --ranks is given.")
+        int | None,
+        typer.Option(help="M × P, to compute the one of --models and --ranks that is not given."),
     ] = None,
     on: options.On = None,
     nodes: Annotated[
@@ -71,12 +72,16 @@ def plan(
 ) -> None:
     """Show what a run would do and need. Placement, operations, bytes, memory, time."""
     from vflops.cli.terminal import console
-    from vflops.cli.train.plan_search import placed as placed_workers
-    from vflops.cli.train.plan_search import plan_search, refuse_ensemble, searched
+    from vflops.cli.train.plan_search import (
+        check_no_ensemble_options,
+        place_workers,
+        plan_search,
+        search_section,
+    )
     from vflops.launch.factory import backend
     from vflops.launch.nodes import known_nodes
     from vflops.launch.placement import defaults
-    from vflops.launch.placement import plan as placed
+    from vflops.launch.placement import plan as place_models
     from vflops.run.estimate import check_searches
     from vflops.run.validate import check_all
 
@@ -90,34 +95,44 @@ def plan(
         "repeat": repeat,
     }
     flags |= options.search_flags(workload, workers, for_)
-    given = [
+    assignments = [
         *(set_ or []),
         *(f"{key}={value}" for key, value in flags.items() if value is not None),
     ]
-    what = workload or "suite"
-    asked = options.settings(profile, seed, config, given, workloads=what)
-    devices = {section["train"]["device"] for section in asked.workloads.values()}
+    workloads = workload or "suite"
+    requested = options.settings(profile, seed, config, assignments, workloads=workloads)
+    devices = {section["train"]["device"] for section in requested.workloads.values()}
     device = devices.pop() if len(devices) == 1 else "auto"
-    available = known_nodes(asked.launch, device, nodes, slots)
-    search = searched(asked)
+    available = known_nodes(requested.launch, device, nodes, slots)
+    search = search_section(requested)
     if search is not None:
-        p = search["train"]["ranks"]
+        ranks_per_model = search["train"]["ranks"]
         counts: dict[str, object] = {"--workers": search["search"]["workers"], "--for": for_}
         unused = {"--models": models, "--scale": scale, "--like": like, "--waves": waves}
-        refuse_ensemble(asked, unused)
-        mapping = placed_workers(available, search)
+        check_no_ensemble_options(requested, unused)
+        mapping = place_workers(available, search)
     else:
-        set_models, set_ranks = _set_counts(asked)
-        m, p = defaults(available, models or set_models, ranks or set_ranks, scale=scale)
-        counts = {"--models": m}
-        mapping = placed(available, m, p, waves=asked.bagging.waves)
-        given += [f"bagging.models={m}", f"models={m}", f"train.ranks={p}"]
-    added = []
-    here = backend(asked.launch.on).is_this_machine
-    if not here and asked.launch.ranks_per_node is None:
-        added = [f"launch.ranks_per_node={min(node.slots for node in available)}"]
-    settings = options.settings(asked.profile, seed, config, [*given, *added], workloads=what)
-    backend(settings.launch.on).check_layout(available, p)
+        set_models, set_ranks = _counts_from_settings(requested)
+        model_count, ranks_per_model = defaults(
+            available, models or set_models, ranks or set_ranks, scale=scale
+        )
+        counts = {"--models": model_count}
+        mapping = place_models(
+            available, model_count, ranks_per_model, waves=requested.bagging.waves
+        )
+        assignments += [
+            f"bagging.models={model_count}",
+            f"models={model_count}",
+            f"train.ranks={ranks_per_model}",
+        ]
+    layout_assignments = []
+    is_local = backend(requested.launch.on).is_this_machine
+    if not is_local and requested.launch.ranks_per_node is None:
+        layout_assignments = [f"launch.ranks_per_node={min(node.slots for node in available)}"]
+    settings = options.settings(
+        requested.profile, seed, config, [*assignments, *layout_assignments], workloads=workloads
+    )
+    backend(settings.launch.on).check_layout(available, ranks_per_model)
     check_all(settings, here=nodes is None)
     check_searches(settings)
     if search is not None:
@@ -127,34 +142,45 @@ def plan(
         _plan_models(settings, mapping, earlier, json=json)
     if json:
         return
-    shown = {"--profile": settings.profile, **counts, "--ranks": p, "--on": on, "--data": data}
-    shown |= {"--repeat": repeat, "--seed": seed, "--config": config}
+    options_shown = {
+        "--profile": settings.profile,
+        **counts,
+        "--ranks": ranks_per_model,
+        "--on": on,
+        "--data": data,
+    }
+    options_shown |= {"--repeat": repeat, "--seed": seed, "--config": config}
     command = ["vflops", "run", *([workload] if workload else [])]
-    command += [f"{w}" for name in shown if shown[name] is not None for w in (name, shown[name])]
+    command += [
+        f"{word}"
+        for name in options_shown
+        if options_shown[name] is not None
+        for word in (name, options_shown[name])
+    ]
     command += ["--waves"] * settings.bagging.waves + ["--twins"] * settings.bagging.twins
-    for assignment in (*(set_ or ()), *added):
+    for assignment in (*(set_ or ()), *layout_assignments):
         command += ["--set", assignment]
-    why = "run it there" if nodes and here else "run it"
+    why = "run it there" if nodes and is_local else "run it"
     console.next_step(shlex.join(command), why)
 
 
-def _set_counts(settings: Settings) -> tuple[int | None, int | None]:
-    """Return M and P from a file or ``--set``; None if they are the default, 1.
+def _counts_from_settings(settings: Settings) -> tuple[int | None, int | None]:
+    """Return M and P from a file or ``--set``; None stands for the default of 1.
 
-    Workloads that cannot be bagged have one model.
+    M is 1, not None, if a workload cannot be bagged.
     """
     from vflops.workloads.contract.registry import workload
 
-    bagged = all(workload(name).can_be_bagged for name in settings.workloads)
+    can_bag = all(workload(name).can_be_bagged for name in settings.workloads)
     models = settings.bagging.models
     ranks = max(section["train"]["ranks"] for section in settings.workloads.values())
-    return models if models > 1 or not bagged else None, ranks if ranks > 1 else None
+    return models if models > 1 or not can_bag else None, ranks if ranks > 1 else None
 
 
 def _plan_models(
     settings: Settings, mapping: Plan, earlier: Contents | None, *, json: bool
 ) -> None:
-    """Show the needs of the trainings, and the duration of the suite's searches."""
+    """Print what training needs, and the duration of the suite's searches."""
     import json as json_
 
     from vflops.cli.terminal import console
@@ -163,25 +189,25 @@ def _plan_models(
     from vflops.run.jobs import placement_order
     from vflops.workloads.contract.registry import workload
 
-    trained = {
+    without_searches = {
         name: section
         for name, section in settings.workloads.items()
         if not workload(name).is_search
     }
-    trainings = settings.model_copy(update={"workloads": trained})
-    estimates = estimate_run(trainings, mapping, earlier, console.working)
+    training_settings = settings.model_copy(update={"workloads": without_searches})
+    estimates = estimate_run(training_settings, mapping, earlier, console.working)
     order = placement_order(mapping.models, settings)
     if json:
         workloads = {name: estimate.model_dump(mode="json") for name, estimate in estimates.items()}
-        placement_text = [
+        placements = [
             {"model": model, "wave": placement.wave, "places": placement.places}
             for model, placement in zip(order, mapping.placements, strict=True)
         ]
-        typer.echo(json_.dumps({"workloads": workloads, "placements": placement_text}, indent=1))
+        typer.echo(json_.dumps({"workloads": workloads, "placements": placements}, indent=1))
         return
     _show(mapping, order, estimates)
     for name, section in settings.workloads.items():
-        if name not in trained:
+        if name not in without_searches:
             show_search(name, section["search"])
 
 
@@ -193,15 +219,15 @@ def _show(mapping: Plan, order: Sequence[int], estimates: Mapping[str, Estimate]
 
     models, ranks = count(mapping.models, "model"), count(mapping.ranks, "rank")
     typer.echo(heading(f"{models} of {ranks}"))
-    shown = tuple(zip(order, mapping.placements, strict=True))
-    cut = len(shown) > 2 * _SHOWN + 2
-    lines = (*shown[:_SHOWN], *shown[-_SHOWN:]) if cut else shown
+    placements = tuple(zip(order, mapping.placements, strict=True))
+    is_cut = len(placements) > 2 * _SHOWN + 2
+    lines = (*placements[:_SHOWN], *placements[-_SHOWN:]) if is_cut else placements
     table = [
         [f"{model + 1:,}", str(placement.wave + 1), placement_text(placement)]
         for model, placement in lines
     ]
-    if cut:
-        table.insert(_SHOWN, ["…", "", f"{len(shown) - len(lines):,} more"])
+    if is_cut:
+        table.insert(_SHOWN, ["…", "", f"{len(placements) - len(lines):,} more"])
     typer.echo(columns([["model", "wave", "node: slots"], *table], right=(0, 1)))
     for name, estimate in estimates.items():
         typer.echo("\n" + heading(name))

@@ -1,4 +1,4 @@
-"""``vflops plan`` of a search: the placement of its workers and its duration."""
+"""``vflops plan`` for a search: the placement of its workers and its duration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN = 3
 """Number of workers shown at either end of a long plan."""
 
 
-def searched(settings: Settings) -> dict[str, Any] | None:
+def search_section(settings: Settings) -> dict[str, Any] | None:
     """Return the settings of the workload if the run is a single search, else None."""
     from vflops.workloads.contract.registry import workload
 
@@ -32,30 +32,30 @@ def show_search(name: str, search: Mapping[str, Any]) -> None:
     from vflops.units import seconds
 
     limit = search["candidates"]
-    ends = f", or {count(limit, 'candidate')} per worker" if limit else ""
+    candidate_limit = f", or {count(limit, 'candidate')} per worker" if limit else ""
     facts = [
         ["workers", f"{search['workers']:,}"],
-        ["time", f"{seconds(search['duration_s'])}{ends}"],
-        ["operations", "not known in advance: they depend on what the search finds"],
+        ["time", f"{seconds(search['duration_s'])}{candidate_limit}"],
+        ["operations", "not known in advance: they depend on the candidates"],
         ["repeat as fixed work", "vflops replay RUN, once it has finished"],
     ]
     typer.echo("\n" + heading(name))
     typer.echo(columns(facts))
 
 
-def refuse_ensemble(settings: Settings, given: Mapping[str, object]) -> None:
-    """Raise if options are given that a search does not have."""
+def check_no_ensemble_options(settings: Settings, given: Mapping[str, object]) -> None:
+    """Raise if options for ensembles are given."""
     from vflops.errors import UsageError
 
-    wrong = [option for option, value in given.items() if value]
-    if wrong:
+    ensemble_options = [option for option, value in given.items() if value]
+    if ensemble_options:
         raise UsageError(
-            f"{next(iter(settings.workloads))} is a search: {wrong[0]} does not apply",
+            f"{next(iter(settings.workloads))} is a search: {ensemble_options[0]} does not apply",
             hint="use --workers W",
         )
 
 
-def placed(available: Sequence[Node], section: Mapping[str, Any]) -> Plan:
+def place_workers(available: Sequence[Node], section: Mapping[str, Any]) -> Plan:
     """Return the placement of a search's workers; raise if they do not fit."""
     from vflops.errors import UsageError
     from vflops.launch.placement import plan
@@ -88,7 +88,9 @@ def plan_search(settings: Settings, mapping: Plan, *, json: bool = False) -> Non
         typer.echo(json_.dumps({"placements": placements, "operations": None}, indent=1))
         return
     typer.echo(heading(f"{count(mapping.models, 'worker')} of {count(mapping.ranks, 'rank')}"))
-    table = [[f"{p.model + 1:,}", placement_text(p)] for p in mapping.placements]
+    table = [
+        [f"{placement.model + 1:,}", placement_text(placement)] for placement in mapping.placements
+    ]
     if len(table) > 2 * _SHOWN + 2:
         table[_SHOWN:-_SHOWN] = [["…", f"{len(table) - 2 * _SHOWN:,} more"]]
     typer.echo(columns([["worker", "node: slots"], *table], right=(0,)))

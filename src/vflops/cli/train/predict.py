@@ -1,15 +1,16 @@
-"""``vflops predict``: how a training would scale, from a run or from given figures."""
+"""``vflops predict``: how training would scale, from a run or from given figures."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vflops.cli import options
-from vflops.cli.typed_values import counts
+from vflops.cli.typed_values import parse_counts
 from vflops.errors import UsageError
 
 _UPTO = 1024
@@ -54,9 +55,9 @@ def predict(
     from vflops.studies.predict.forecasting import make_forecast
 
     if published:
-        others: dict[str, object] = {"RUN": run, "--models": models, "--ranks": ranks}
-        others |= {"--upto": upto, "--measured": measured, "--config": config, "--set": set_}
-        _published([name for name, value in others.items() if value], page)
+        other_options: dict[str, object] = {"RUN": run, "--models": models, "--ranks": ranks}
+        other_options |= {"--upto": upto, "--measured": measured, "--config": config, "--set": set_}
+        _compare_published([name for name, value in other_options.items() if value], page)
         return
     if ranks is not None and upto is not None:
         raise UsageError(
@@ -64,8 +65,8 @@ def predict(
         )
     forecast = make_forecast(
         console.read_run(run) if run else None,
-        counts("--models", models, "8") if models is not None else [1],
-        counts("--ranks", ranks, "8") if ranks is not None else [],
+        parse_counts("--models", models, "8") if models is not None else [1],
+        parse_counts("--ranks", ranks, "8") if ranks is not None else [],
         upto,
         measured,
         config,
@@ -79,41 +80,44 @@ def predict(
         console.say(f"· {note}", indent=2, file=sys.stdout)
     measured_table = predict_text.measured_rows(forecast.measured, forecast.inputs)
     if measured_table:
-        typer.echo(f"\n{heading('measured beside predicted efficiency')}")
+        typer.echo(f"\n{heading('measured and predicted efficiency')}")
         typer.echo(columns(measured_table, right=range(1, 5)))
-    typer.echo(f"\n{heading('where each mode stops paying: an efficiency of a half')}")
+    typer.echo(f"\n{heading('most accelerators at which each mode is at least 50 % efficient')}")
     typer.echo(columns(predict_text.paying_rows(forecast.modes, forecast.scales), right=[1]))
     for sentence in predict_text.ranges(forecast.modes, forecast.scales):
         console.say(f"· {sentence}", indent=2, file=sys.stdout)
     if page is None:
+        given: dict[str, object] = {"--models": models, "--ranks": ranks, "--upto": upto}
+        given |= {"--measured": measured, "--config": config}
+        arguments = _arguments(run, given, set_ or [])
         console.next_step(
-            f"vflops predict {_arguments(run, config, set_ or [])} --page predict.html",
-            "the curves",
+            f"vflops predict {arguments} --page predict.html",
+            "draw the curves",
         )
         return
     from vflops.studies.predict.predict_page import write_page
 
     with console.working("drawing"):
         write_page(forecast, page)
-    _drawn(page)
+    _print_page(page)
 
 
-def _drawn(page: Path) -> None:
+def _print_page(page: Path) -> None:
     from vflops.cli.terminal import console
 
-    typer.echo(f"\npage  {console.shown(page)}")
+    typer.echo(f"\npage  {console.shell_path(page)}")
     console.next_step(f"open {page.resolve().as_uri()}", "the curves, offline")
 
 
-def _published(others: list[str], page: Path | None) -> None:
+def _compare_published(other_options: list[str], page: Path | None) -> None:
     from vflops.cli.terminal import console
     from vflops.cli.terminal.columns import columns
     from vflops.studies.predict.predict_text import calibration, published_rows
     from vflops.studies.predict.published_scaling import validate
 
-    if others:
+    if other_options:
         raise UsageError(
-            f"--published cannot be combined with {', '.join(others)}",
+            f"--published cannot be combined with {', '.join(other_options)}",
             hint="vflops predict --published",
         )
     validation = validate()
@@ -124,17 +128,18 @@ def _published(others: list[str], page: Path | None) -> None:
         from vflops.studies.predict.published_page import write_page
 
         write_page(validation, page)
-        _drawn(page)
+        _print_page(page)
         return
     console.next_step("vflops predict RUN --set link.bandwidth=1.25e9", "for your own machine")
 
 
-def _arguments(run: Path | None, config: Path | None, assignments: list[str]) -> str:
-    """Return the arguments of this command as typed."""
+def _arguments(run: Path | None, given: Mapping[str, object], assignments: Sequence[str]) -> str:
+    """Return the arguments of this command as typed, quoted for a shell."""
     import shlex
 
     parts = [str(run)] if run else []
-    parts += ["--config", str(config)] if config else []
+    for option, value in given.items():
+        parts += [option, str(value)] if value is not None else []
     for assignment in assignments:
         parts += ["--set", assignment]
     return shlex.join(parts)

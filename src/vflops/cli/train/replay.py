@@ -1,4 +1,4 @@
-"""``vflops replay``: the candidates of a finished search as fixed work, on any machine."""
+"""``vflops replay``: trains the candidates of a finished search again, as fixed work."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def replay(
     from vflops.run import pipeline
     from vflops.workloads.automl.replay import SearchLedger
 
-    searched = SearchLedger.find(ledger)
-    settings = searched.replay_settings(
+    search_ledger = SearchLedger.find(ledger)
+    settings = search_ledger.replay_settings(
         ledger,
         {
             "search.workers": workers,
@@ -48,9 +48,11 @@ def replay(
         },
         set_ or [],
     )
-    if searched.left_out:
-        console.say(f"{searched.left_out} candidates without a result in the ledger are left out:")
-        for reason, names in searched.left_out_by_reason.items():
+    if search_ledger.left_out:
+        console.say(
+            f"{search_ledger.left_out} candidates without a result in the ledger are left out:"
+        )
+        for reason, names in search_ledger.left_out_by_reason.items():
             console.say(f"  {', '.join(names)}: {reason}")
     with Progress(quiet=quiet) as progress:
         folder = pipeline.start(out, "automl", settings, progress.observer)

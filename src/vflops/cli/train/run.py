@@ -52,7 +52,7 @@ def run(
     repeat: Annotated[
         int | None,
         typer.Option(
-            help="Number of trainings, each with the next seed, to see how far they agree."
+            help="Number of training runs, each with the next seed, to see how much they vary."
         ),
     ] = None,
     kernels: Annotated[
@@ -120,13 +120,13 @@ def resume(
     metrics_file: options.MetricsFile = None,
 ) -> None:
     """Resume an interrupted run. Finished work is kept."""
-    from vflops.cli.terminal.console import open_run, say, shown
+    from vflops.cli.terminal.console import open_run, say, shell_path
     from vflops.cli.terminal.run_display import Progress, with_metrics
     from vflops.run import pipeline
 
     folder = open_run(run)
     if run is None:
-        say(f"resuming {shown(folder.path)}")
+        say(f"resuming {shell_path(folder.path)}")
     with (
         Progress(quiet=quiet) as progress,
         with_metrics(progress.observer, metrics_file) as observer,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vflops.cli import options
-from vflops.cli.typed_values import counts
+from vflops.cli.typed_values import parse_counts
 from vflops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ class Kind(StrEnum):
 
 
 class Batch(StrEnum):
-    """Whose batch stays constant when ranks are added."""
+    """What keeps its batch size when ranks are added."""
 
     RANK = "rank"
     MODEL = "model"
 
 
-_TAKES = {
+_OPTIONS = {
     Kind.WEAK: ("--scales", "--ranks", "--batch", "--repeat"),
     Kind.BAGGING_VS_DATA: ("--scales", "--batch", "--repeat"),
     Kind.TRADE_OFF: ("--scale", "--batch", "--repeat"),
@@ -45,7 +45,7 @@ _TAKES = {
     Kind.OPTIMISATIONS: ("--scales", "--variant", "--ranks", "--batch", "--repeat"),
     Kind.PRECISIONS: ("--scales", "--precisions", "--batch", "--repeat"),
 }
-"""The options of each experiment; the first one sets the points."""
+"""The options of each kind of experiment; the first one sets the points."""
 
 
 def register(app: typer.Typer) -> None:
@@ -58,9 +58,9 @@ def scale(
     kind: Annotated[
         Kind | None,
         typer.Option(
-            help="weak (default): M grows; bagging-vs-data: M against P; trade-off: M × P at one"
-            " scale; optimisations: original, mixed precision, compression; precisions: quality"
-            " over P in each; workers (default of a search): the number of workers grows."
+            help="weak (default): M grows; bagging-vs-data: compares M with P; trade-off: M × P at"
+            " one scale; optimisations: original, mixed precision, compression; precisions: quality"
+            " over P in each precision; workers (default of a search): the number of workers grows."
         ),
     ] = None,
     scales: Annotated[
@@ -94,7 +94,7 @@ def scale(
     batch: Annotated[
         Batch | None,
         typer.Option(
-            help="Whose batch stays constant when a model gets more ranks; by default rank."
+            help="What keeps its batch size when a model gets more ranks; by default rank."
         ),
     ] = None,
     profile: options.Profile = None,
@@ -122,41 +122,51 @@ def scale(
 
     if kind is None and (variant or precisions is not None):
         kind = Kind.OPTIMISATIONS if variant else Kind.PRECISIONS
-    chosen = _kind(kind, workload)
+    chosen = _check_kind(kind, workload)
     points = {"--scales": scales, "--scale": scale, "--workers": workers}
-    rest = {"--ranks": ranks, "--for": for_, "--batch": batch, "--repeat": repeat}
-    named = {"--variant": " ".join(variant) if variant else None, "--precisions": precisions}
-    _refuse_others(chosen, {**points, **rest, **named})
+    other_options = {"--ranks": ranks, "--for": for_, "--batch": batch, "--repeat": repeat}
+    variant_options = {
+        "--variant": " ".join(variant) if variant else None,
+        "--precisions": precisions,
+    }
+    _check_options(chosen, {**points, **other_options, **variant_options})
     flags: dict[str, object] = {"launch.on": on, "launch.container": container, "repeat": repeat}
     flags |= options.search_flags(workload, None, for_)
-    given = [f"{key}={value}" for key, value in flags.items() if value is not None]
-    rest_set, sharing = _sharing(set_ or [], workload)
+    assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
+    common_assignments, sharing = _split_sharing(set_ or [], workload)
     settings = options.settings(
-        profile, seed, config, ["micro.benchmarks=[]", *rest_set, *given], workloads=workload
+        profile,
+        seed,
+        config,
+        ["micro.benchmarks=[]", *common_assignments, *assignments],
+        workloads=workload,
     )
     ((name, section),) = settings.workloads.items()
     variants = _variants(chosen, variant, precisions, section["train"])
-    ranks_each = ranks or section["train"]["ranks"] if "--ranks" in _TAKES[chosen] else 1
-    option = _TAKES[chosen][0]
+    job_ranks = ranks or section["train"]["ranks"] if "--ranks" in _OPTIONS[chosen] else 1
+    option = _OPTIONS[chosen][0]
     if chosen is Kind.OPTIMISATIONS:
         points[option] = scales or "1"
-        if ranks_each == 1 and ranks is None:  # a single rank exchanges nothing
-            largest = max(counts(option, str(points[option]), "2"))
-            ranks_each = max(_room(settings, 1, "--ranks") // largest, 1)
+        if job_ranks == 1 and ranks is None:  # a single rank has no communication
+            largest = max(parse_counts(option, str(points[option]), "2"))
+            job_ranks = max(_capacity(settings, 1, "--ranks") // largest, 1)
     axis = axis_of(chosen.value, batch.value if batch else "rank", variants, sharing)
     point_sizes = sizes(
-        chosen.value, _scales(option, points[option], ranks_each, settings), ranks_each, variants
+        chosen.value,
+        _parse_scales(option, points[option], job_ranks, settings),
+        job_ranks,
+        variants,
     )
     if sharing and all(size.ranks == 1 for size in point_sizes):
         key, value = next(iter(sharing.items()))
         raise UsageError(
             f"{key}={value} needs ranks that share a model, but every point has one rank",
-            hint=f"use {'--ranks 2' if '--ranks' in _TAKES[chosen] else option + ' 1,2'}",
+            hint=f"use {'--ranks 2' if '--ranks' in _OPTIONS[chosen] else option + ' 1,2'}",
         )
     experiment = Experiment.of(
         out or Path("runs") / f"scale-{chosen.value}-{name}", name, axis, point_sizes, settings
     )
-    if experiment.refused:  # shown before hours are spent on the others
+    if experiment.refused:  # shown before hours are spent on the other points
         refusals = [
             (axis.words(size), f"refused: {why}") for size, why in experiment.refused.items()
         ]
@@ -168,8 +178,8 @@ def scale(
     remarks = axis.remarks(result)
     if remarks:
         typer.echo("\n" + columns(remarks))
-    typer.echo(f"\nfigures  {console.shown(experiment.figures_file)}")
-    typer.echo(f"page     {console.shown(experiment.page_file)}")
+    typer.echo(f"\nfigures  {console.shell_path(experiment.figures_file)}")
+    typer.echo(f"page     {console.shell_path(experiment.page_file)}")
     failed = [p for p in result.points if p.figures and p.figures.checks_failed]
     for point in failed:
         typer.echo(f"some rules are not met: vflops check {experiment.folder / (point.run or '')}")
@@ -178,34 +188,34 @@ def scale(
         raise typer.Exit(CheckFailed.exit_code)
 
 
-def _sharing(assignments: list[str], workload: str) -> tuple[list[str], dict[str, str]]:
-    """Split assignments into those of every point, and those for points with several ranks."""
-    rest, sharing = [], {}
+def _split_sharing(assignments: list[str], workload: str) -> tuple[list[str], dict[str, str]]:
+    """Split assignments into those for all points and those for points with several ranks."""
+    common, sharing = [], {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         key = key.strip().removeprefix("workloads.").removeprefix(f"{workload}.")
-        about = key.removeprefix("train.").partition(".")[0]
-        if equals and about in ("parallel", "communication"):
+        section = key.removeprefix("train.").partition(".")[0]
+        if equals and section in ("parallel", "communication"):
             sharing[key] = value.strip()
         else:
-            rest.append(assignment)
-    return rest, sharing
+            common.append(assignment)
+    return common, sharing
 
 
-def _kind(kind: Kind | None, workload: str) -> Kind:
+def _check_kind(kind: Kind | None, workload: str) -> Kind:
     """Return the kind of the experiment; raise if it does not suit the workload."""
-    from vflops.workloads.contract.registry import workload as find
+    from vflops.workloads.contract.registry import workload as find_workload
 
     if workload == "suite":
         raise UsageError("an experiment needs one workload, not the suite", hint="see vflops list")
-    searches = find(workload).is_search
-    if kind is not None and (kind is Kind.WORKERS) != searches:
+    is_search = find_workload(workload).is_search
+    if kind is not None and (kind is Kind.WORKERS) != is_search:
         raise UsageError(
             f"--kind {kind.value} does not apply to {workload}, which is "
-            f"{'a' if searches else 'not a'} search",
-            hint="omit --kind" if searches else "vflops scale automl, or another --kind",
+            f"{'a' if is_search else 'not a'} search",
+            hint="omit --kind" if is_search else "vflops scale automl, or another --kind",
         )
-    return kind or (Kind.WORKERS if searches else Kind.WEAK)
+    return kind or (Kind.WORKERS if is_search else Kind.WEAK)
 
 
 def _variants(
@@ -219,33 +229,33 @@ def _variants(
     if kind is Kind.PRECISIONS:
         if precisions is None:
             return variants.precisions(variants.PRECISIONS)
-        return variants.precisions([word.strip() for word in precisions.split(",")])
+        return variants.precisions([name.strip() for name in precisions.split(",")])
     return ()
 
 
-def _refuse_others(kind: Kind, given: Mapping[str, object]) -> None:
+def _check_options(kind: Kind, given: Mapping[str, object]) -> None:
     """Raise if options of other experiments are given."""
     for option, value in given.items():
-        if value is not None and option not in _TAKES[kind]:
+        if value is not None and option not in _OPTIONS[kind]:
             raise UsageError(
                 f"{option} {value if value != '' else repr(value)} does not apply to "
                 f"--kind {kind.value}",
-                hint=f"its options are {', '.join(_TAKES[kind])}",
+                hint=f"its options are {', '.join(_OPTIONS[kind])}",
             )
 
 
-def _scales(option: str, given: object, ranks: int, settings: Settings) -> list[int]:
-    """Return the given scales in ascending order, or those that fit."""
+def _parse_scales(option: str, given: object, ranks: int, settings: Settings) -> list[int]:
+    """Return the given scales in ascending order, or all powers of two that fit."""
     if given is not None:
-        return counts(option, str(given), "2")
-    most = _room(settings, ranks, option)
+        return parse_counts(option, str(given), "2")
+    largest = _capacity(settings, ranks, option)
     if option == "--scale":
-        return [most]
-    return [1 << power for power in range(most.bit_length())] or [1]
+        return [largest]
+    return [1 << power for power in range(largest.bit_length())] or [1]
 
 
-def _room(settings: Settings, ranks: int, option: str) -> int:
-    """Return how many jobs of ``ranks`` ranks fit here, or in the present allocation."""
+def _capacity(settings: Settings, ranks: int, option: str) -> int:
+    """Return how many jobs of ``ranks`` ranks fit on this machine or in the current allocation."""
     from vflops.launch.factory import backend
     from vflops.launch.nodes import usable_nodes
     from vflops.launch.placement import capacity

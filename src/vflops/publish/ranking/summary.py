@@ -165,7 +165,7 @@ def _data(trainings: Sequence[TrainingScore]) -> DataKind:
 
 
 def _uses_accelerators(contents: Contents, job: int) -> bool:
-    started = next(training_jobs.started for training_jobs in contents.training_jobs if training_jobs.record.job == job)
+    started = next(job_.started for job_ in contents.training_jobs if job_.record.job == job)
     return started is not None and started.device != "cpu"
 
 

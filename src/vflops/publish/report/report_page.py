@@ -62,7 +62,7 @@ def write_report(contents: Contents) -> None:
         run=folder.record,
         began=f"{folder.record.created_utc[:16].replace('T', ' ')} UTC",
         in_progress=contents.in_progress,
-        missed_targets=missed_targets(scored),
+        missed=missed_targets(scored),
         score=scored,
         results=results(scored),
         parts=[(id, name) for id, name in parts.items() if name],

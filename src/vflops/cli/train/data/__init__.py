@@ -18,7 +18,7 @@ Source = Annotated[
         metavar="DIR", help="Folder with train/<class>/ and val/<class>/, or with climo_YYYY.h5."
     ),
 ]
-Made = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create.")]
+NewFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create.")]
 Workers = Annotated[
     int | None, typer.Option(help="Number of processes; by default one per usable CPU.", min=1)
 ]
@@ -82,7 +82,7 @@ def register(app: typer.Typer) -> None:
 
 
 def synth_images(
-    folder: Made,
+    folder: NewFolder,
     classes: Annotated[int, typer.Option(help="Number of classes, 2 to 10000.")] = 10,
     size: Annotated[int, typer.Option(help="Height and width of an image in pixels.")] = 32,
     train: Annotated[int, typer.Option(help="Number of training images.")] = 4000,
@@ -97,7 +97,7 @@ def synth_images(
 
 
 def synth_years(
-    folder: Made,
+    folder: NewFolder,
     years: Annotated[
         int, typer.Option(help="Number of years from 1979 on, one file each.", min=1)
     ] = 3,
@@ -125,7 +125,7 @@ def check(
 
     Images: unreadable or empty files, classes that do not match, images of val that are also in
     train. Years: damaged files, values that are not finite, impossible boxes, frames that occur in
-    two years; their statistics are stored beside them.
+    two years. The statistics of the years are stored next to them.
     """
     from vflops.cli.train.data import climate_data, image_data
     from vflops.data.data_kind import source_kind
@@ -133,7 +133,7 @@ def check(
     if source_kind(source) == "years":
         climate_data.check(source, json, box_order.value if box_order else None, workers)
     else:
-        _refuse(source, "images", {"--box-order": box_order})
+        _check_options(source, "images", {"--box-order": box_order})
         image_data.check(source, json, workers)
 
 
@@ -141,7 +141,7 @@ def pack(
     source: Source,
     destination: Annotated[
         Path | None,
-        typer.Argument(metavar="DEST", help="Folder to create; by default beside the source."),
+        typer.Argument(metavar="DEST", help="Folder to create; by default next to the source."),
     ] = None,
     short_side: Annotated[
         int | None,
@@ -164,7 +164,9 @@ def pack(
     ] = None,
     test_years: Annotated[
         str | None,
-        typer.Option(help="Years only: years for testing; with your own split by default none."),
+        typer.Option(
+            help="Years only: years for testing; by default none if you choose your own split."
+        ),
     ] = None,
     box_order: Order = None,
     policy: Annotated[
@@ -173,22 +175,24 @@ def pack(
     ] = Policy.FAIL,
     workers: Workers = None,
 ) -> None:
-    """Pack images or years into shards. These are read as fast as the storage allows.
+    """Pack images or years into shards. Shards are read as fast as the storage allows.
 
-    Of the years the last one is for testing, the one before it for validation and the others for
-    training, unless you name others. If packing is interrupted, the same command resumes it.
+    By default, the last year is for testing, the one before it for validation and the others for
+    training. If packing is interrupted, the same command resumes it.
     """
     from vflops.cli.train.data import climate_data, image_data
     from vflops.data.data_kind import source_kind
 
     split = {"train": train_years, "validation": validation_years, "test": test_years}
     if source_kind(source) == "images":
-        named = {f"--{name}-years": value for name, value in split.items()}
-        _refuse(source, "images", {"--layout": layout, "--box-order": box_order, **named})
+        year_options = {f"--{name}-years": value for name, value in split.items()}
+        _check_options(
+            source, "images", {"--layout": layout, "--box-order": box_order, **year_options}
+        )
         side = short_side or image_data.SHORT_SIDE
         image_data.pack(source, destination, side, policy.value, workers)
         return
-    _refuse(source, "years", {"--short-side": short_side})
+    _check_options(source, "years", {"--short-side": short_side})
     climate_data.pack(
         source,
         destination,
@@ -206,7 +210,7 @@ def verify(
     ],
 ) -> None:
     """Check the hash of every file of packed data."""
-    from vflops.cli.terminal.console import next_step, shown
+    from vflops.cli.terminal.console import next_step, shell_path
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.cli.train.data import climate_data, image_data
     from vflops.data.data_kind import packed_kind
@@ -216,27 +220,27 @@ def verify(
     if packed_kind(packed) == "images":
         from vflops.data.images.packed_images import PackedImages
 
-        folder, training = PackedImages.open(packed), image_data.training(packed)
+        folder, next_command = PackedImages.open(packed), image_data.training_command(packed)
     else:
         from vflops.data.climate.packed_frames import PackedFrames
 
-        folder, training = PackedFrames.open(packed), climate_data.training(packed)
+        folder, next_command = PackedFrames.open(packed), climate_data.training_command(packed)
     with Bar("bytes read") as bar:
         size = folder.verify(bar.show)
-    print(f"{shown(packed)} is intact: {quantity(size, 'B')} read, all hashes match")
-    next_step(*training)
+    print(f"{shell_path(packed)} is intact: {quantity(size, 'B')} read, all hashes match")
+    next_step(*next_command)
 
 
-def _refuse(source: Path, content: Content, given: dict[str, object]) -> None:
-    """Raise if options of the other kind of data are given."""
+def _check_options(source: Path, content: Content, options: dict[str, object]) -> None:
+    """Raise if options are given that apply only to the other kind of data."""
     from vflops.data.data_kind import CONTENT_NAMES
     from vflops.errors import UsageError
 
-    wrong = [name for name, value in given.items() if value is not None]
-    if wrong:
+    misplaced = [name for name, value in options.items() if value is not None]
+    if misplaced:
         other: Content = "years" if content == "images" else "images"
         raise UsageError(
-            f"{', '.join(wrong)}: an option for {CONTENT_NAMES[other]}, and {source} holds "
+            f"{', '.join(misplaced)} only applies to {CONTENT_NAMES[other]}, but {source} holds "
             f"{CONTENT_NAMES[content]}",
             hint="omit it",
         )

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from vflops.cli.train.data.data_lines import beside, say_space, shards_text, show_lines
+from vflops.cli.train.data.data_lines import (
+    default_destination,
+    print_destination,
+    print_lines,
+    shards_text,
+)
 
 if TYPE_CHECKING:
     from vflops.data.climate.box_rows import Order
@@ -25,27 +30,31 @@ FIRST_YEAR = 1979
 def synth(
     folder: Path, years: int, frames: int, height: int, width: int, seed: int, gzip: bool
 ) -> None:
-    """Draw years into ``folder``."""
-    from vflops.cli.terminal.console import next_step, shown
+    """Write years of synthetic weather into ``folder``."""
+    from vflops.cli.terminal.console import next_step, shell_path
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.data.climate.synthetic_weather import write_years
     from vflops.data.climate.weather import WeatherRecipe
     from vflops.results.score.figure_text import count
 
     recipe = WeatherRecipe(height=height, width=width, seed=seed)
-    wanted = {FIRST_YEAR + number: frames for number in range(years)}
+    frames_by_year = {FIRST_YEAR + number: frames for number in range(years)}
     with Bar("frames drawn") as bar:
         written = write_years(
-            recipe, folder, wanted, compression="gzip" if gzip else None, on_progress=bar.show
+            recipe,
+            folder,
+            frames_by_year,
+            compression="gzip" if gzip else None,
+            on_progress=bar.show,
         )
     files, size = count(len(written), "file"), count(frames, "frame")
-    print(f"{shown(folder)}: {files} of {size}, {height}x{width}")
-    next_step(f"vflops data check {shown(folder)}", "check that it is complete and readable")
+    print(f"{shell_path(folder)}: {files} of {size}, {height}x{width}")
+    next_step(f"vflops data check {shell_path(folder)}", "check that it is complete and readable")
 
 
 def check(source: Path, json: bool, order: Order | None, workers: int | None) -> None:
-    """Read every value and print what is wrong."""
-    from vflops.cli.terminal.console import next_step, shown
+    """Read every value and print all faults."""
+    from vflops.cli.terminal.console import next_step, shell_path
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.data.climate.check_years import check as check_years
     from vflops.errors import CheckFailed
@@ -56,11 +65,11 @@ def check(source: Path, json: bool, order: Order | None, workers: int | None) ->
         typer.echo(report.to_json(), nl=False)
     else:
         _show_report(report)
-    pack_it = f"vflops data pack {shown(source)}" + (f" --box-order {order}" if order else "")
+    pack_it = f"vflops data pack {shell_path(source)}" + (f" --box-order {order}" if order else "")
     if not report.ok:
         faults = report.bad_frames or report.bad_boxes
         raise CheckFailed(
-            f"{shown(source)} is not ok: {'; '.join(report.problems)}",
+            f"{shell_path(source)} is not ok: {'; '.join(report.problems)}",
             hint="fix what is listed above" + (f", or {pack_it} --policy skip" if faults else ""),
         )
     if not json:
@@ -71,7 +80,7 @@ def pack(
     source: Path,
     destination: Path | None,
     layout: Layout,
-    given_split: dict[str, str | None],
+    chosen_years: dict[str, str | None],
     order: Order | None,
     policy: Policy,
     workers: int | None,
@@ -85,9 +94,9 @@ def pack(
 
     with working("reading the boxes"):
         folder = ClimateYears.open(source, order)
-    split = _split(folder, given_split)
-    target = destination or beside(source, layout)
-    say_space(target, bytes_needed(folder, split, layout))
+    split = _split(folder, chosen_years)
+    target = destination or default_destination(source, layout)
+    print_destination(target, bytes_needed(folder, split, layout))
     with Bar("frames packed") as bar:
         packed = pack_years(
             folder,
@@ -99,24 +108,24 @@ def pack(
             on_progress=bar.show,
         )
     _show_packed(packed)
-    next_step(*training(target))
+    next_step(*training_command(target))
 
 
-def _split(folder: ClimateYears, given: dict[str, str | None]) -> YearSplit:
+def _split(folder: ClimateYears, chosen_years: dict[str, str | None]) -> YearSplit:
     from vflops.data.climate.year_split import parse_years, split_years
 
     train, validation, test = (
-        None if given[name] is None else parse_years(str(given[name]))
+        None if chosen_years[name] is None else parse_years(str(chosen_years[name]))
         for name in ("train", "validation", "test")
     )
     return split_years(folder.path, folder.numbers, train=train, validation=validation, test=test)
 
 
-def training(packed: Path) -> tuple[str, str]:
+def training_command(packed: Path) -> tuple[str, str]:
     """Return the next command after packing, and what it does."""
-    from vflops.cli.terminal.console import shown
+    from vflops.cli.terminal.console import shell_path
 
-    command = f"vflops run extreme-weather --data {quote(shown(packed))} --set target=0.35"
+    command = f"vflops run extreme-weather --data {quote(shell_path(packed))} --set target=0.35"
     return command, "train a detector to the mAP of the rules"
 
 
@@ -128,8 +137,8 @@ def _show_packed(packed: PackedFrames) -> None:
         split = packed.index.splits[name]
         size = sum(shard.bytes for shard in split.shards)
         years = _years_text(packed.index.years[name])
-        lost = len(split.left_out)
-        left_out = f", {count(lost, 'frame')} left out" if lost else ""
+        left_out_count = len(split.left_out)
+        left_out = f", {count(left_out_count, 'frame')} left out" if left_out_count else ""
         mended = f", {count(len(split.mended), 'box', 'boxes')} mended" if split.mended else ""
         shards = shards_text(len(split.shards), size)
         print(
@@ -137,11 +146,11 @@ def _show_packed(packed: PackedFrames) -> None:
             f"{count(split.boxes, 'box', 'boxes')} in {shards}{left_out}{mended}"
         )
         for faults in (split.left_out, split.mended):
-            show_lines([f"{fault.file}, frame {fault.frame}: {fault.reason}" for fault in faults])
+            print_lines([f"{fault.file}, frame {fault.frame}: {fault.reason}" for fault in faults])
     for note in _missing_classes(packed):
         print(f"note: {note}")
-    rule = "the reference split" if packed.index.reference_split else "your own split"
-    print(f"split       {rule}")
+    split_name = "the reference split" if packed.index.reference_split else "your own split"
+    print(f"split       {split_name}")
     print(f"fingerprint {packed.fingerprint}")
 
 
@@ -175,18 +184,21 @@ def _show_report(report: ClimateReport) -> None:
         frames = f"{year.frames:,}", f"{year.readable:,}"
         rows.append((year.file, *frames, *counts, split_of.get(number, "—")))
     print(columns(rows, right=(1, 2, 3, 4, 5, 6)))
-    rule = "; the reference split" if split_of else ""
-    print(f"frames of {report.height}x{report.width}; boxes by class{rule}")
-    means = [(name, f"{one.mean:.4g}", f"{one.std:.4g}") for name, one in report.channels.items()]
+    split_name = "; the reference split" if split_of else ""
+    print(f"frames of {report.height}x{report.width}; boxes by class{split_name}")
+    means = [
+        (name, f"{statistics.mean:.4g}", f"{statistics.std:.4g}")
+        for name, statistics in report.channels.items()
+    ]
     print(columns([("", "mean", "std"), *means], right=(1, 2)))
     for note in report.notes:
         print(f"note: {note}")
     for faults in (report.bad_frames, report.bad_boxes):
-        show_lines([f"{fault.file}, frame {fault.frame}: {fault.reason}" for fault in faults])
-    show_lines(
+        print_lines([f"{fault.file}, frame {fault.frame}: {fault.reason}" for fault in faults])
+    print_lines(
         [
-            f"{one.file}, frame {one.frame}: the same fields as {one.same_file}, "
-            f"frame {one.same_frame}"
-            for one in report.repeated
+            f"{frame.file}, frame {frame.frame}: the same fields as {frame.same_file}, "
+            f"frame {frame.same_frame}"
+            for frame in report.repeated
         ]
     )

@@ -5,31 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 
 _MAX_LINES = 20
-"""Faults of one kind that are shown; --json has all of them."""
+"""The maximum number of faults shown per kind; --json has all of them."""
 
 
-def show_lines(lines: list[str]) -> None:
-    """Print the first lines, and how many there are more."""
+def print_lines(lines: list[str]) -> None:
+    """Print the first lines, and the number of the others."""
     for line in lines[:_MAX_LINES]:
         print(f"  {line}")
     if len(lines) > _MAX_LINES:
         print(f"  … and {len(lines) - _MAX_LINES:,} more")
 
 
-def beside(source: Path, ending: str) -> Path:
-    """Return a folder beside the source, e.g. ``imagenet-packed-256`` for ``imagenet``."""
-    whole = source.resolve() if source.name in ("", "..") else source
-    return whole.with_name(f"{whole.name}-packed-{ending}")
+def default_destination(source: Path, ending: str) -> Path:
+    """Return a folder next to the source, e.g. ``imagenet-packed-256`` for ``imagenet``."""
+    folder = source.resolve() if source.name in ("", "..") else source
+    return folder.with_name(f"{folder.name}-packed-{ending}")
 
 
-def say_space(folder: Path, needed: int) -> None:
-    """Print the destination of the packing, and the space needed and free there."""
-    from vflops.cli.terminal.console import say, shown
+def print_destination(folder: Path, needed: int) -> None:
+    """Print where data is packed to, and the space needed and free there."""
+    from vflops.cli.terminal.console import say, shell_path
     from vflops.data.destination import free_bytes
     from vflops.units import quantity
 
     required, free = (quantity(size, "B", digits=2) for size in (needed, free_bytes(folder)))
-    say(f"packing into {shown(folder)}: about {required} in total, {free} free there")
+    say(f"packing into {shell_path(folder)}: needs about {required} in total, {free} are free")
 
 
 def shards_text(shards: int, size: int) -> str:

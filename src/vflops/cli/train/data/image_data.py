@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from vflops.cli.train.data.data_lines import beside, say_space, shards_text, show_lines
+from vflops.cli.train.data.data_lines import (
+    default_destination,
+    print_destination,
+    print_lines,
+    shards_text,
+)
 
 if TYPE_CHECKING:
     from vflops.data.images.check_images import ImageReport
@@ -22,8 +27,8 @@ SHORT_SIDE = 256
 def synth(
     folder: Path, classes: int, size: int, train: int, val: int, seed: int, format: Format
 ) -> None:
-    """Draw images into ``folder``."""
-    from vflops.cli.terminal.console import next_step, shown
+    """Write synthetic images into ``folder``."""
+    from vflops.cli.terminal.console import next_step, shell_path
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.data.images.drawing import Recipe
     from vflops.data.images.synthetic_images import write_folder
@@ -32,13 +37,13 @@ def synth(
     recipe = Recipe(classes=classes, size=size, seed=seed)
     with Bar("images drawn") as bar:
         write_folder(recipe, folder, train, val, format, bar.show)
-    print(f"{shown(folder)}: {count(train, 'image')} for training, {val:,} for validation")
-    next_step(f"vflops data check {shown(folder)}", "check that it is complete and readable")
+    print(f"{shell_path(folder)}: {count(train, 'image')} for training, {val:,} for validation")
+    next_step(f"vflops data check {shell_path(folder)}", "check that it is complete and readable")
 
 
 def check(source: Path, json: bool, workers: int | None) -> None:
-    """Decode every image and print what is wrong."""
-    from vflops.cli.terminal.console import next_step, shown, working
+    """Decode every image and print all faults."""
+    from vflops.cli.terminal.console import next_step, shell_path, working
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.data.images.check_images import check as check_images
     from vflops.data.images.image_folder import ImageFolder
@@ -55,12 +60,12 @@ def check(source: Path, json: bool, workers: int | None) -> None:
     if not report.ok:
         faults = len(report.unreadable) + len(report.zero_byte)
         raise CheckFailed(
-            f"{shown(source)} is not ok: {'; '.join(report.problems)}",
+            f"{shell_path(source)} is not ok: {'; '.join(report.problems)}",
             hint="fix what is listed above"
-            + (f", or vflops data pack {shown(source)} --policy skip" if faults else ""),
+            + (f", or vflops data pack {shell_path(source)} --policy skip" if faults else ""),
         )
     if not json:
-        next_step(f"vflops data pack {shown(source)}", "pack it for fast reading")
+        next_step(f"vflops data pack {shell_path(source)}", "pack it for fast reading")
 
 
 def pack(
@@ -75,8 +80,8 @@ def pack(
 
     with working("listing the images"):
         folder = ImageFolder.open(source)
-    target = destination or beside(source, str(short_side))
-    say_space(target, bytes_needed(folder, short_side))
+    target = destination or default_destination(source, str(short_side))
+    print_destination(target, bytes_needed(folder, short_side))
     with Bar("images packed") as bar:
         packed = pack_images(
             folder,
@@ -87,14 +92,14 @@ def pack(
             on_progress=bar.show,
         )
     _show_packed(packed)
-    next_step(*training(target))
+    next_step(*training_command(target))
 
 
-def training(packed: Path) -> tuple[str, str]:
+def training_command(packed: Path) -> tuple[str, str]:
     """Return the next command after packing, and what it does."""
-    from vflops.cli.terminal.console import shown
+    from vflops.cli.terminal.console import shell_path
 
-    command = f"vflops run image-classification --data {quote(shown(packed))} --set target=0.8"
+    command = f"vflops run image-classification --data {quote(shell_path(packed))} --set target=0.8"
     return command, "train to the accuracy that you want"
 
 
@@ -106,7 +111,7 @@ def _show_packed(packed: PackedImages) -> None:
         shards = shards_text(len(split.shards), size)
         left_out = f", {len(split.skipped):,} left out" if split.skipped else ""
         print(f"{name:5}  {count(split.images, 'image')} in {shards}{left_out}")
-        show_lines([f"{one.file}: {one.reason}" for one in split.skipped])
+        print_lines([f"{fault.file}: {fault.reason}" for fault in split.skipped])
     print(f"fingerprint  {packed.fingerprint}")
 
 
@@ -124,11 +129,11 @@ def _show_report(report: ImageReport) -> None:
         images = f"{split.images:,}", f"{split.readable:,}", f"{classes:,}"
         rows.append((name, *images, width, height, modes or "—"))
     print(columns(rows, right=(1, 2, 3)))
-    print("sizes in pixels: smallest – middle – largest")
+    print("sizes in pixels: smallest – median – largest")
     for note in report.notes:
         print(f"note: {note}")
-    show_lines([f"{one.file}: {one.reason}" for one in report.unreadable])
-    show_lines([f"{file}: the file is empty" for file in report.zero_byte])
-    show_lines([f"train/{name}: no images" for name in report.empty_classes])
-    show_lines([f"val/{name}: train has no such class" for name in report.only_in_val])
-    show_lines([f"{leak.val}: the same bytes as {leak.train}" for leak in report.leaks])
+    print_lines([f"{fault.file}: {fault.reason}" for fault in report.unreadable])
+    print_lines([f"{file}: the file is empty" for file in report.zero_byte])
+    print_lines([f"train/{name}: no images" for name in report.empty_classes])
+    print_lines([f"val/{name}: train has no such class" for name in report.only_in_val])
+    print_lines([f"{leak.val}: the same bytes as {leak.train}" for leak in report.leaks])

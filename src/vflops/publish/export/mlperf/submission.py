@@ -212,12 +212,11 @@ def _closed_reasons(entries: Sequence[Entry]) -> list[str]:
     for number, entry in enumerate(entries):
         for why in closed_faults(entry.course).values():
             by_reason.setdefault(why, []).append(number)
-    return [
-        why
-        if len(results) == len(entries)
-        else f"{why} ({', '.join(f'result_{n}' for n in results)})"
-        for why, results in by_reason.items()
-    ]
+    reasons = []
+    for why, numbers in by_reason.items():
+        results = ", ".join(f"result_{number}" for number in numbers)
+        reasons.append(why if len(numbers) == len(entries) else f"{why} ({results})")
+    return reasons
 
 
 def _readme(entries: Sequence[Entry]) -> str:
