@@ -121,7 +121,7 @@ def test_a_bad_frame_is_shown_and_can_be_left_out(tmp_path: Path, vflops: Vflops
     [
         (
             "pack years --short-side 64",
-            "--short-side only applies to images, but years holds years",
+            "--short-side only applies to images, but years holds",
         ),
         ("pack images --layout raw", "--layout only applies to years of climate fields"),
         ("pack images --test-years 1980", "--test-years only applies to years of climate fields"),

@@ -66,7 +66,7 @@ def cancel(
     from vflops.launch.cancel import cancel_run
 
     folder = open_run(run)
-    _require_incomplete(folder, "cancel in")
+    _require_incomplete(folder, "cancel")
     name = shell_path(folder.path)
     cancelled = cancel_run(folder, _agent_jobs(folder), limit)
     if cancelled.controller is not None:

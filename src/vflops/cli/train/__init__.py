@@ -1,1 +1,1 @@
-"""Commands that plan, run and scale trainings."""
+"""Commands that plan, run and scale training."""

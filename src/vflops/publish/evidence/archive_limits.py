@@ -22,7 +22,7 @@ class Limits:
     ratio: int = 200
     """The maximum number of extracted bytes per byte of the archive; logs reach about 30."""
     spare_bytes: int = 64 << 20
-    """Extracted bytes that are allowed in addition, so that small archives compress freely."""
+    """Extracted bytes allowed on top of the ratio, for small archives that compress well."""
 
     def check(self, source: str, *, files: int, size_bytes: int) -> None:
         """Raise if there are too many files or bytes."""

@@ -12,7 +12,7 @@ from vflops.results.check.findings import Findings
 NO_LEVEL = "none"
 """The level of a run whose problem differs from the reference.
 
-The other levels (hardware, system and free) say what the run changed.
+The other levels (hardware, system and free) say what may differ from the reference.
 """
 _MAX_REASONS = 6
 

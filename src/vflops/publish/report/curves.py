@@ -97,7 +97,7 @@ def telemetry_lines(folder: RunFolder, trained: TrainedJob) -> TelemetryLines:
 
 
 def thin(points: Points) -> Points:
-    """Return at most ``MOST_POINTS`` points, each the mean of some neighbours."""
+    """Return at most ``MAX_POINTS`` points, each the mean of neighbouring points."""
     size = -(-len(points) // MAX_POINTS)
     if size <= 1:
         return points

@@ -24,7 +24,7 @@ STATUSES = {
     "research": RDI,
     "preview": "Preview",
 }
-"""The availability of a system, by its name in result logs, as named in system descriptions."""
+"""Availability of a system: names in result logs, mapped to names in system descriptions."""
 _POWER, _END_RATE = 2.0, 0.0
 """Power and final learning rate of the polynomial schedule, which are not settings."""
 
