@@ -165,7 +165,9 @@ def _data(trainings: Sequence[TrainingScore]) -> DataKind:
 
 
 def _uses_accelerators(contents: Contents, job: int) -> bool:
-    started = next(job_.started for job_ in contents.training_jobs if job_.record.job == job)
+    started = next(
+        trained.started for trained in contents.training_jobs if trained.record.job == job
+    )
     return started is not None and started.device != "cpu"
 
 
