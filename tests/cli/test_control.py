@@ -57,7 +57,7 @@ def test_attach_picks_up_running_jobs_and_nothing_else(vflops: Vflops, tmp_path:
     killed(process)
     attached = vflops("attach", folder.path)
     assert attached.returncode == 0, attached.stderr
-    assert "of 2 jobs 2 are active, 0 have ended\n" in attached.stderr
+    assert "of 2 jobs, 2 are active, 0 have ended\n" in attached.stderr
     history = folder.history()
     assert [len(history.jobs[job]) for job in (1, 2)] == [1, 1]  # nothing was started twice
     assert history.state.complete and folder.report_file.is_file()

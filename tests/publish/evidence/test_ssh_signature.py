@@ -173,7 +173,7 @@ def test_keys_that_cannot_sign(
     monkeypatch.setenv("SSH_ASKPASS_REQUIRE", "never")
     expected = {
         locked: ("it needs a passphrase", f"ssh-add {locked}"),
-        open_: ("other users may read it", f"chmod 600 {open_}"),
+        open_: ("other users can read it", f"chmod 600 {open_}"),
         junk: ("is not an SSH key", "--key"),
         alone: ("neither next to it nor in an SSH agent", "ssh-add"),
         tmp_path / "absent": ("does not exist", "--key"),

@@ -211,7 +211,7 @@ def test_derived_files_may_be_made_again(
     assert "matches neither the manifest nor the recorded data" in line and "vflops score" in line
     run_folder.score_file.unlink()
     (line,) = verify(run_folder.path).alterations
-    assert line.startswith("score.json: missing; it is a derived file: vflops score")
+    assert line.startswith("score.json: missing; it is a derived file, which vflops score")
 
 
 def test_a_concluded_run_and_its_page(

@@ -115,9 +115,9 @@ class _Entries:
 
     def _check_name(self, name: str, *, is_file: bool) -> None:
         """Raise if a name leads elsewhere, is a duplicate, or belongs to a second run."""
-        id_fault = name_fault(name)
-        if id_fault:
-            raise self._refused(f"{name!r} is {id_fault}")
+        problem = name_fault(name)
+        if problem:
+            raise self._refused(f"{name!r} is {problem}")
         root, _, inside = name.partition("/")
         if self._root not in (None, root) or (is_file and not inside):
             raise self._refused(f"{name!r} is not in the folder of the run, {self._root or root}")
