@@ -17,7 +17,7 @@ from vflops.workloads.automl.search import rounds
 from vflops.workloads.automl.search.evolution import RandomSearch
 from vflops.workloads.automl.search.searcher import Proposal, Trial
 from vflops.workloads.automl.search.searchers import searcher
-from vflops.workloads.automl.search.tuning import Setting, Space, Tried, suggest
+from vflops.workloads.automl.search.tuning import Setting, Space, TuningResult, suggest
 from vflops.workloads.automl.search_events import Candidate, Hyperparameters, Turn
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.automl.turns import KnownResults
@@ -124,7 +124,7 @@ class Proposer:
         space = Space(settings.batches, tuple(sorted(settings.search.kernels)))
         # Results without a kernel size were not tuned, and were trained for fewer epochs.
         tried = [
-            Tried(Setting(hyper.batch, hyper.kernel), result.trained.accuracy)
+            TuningResult(Setting(hyper.batch, hyper.kernel), result.trained.accuracy)
             for result in known.results
             if result.trained is not None and (hyper := result.trained.hyper).kernel is not None
         ]
@@ -142,7 +142,7 @@ class Proposer:
         if hyper.kernel is None:
             return chosen, hyper
         kernel = hyper.kernel
-        if not morphs.allowed(chosen.architecture, limits_of(self.settings, hyper.batch)):
+        if not morphs.is_within_limits(chosen.architecture, limits_of(self.settings, hyper.batch)):
             hyper = Hyperparameters(batch=self.settings.train.batch, kernel=hyper.kernel)
         network, more = grow_kernels(chosen.architecture, kernel)
         before = [self.candidate(turn) for turn in known.proposed]
@@ -151,7 +151,7 @@ class Proposer:
             for earlier in before
         )
         limits = limits_of(self.settings, hyper.batch)
-        if not more or (new and morphs.allowed(network, limits)):
+        if not more or (new and morphs.is_within_limits(network, limits)):
             chosen = replace(chosen, architecture=network, morphs=(*chosen.morphs, *more))
         return chosen, Hyperparameters(batch=hyper.batch, kernel=least_kernel(chosen.architecture))
 

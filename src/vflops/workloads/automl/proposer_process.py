@@ -24,7 +24,7 @@ from vflops.train.parent_death import die_with
 from vflops.workloads.automl.backoff import Backoff
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.proposer import Proposer, first_network
-from vflops.workloads.automl.search.searcher import EmptySpace
+from vflops.workloads.automl.search.searcher import SearchSpaceExhausted
 from vflops.workloads.automl.search_events import Candidate, Turn
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.automl.shared_results import SharedResults
@@ -102,7 +102,7 @@ class ProposerLoop:
         self._turn = self._first_open()
 
     def run(self) -> None:
-        """Propose until the process is killed; raise ``EmptySpace`` if nothing new is left."""
+        """Propose until the process is killed, or raise ``SearchSpaceExhausted``."""
         while True:
             backoff = Backoff()
             while (known := self._known()) is None:
@@ -113,7 +113,7 @@ class ProposerLoop:
     def _propose(self, known: KnownResults) -> Candidate:
         try:
             return self._proposer.propose(self._turn, known)
-        except EmptySpace:
+        except SearchSpaceExhausted:
             self._buffer.end_turns(self._turn)  # so that nobody waits for it
             raise
 
@@ -161,7 +161,7 @@ def main(run: str, job: str) -> int:
     folder = RunFolder.open(Path(run))
     try:
         ProposerLoop(folder, JobRecord.read(folder.job_file(int(job)))).run()
-    except EmptySpace as error:
+    except SearchSpaceExhausted as error:
         print(error.message, file=sys.stderr)
         return 0
     except VflopsError as error:

@@ -9,7 +9,7 @@ from torch import nn
 from vflops.config.training import WorkloadSettings
 from vflops.errors import UsageError
 from vflops.record.formats.job import DataFacts
-from vflops.workloads.automl.architecture.cost_limits import reasons
+from vflops.workloads.automl.architecture.cost_limits import exceeded_limits
 from vflops.workloads.automl.architecture.module_builder import build
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.proposer import first_network, limits_of
@@ -49,7 +49,7 @@ class Automl(ImageClassification):
         assert isinstance(settings, AutomlSettings)
         if settings.search.ledger is not None:
             return
-        faults = reasons(first_network(settings, data), limits_of(settings))
+        faults = exceeded_limits(first_network(settings, data), limits_of(settings))
         if faults:
             raise UsageError(
                 f"the network that the search starts from is too large: {'; '.join(faults)}",
