@@ -1,4 +1,4 @@
-"""AutoML on images; before a run, the starting network of the search is counted."""
+"""AutoML on images; as a workload it stands for the network that the search starts from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vflops.workloads.image_classification.workload import ImageClassification
 class Automl(ImageClassification):
     """Image classification with networks that a search finds.
 
-    As a workload it describes the network that the search starts from.
+    Model and operation count are those of the network that the search starts from.
     """
 
     @classmethod
@@ -45,7 +45,7 @@ class Automl(ImageClassification):
 
     @classmethod
     def check_data(cls, settings: WorkloadSettings, data: DataFacts) -> None:
-        """Raise ``UsageError`` if the starting network is beyond the limits; a replay has none."""
+        """Raise ``UsageError`` if the starting network exceeds the limits; replays are not checked."""
         assert isinstance(settings, AutomlSettings)
         if settings.search.ledger is not None:
             return
