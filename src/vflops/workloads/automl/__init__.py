@@ -11,7 +11,7 @@ def automl() -> WorkloadSpec:
     """Return the description of the workload."""
     return WorkloadSpec(
         name="automl",
-        title="search for image classifiers, AIPerf; scored in operations per second",
+        title="search for image classifiers from ResNet-50, AIPerf; score in operations per second",
         quality=Quality(
             name="top-1 accuracy", better="higher", exponent=EXPONENT_IMAGE_CLASSIFICATION
         ),

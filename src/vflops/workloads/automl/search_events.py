@@ -88,7 +88,7 @@ class Candidate(Document):
 
 
 class Claim(Document):
-    """``claims/<candidate>.json``: the worker that trains it, which was the first to create this."""
+    """``claims/<candidate>.json``: the worker that trains it, the first to create this file."""
 
     schema_name: ClassVar[str] = "vflops.candidate-claim"
 

@@ -12,7 +12,7 @@ from vflops.workloads.automl.shared_results import CandidateResult, SharedResult
 
 LAG = 2
 """In ordered mode a proposal of round r depends on the results of rounds up to r - 2. So it is made
-while the worker trains round r - 1, and no worker waits for one that is less than a round behind."""
+while the worker trains round r - 1, and no worker waits for one less than a round behind."""
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ class Worker:
 
     @property
     def _can_build_ahead(self) -> bool:
-        """Whether to build the next candidate in advance: its turn is known, and the host is idle."""
+        """Whether to build the next candidate in advance: its turn is known, the host is idle."""
         replay = self.settings.search.ledger is not None
         return self.device.type != "cpu" and self.settings.ordered and not replay
 

@@ -45,7 +45,7 @@ class Automl(ImageClassification):
 
     @classmethod
     def check_data(cls, settings: WorkloadSettings, data: DataFacts) -> None:
-        """Raise ``UsageError`` if the starting network exceeds the limits; replays are not checked."""
+        """Raise ``UsageError`` if the starting network exceeds the limits of a search."""
         assert isinstance(settings, AutomlSettings)
         if settings.search.ledger is not None:
             return

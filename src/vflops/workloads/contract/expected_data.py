@@ -12,7 +12,7 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class ExpectedData:
-    """The data that settings or an index describe."""
+    """The data of a run, as described by its settings or by the index of packed data."""
 
     facts: DataFacts
     size_bytes: int | None

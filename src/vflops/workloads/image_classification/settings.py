@@ -32,7 +32,7 @@ class SyntheticSettings(Section):
     train: int = Field(default=4000, ge=1)
     validation: int = Field(default=1000, ge=1)
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """The seed of the images only: repeated trainings use the same images."""
+    """The seed of the images only: repeated training runs use the same images."""
     target: float = Field(default=0.8, gt=0, lt=1)
     """The accuracy that the profile's network reaches within its epochs."""
 
@@ -56,7 +56,7 @@ class ImageSettings(WorkloadSettings):
     synthetic: SyntheticSettings = SyntheticSettings()
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> ImageSettings:
+    def _check_consistency(self) -> ImageSettings:
         low, high = self.crop_area
         if not 0 < low <= high <= 1:
             raise ValueError(
