@@ -2,7 +2,7 @@
 
 RUN/buffer/<candidate>.json         a proposal
 RUN/buffer/<candidate>.passed.json  a turn that the other workers no longer wait for
-RUN/buffer/<candidate>.last.json    the first turn from which its worker proposes nothing
+RUN/buffer/<candidate>.last.json    a worker proposes nothing from this turn on
 RUN/claims/<candidate>.json         the worker that trains it
 """
 

@@ -38,9 +38,7 @@ class SearchSource(CandidateSource):
 
     def available(self) -> Sequence[Turn] | None:
         """Return the unclaimed proposals; None if there are none and the search has ended."""
-        running = (
-            self._process.is_running()
-        )  # checked first, so that its last proposal is not missed
+        running = self._process.is_running()  # first, so that no last proposal is missed
         self._buffer.refresh()
         turns = self._buffer.unclaimed()
         if self._worker is not None:

@@ -67,9 +67,7 @@ class Proposer:
     def propose(self, turn: Turn, known: KnownResults) -> Candidate:
         """Return the candidate of a turn."""
         began_s = time.monotonic()
-        rng = random.Random(
-            f"{self.seed} {turn.name}"
-        )  # a string seed gives the same numbers everywhere
+        rng = random.Random(f"{self.seed} {turn.name}")  # the same numbers on every machine
         chosen = self._first(turn) or self._search(known, rng)
         hyper, tuned = self._hyperparameters(turn, known, rng)
         chosen, hyper = self._grow_kernels(chosen, hyper, known)

@@ -181,9 +181,7 @@ class Worker:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):
                 raise
             self._fail(turn, first_line(error))
-            if (
-                self.plan.ranks > 1
-            ):  # other ranks may be in the middle of a step: restart the worker
+            if self.plan.ranks > 1:  # other ranks may be within a step: restart the worker
                 raise
 
     def _fail(self, turn: Turn, message: str) -> None:

@@ -18,11 +18,8 @@ _TRUTH_BYTES = MAX_BOXES * (4 * 4 + 8) + 4 + 8
 def expected(settings: WeatherSettings) -> ExpectedData:
     """Return a description of the frames that a run with these settings would use."""
     synthetic = settings.synthetic
-    height, width, counts = (
-        synthetic.height,
-        synthetic.width,
-        [synthetic.train, synthetic.validation, synthetic.test],
-    )
+    height, width = synthetic.height, synthetic.width
+    counts = [synthetic.train, synthetic.validation, synthetic.test]
     size = sum(counts) * align(frame_bytes(height, width, "half"))
     if settings.data is not None:
         index = PackedFrames.open(Path(settings.data)).index

@@ -121,7 +121,10 @@ def _wind(frame: Frame, scale: Scale) -> str:
 
 
 def _arrow(x: float, y: float, dx: float, dy: float, fastest: float) -> str:
-    """Return an arrow centred at (x, y), as long as the wind is strong; empty in calm air."""
+    """Return an arrow centred at (x, y), with a length proportional to the wind speed.
+
+    The result is empty if the arrow would be too short to see.
+    """
     speed = math.hypot(dx, dy)
     length = LONGEST_ARROW * min(speed / fastest, 1.0)
     if length < 2:
@@ -162,7 +165,10 @@ def _boxes(frame: Frame) -> Iterable[str]:
 
 
 def _rectangle(box: Box, size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """Return left, top, width and height on the map; its y axis points south, rows go north."""
+    """Return left, top, width and height on the map.
+
+    The rows of a frame count from the south, the y coordinate of the map from the north.
+    """
     across, down = WIDTH / size[1], HEIGHT / size[0]
     top = HEIGHT - box.y2 * down
     return box.x1 * across, top, (box.x2 - box.x1) * across, (box.y2 - box.y1) * down
@@ -171,7 +177,7 @@ def _rectangle(box: Box, size: tuple[int, int]) -> tuple[float, float, float, fl
 def _tag(
     box: Box, rectangle: tuple[float, float, float, float], placed: list[tuple[float, float, float]]
 ) -> str:
-    """Return class and score at a corner of the box, on the map and clear of other tags."""
+    """Return a tag with class and score at a corner of the box, clear of other tags if possible."""
     class_style = style(box.label)
     text = f"{class_style.short} {box.score:.2f}"
     tag_width = 6.4 * len(text) + 8
