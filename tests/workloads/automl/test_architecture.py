@@ -236,7 +236,7 @@ def test_wider_by_half_and_by_two_in_whole_eights() -> None:
     [
         (Morph(kind="deepen", layer=99), "there is no such layer"),
         (Morph(kind="deepen", layer=4), "layer 4 is not an activation on the main chain"),
-        (Morph(kind="widen", layer=1, filters=8), "filters 8, expected more than 8"),
+        (Morph(kind="widen", layer=1, filters=8), "filters is 8: expected more than 8"),
         (Morph(kind="kernel", layer=1, kernel=3), "kernel is 3: expected one of 3, 5, 7 above 5"),
         (Morph(kind="kernel", layer=2, kernel=3), "not a convolution of 3×3"),
         (

@@ -148,7 +148,7 @@ def test_other_ranks_hear_while_the_first_one_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the other ranks would time out."""
-    monkeypatch.setattr(claiming, "_AGREE_S", 0.005)
+    monkeypatch.setattr(claiming, "_ANNOUNCE_S", 0.005)
     choices: list[int] = []
     claims = claimer(tmp_path, agree=recording(choices))
     assert claims.next(Later(60, [turn(3, 0)])) == ClaimedCandidate(turn(3, 0))

@@ -154,13 +154,13 @@ class CandidateUnbuildable(FolderError):
 
 def on_all_ranks(plan: ParallelPlan, make: Callable[[], Built]) -> Built:
     """Call ``make`` on every rank; raise ``CandidateUnbuildable`` on all if it fails on one."""
-    made, failure = None, None
+    result, failure = None, None
     try:
-        made = make()
+        result = make()
     except FolderError as error:
         failure = error
-    if plan.agree(int(failure is not None)) or made is None:
+    if plan.agree(int(failure is not None)) or result is None:
         raise CandidateUnbuildable(
             failure.message if failure else "another rank cannot build it"
         ) from failure
-    return made
+    return result

@@ -193,6 +193,6 @@ def smallest_kernel(network: Architecture) -> int | None:
 
 def _figures(proposal: Proposal) -> dict[str, float]:
     why = proposal.why
-    known = {"mean": why.mean, "std": why.std, "acquisition": why.acquisition}
-    numbers = {name: value for name, value in known.items() if value is not None}
-    return {"parent_rank": why.parent_rank, "tried": why.tried, **numbers}
+    predictions = {"mean": why.mean, "std": why.std, "acquisition": why.acquisition}
+    known_predictions = {name: value for name, value in predictions.items() if value is not None}
+    return {"parent_rank": why.parent_rank, "tried": why.tried, **known_predictions}

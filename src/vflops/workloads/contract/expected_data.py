@@ -29,5 +29,5 @@ class ExpectedData:
         ``facts`` are other properties that a model depends on, such as the number of classes.
         """
         splits = dict(zip(SPLITS, counts, strict=False))
-        known = DataFacts(path="", synthetic=True, fingerprint="", facts=dict(facts), **splits)
-        return cls(known, size_bytes, kept_bytes)
+        data_facts = DataFacts(path="", synthetic=True, fingerprint="", facts=dict(facts), **splits)
+        return cls(data_facts, size_bytes, kept_bytes)

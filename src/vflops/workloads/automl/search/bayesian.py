@@ -88,7 +88,11 @@ class BayesianSearch(Searcher):
     annealing: Annealing = field(default_factory=Annealing)
 
     def search(
-        self, ranked: Sequence[Trial], known: frozenset[str], rng: random.Random, limits: Limits
+        self,
+        ranked: Sequence[Trial],
+        known_digests: frozenset[str],
+        rng: random.Random,
+        limits: Limits,
     ) -> Proposal | None:
         """Return the new architecture with the greatest bound, if the annealing found one."""
         settings = self.annealing
@@ -110,7 +114,7 @@ class BayesianSearch(Searcher):
                 accepted = loss <= 0 or rng.random() < exp(-loss / temperature)
                 if accepted and len(child.path) < settings.max_morphs:
                     heappush(queue, (-child.bound, len(trials) + tried, child))
-                is_new = child.architecture.digest not in known
+                is_new = child.architecture.digest not in known_digests
                 if is_new and (best is None or child.bound > best.bound):
                     best = child
             if best is not None:  # cool down only once something new was found

@@ -32,7 +32,11 @@ class Mutation(Searcher):
         """Return the rank of a parent out of ``count``."""
 
     def search(
-        self, ranked: Sequence[Trial], known: frozenset[str], rng: random.Random, limits: Limits
+        self,
+        ranked: Sequence[Trial],
+        known_digests: frozenset[str],
+        rng: random.Random,
+        limits: Limits,
     ) -> Proposal | None:
         """Return a new architecture from a chosen parent; None if all attempts fail."""
         dead_ends = set[str]()
@@ -41,7 +45,7 @@ class Mutation(Searcher):
             parent = ranked[parent_rank]
             result = random_walk(
                 parent.architecture,
-                known,
+                known_digests,
                 rng,
                 limits,
                 max_morphs=self.max_morphs,

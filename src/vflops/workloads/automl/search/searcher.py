@@ -80,8 +80,10 @@ class Searcher(ABC):
         Raise ``SearchSpaceExhausted`` if there is none within ``limits``.
         """
         ranked = rank(history)
-        known = frozenset(trial.architecture.digest for trial in ranked) | frozenset(pending)
-        proposal = self.search(ranked, known, rng, limits)
+        known_digests = frozenset(trial.architecture.digest for trial in ranked) | frozenset(
+            pending
+        )
+        proposal = self.search(ranked, known_digests, rng, limits)
         if proposal is None:
             raise SearchSpaceExhausted(
                 f"{self.name} search found no new architecture within {limits}: "
@@ -92,12 +94,16 @@ class Searcher(ABC):
 
     @abstractmethod
     def search(
-        self, ranked: Sequence[Trial], known: frozenset[str], rng: random.Random, limits: Limits
+        self,
+        ranked: Sequence[Trial],
+        known_digests: frozenset[str],
+        rng: random.Random,
+        limits: Limits,
     ) -> Proposal | None:
-        """Return a proposal whose digest is not in ``known``, if there is one.
+        """Return a proposal whose digest is not in ``known_digests``, if there is one.
 
-        ``ranked`` contains at least one trial, best first. Use ``known`` only to test membership:
-        the order of its digests differs between processes.
+        ``ranked`` contains at least one trial, best first. Use ``known_digests`` only to test
+        membership, because its order differs between processes.
         """
 
 
@@ -117,7 +123,7 @@ def rank(history: Sequence[Trial]) -> tuple[Trial, ...]:
 
 def random_walk(
     start: Architecture,
-    known: frozenset[str],
+    known_digests: frozenset[str],
     rng: random.Random,
     limits: Limits,
     *,
@@ -138,6 +144,6 @@ def random_walk(
             return None
         morph, architecture = sampled
         path = (*path, morph)
-        if architecture.digest not in known:
+        if architecture.digest not in known_digests:
             return path, architecture
     return None
