@@ -52,7 +52,7 @@ class SearchSettings(Section):
     tune_from: int = Field(default=5, ge=1)
     """The first round, counted from 1, in which hyperparameters are tuned."""
     batches: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), max_length=32)
-    """Batch sizes to choose from; empty: half of train.batch, train.batch itself and twice that."""
+    """Batch sizes to choose from; if empty, train.batch, half of it and twice as much."""
     kernels: tuple[Kernel, ...] = (3, 5, 7)
     """Kernel sizes to choose from."""
     v1: bool = False
@@ -118,13 +118,13 @@ def _with_search(base: ImageSettings, epochs: int, search: SearchSettings) -> Au
 
 
 def tiny() -> AutomlSettings:
-    """Seconds: a few candidates of three stages on a few hundred small images."""
+    """Takes seconds: a few candidates of three stages on a few hundred small images."""
     search = SearchSettings(duration_s=8, limits=LimitSettings(parameters=300_000))
     return _with_search(settings.tiny(), 2, search)
 
 
 def laptop() -> AutomlSettings:
-    """Half a minute per worker on one core: small networks on 2,000 images of 32 pixels."""
+    """Takes half a minute per worker on one core: small networks on 2,000 images of 32 pixels."""
     base = settings.laptop()
     base = base.model_copy(
         update={
@@ -137,7 +137,7 @@ def laptop() -> AutomlSettings:
 
 
 def gpu() -> AutomlSettings:
-    """Five minutes on an accelerator: ResNet-50 and its children on ten classes."""
+    """Takes five minutes on an accelerator: ResNet-50 and its children on ten classes."""
     base = settings.gpu()
     train = base.train.model_copy(update={"batch": 256, "checkpoint_share": 0.01})
     synthetic = base.synthetic.model_copy(update={"classes": 10, "target": 0.7})

@@ -31,7 +31,7 @@ _Value = TypeVar("_Value")
 
 
 class Command(WorkloadCode):
-    """Any training script; it is run by ``runner`` instead of the engine."""
+    """Any training script; it is run by ``runner`` instead of the training engine."""
 
     graph_declared = True
 

@@ -15,7 +15,7 @@ from vflops.data.climate.field_names import CLASSES
 LEVELS = 128
 """Levels of the colour map: more than the eye can tell apart, but few enough for small files."""
 MAX_PICTURE_BYTES = 84_000
-"""The largest size of a PNG; as text it is a third larger."""
+"""The largest size of a PNG; its base64 text is a third larger."""
 _ANCHORS = "1c263d 243c5e 26557d 267198 2c8eac 47abb8 72c6c2 a7decb e0f2d7".split()
 """Navy (dry) over teal to pale green (moist): even steps of lightness in OKLCH, so that equal
 differences look equal, also in grey and to colour-blind readers."""

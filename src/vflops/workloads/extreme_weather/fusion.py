@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from vflops.metrics.detection_boxes import Detections, Floats, overlaps, require_detections
 
 SAME_OBJECT_IOU = 0.55
-"""Boxes of different models that overlap at least this much show one object; more than 0.5."""
+"""The minimum IoU at which boxes of different models count as one object; must exceed 0.5."""
 
 _MIN_WEIGHT = 1e-100  # so that boxes of score 0 have a mean; negligible beside any other score
 _Indices = NDArray[np.int64]

@@ -57,11 +57,11 @@ class WeatherSettings(WorkloadSettings):
     """Extreme weather analytics."""
 
     target: float | None = Field(default=None, gt=0, lt=1)
-    """The mAP at IoU 0.5 to reach; None: that of the synthetic frames."""
+    """The mAP at IoU 0.5 to reach; None for that of the synthetic frames."""
     years: YearSettings = YearSettings()
     """How to split a folder of HDF5 years; packed data is already split."""
     box_order: Order | None = None
-    """The columns of the boxes in HDF5 years, c for class; None: inferred from their values."""
+    """The columns of the boxes in HDF5 years, c for class; None to infer them from the values."""
     faulty: Literal["fail", "skip"] = "fail"
     """What to do about frames that contain NaN, and boxes outside their frame."""
     network: DetectorDesign = DetectorDesign()
@@ -98,7 +98,7 @@ def _small_network() -> DetectorDesign:
 
 
 def tiny() -> WeatherSettings:
-    """Half a minute on two cores: it learns to detect events, but not yet to classify them."""
+    """Takes half a minute on two cores: learns to detect events, but not yet to classify them."""
     return WeatherSettings(
         network=_small_network(),
         synthetic=SyntheticSettings(
@@ -109,7 +109,7 @@ def tiny() -> WeatherSettings:
 
 
 def laptop() -> WeatherSettings:
-    """A minute on two cores: a small network on small frames."""
+    """Takes a minute on two cores: a small network on small frames."""
     return WeatherSettings(
         network=_small_network(),
         synthetic=SyntheticSettings(),
@@ -120,7 +120,7 @@ def laptop() -> WeatherSettings:
 
 
 def gpu() -> WeatherSettings:
-    """Minutes on one accelerator: the published network on frames of half the size."""
+    """Takes minutes on one accelerator: the published network on frames of half the size."""
     return WeatherSettings(
         synthetic=SyntheticSettings(
             height=384, width=576, train=800, validation=80, test=40, target=0.7

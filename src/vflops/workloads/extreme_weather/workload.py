@@ -35,7 +35,7 @@ _SHOWN_FIELDS = tuple(CHANNELS.index(name) for name in ("TMQ", "U850", "V850"))
 
 
 class ExtremeWeather(Workload):
-    """Faster R-CNN on climate fields; the reference is ResNet-50 on 16 × 768 × 1152."""
+    """Faster R-CNN on climate fields; the reference has ResNet-50 and 16 × 768 × 1152 frames."""
 
     model_inputs = 4
     can_be_recorded = True

@@ -29,7 +29,7 @@ from vflops.workloads.automl.architecture.morphs import Morph
 from vflops.workloads.automl.architecture.widths import WidthGroups
 
 _SHARE_SPREAD = 0.5
-"""Shares of a weight vary by 1 ± this between copies, before they are normalised to sum to 1."""
+"""The shares of copies vary by a factor of 1 ± this, before they are normalised to sum to 1."""
 
 
 @torch.no_grad()

@@ -50,8 +50,8 @@ class Annealing:
     """The maximum number of morphs from a parent; without it, the search would drift ever further
     away, because bounds grow with the distance."""
     max_trials: int = 500
-    """The maximum number of trials to model. If there are more, one half are the best trials, the
-    other half an even sample of the rest."""
+    """The maximum number of trials to model. If there are more, half of those modelled are the best
+    trials, and the others an even sample of the rest."""
 
     def __post_init__(self) -> None:
         valid = {
