@@ -88,7 +88,7 @@ class CompileAhead:
             return math.inf if ready else time.monotonic() - running.began_s
 
     def finish(self, turn: Turn, *, wanted: bool) -> None:
-        """Wait until the candidate of this turn is compiled, or stop compiling if it is not wanted."""
+        """Wait until the candidate of this turn is compiled; stop compiling if not ``wanted``."""
         with self._lock:
             self._too_late = max(self._too_late, turn.number)
             self._stop_earlier(turn)
