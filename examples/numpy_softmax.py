@@ -2,8 +2,10 @@
 
 vflops run command --config examples/numpy_softmax.toml
 
-It learns which of ten prototypes a noisy vector came from. vflops passes settings in VFLOPS_*;
-it also trains without vflops: python examples/numpy_softmax.py
+It learns which of ten prototypes a noisy vector came from. vflops passes settings in the
+environment variables VFLOPS_*. The script also runs without vflops:
+
+python examples/numpy_softmax.py
 """
 
 import json
@@ -16,8 +18,8 @@ FEATURES, HIDDEN, CLASSES = 64, 256, 10
 TRAIN, VALIDATION, NOISE = 4000, 1000, 1.4
 
 
-def environment(name: str, default: str) -> str:
-    """Return a setting from vflops, or the default without it."""
+def setting(name: str, default: str) -> str:
+    """Return a setting that vflops passes, or the default if the script runs without vflops."""
     return os.environ.get(f"VFLOPS_{name}") or default
 
 
@@ -58,11 +60,11 @@ def step(w: dict, x: np.ndarray, labels: np.ndarray, rate: float) -> float:
 
 def main() -> None:
     """Train from the last checkpoint, or from the start."""
-    seed, epochs = int(environment("SEED", "1")), int(environment("EPOCHS", "6"))
-    batch, kept = int(environment("BATCH", "50")), environment("CHECKPOINT", "")
+    seed, epochs = int(setting("SEED", "1")), int(setting("EPOCHS", "6"))
+    batch, checkpoint_folder = int(setting("BATCH", "50")), setting("CHECKPOINT", "")
     inputs, labels = draw(TRAIN, stream=1)
-    checks, answers = draw(VALIDATION, stream=2)
-    path = environment("INDICES", "")
+    validation_inputs, validation_labels = draw(VALIDATION, stream=2)
+    path = setting("INDICES", "")
     indices = np.load(path) if path else np.arange(TRAIN)
     rng = np.random.default_rng(seed)
     w = {
@@ -71,21 +73,23 @@ def main() -> None:
         "w2": rng.normal(0, HIDDEN**-0.5, (HIDDEN, CLASSES)).astype(np.float32),
         "b2": np.zeros(CLASSES, np.float32),
     }
-    done, state = 0, Path(kept) / "state.npz"
-    if kept and state.is_file():
-        saved = dict(np.load(state))
-        done, w = int(saved.pop("epoch")), saved
-    report(samples=done * len(indices))
-    for epoch in range(done, epochs):
+    epochs_done, state = 0, Path(checkpoint_folder) / "state.npz"
+    if checkpoint_folder and state.is_file():
+        checkpoint = dict(np.load(state))
+        epochs_done, w = int(checkpoint.pop("epoch")), checkpoint
+    report(samples=epochs_done * len(indices))
+    for epoch in range(epochs_done, epochs):
         order = np.random.default_rng([seed, epoch]).permutation(indices)
         for start in range(0, len(order), batch):
             chosen = order[start : start + batch]
             loss = step(w, inputs[chosen], labels[chosen], rate=0.1)
         report(samples=(epoch + 1) * len(indices), loss=loss)
         report(phase="evaluation")
-        right = float((forward(w, checks)[1].argmax(1) == answers).mean())
-        report(samples=(epoch + 1) * len(indices), quality=right, evaluated=len(checks))
-        if kept:
+        accuracy = float((forward(w, validation_inputs)[1].argmax(1) == validation_labels).mean())
+        report(
+            samples=(epoch + 1) * len(indices), quality=accuracy, evaluated=len(validation_inputs)
+        )
+        if checkpoint_folder:
             report(phase="checkpointing")
             np.savez(state.with_name("new.npz"), epoch=epoch + 1, **w)
             state.with_name("new.npz").replace(state)

@@ -1,4 +1,4 @@
-"""The digits pass the conformance tests of workloads."""
+"""Runs the conformance tests of workloads on the digits."""
 
 from torch import Tensor, nn
 from vflops_digits import digits

@@ -11,8 +11,8 @@ from vflops.record.files.cache import cache_folder
 from vflops.record.formats.job import DataFacts
 
 _HASHED_BYTES = 1 << 30
-"""Up to this size data is hashed before training, which takes about a second; beyond it, only by
-`vflops data verify`."""
+"""Up to this size, data is hashed before training, which takes about a second. Larger data is
+hashed only by `vflops data verify`."""
 
 
 def check_unchanged(packed: PackedFolder[Any], facts: DataFacts) -> None:

@@ -22,10 +22,10 @@ from vflops.workloads.automl.architecture.morphs import (
     KINDS,
     Limits,
     Morph,
-    allowed,
     apply,
+    exceeded_limits,
+    is_within_limits,
     possible,
-    reasons,
     sample,
 )
 from vflops.workloads.automl.architecture.starting_networks import resnet, resnet50, small
@@ -80,12 +80,15 @@ def test_signature_of_a_small_resnet() -> None:
     ("layers", "words"),
     [
         ([CONV, {**CONV, "inputs": [1]}, POOL, DENSE], "two layers have the id 1"),
-        ([{**CONV, "inputs": [8]}, POOL, DENSE], "layer 1 takes 8, not an earlier layer"),
-        ([CONV, {**CONV, "id": 2}, POOL, DENSE], "nothing takes the output of layer 2"),
-        ([CONV, POOL], "exactly one layer, the last, has to be dense"),
+        (
+            [{**CONV, "inputs": [8]}, POOL, DENSE],
+            "layer 1 has input 8, which is not an earlier layer",
+        ),
+        ([CONV, {**CONV, "id": 2}, POOL, DENSE], "no layer uses the output of layer 2"),
+        ([CONV, POOL], "the last layer must be dense, and no other layer may be"),
         ([CONV, {**DENSE, "inputs": [1]}], "dense takes one value per channel, not 4×8×8"),
         ([{**CONV, "kernel": 4}, POOL, DENSE], "kernel 4 is not odd"),
-        ([{**CONV, "filters": 0}, POOL, DENSE], "conv needs filters, at least 1"),
+        ([{**CONV, "filters": 0}, POOL, DENSE], "conv needs at least 1 filter"),
         ([CONV, {**POOL, "stride": 2}, DENSE], "global-pool has no stride"),
         ([{**CONV, "inputs": [0, 0]}, POOL, DENSE], "conv takes one input, not 2"),
         (
@@ -233,17 +236,17 @@ def test_wider_by_half_and_by_two_in_whole_eights() -> None:
     [
         (Morph(kind="deepen", layer=99), "there is no such layer"),
         (Morph(kind="deepen", layer=4), "layer 4 is not an activation on the main chain"),
-        (Morph(kind="widen", layer=1, filters=8), "filters 8, expected more than 8"),
-        (Morph(kind="kernel", layer=1, kernel=3), "kernel 3, expected one of 3, 5, 7 above 5"),
+        (Morph(kind="widen", layer=1, filters=8), "filters is 8: expected more than 8"),
+        (Morph(kind="kernel", layer=1, kernel=3), "kernel is 3: expected one of 3, 5, 7 above 5"),
         (Morph(kind="kernel", layer=2, kernel=3), "not a convolution of 3×3"),
         (
             Morph(kind="skip-add", layer=1, start=2),
-            "no convolution of the main chain between",
+            "the main chain has no convolution between",
         ),
         (Morph(kind="skip-add", layer=6, start=1), "such a skip from layer 1 already exists"),
         (Morph(kind="skip-add", layer=6), "layer None is not an activation"),
         (Morph(kind="skip-concat", layer=8, start=0), "layer 0 is not an activation"),
-        (Morph(kind="skip-concat", layer=8, start=1), "its plane differs from that of layer 1"),
+        (Morph(kind="skip-concat", layer=8, start=1), "the planes of layers 1 and 8 differ"),
     ],
 )
 def test_a_morph_that_does_not_fit_is_refused(morph: Morph, words: str) -> None:
@@ -273,7 +276,7 @@ def test_samples_keep_within_limits_and_are_of_every_kind() -> None:
             assert apply(architecture, found[0]) == found[1]
             architecture = found[1]
             kinds[found[0].kind] += 1
-            assert allowed(architecture, limits)
+            assert is_within_limits(architecture, limits)
             assert architecture.parameters <= start.parameters * 2
             assert (
                 architecture_cost.ops(architecture, "aiperf").total
@@ -298,12 +301,12 @@ def test_nothing_is_proposed_where_nothing_fits(name: str) -> None:
         "memory_bytes": architecture_cost.memory_bytes(start, 1),
     }
     exact = Limits.model_validate({name: costs[name]})
-    assert allowed(start, exact)
-    assert reasons(start, exact) == ()
+    assert is_within_limits(start, exact)
+    assert exceeded_limits(start, exact) == ()
     assert sample(start, random.Random(1), exact) is None
     less = Limits.model_validate({name: costs[name] - 1})
-    assert not allowed(start, less)
-    assert [reason.split(":")[0] for reason in reasons(start, less)] == [name]
+    assert not is_within_limits(start, less)
+    assert [reason.split(":")[0] for reason in exceeded_limits(start, less)] == [name]
 
 
 def test_kinds_are_drawn_evenly_however_many_places_each_has() -> None:

@@ -103,7 +103,7 @@ def test_files_of_others_and_torn_ones_are_not_seen(tmp_path: Path) -> None:
     buffer.refresh()
     assert buffer.turns() == buffer.unclaimed() == (turn(0, 0),)
     assert buffer.claims_of(0) == ()
-    assert not buffer.given_up(turn(1, 0))
+    assert not buffer.is_given_up(turn(1, 0))
 
 
 def test_a_damaged_proposal_is_named(tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ def test_a_turn_is_given_up_once_and_a_last_one_with_all_after_it(tmp_path: Path
     assert not buffer.give_up(turn(3, 1), 2, 8.0)
     assert buffer.end_turns(turn(5, 2)) and buffer.end_turns(turn(6, 2))
     buffer.refresh()
-    assert buffer.given_up(turn(3, 1)) and not buffer.given_up(turn(4, 1))
-    given_up = [buffer.given_up(turn(n, 2)) for n in range(8)]
+    assert buffer.is_given_up(turn(3, 1)) and not buffer.is_given_up(turn(4, 1))
+    given_up = [buffer.is_given_up(turn(n, 2)) for n in range(8)]
     assert given_up == [False] * 5 + [True] * 3
     assert buffer.turns() == ()
 

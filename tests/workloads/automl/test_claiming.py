@@ -117,7 +117,7 @@ def test_what_has_no_time_left_is_cut_whatever_was_left(tmp_path: Path) -> None:
 
 
 def test_the_next_offer_that_nobody_has_is_claimed(tmp_path: Path) -> None:
-    claims = claimer(tmp_path, most=1)
+    claims = claimer(tmp_path, max_candidates=1)
     claims.buffer.put(candidate(turn(0, 0)))
     claims.buffer.claim(turn(0, 0), 1, 2)
     assert claims.next(Later(2, [turn(0, 0), turn(0, 1)])) == ClaimedCandidate(turn(0, 1))
@@ -148,7 +148,7 @@ def test_other_ranks_hear_while_the_first_one_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the other ranks would time out."""
-    monkeypatch.setattr(claiming, "_AGREE_S", 0.005)
+    monkeypatch.setattr(claiming, "_ANNOUNCE_S", 0.005)
     choices: list[int] = []
     claims = claimer(tmp_path, agree=recording(choices))
     assert claims.next(Later(60, [turn(3, 0)])) == ClaimedCandidate(turn(3, 0))

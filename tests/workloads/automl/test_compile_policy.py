@@ -41,13 +41,13 @@ def test_a_training_that_the_time_cuts_off_has_less_to_gain() -> None:
 
 def test_what_was_measured_counts() -> None:
     slow = CompileCosts()
-    slow.measured(SHORT, training_s=1000.0, compiled=False)
-    assert slow.plain(SHORT) == pytest.approx(1000.0)
+    slow.update(SHORT, training_s=1000.0, compiled=False)
+    assert slow.uncompiled_s(SHORT) == pytest.approx(1000.0)
     assert slow.compiling_pays(SHORT, LAYERS)
-    slow.measured(SHORT, training_s=990.0, compiled=True)  # it gains nearly nothing here
+    slow.update(SHORT, training_s=990.0, compiled=True)  # it gains nearly nothing here
     assert not slow.compiling_pays(SHORT, LAYERS)
     hasty = CompileCosts()
-    hasty.measured(SHORT, training_s=0.5, compiled=False)
+    hasty.update(SHORT, training_s=0.5, compiled=False)
     assert hasty == CompileCosts()
 
 

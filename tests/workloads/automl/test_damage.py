@@ -54,7 +54,7 @@ def ledger(folder: Path, changes: dict[str, tuple[dict[str, Any], dict[str, Any]
         (TWO.name, {"parent": TWO.name}, {}, f"{TWO.name} is its own ancestor"),
         (TWO.name, {"parent": "r00009-w00000"}, {}, "starts from r00009-w00000, which is missing"),
         (ONE.name, {"turn": TWO}, {}, "contains a candidate twice"),
-        (ONE.name, {}, {"candidate": TWO.name}, f"{ONE.name} is that of {TWO.name}"),
+        (ONE.name, {}, {"candidate": TWO.name}, f"{ONE.name} has the result of {TWO.name}"),
         (ONE.name, {}, {"epochs": -3}, "trained for -3 of 9 epochs"),
         (ONE.name, {"epochs": -3}, {}, "trained for 4 of -3 epochs"),
         (ONE.name, {}, {"epochs": 10}, "trained for 10 of 9 epochs"),

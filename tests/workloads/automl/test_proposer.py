@@ -12,8 +12,8 @@ from vflops.workloads.automl import proposer as propose
 from vflops.workloads.automl.architecture import architecture_cost, morphs
 from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.proposer import first_network, grow_kernels, limits_of
-from vflops.workloads.automl.search.searcher import EmptySpace
-from vflops.workloads.automl.search.tuning import Setting, Space, Tried
+from vflops.workloads.automl.search.searcher import SearchSpaceExhausted
+from vflops.workloads.automl.search.tuning import Setting, Space, TuningResult
 from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Turn
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.automl.shared_results import CandidateResult
@@ -51,7 +51,7 @@ def test_candidates_keep_the_limits_differ_and_come_from_a_parent_that_is_known(
     assert found[0].architecture == first and found[0].parent is None and not found[0].morphs
     seen = {item.turn.name: item.architecture for item in found}
     for item in found[1:]:
-        assert morphs.allowed(item.architecture, limits_of(chosen))
+        assert morphs.is_within_limits(item.architecture, limits_of(chosen))
         assert item.parent in seen and item.parent < item.turn.name
         network = seen[item.parent]
         for morph in item.morphs:
@@ -99,7 +99,7 @@ def test_kernels_never_shrink_and_the_record_has_the_size_that_is_there() -> Non
 def test_tuning_learns_from_tuned_rounds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[Setting]] = []
 
-    def suggest(space: Space, tried: Sequence[Tried], seed: int) -> Setting:
+    def suggest(space: Space, tried: Sequence[TuningResult], seed: int) -> Setting:
         asked.append([item.setting for item in tried])
         return Setting(16, 5)
 
@@ -140,12 +140,12 @@ def test_a_batch_that_needs_more_memory_than_there_may_be_is_not_taken() -> None
     for item in searched(chosen, 6):
         limits = limits_of(chosen, item.hyper.batch)
         assert limits.batch == item.hyper.batch
-        assert morphs.allowed(item.architecture, limits)
+        assert morphs.is_within_limits(item.architecture, limits)
 
 
 def test_limits_that_leave_nothing_end_the_search() -> None:
     first = first_network(settings(), DATA)
-    with pytest.raises(EmptySpace, match="no new architecture within"):
+    with pytest.raises(SearchSpaceExhausted, match="no new architecture within"):
         searched(settings(limits={"parameters": first.parameters}), 2)
 
 

@@ -107,7 +107,7 @@ def test_a_ledger_without_candidates_or_with_other_data_is_refused(
 )
 def test_a_replay_refuses_what_would_be_other_work(tmp_path: Path, change: str) -> None:
     ledger().write(tmp_path / "ledger.json")
-    with pytest.raises(UsageError, match="and a replay has to do the same work") as caught:
+    with pytest.raises(UsageError, match="and a replay must do the same work") as caught:
         ledger().replay_settings(tmp_path, {}, [change])
     assert caught.value.message.startswith(change.partition("=")[0])
 

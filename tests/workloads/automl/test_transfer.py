@@ -258,7 +258,7 @@ def test_what_does_not_belong_together_is_refused() -> None:
     parent = small()
     morph = Morph(kind="deepen", layer=1)
     generator = torch.Generator()
-    with pytest.raises(UsageError, match="not the result of morph deepen"):
+    with pytest.raises(UsageError, match="not the result of applying morph deepen"):
         transfer(build(parent), parent, morph, parent, generator)
-    with pytest.raises(UsageError, match="not a Linear"):
+    with pytest.raises(UsageError, match="not from a Linear"):
         transfer(nn.Linear(1, 1), parent, morph, apply(parent, morph), generator)

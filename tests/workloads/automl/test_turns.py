@@ -172,7 +172,7 @@ class Simulation:
             self.candidates[at.name] = self.proposes.propose(at, known)
             self.buffer.put(self.candidates[at.name])
             self.ahead[at.worker] += 1
-        elif late := order.to_pass(at, patience, lambda worker: now - self.heard[worker]):
+        elif late := order.turn_to_give_up(at, patience, lambda worker: now - self.heard[worker]):
             self.buffer.give_up(late, at.worker, 0.0)
             self.passed.append(late)
 
@@ -224,9 +224,9 @@ def test_only_the_first_late_turn_may_be_passed(tmp_path: Path) -> None:
     at, silent = turn(4, 1), lambda worker: 1000.0 if worker == 0 else 0.0
     meeting.result(turn(2, 0))
     assert meeting.late(at) == turn(2, 1)  # and turn(4, 0) is late too, because of it
-    assert meeting.order.to_pass(at, 300, silent) is None
+    assert meeting.order.turn_to_give_up(at, 300, silent) is None
     meeting.result(turn(2, 1))
-    assert meeting.order.to_pass(at, 300, silent) == turn(4, 0)
+    assert meeting.order.turn_to_give_up(at, 300, silent) == turn(4, 0)
 
 
 def test_a_result_that_cannot_be_read_is_waited_for_by_nobody(tmp_path: Path) -> None:
@@ -238,11 +238,11 @@ def test_a_result_that_cannot_be_read_is_waited_for_by_nobody(tmp_path: Path) ->
     log.write("candidate", candidate=turn(2, 1).name)
     log.write("worker")  # a new attempt goes on with it
     log.write("candidate", candidate=turn(2, 1).name)
-    assert meeting.order.to_pass(at, 300, lambda _: 0.0) is None
+    assert meeting.order.turn_to_give_up(at, 300, lambda _: 0.0) is None
     log.write("candidate", candidate=turn(3, 1).name)  # the line before was damaged
-    assert meeting.order.to_pass(at, 300, lambda _: 0.0) == turn(2, 1)
+    assert meeting.order.turn_to_give_up(at, 300, lambda _: 0.0) == turn(2, 1)
     meeting.result(turn(2, 1))
-    assert meeting.order.to_pass(at, 300, lambda _: 0.0) is None
+    assert meeting.order.turn_to_give_up(at, 300, lambda _: 0.0) is None
 
 
 def test_what_all_have_done_is_not_looked_at_again(

@@ -118,10 +118,10 @@ def test_only_attempts_that_died_without_progress_count_as_tries() -> None:
 def test_attempts_that_died_before_they_began_what_they_had_claimed_are_counted() -> None:
     name = "r00000-w00000"
     whole = [_WORKER, _begun(name), ("candidate-trained", trained(name, 0.5))]
-    assert history(whole).died_unbegun == 1
-    assert history(whole, [], [_WORKER]).died_unbegun == 2  # one died before it worked at all
-    assert history(whole, [_WORKER, _STOPPED], [_WORKER]).died_unbegun == 1
-    assert history(whole, [_WORKER], [_WORKER, _STOPPED]).died_unbegun == 0
+    assert history(whole).failed_starts == 1
+    assert history(whole, [], [_WORKER]).failed_starts == 2  # one died before it worked at all
+    assert history(whole, [_WORKER, _STOPPED], [_WORKER]).failed_starts == 1
+    assert history(whole, [_WORKER], [_WORKER, _STOPPED]).failed_starts == 0
 
 
 def test_time_between_attempts_is_spent_too() -> None:
@@ -155,18 +155,18 @@ def test_all_open_claims_are_left_and_half_a_candidate_comes_first() -> None:
     claims = [turn(n, 0) for n in range(4)]
     whole = [_WORKER, _begun(one), ("candidate-trained", trained(one, 0.5))]
     # Of the second nothing can be read but its beginning; the last one was only claimed.
-    past = history([*whole, _begun(two), _begun(three), _evaluated(3, 0.2)]).left(claims)
+    past = history([*whole, _begun(two), _begun(three), _evaluated(3, 0.2)]).open_claims(claims)
     assert [(item.turn, item.lost) for item in past] == [
         (turn(2, 0), False), (turn(1, 0), True), (turn(3, 0), False)
     ]  # fmt: skip
     assert past[0].samples == 3
     ended = ("candidate-trained", trained(three, 0.5))
-    past = history([*whole, _begun(two), _begun(three), ended], [_WORKER]).left(claims)
+    past = history([*whole, _begun(two), _begun(three), ended], [_WORKER]).open_claims(claims)
     tries = [(item.turn, item.lost, item.tries) for item in past]
     assert tries == [(turn(1, 0), True, 0), (turn(3, 0), False, 2)]
-    assert history().left(claims) == []  # nothing can be left
+    assert history().open_claims(claims) == []  # nothing can be left
     failed = ("candidate-failed", CandidateFailed(candidate=four, message=""))
-    assert history([*whole, failed]).left([turn(0, 0), turn(3, 0)]) == []
+    assert history([*whole, failed]).open_claims([turn(0, 0), turn(3, 0)]) == []
 
 
 def test_an_attempt_that_gave_up_a_candidate_and_began_anew_is_told_from_a_death() -> None:

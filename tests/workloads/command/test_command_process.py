@@ -72,7 +72,7 @@ command = "sleep 60 & echo $!; wait"
 process = Process(["sh", "-c", command], Path("."), os.environ)
 pid = int(process.next_line(30))
 process.stop()
-print("ended", pid, process.code)
+print("ended", pid, process.exit_code)
 """
     done = subprocess.run(
         [sys.executable, "-c", start],
@@ -104,7 +104,7 @@ def test_who_does_not_stop_is_stopped(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     assert process.next_line(30) is not None
     process.stop()
-    assert process.code == -signal.SIGKILL
+    assert process.exit_code == -signal.SIGKILL
 
 
 def test_it_does_not_outlive_its_rank(tmp_path: Path) -> None:

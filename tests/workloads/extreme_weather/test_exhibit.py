@@ -258,7 +258,7 @@ class TestCurves:
     def test_the_caption_has_the_mean_and_names_the_class_without_truths(self) -> None:
         caption = figures(arrays())[-1].caption
         assert f"its mean over the classes is {(0.365 + 0.5 + 1) / 3:.3f}" in caption
-        assert "so no curve: atmospheric river" in caption
+        assert "have no curve: atmospheric river" in caption
 
 
 _IMPORT = "import sys; from vflops.extensions import imported; imported(sys.argv[1]); "

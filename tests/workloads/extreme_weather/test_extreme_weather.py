@@ -308,7 +308,7 @@ def test_the_cure_of_a_split_is_accepted(years: Path, tmp_path: Path) -> None:
 )
 def test_years_as_people_write_them(text: str, years: tuple[int, ...]) -> None:
     found = settings("data=d", "target=0.1", f"years.validation={text}").years
-    assert found.validation == years and found.named
+    assert found.validation == years and found.is_set
 
 
 @pytest.mark.parametrize("text", ["x", "1992-1990", "1990.5", ""])

@@ -1,4 +1,4 @@
-"""Digits: an example of a workload in another package. This description needs no torch."""
+"""Digits: an example of a workload in another package. This module does not import torch."""
 
 from vflops.workloads.contract.spec import Quality, WorkloadSpec
 from vflops_digits.settings import PROFILES, DigitsSettings

@@ -19,7 +19,7 @@ from vflops_digits.drawing import CLASSES, SIDE, draw
 from vflops_digits.settings import DigitsSettings
 
 _SEEDS: dict[Split, int] = {"train": 1, "validation": 2}
-"""Seeds of the data only: trainings with other seeds use the same images."""
+"""Seeds of the data only: training runs with other seeds use the same images."""
 
 
 class DigitSamples:
@@ -44,17 +44,17 @@ class Accuracy(Meter):
     """The share of correctly classified digits, accumulated on the device."""
 
     def __init__(self, device: torch.device) -> None:
-        self._right = torch.zeros((), dtype=torch.int64, device=device)
+        self._correct = torch.zeros((), dtype=torch.int64, device=device)
         self._seen = torch.zeros((), dtype=torch.int64, device=device)
 
     def update(self, predictions: Tensor, inputs: Inputs, valid: Tensor) -> None:
         """Add a batch."""
-        self._right += ((predictions.argmax(1) == inputs[1]) & valid).sum()
+        self._correct += ((predictions.argmax(1) == inputs[1]) & valid).sum()
         self._seen += valid.sum()
 
     def summary(self) -> Summary:
-        """Return the numbers of correct and of all samples."""
-        return {"right": float(self._right), "seen": float(self._seen)}
+        """Return the number of correct samples and of all samples."""
+        return {"right": float(self._correct), "seen": float(self._seen)}
 
 
 class Digits(Workload):
@@ -111,10 +111,10 @@ class Digits(Workload):
         """Return images, in training shifted by −1, 0 or 1 pixels, and labels."""
         images, labels = batch
         if draws is not None:
-            moves = (draws * 3).long() - 1
+            shifts = (draws * 3).long() - 1
             pixels = torch.arange(SIDE, device=images.device)
-            rows = (pixels + moves[:, :1]) % SIDE
-            columns = (pixels + moves[:, 1:]) % SIDE
+            rows = (pixels + shifts[:, :1]) % SIDE
+            columns = (pixels + shifts[:, 1:]) % SIDE
             samples = torch.arange(len(images), device=images.device)[:, None, None]
             images = images[samples, rows[:, :, None], columns[:, None, :]]
         return images.to(dtype, copy=True), labels.clone()

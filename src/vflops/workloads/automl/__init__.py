@@ -11,7 +11,7 @@ def automl() -> WorkloadSpec:
     """Return the description of the workload."""
     return WorkloadSpec(
         name="automl",
-        title="search for image classifiers from ResNet-50, AIPerf; scored in operations a second",
+        title="search for image classifiers from ResNet-50, AIPerf; score in operations per second",
         quality=Quality(
             name="top-1 accuracy", better="higher", exponent=EXPONENT_IMAGE_CLASSIFICATION
         ),

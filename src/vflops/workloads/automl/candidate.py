@@ -1,4 +1,4 @@
-"""A candidate in training: the workload with its network, and the context of a rank."""
+"""Training a candidate: its job record, its workload, and the context of a rank."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vflops.workloads.image_classification.workload import ImageClassification
 
 
 def ops_per_sample(candidate: Candidate, batch: int) -> tuple[int, int]:
-    """Return forward and total operations per sample, by the rules that score a search."""
+    """Return forward and total operations per sample, by the counting rules of a search."""
     ops = architecture_cost.ops(candidate.architecture, RULES, batch)
     return ops.forward // batch, ops.total // batch
 
@@ -30,7 +30,7 @@ def ops_per_sample(candidate: Candidate, batch: int) -> tuple[int, int]:
 def candidate_record(
     record: JobRecord, candidate: Candidate, *, compile: Compile = "auto"
 ) -> JobRecord:
-    """Return the job that the engine trains: with the candidate's epochs, batch and seed."""
+    """Return the job record for training a candidate, with its epochs, batch and seed."""
     settings = AutomlSettings.model_validate(record.settings)
     at_target = settings.train.stop_at_target and candidate.end_epoch is None
     train = settings.train.model_copy(
@@ -83,20 +83,20 @@ class Deadline:
 
     @property
     def signal(self) -> str | None:
-        """The reason to stop; None if there is none."""
+        """The reason to stop; None to continue."""
         return self.stop.signal or ("the end of its time" if self.passed else None)
 
 
 @dataclass(frozen=True)
 class CandidateContext(JobContext):
-    """One rank of a candidate's training: separate checkpoints, but the log of the worker."""
+    """One rank that trains a candidate, with its own checkpoints but the log of the worker."""
 
     folder: Path = Path()
     """The folder of the candidate's checkpoints."""
     evaluations: list[Evaluated] = field(default_factory=list)
     """The evaluations so far."""
-    ended: list[Finished] = field(default_factory=list)
-    """The last event of the training, once it has finished."""
+    finished_events: list[Finished] = field(default_factory=list)
+    """The event that ends the training, once it has been written."""
 
     @property
     def checkpoints(self) -> Path:
@@ -104,9 +104,9 @@ class CandidateContext(JobContext):
         return self.folder
 
     def write_event(self, kind: str, payload: Data, *, sync: bool = True) -> None:
-        """Write an event to the worker's log; every rank keeps those that the result is made of."""
+        """Write an event to the worker's log; every rank keeps the events that form the result."""
         if isinstance(payload, Finished):
-            self.ended.append(payload)
+            self.finished_events.append(payload)
         elif isinstance(payload, Evaluated):
             self.evaluations.append(payload)
         super().write_event(kind, payload, sync=sync)

@@ -1,8 +1,8 @@
-"""Candidates between search and training: files that are created once and never changed.
+"""The buffer of candidates between search and training: files that are created once.
 
 RUN/buffer/<candidate>.json         a proposal
-RUN/buffer/<candidate>.passed.json  a turn that is no longer waited for
-RUN/buffer/<candidate>.last.json    the turn from which on its worker proposes nothing
+RUN/buffer/<candidate>.passed.json  a turn that the other workers no longer wait for
+RUN/buffer/<candidate>.last.json    a worker proposes nothing from this turn on
 RUN/claims/<candidate>.json         the worker that trains it
 """
 
@@ -34,11 +34,11 @@ class CandidateBuffer:
         self.refresh()
 
     def refresh(self) -> None:
-        """List the folder once, and take in files that are new."""
-        listed = {path.name for path in self._proposals.glob("r*-w*.json")}
-        for file in listed - self._files:
-            name, _, suffix = file.removesuffix(".json").partition(".")
-            if not is_turn(name):  # someone may have put another file there
+        """List the folder once, and read the names of new files."""
+        names = {path.name for path in self._proposals.glob("r*-w*.json")}
+        for file_name in names - self._files:
+            name, _, suffix = file_name.removesuffix(".json").partition(".")
+            if not is_turn_name(name):  # some other file
                 continue
             if suffix == "":
                 self._proposed.add(name)
@@ -48,7 +48,7 @@ class CandidateBuffer:
                 turn = Turn.named(name)
                 last = self._last_rounds.get(turn.worker, turn.round)
                 self._last_rounds[turn.worker] = min(last, turn.round)
-        self._files |= listed
+        self._files |= names
 
     def put(self, proposal: Candidate) -> bool:
         """Write a proposal; return False if its turn already has one."""
@@ -75,7 +75,7 @@ class CandidateBuffer:
     def claims_of(self, worker: int) -> tuple[Turn, ...]:
         """Return the candidates that a worker has claimed, in the order of their turns."""
         names = (path.name.removesuffix(".json") for path in self._claims.glob("r*-w*.json"))
-        turns = (Turn.named(name) for name in sorted(filter(is_turn, names)))
+        turns = (Turn.named(name) for name in sorted(filter(is_turn_name, names)))
         return tuple(turn for turn in turns if self.claimed_by(turn) == worker)
 
     def give_up(self, turn: Turn, by: int, waited_s: float) -> bool:
@@ -85,16 +85,16 @@ class CandidateBuffer:
         return _create(passed, self._proposals / f"{turn.name}.passed.json")
 
     def end_turns(self, turn: Turn) -> bool:
-        """Announce that its worker proposes nothing for this turn, nor for any later one."""
+        """Announce that the worker proposes nothing for this turn or any later one."""
         passed = TurnPassed(turn=turn, by=turn.worker, waited_s=0.0)
         return _create(passed, self._proposals / f"{turn.name}.last.json")
 
-    def given_up(self, turn: Turn) -> bool:
-        """Whether nobody waits for this turn any more, as of the last refresh."""
+    def is_given_up(self, turn: Turn) -> bool:
+        """Whether no worker waits for this turn any more, as of the last refresh."""
         last = self._last_rounds.get(turn.worker)
-        return self.passed(turn) or (last is not None and turn.round >= last)
+        return self.was_passed(turn) or (last is not None and turn.round >= last)
 
-    def passed(self, turn: Turn) -> bool:
+    def was_passed(self, turn: Turn) -> bool:
         """Whether a turn was given up because its worker was silent for too long."""
         return turn.name in self._passed
 
@@ -107,7 +107,7 @@ class CandidateBuffer:
         return tuple(Turn.named(name) for name in sorted(self._proposed))
 
     def unclaimed(self) -> tuple[Turn, ...]:
-        """Return those of ``turns`` that nobody has claimed by now."""
+        """Return those of ``turns`` that no worker has claimed yet."""
         claimed = {path.name.removesuffix(".json") for path in self._claims.glob("r*-w*.json")}
         return tuple(turn for turn in self.turns() if turn.name not in claimed)
 
@@ -115,7 +115,7 @@ class CandidateBuffer:
         return self._proposals / f"{turn.name}.json"
 
 
-def is_turn(name: str) -> bool:
+def is_turn_name(name: str) -> bool:
     """Whether ``name`` is the name of a candidate."""
     try:
         return bool(Turn.named(name))
@@ -128,7 +128,7 @@ def _create(document: Document, path: Path) -> bool:
     draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(3).hex()}")
     document.write(draft)
     try:
-        os.link(draft, path)  # a rename would replace another's file; a link fails
+        os.link(draft, path)  # fails if the file exists; a rename would replace it
     except FileExistsError:  # over NFS the reply to a successful link may have been lost
         return draft.stat().st_nlink > 1
     except OSError as error:

@@ -28,7 +28,7 @@ Outcome = CandidateTrained | CandidateFailed | CandidateCut
 """The payload of the event that ends a candidate."""
 
 END_EVENTS = ("candidate-trained", "candidate-failed", "candidate-cut")
-"""The events that end a candidate, which they name."""
+"""The events that end a candidate; each contains its name."""
 _OUTCOMES: dict[str, type[Outcome]] = dict(
     zip(END_EVENTS, (CandidateTrained, CandidateFailed, CandidateCut), strict=True)
 )
@@ -36,14 +36,14 @@ _OUTCOMES: dict[str, type[Outcome]] = dict(
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """The progress of a candidate at one moment."""
+    """The progress of a candidate at one time."""
 
     utc_s: float
     ops: int
-    """Charged for training and evaluation until then, including the steps of an open epoch."""
+    """Operations charged for training and evaluation until then, including an unfinished epoch."""
     epoch: float
     quality: float | None = None
-    """The result, if an evaluation has just finished."""
+    """The result of the evaluation, if one has just finished."""
 
 
 @dataclass(slots=True)
@@ -51,16 +51,16 @@ class CandidateHistory:
     """One candidate over all attempts of the worker that trained it."""
 
     begun: CandidateBegun
-    """As the first attempt began it."""
+    """The event with which the first attempt began it."""
     resumed: CandidateBegun
-    """As the newest attempt began it."""
+    """The event with which the newest attempt began it."""
     worker: int
     began_s: float = 0.0
     state: State = "training"
     points: list[HistoryPoint] = field(default_factory=list)
     """Empty if the events were read without their times."""
     samples: int = 0
-    """Samples trained on; what a later attempt repeats counts once."""
+    """Number of samples trained on; samples that a later attempt repeats count once."""
     evaluations: dict[float, int] = field(default_factory=dict)
     """Number of samples evaluated after each epoch; a repeated evaluation counts once."""
     evaluated: int = 0
@@ -74,11 +74,11 @@ class CandidateHistory:
     message: str | None = None
     """Why the candidate failed."""
     tries: int = 0
-    """Attempts since the newest checkpoint, or since one that was stopped by request."""
+    """Attempts since the newest checkpoint, or since an attempt that was stopped by request."""
 
     @property
     def turn(self) -> Turn:
-        """Its round and worker."""
+        """The round and worker of the candidate."""
         return Turn.named(self.begun.candidate)
 
     @property
@@ -88,7 +88,7 @@ class CandidateHistory:
 
     @property
     def last_s(self) -> float:
-        """The time of its end, else of its last progress."""
+        """The time at which it ended, or of its last progress if it has not ended."""
         return self.ended_s or (self.points[-1].utc_s if self.points else self.began_s)
 
     @property
@@ -141,13 +141,13 @@ class CandidateTracker:
         self.candidates: dict[str, CandidateHistory] = {}
         """Candidates that were begun, by name."""
         self.outcomes: dict[str, Outcome] = {}
-        """How candidates ended, by name; one that cannot be built fails before it is begun."""
+        """How candidates ended, by name, including those that failed before training began."""
         self.current: CandidateHistory | None = None
         """The candidate in training."""
         self.unfinished: CandidateHistory | None = None
         """The candidate in training, or the one that was when the last attempt died."""
         self.abandoned: set[str] = set()
-        """Candidates that the worker moved on from, whether or not their end could be read."""
+        """Candidates that the worker has left, whether or not their end could be read."""
         self.ops = 0
         """Operations charged for all candidates."""
         self._last_named: str | None = None
@@ -157,7 +157,7 @@ class CandidateTracker:
 
         Without ``utc_s`` no points are recorded.
         """
-        self._follow(kind, data.get("candidate"))
+        self._track_abandoned(kind, data.get("candidate"))
         with suppress(ValidationError, FolderError):
             if kind == "worker":
                 self.current = None
@@ -170,15 +170,15 @@ class CandidateTracker:
                     self.current = None
                 return self._end(_OUTCOMES[kind].model_validate(data), utc_s)
             elif kind in PROGRESS_EVENTS and self.current is not None:
-                before = self.current.ops
+                previous_ops = self.current.ops
                 self.current.add_progress(PROGRESS_EVENTS[kind].model_validate(data), utc_s)
-                self.ops += self.current.ops - before
+                self.ops += self.current.ops - previous_ops
             elif kind in ("checkpoint", "stopped") and self.unfinished is not None:
                 self.unfinished.tries = 0
         return None
 
     def _begin(self, begun: CandidateBegun, utc_s: float | None) -> None:
-        Turn.named(begun.candidate)  # raises FolderError if that is not the name of a candidate
+        Turn.named(begun.candidate)  # raises FolderError for an invalid name
         candidate = self.candidates.setdefault(
             begun.candidate, CandidateHistory(begun, begun, self._worker, utc_s or 0.0)
         )
@@ -191,21 +191,20 @@ class CandidateTracker:
         self.outcomes[outcome.candidate] = outcome
         candidate = self.candidates.get(outcome.candidate)
         if candidate is not None:
-            before = candidate.ops
+            previous_ops = candidate.ops
             candidate.end(outcome, utc_s)
-            self.ops += candidate.ops - before
+            self.ops += candidate.ops - previous_ops
         return outcome
 
-    def _follow(self, kind: str, name: object) -> None:
-        """Note which candidate the worker moved on from, even if other events cannot be read."""
+    def _track_abandoned(self, kind: str, name: object) -> None:
+        """Record which candidate the worker has left, even if other events cannot be read."""
         if kind not in ("candidate", "waiting", *END_EVENTS):
             return
-        before, self._last_named = self._last_named, None
-        if before is not None and before != name:
-            self.abandoned.add(before)
-        # A cut candidate is abandoned only once there is time for another one: when the time of all
-        # workers is up, nothing may be proposed without its result, which a longer search would
-        # have.
+        previous, self._last_named = self._last_named, None
+        if previous is not None and previous != name:
+            self.abandoned.add(previous)
+        # A cut candidate counts as abandoned only once the worker begins another one. Otherwise,
+        # when time is up, proposals could be made without a result that a longer search has.
         if kind in ("candidate", "candidate-cut") and isinstance(name, str):
             self._last_named = name
             self.abandoned.discard(name)

@@ -16,15 +16,15 @@ class CandidateSource(ABC):
 
     @abstractmethod
     def available(self) -> Sequence[Turn] | None:
-        """Return the candidates to claim, the next one first; None if no more will come."""
+        """Return the candidates to claim, the next one first; None if there will be no more."""
 
     @property
     def end_reason(self) -> str | None:
-        """Why no more will come, if that is worth reporting."""
+        """Why no more candidates will come, if that is worth reporting."""
         return None
 
     def close(self) -> None:  # noqa: B027  (only a search has something to stop)
-        """Release what the source uses, at the end of the worker."""
+        """Release resources at the end of the worker."""
 
 
 class SearchSource(CandidateSource):
@@ -33,12 +33,12 @@ class SearchSource(CandidateSource):
     def __init__(
         self, process: ProposerProcess, buffer: CandidateBuffer, worker: int | None
     ) -> None:
-        """``worker`` is this worker in ordered mode, else None."""
+        """``worker`` is the index of this worker in ordered mode, otherwise None."""
         self._process, self._buffer, self._worker = process, buffer, worker
 
     def available(self) -> Sequence[Turn] | None:
         """Return the unclaimed proposals; None if there are none and the search has ended."""
-        running = self._process.is_running()  # asked first, so that its last proposal is seen
+        running = self._process.is_running()  # first, so that no last proposal is missed
         self._buffer.refresh()
         turns = self._buffer.unclaimed()
         if self._worker is not None:
@@ -58,12 +58,12 @@ class SearchSource(CandidateSource):
 class ReplaySource(CandidateSource):
     """The candidates of a replay whose parents have ended.
 
-    A parent whose worker died for good is not waited for: its children start from new weights, do
-    the same work, and their record says so.
+    A parent whose worker has died permanently is not waited for. Its children then start from new
+    weights, which the log records; the amount of work is the same.
     """
 
     def __init__(self, buffer: CandidateBuffer, shared: SharedResults, patience_s: float) -> None:
-        """``patience_s``: after this much silence a worker is considered dead."""
+        """A worker that is silent for longer than ``patience_s`` is considered dead."""
         self._buffer, self._shared, self._patience_s = buffer, shared, patience_s
         self._parents: dict[str, str | None] = {}
 

@@ -1,4 +1,4 @@
-"""Compile the next candidate while another one trains.
+"""Compiles the next candidate while another one trains.
 
 ``python -m vflops.workloads.automl.compile_ahead RUN JOB CANDIDATE LOCAL_RANK`` takes one step of
 the candidate on the run's data and discards the result. What remains is the compiler's cache, which
@@ -42,7 +42,7 @@ _NICE = 10
 """Training takes precedence when both need a core."""
 _STEPS = 2
 _MEMORY_SHARE = 1.2
-"""Free accelerator memory that is required, relative to the peak of the training so far."""
+"""Free accelerator memory that is required, relative to the peak of training so far."""
 
 
 @dataclass(frozen=True)
@@ -61,23 +61,26 @@ class CompileAhead:
         self._lock = Lock()  # the building thread calls begin, the training thread finish
         self._running: _Compilation | None = None
         self._too_late = -1
-        """The number of the newest turn that has begun to train: it is too late to compile it."""
+        """The number of the newest turn whose training has begun; it is too late to compile it."""
 
     def begin(self, turn: Turn) -> None:
         """Compile the candidate of this turn, if it fits in memory beside the one in training."""
         with self._lock:
             if turn.number <= self._too_late:
                 return
-            self._end_before(turn)
+            self._stop_earlier(turn)
             free, _ = torch.cuda.mem_get_info(self._device)
             reserved = torch.cuda.max_memory_reserved(self._device)
             if self._running is None and free >= _MEMORY_SHARE * reserved:
                 self._running = _Compilation(turn, time.monotonic(), self._process(turn))
 
     def elapsed_s(self, turn: Turn) -> float | None:
-        """Return how long it has been compiling: infinity if it is ready, None if not begun."""
+        """Return how long a candidate has been compiling.
+
+        The result is infinity if it is ready, and None if compiling was not begun or failed.
+        """
         with self._lock:
-            self._end_before(turn)
+            self._stop_earlier(turn)
             running = self._running
             if running is None or running.turn != turn or running.process.poll():
                 return None
@@ -85,10 +88,10 @@ class CompileAhead:
             return math.inf if ready else time.monotonic() - running.began_s
 
     def finish(self, turn: Turn, *, wanted: bool) -> None:
-        """Wait for the candidate of this turn if it is wanted, else stop compiling it."""
+        """Wait until the candidate of this turn is compiled; stop compiling if not ``wanted``."""
         with self._lock:
             self._too_late = max(self._too_late, turn.number)
-            self._end_before(turn)
+            self._stop_earlier(turn)
             running = self._running
             if running is None or running.turn != turn:
                 return
@@ -100,15 +103,15 @@ class CompileAhead:
         _kill(running.process)
 
     def close(self) -> None:
-        """Stop compiling, for good."""
+        """Stop compiling permanently."""
         with self._lock:
             self._too_late = sys.maxsize
             if self._running is not None:
                 _kill(self._running.process)
                 self._running = None
 
-    def _end_before(self, turn: Turn) -> None:
-        """Stop compiling for an earlier turn: it was passed, or another worker claimed it."""
+    def _stop_earlier(self, turn: Turn) -> None:
+        """Stop compiling for an earlier turn, which was given up or claimed by another worker."""
         if self._running is not None and self._running.turn.number < turn.number:
             _kill(self._running.process)
             self._running = None

@@ -1,4 +1,7 @@
-"""Whether the steps of a candidate are compiled or recorded: whichever finishes sooner."""
+"""Decides whether a candidate's steps are compiled or recorded as CUDA graphs.
+
+The choice is the one with which training is expected to finish sooner.
+"""
 
 from __future__ import annotations
 
@@ -18,35 +21,35 @@ from vflops.workloads.automl.candidate import Deadline, ops_per_sample
 from vflops.workloads.automl.compile_ahead import CompileAhead
 from vflops.workloads.automl.search_events import Candidate
 
-_LEAST_S = 2.0
-"""A training shorter than this says little about speed."""
-_A_YEAR_S = 3.2e7
+_MIN_TRAINING_S = 2.0
+"""Training for less time than this says little about speed."""
+_YEAR_S = 3.2e7
 
 
 @dataclass
 class CompileCosts:
     """The costs of training on a worker: initially those of an H200, then measured ones."""
 
-    plain_s: float = 1e-14
+    s_per_op: float = 1e-14
     """Seconds per operation without compilation."""
     gain: float = 0.7
-    """The time of compiled steps relative to that, until it is measured."""
+    """Time of compiled steps relative to uncompiled ones, until it is measured."""
     compile_s: float = 2.0
     """Seconds to compile one layer, for training and evaluation."""
     load_s: float = 0.3
     """Seconds to load one layer from the cache after another process has compiled it."""
-    _compiled_s: float | None = field(default=None, init=False)
+    _compiled_s_per_op: float | None = field(default=None, init=False)
 
-    def plain(self, ops: int) -> float:
-        """Return the seconds of a training of ``ops`` operations without compilation."""
-        return ops * self.plain_s
+    def uncompiled_s(self, ops: int) -> float:
+        """Return the seconds that ``ops`` operations of training take without compilation."""
+        return ops * self.s_per_op
 
-    def compiled(self, ops: int, layers: int, ahead_s: float | None = None) -> float:
-        """Return the seconds of a compiled training, including compilation.
+    def compiled_s(self, ops: int, layers: int, ahead_s: float | None = None) -> float:
+        """Return the seconds that compiled training takes, including compilation.
 
-        ``ahead_s``: how long another process has been compiling it; None if none has.
+        ``ahead_s`` is how long another process has been compiling; None if none has.
         """
-        training_s = ops * (self._compiled_s or self.gain * self.plain_s)
+        training_s = ops * (self._compiled_s_per_op or self.gain * self.s_per_op)
         if ahead_s is None:
             return layers * self.compile_s + training_s
         return max(layers * self.compile_s - ahead_s, 0.0) + layers * self.load_s + training_s
@@ -54,25 +57,25 @@ class CompileCosts:
     def compiling_pays(
         self, ops: int, layers: int, ahead_s: float | None = None, left_s: float = math.inf
     ) -> bool:
-        """Whether a training finishes sooner if it is compiled.
+        """Whether training finishes sooner if it is compiled.
 
-        If ``left_s`` is too short to finish it, only the part that fits is compared.
+        If ``left_s`` is too short to finish, only the part that fits is compared.
         """
-        ops = min(ops, int(min(left_s, _A_YEAR_S) / self.plain_s))
-        return self.compiled(ops, layers, ahead_s) < self.plain(ops)
+        ops = min(ops, int(min(left_s, _YEAR_S) / self.s_per_op))
+        return self.compiled_s(ops, layers, ahead_s) < self.uncompiled_s(ops)
 
-    def measured(self, ops: int, training_s: float, *, compiled: bool) -> None:
-        """Update the costs from a training of ``ops`` operations."""
-        if training_s < _LEAST_S:
+    def update(self, ops: int, training_s: float, *, compiled: bool) -> None:
+        """Update the costs from the measured time of ``ops`` operations of training."""
+        if training_s < _MIN_TRAINING_S:
             return
         if compiled:
-            self._compiled_s = training_s / ops
+            self._compiled_s_per_op = training_s / ops
         else:
-            self.plain_s = training_s / ops
+            self.s_per_op = training_s / ops
 
 
 class CompilePolicy:
-    """Decides for one candidate after the other, and learns from their trainings.
+    """Decides for one candidate after the other, and learns from their training times.
 
     Deterministic searches are never compiled: the decision depends on measured times, so that a
     repeated search could decide differently.
@@ -89,10 +92,10 @@ class CompilePolicy:
         self._context, self._train, self._plan = context, train, plan
         self._decides = train.compile == "auto" and device.type != "cpu"
         self._costs, self._deadline = CompileCosts(), deadline
-        # Compiling in another process was seen to help only if a worker has a single device.
-        alone = device.type == "cuda" and plan.ranks == 1 and not train.deterministic
-        alone = alone and self._decides
-        self._ahead = CompileAhead(context, device, deadline) if alone else None
+        # In measurements, compiling in another process helped only workers with a single device.
+        compiles_ahead = device.type == "cuda" and plan.ranks == 1 and not train.deterministic
+        compiles_ahead = compiles_ahead and self._decides
+        self._ahead = CompileAhead(context, device, deadline) if compiles_ahead else None
 
     def prepare(self, candidate: Candidate) -> None:
         """Start compiling the next candidate if that pays; may be called from any thread."""
@@ -115,14 +118,14 @@ class CompilePolicy:
 
     @contextmanager
     def measuring(self, candidate: Candidate, engine: Engine) -> Iterator[None]:
-        """Measure the speed of a training that the block runs from beginning to end."""
+        """Measure the speed of training, which the block runs from beginning to end."""
         clock = self._context.clock
         before_s = clock.spent_s()["training"]
         yield
         _, ops = ops_per_sample(candidate, engine.settings.rank_batch)
         samples = engine.state.step * engine.settings.batch
         training_s = clock.spent_s()["training"] - before_s
-        self._costs.measured(samples * ops, training_s, compiled=engine.compiled)
+        self._costs.update(samples * ops, training_s, compiled=engine.compiled)
 
     def close(self) -> None:
         """Stop compiling ahead."""
@@ -130,7 +133,7 @@ class CompilePolicy:
             self._ahead.close()
 
     def _pays(self, candidate: Candidate, ahead_s: float | None) -> bool:
-        """Whether its training finishes sooner if it is compiled."""
+        """Whether the candidate's training finishes sooner if it is compiled."""
         batch = candidate.hyper.batch // (self._plan.ranks * self._train.accumulate)
         _, ops = ops_per_sample(candidate, batch)
         epochs = min(candidate.end_epoch or candidate.epochs, candidate.epochs)

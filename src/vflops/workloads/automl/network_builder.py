@@ -25,7 +25,7 @@ from vflops.workloads.automl.search_events import Candidate, Turn
 from vflops.workloads.automl.shared_results import CandidateResult, SharedResults
 from vflops.workloads.automl.weights import WeightStore
 
-Made = TypeVar("Made")
+Built = TypeVar("Built")
 
 _VISIBLE_S = 30.0
 """How long a line written by another machine may take to become visible here."""
@@ -49,13 +49,13 @@ class NetworkBuilder:
         return candidate
 
     def inherits(self, candidate: Candidate) -> bool:
-        """Whether it starts from its parent's weights, which requires that they were stored."""
+        """Whether the candidate starts from its parent's weights, which must have been stored."""
         return self.inherit and candidate.parent is not None and self.weights.has(candidate.parent)
 
     def network(self, candidate: Candidate) -> nn.Module:
         """Return the network with its initial weights."""
         turn = candidate.turn
-        # A separate stream: training uses torch's global one at the same time.
+        # A separate generator: training uses torch's global one at the same time.
         generator = torch.Generator().manual_seed(mix(self.seed, 3, turn.round, turn.worker) >> 1)
         if not self.inherits(candidate):
             return build(candidate.architecture, generator)
@@ -71,13 +71,13 @@ class NetworkBuilder:
         return network
 
     def _result(self, parent: Turn) -> CandidateResult:
-        """Return the result of a parent; it exists, because the child was proposed for it."""
+        """Return the result of a parent, which the child's proposal was based on."""
         backoff, end_s = Backoff(), time.monotonic() + _VISIBLE_S
         self.shared.read()
         while parent.name not in self.shared.results:
             if self.shared.is_lost(parent) or time.monotonic() > end_s:
                 raise FolderError(
-                    f"no worker's log contains the result of its parent {parent.name}",
+                    f"the result of its parent {parent.name} is not in any worker's log",
                     hint="vflops check shows which line of which log is damaged",
                 )
             backoff.wait()
@@ -90,9 +90,9 @@ class _Task:
     """One candidate being built."""
 
     turn: Turn
-    unwanted: Event = field(default_factory=Event)
+    cancelled: Event = field(default_factory=Event)
     proposed: Event = field(default_factory=Event)
-    """Set once the proposal exists: from then on only the building takes time."""
+    """Set once the proposal exists and building can begin."""
     network: Future[nn.Module | None] | None = None
 
 
@@ -114,7 +114,7 @@ class BuildAhead:
         task.network = self._pool.submit(self._build, task)
 
     def take(self, turn: Turn) -> nn.Module | None:
-        """Return the network begun for this turn; None if there is none, or not in time."""
+        """Return the network of this turn; None if it was not begun or the deadline passes."""
         task = self._task
         if task is None or task.turn != turn or not task.proposed.is_set():
             self._drop()
@@ -133,18 +133,18 @@ class BuildAhead:
 
     def _drop(self) -> None:
         if self._task is not None:
-            self._task.unwanted.set()
+            self._task.cancelled.set()
             self._task = None
 
     def _build(self, task: _Task) -> nn.Module | None:
         backoff = Backoff()
-        while not task.unwanted.is_set():
+        while not task.cancelled.is_set():
             candidate = self._builder.buffer.get(task.turn)
             if candidate is not None:
                 task.proposed.set()
                 self._on_known(candidate)
                 return self._builder.network(candidate)
-            task.unwanted.wait(backoff.next_s)
+            task.cancelled.wait(backoff.next_s)
         return None
 
 
@@ -152,15 +152,15 @@ class CandidateUnbuildable(FolderError):
     """A candidate cannot be built; raised on all ranks at once."""
 
 
-def on_all_ranks(plan: ParallelPlan, make: Callable[[], Made]) -> Made:
+def on_all_ranks(plan: ParallelPlan, make: Callable[[], Built]) -> Built:
     """Call ``make`` on every rank; raise ``CandidateUnbuildable`` on all if it fails on one."""
-    made, failure = None, None
+    result, failure = None, None
     try:
-        made = make()
+        result = make()
     except FolderError as error:
         failure = error
-    if plan.agree(int(failure is not None)) or made is None:
+    if plan.agree(int(failure is not None)) or result is None:
         raise CandidateUnbuildable(
             failure.message if failure else "another rank cannot build it"
         ) from failure
-    return made
+    return result

@@ -17,13 +17,13 @@ from vflops.workloads.automl.search import rounds
 from vflops.workloads.automl.search.evolution import RandomSearch
 from vflops.workloads.automl.search.searcher import Proposal, Trial
 from vflops.workloads.automl.search.searchers import searcher
-from vflops.workloads.automl.search.tuning import Setting, Space, Tried, suggest
+from vflops.workloads.automl.search.tuning import Setting, Space, TuningResult, suggest
 from vflops.workloads.automl.search_events import Candidate, Hyperparameters, Turn
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.automl.turns import KnownResults
 
 _FIRST = "first"
-"""The name of the starting network as a parent, as long as nothing is trained."""
+"""The parent name of candidates derived from the untrained starting network."""
 
 
 def first_network(settings: AutomlSettings, data: DataFacts) -> Architecture:
@@ -62,15 +62,15 @@ class Proposer:
     seed: int
     first: Architecture
     candidate: Callable[[Turn], Candidate]
-    """Returns an earlier proposal."""
+    """A function that returns the earlier proposal of a turn."""
 
     def propose(self, turn: Turn, known: KnownResults) -> Candidate:
         """Return the candidate of a turn."""
         began_s = time.monotonic()
-        rng = random.Random(f"{self.seed} {turn.name}")  # a string: the same everywhere
+        rng = random.Random(f"{self.seed} {turn.name}")  # the same numbers on every machine
         chosen = self._first(turn) or self._search(known, rng)
-        hyper, tuned = self._hyper(turn, known, rng)
-        chosen, hyper = self._grown(chosen, hyper, known)
+        hyper, tuned = self._hyperparameters(turn, known, rng)
+        chosen, hyper = self._grow_kernels(chosen, hyper, known)
         max_epochs = self.settings.train.epochs
         return Candidate(
             turn=turn,
@@ -89,19 +89,25 @@ class Proposer:
             figures=chosen.figures,
         )
 
-    def _first(self, turn: Turn) -> _Chosen | None:
-        """The very first candidate is the starting network itself."""
-        return _Chosen(self.first, _FIRST, ()) if turn == Turn(round=0, worker=0) else None
+    def _first(self, turn: Turn) -> _DerivedArchitecture | None:
+        """Return the starting network for the very first turn, and None for all others."""
+        return (
+            _DerivedArchitecture(self.first, _FIRST, ())
+            if turn == Turn(round=0, worker=0)
+            else None
+        )
 
-    def _search(self, known: KnownResults, rng: random.Random) -> _Chosen:
+    def _search(self, known: KnownResults, rng: random.Random) -> _DerivedArchitecture:
         pending = [self.candidate(turn).architecture.digest for turn in known.proposed]
         trials = self._trials(known)
         if trials:
             method = searcher(self.settings.search.searcher)
-        else:  # without any result: a random step from the starting network
+        else:  # no results yet: a random step from the starting network
             trials, method = [Trial(_FIRST, self.first, 0.0)], RandomSearch()
         proposal = method.propose(trials, rng, limits_of(self.settings), pending=pending)
-        return _Chosen(proposal.architecture, proposal.parent, proposal.morphs, _figures(proposal))
+        return _DerivedArchitecture(
+            proposal.architecture, proposal.parent, proposal.morphs, _figures(proposal)
+        )
 
     def _trials(self, known: KnownResults) -> list[Trial]:
         return [
@@ -114,50 +120,53 @@ class Proposer:
             if result.trained is not None
         ]
 
-    def _hyper(
+    def _hyperparameters(
         self, turn: Turn, known: KnownResults, rng: random.Random
     ) -> tuple[Hyperparameters, bool]:
-        """The workload's batch in the first rounds, later what tuning suggests."""
+        """Return the hyperparameters and whether they are tuned, which begins in a later round."""
         settings = self.settings
         if turn.round + 1 < settings.search.tune_from:
             return Hyperparameters(batch=settings.train.batch), False
         space = Space(settings.batches, tuple(sorted(settings.search.kernels)))
         # Results without a kernel size were not tuned, and were trained for fewer epochs.
-        tried = [
-            Tried(Setting(hyper.batch, hyper.kernel), result.trained.accuracy)
+        tuning_results = [
+            TuningResult(Setting(hyper.batch, hyper.kernel), result.trained.accuracy)
             for result in known.results
             if result.trained is not None and (hyper := result.trained.hyper).kernel is not None
         ]
-        suggested = suggest(space, tried, rng.getrandbits(32))
+        suggested = suggest(space, tuning_results, rng.getrandbits(32))
         return Hyperparameters(batch=suggested.batch, kernel=suggested.kernel), True
 
-    def _grown(
-        self, chosen: _Chosen, hyper: Hyperparameters, known: KnownResults
-    ) -> tuple[_Chosen, Hyperparameters]:
-        """Enlarge the kernels to the tuned size, if that is within the limits and new.
+    def _grow_kernels(
+        self, chosen: _DerivedArchitecture, hyper: Hyperparameters, known: KnownResults
+    ) -> tuple[_DerivedArchitecture, Hyperparameters]:
+        """Enlarge the kernels to the tuned size, if the result is within the limits and new.
 
-        A batch that does not fit the network is replaced by the workload's. The returned kernel
-        size is the actual one: kernels never shrink, so it may be larger than suggested.
+        If the network exceeds the limits with the tuned batch, the workload's batch is used. The
+        returned kernel size is the actual one: kernels never shrink, so it may be larger than
+        suggested.
         """
         if hyper.kernel is None:
             return chosen, hyper
         kernel = hyper.kernel
-        if not morphs.allowed(chosen.architecture, limits_of(self.settings, hyper.batch)):
+        if not morphs.is_within_limits(chosen.architecture, limits_of(self.settings, hyper.batch)):
             hyper = Hyperparameters(batch=self.settings.train.batch, kernel=hyper.kernel)
-        network, more = grow_kernels(chosen.architecture, kernel)
-        before = [self.candidate(turn) for turn in known.proposed]
-        new = all(
+        network, kernel_morphs = grow_kernels(chosen.architecture, kernel)
+        earlier_candidates = [self.candidate(turn) for turn in known.proposed]
+        is_new = all(
             (earlier.architecture.digest, earlier.hyper.batch) != (network.digest, hyper.batch)
-            for earlier in before
+            for earlier in earlier_candidates
         )
         limits = limits_of(self.settings, hyper.batch)
-        if not more or (new and morphs.allowed(network, limits)):
-            chosen = replace(chosen, architecture=network, morphs=(*chosen.morphs, *more))
-        return chosen, Hyperparameters(batch=hyper.batch, kernel=least_kernel(chosen.architecture))
+        if not kernel_morphs or (is_new and morphs.is_within_limits(network, limits)):
+            chosen = replace(chosen, architecture=network, morphs=(*chosen.morphs, *kernel_morphs))
+        return chosen, Hyperparameters(
+            batch=hyper.batch, kernel=smallest_kernel(chosen.architecture)
+        )
 
 
 @dataclass(frozen=True)
-class _Chosen:
+class _DerivedArchitecture:
     """An architecture and how it was derived."""
 
     architecture: Architecture
@@ -167,23 +176,23 @@ class _Chosen:
 
 
 def grow_kernels(network: Architecture, size: int) -> tuple[Architecture, Sequence[Morph]]:
-    """Enlarge all kernels from 3 up that are smaller than ``size``; also return the morphs."""
-    grown: list[Morph] = []
+    """Enlarge all kernels from 3 to below ``size``; return the network and the morphs."""
+    kernel_morphs: list[Morph] = []
     for layer in network.layers:
         if layer.kind == "conv" and morphs.KERNELS[0] <= layer.kernel < size:
-            grown.append(Morph(kind="kernel", layer=layer.id, kernel=size))
-            network = morphs.apply(network, grown[-1])
-    return network, grown
+            kernel_morphs.append(Morph(kind="kernel", layer=layer.id, kernel=size))
+            network = morphs.apply(network, kernel_morphs[-1])
+    return network, kernel_morphs
 
 
-def least_kernel(network: Architecture) -> int | None:
-    """Return the smallest of all kernels from 3 up; None if there are none."""
+def smallest_kernel(network: Architecture) -> int | None:
+    """Return the smallest kernel size of at least 3; None if there is none."""
     convs = (layer.kernel for layer in network.layers if layer.kind == "conv")
     return min((kernel for kernel in convs if kernel >= morphs.KERNELS[0]), default=None)
 
 
 def _figures(proposal: Proposal) -> dict[str, float]:
     why = proposal.why
-    known = {"mean": why.mean, "std": why.std, "acquisition": why.acquisition}
-    numbers = {name: value for name, value in known.items() if value is not None}
-    return {"parent_rank": why.parent_rank, "tried": why.tried, **numbers}
+    predictions = {"mean": why.mean, "std": why.std, "acquisition": why.acquisition}
+    known_predictions = {name: value for name, value in predictions.items() if value is not None}
+    return {"parent_rank": why.parent_rank, "tried": why.tried, **known_predictions}

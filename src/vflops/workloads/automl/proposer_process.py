@@ -24,7 +24,7 @@ from vflops.train.parent_death import die_with
 from vflops.workloads.automl.backoff import Backoff
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.proposer import Proposer, first_network
-from vflops.workloads.automl.search.searcher import EmptySpace
+from vflops.workloads.automl.search.searcher import SearchSpaceExhausted
 from vflops.workloads.automl.search_events import Candidate, Turn
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.automl.shared_results import SharedResults
@@ -45,7 +45,7 @@ def worker_of(record: JobRecord) -> tuple[int, int]:
 def jobs_of(record: JobRecord) -> dict[int, int]:
     """Return the job of every worker of the search that ``record`` belongs to."""
     index, workers = worker_of(record)
-    return {worker: record.job - index + worker for worker in range(workers)}  # numbered in a row
+    return {worker: record.job - index + worker for worker in range(workers)}  # consecutive numbers
 
 
 class ProposerProcess:
@@ -55,14 +55,14 @@ class ProposerProcess:
         run = context.attempt.parents[2]
         self._log = context.attempt / "search.log"
         command = [sys.executable, "-P", "-m", "vflops.workloads.automl.proposer_process"]
-        added = {_PARENT: str(os.getpid()), "OMP_NUM_THREADS": "1"}
+        variables = {_PARENT: str(os.getpid()), "OMP_NUM_THREADS": "1"}
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
                 [*command, str(run), str(context.record.job)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **added},
+                env={**os.environ, **variables},
             )
 
     def is_running(self) -> bool:
@@ -102,7 +102,7 @@ class ProposerLoop:
         self._turn = self._first_open()
 
     def run(self) -> None:
-        """Propose until the process is killed; raise ``EmptySpace`` if nothing new is left."""
+        """Propose until the process is killed, or raise ``SearchSpaceExhausted``."""
         while True:
             backoff = Backoff()
             while (known := self._known()) is None:
@@ -113,16 +113,16 @@ class ProposerLoop:
     def _propose(self, known: KnownResults) -> Candidate:
         try:
             return self._proposer.propose(self._turn, known)
-        except EmptySpace:
-            self._buffer.end_turns(self._turn)  # so that nobody waits for it
+        except SearchSpaceExhausted:
+            self._buffer.end_turns(self._turn)  # so that no worker waits for it
             raise
 
     def _known(self) -> KnownResults | None:
-        """Return what the next proposal is based on; None if it is too early for it."""
+        """Return what the next proposal is based on; None if it is too early to propose."""
         if self._settings.ordered:
             known = self._order.known(self._turn)
             if known is None:
-                self._pass_late()
+                self._give_up_late()
             return known
         self._buffer.refresh()
         unclaimed = [turn for turn in self._buffer.unclaimed() if turn.worker == self._worker]
@@ -130,15 +130,15 @@ class ProposerLoop:
             return None
         return all_known(self._shared, self._buffer)
 
-    def _pass_late(self) -> None:
-        """Give up turns that everybody waits for in vain."""
+    def _give_up_late(self) -> None:
+        """Give up turns whose worker is silent or whose result is lost."""
         patience_s, silence_of = self._settings.search.turn_s, self._shared.silent_s
-        while (turn := self._order.to_pass(self._turn, patience_s, silence_of)) is not None:
+        while (turn := self._order.turn_to_give_up(self._turn, patience_s, silence_of)) is not None:
             silent_s = silence_of(turn.worker)
             lost = self._shared.is_lost(turn)
-            why = "its result is lost" if lost else f"silent for {silent_s:.0f} s"
+            reason = "its result is lost" if lost else f"silent for {silent_s:.0f} s"
             if self._buffer.give_up(turn, self._worker, round(silent_s, 3)):
-                print(f"{turn.name} is passed: {why}", file=sys.stderr)
+                print(f"gave up {turn.name}: {reason}", file=sys.stderr)
 
     def _proposed(self, turn: Turn) -> Candidate:
         candidate = self._buffer.get(turn)
@@ -148,10 +148,10 @@ class ProposerLoop:
     def _first_open(self) -> Turn:
         """Return the worker's first turn that has neither a proposal nor been given up.
 
-        So a worker that starts late, or again, joins the others where they are.
+        So a worker that starts late, or restarts, joins the others in their current round.
         """
         turns = (Turn(round=n, worker=self._worker) for n in count())
-        return next(t for t in turns if not (self._buffer.has(t) or self._buffer.passed(t)))
+        return next(t for t in turns if not (self._buffer.has(t) or self._buffer.was_passed(t)))
 
 
 def main(run: str, job: str) -> int:
@@ -161,7 +161,7 @@ def main(run: str, job: str) -> int:
     folder = RunFolder.open(Path(run))
     try:
         ProposerLoop(folder, JobRecord.read(folder.job_file(int(job)))).run()
-    except EmptySpace as error:
+    except SearchSpaceExhausted as error:
         print(error.message, file=sys.stderr)
         return 0
     except VflopsError as error:

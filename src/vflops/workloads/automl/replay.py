@@ -1,4 +1,4 @@
-"""A finished search as fixed work that any machine can repeat.
+"""Replays a finished search as fixed work, which any machine can repeat.
 
 ``ledger.json`` in a run folder lists every candidate that was trained: network, initial weights,
 batch, epochs, seed. A replay trains all of them, parents before children, without searching. It
@@ -55,7 +55,7 @@ _MAY_DIFFER = frozenset(
         "train.checkpoint_share",
     }
 )
-"""Settings of the workload that do not change the work."""
+"""Settings of the workload that may differ, since they do not change the work."""
 
 
 class ReplayedCandidate(Data):
@@ -67,7 +67,7 @@ class ReplayedCandidate(Data):
     samples: int
     """Samples trained on in the search."""
     ops: int
-    """Operations of training and evaluation, by the rules that score it."""
+    """Operations of training and evaluation, by the convention that scores a search."""
 
 
 class SearchLedger(Document):
@@ -76,7 +76,7 @@ class SearchLedger(Document):
     schema_name: ClassVar[str] = "vflops.ledger"
 
     run: str
-    """The run of the search."""
+    """The id of the run that searched."""
     profile: str
     seed: int
     workers: int
@@ -86,7 +86,7 @@ class SearchLedger(Document):
     left_out: int
     """The number of candidates without a result, because the time was up or they failed."""
     reasons: dict[str, str]
-    """Why each of them was left out, by name."""
+    """Why each of these candidates was left out, by name."""
     candidates: tuple[ReplayedCandidate, ...]
 
     @classmethod
@@ -104,7 +104,7 @@ class SearchLedger(Document):
         return ledger
 
     def _faults(self) -> Iterator[str]:
-        """Yield inconsistencies, with which a replay would do other work or wait forever."""
+        """Yield inconsistencies that would make a replay do other work or wait forever."""
         if not isinstance(self.settings.get("search"), dict):
             yield "its settings have no search section"
         parents = {row.candidate.turn.name: row.candidate.parent for row in self.candidates}
@@ -112,19 +112,19 @@ class SearchLedger(Document):
             yield "it contains a candidate twice"
         for name, row in zip(parents, self.candidates, strict=False):
             if row.trained.candidate != name:
-                yield f"the result of {name} is that of {row.trained.candidate}"
-            done, whole = row.trained.epochs, row.candidate.epochs
-            if not 1 <= done <= whole:
-                yield f"{name} was trained for {done} of {whole} epochs"
+                yield f"{name} has the result of {row.trained.candidate}"
+            trained_epochs, max_epochs = row.trained.epochs, row.candidate.epochs
+            if not 1 <= trained_epochs <= max_epochs:
+                yield f"{name} was trained for {trained_epochs} of {max_epochs} epochs"
             if row.candidate.hyper.batch < 1:
                 yield f"{name} has a batch of {row.candidate.hyper.batch}"
-            line = [name]
-            while (parent := parents.get(line[-1])) is not None and parent not in line:
-                line.append(parent)
+            ancestry = [name]
+            while (parent := parents.get(ancestry[-1])) is not None and parent not in ancestry:
+                ancestry.append(parent)
             if parent is not None:
                 yield f"{parent} is its own ancestor"
-            if line[-1] not in parents and row.trained.inherited:
-                yield f"{name} starts from {line[-1]}, which is missing"
+            if ancestry[-1] not in parents and row.trained.inherited:
+                yield f"{name} starts from {ancestry[-1]}, which is missing"
 
     def replay_settings(
         self, path: Path, flags: Mapping[str, object], assignments: Sequence[str]
@@ -145,14 +145,14 @@ class SearchLedger(Document):
         }
         base = for_single_workload(profile(self.profile, ["automl"]))
         base = base.model_copy(update={"seed": self.seed, "workloads": {"automl": section}})
-        given = [f"{key}={value}" for key, value in flags.items() if value is not None]
+        flag_assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
         ledger = f"search.ledger={json.dumps(str(file.resolve()))}"
-        chosen = load(base, None, [*assignments, *given, ledger])
+        chosen = load(base, None, [*assignments, *flag_assignments, ledger])
         self._check_work(load(base, None, [ledger]), chosen)
         return chosen
 
     def _check_work(self, original: Settings, chosen: Settings) -> None:
-        """Raise ``UsageError`` if the candidates would be different work than in the search."""
+        """Raise ``UsageError`` if the candidates would not be the same work as in the search."""
         before, after = (
             {"seed": settings.seed, **settings.workloads["automl"]}
             for settings in (original, chosen)
@@ -160,8 +160,8 @@ class SearchLedger(Document):
         for name, (old, new) in differences(before, after).items():
             if name not in _MAY_DIFFER:
                 raise UsageError(
-                    f"{name} = {new!r}: {self.run} searched with {old!r}, and a "
-                    "replay has to do the same work",
+                    f"{name} is {new!r}, but {self.run} searched with {old!r}, and a replay must "
+                    "do the same work",
                     hint="leave it out; to try another value, search with it: vflops run automl",
                 )
 
@@ -214,7 +214,7 @@ class LedgerWritten(Data):
     sha256: str
     candidates: int
     replayed_sha256: str | None = None
-    """In a replay: the hash of the ledger that it was given."""
+    """The hash of the ledger that was replayed; None if this is not a replay."""
 
 
 def write_ledger(folder: RunFolder, records: Sequence[JobRecord]) -> LedgerWritten:
@@ -223,12 +223,12 @@ def write_ledger(folder: RunFolder, records: Sequence[JobRecord]) -> LedgerWritt
     repeat = records[0].repeat
     path = folder.path / ("ledger.json" if repeat == 0 else f"ledger-{repeat}.json")
     ledger.write(path)
-    given = folder.path / REPLAYED_LEDGER
+    replayed = folder.path / REPLAYED_LEDGER
     return LedgerWritten(
         file=path.name,
         sha256=file_hash(path),
         candidates=len(ledger.candidates),
-        replayed_sha256=file_hash(given) if given.is_file() else None,
+        replayed_sha256=file_hash(replayed) if replayed.is_file() else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""What the workers of a search write: proposals, claims, and the payloads of their events."""
+"""Data that the workers of a search write: proposals, claims, and event payloads."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.architecture.morphs import Morph
 
 RULES = "aiperf"
-"""The counting convention that a search's operations are counted by."""
-_MOST_WORKERS = 1 << 20
-"""More than any search has workers."""
+"""The convention by which the operations of a search are counted."""
+_WORKER_LIMIT = 1 << 20
+"""An upper limit on the number of workers of a search."""
 _NAME = re.compile(r"r([0-9]{1,9})-w([0-9]{1,6})")
 
 
 class Turn(Data):
-    """A round of a worker, both counted from 0; identifies a candidate."""
+    """A round and a worker, both counted from 0, which together identify a candidate."""
 
     round: int = Field(ge=0)
-    worker: int = Field(ge=0, lt=_MOST_WORKERS)
+    worker: int = Field(ge=0, lt=_WORKER_LIMIT)
 
     @property
     def name(self) -> str:
@@ -42,12 +42,12 @@ class Turn(Data):
     @property
     def number(self) -> int:
         """The turn as one number, which ranks can exchange."""
-        return self.round * _MOST_WORKERS + self.worker
+        return self.round * _WORKER_LIMIT + self.worker
 
     @classmethod
     def numbered(cls, number: int) -> Turn:
         """Return the turn of a number."""
-        return cls(round=number // _MOST_WORKERS, worker=number % _MOST_WORKERS)
+        return cls(round=number // _WORKER_LIMIT, worker=number % _WORKER_LIMIT)
 
 
 class Hyperparameters(Data):
@@ -74,21 +74,21 @@ class Candidate(Document):
     """Whether tuning chose ``hyper``."""
     epochs: int
     patience: int | None
-    """Evaluations without a better accuracy after which training stops; None: no early stop."""
+    """Evaluations without a better accuracy after which training stops; None for no limit."""
     end_epoch: int | None = None
     """In a replay: the epoch after which training stops, as it did in the search."""
     known: int
     """The number of results that the proposal is based on."""
     known_sha256: str
-    """A hash of those results; a repeated search gives the same."""
+    """A hash of those results; it is the same in a repeated search."""
     took_s: float
-    """The time that proposing took, on one core."""
+    """Seconds that it took to propose, on one core."""
     figures: dict[str, float] = Field(default_factory=dict)
     """What the search predicted for it."""
 
 
 class Claim(Document):
-    """``claims/<candidate>.json``: the worker that trains it, the first to create the file."""
+    """``claims/<candidate>.json``: the worker that trains it, the first to create this file."""
 
     schema_name: ClassVar[str] = "vflops.candidate-claim"
 
@@ -116,13 +116,13 @@ class WorkerBegun(Data):
 
     worker: int
     left_s: float
-    """How much of its time is left."""
+    """How many seconds of its time are left."""
     clock: str | None = None
     """What is wrong with the machine's clock, if anything."""
 
 
 class WorkerWaiting(Data):
-    """A worker is waiting for a candidate: a sign of life, so that its turns are not given up."""
+    """A heartbeat of a worker that waits for a candidate, so that its turns are not given up."""
 
     worker: int
 
@@ -148,7 +148,7 @@ class CandidateBegun(Data):
     batch: int
     parameters: int
     ops_forward: int
-    """Per sample, by the rules that score it."""
+    """Operations per sample, by the convention that scores a search."""
     ops_total: int
     waited_s: float
     """Time spent waiting for the proposal."""
@@ -165,7 +165,7 @@ class CandidateTrained(Data):
     accuracy: float
     """The best accuracy of its evaluations."""
     predicted: float | None = None
-    """In a warm-up round: the accuracy predicted for a full training."""
+    """In a warm-up round: the accuracy predicted for the full number of epochs."""
     epochs: int
     """Epochs that were trained and evaluated."""
     reason: Literal["epochs", "patience", "target"]
@@ -185,7 +185,7 @@ class CandidateFailed(Data):
     candidate: str
     message: str
     samples: int = 0
-    """Samples of the completed steps, which count."""
+    """Samples of the completed steps; their operations count."""
 
 
 class CandidateCut(Data):

@@ -1,4 +1,4 @@
-"""A whole search, read from its workers' logs: every candidate, and how long the workers worked."""
+"""A whole search, read from its workers' logs: all candidates, and when the workers worked."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ class SearchHistory:
 
     @cached_property
     def spans_s(self) -> tuple[tuple[float, float] | None, ...]:
-        """Begin and end of each worker; None for a worker that never began.
+        """Start and end of each worker; None for a worker that never began.
 
-        The end is that of its last work, or of its time. An attempt that was restarted only to
-        find its time used up does not extend it.
+        A worker ends with its last progress or when its time is up. An attempt that starts after
+        that does not extend it.
         """
         return tuple(self._span_s(worker) for worker in range(len(self.workers)))
 
     @cached_property
     def span_s(self) -> tuple[float, float] | None:
-        """Begin of the first worker and end of the last; None if no candidate made progress."""
+        """Start of the first worker and end of the last; None if no candidate made progress."""
         spans = [span for span in self.spans_s if span is not None]
         if not spans or not any(candidate.points for candidate in self.candidates):
             return None
@@ -61,10 +61,10 @@ class SearchHistory:
 
     @property
     def clock_faults(self) -> list[str]:
-        """What workers reported about their clocks."""
+        """The warnings of workers about their clocks."""
         events = (event for logs in self.workers for log in logs for event in log.events)
-        lines = (event.payload(WorkerBegun).clock for event in events if event.kind == "worker")
-        return [line for line in lines if line]
+        warnings = (event.payload(WorkerBegun).clock for event in events if event.kind == "worker")
+        return [warning for warning in warnings if warning]
 
     @cached_property
     def _trackers(self) -> list[CandidateTracker]:
@@ -87,10 +87,10 @@ class SearchHistory:
         return None if began_s is None else (began_s, max(ends, default=began_s))
 
     def _events(self, worker: int) -> Iterator[tuple[Event, float]]:
-        """The events of a worker with their times on the run's clock.
+        """Yield the events of a worker with their times on the run's clock.
 
-        The wall clock is read once per attempt, at its first event; the monotonic clock gives the
-        rest.
+        The wall clock is used only for the first event of an attempt, the monotonic clock for the
+        others.
         """
         for attempt, log in enumerate(self.workers[worker]):
             if log.events:

@@ -1,4 +1,4 @@
-"""Settings of AutoML: what is searched, by how many workers, for how long; and four profiles."""
+"""Settings of the AutoML workload, and its four profiles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vflops.workloads.image_classification import settings
 from vflops.workloads.image_classification.settings import ImageSettings
 
 _ORDERED_BELOW = 16
-"""From this many workers on, waiting for each other costs more than repeatability is worth."""
+"""With this many workers or more, the time spent waiting outweighs repeatability."""
 
 Kernel = Annotated[int, Field(ge=3, le=7)]
 
@@ -35,7 +35,7 @@ class SearchSettings(Section):
     duration_s: float = Field(default=3600.0, gt=0, le=30 * 86400)
     """How long each worker searches and trains."""
     candidates: int | None = Field(default=None, ge=1)
-    """Rounds after which a worker ends early; None: it uses all of its time."""
+    """Rounds after which a worker ends early; None if it uses all of its time."""
     ledger: str | None = None
     """The ``ledger.json`` of a search to replay: exactly its candidates are trained."""
     searcher: Literal["bayesian", "evolution", "random"] = "bayesian"
@@ -52,15 +52,15 @@ class SearchSettings(Section):
     tune_from: int = Field(default=5, ge=1)
     """The first round, counted from 1, in which hyperparameters are tuned."""
     batches: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), max_length=32)
-    """Batch sizes to choose from; empty: half of train.batch, train.batch itself and twice that."""
+    """Batch sizes to choose from; if empty, train.batch, half of it and twice as much."""
     kernels: tuple[Kernel, ...] = (3, 5, 7)
     """Kernel sizes to choose from."""
     v1: bool = False
     """Whether the starting network has its strides in the 1×1 convolutions, like the paper's
     ResNet-50 v1; otherwise it is v1.5, as in image classification."""
     error: float = Field(default=0.3, gt=0, lt=1)
-    """The largest error of a valid result: 0.3 in the paper's table, 0.35 in its text, which is the
-    upper limit."""
+    """The largest error of a valid result: 0.3 in the paper's table, 0.35 (the upper limit) in its
+    text."""
     score_from_round: int = Field(default=1, ge=1)
     """The first round whose results count; more than 1 leaves out a warm-up."""
 
@@ -71,7 +71,7 @@ class AutomlSettings(ImageSettings):
     search: SearchSettings = SearchSettings()
 
     @model_validator(mode="after")
-    def _can_be_searched(self) -> AutomlSettings:
+    def _check_search(self) -> AutomlSettings:
         kernels = self.search.kernels
         if not kernels or len(set(kernels)) < len(kernels) or any(x % 2 == 0 for x in kernels):
             raise ValueError(
@@ -109,45 +109,45 @@ class AutomlSettings(ImageSettings):
         return self.search.order == "ordered"
 
 
-def _sized(like: ImageSettings, epochs: int, search: SearchSettings) -> AutomlSettings:
+def _with_search(base: ImageSettings, epochs: int, search: SearchSettings) -> AutomlSettings:
     """Return the settings of image classification with a search, for at most ``epochs`` epochs."""
-    train = like.train.model_copy(update={"epochs": epochs, "warmup_epochs": 0.0})
+    train = base.train.model_copy(update={"epochs": epochs, "warmup_epochs": 0.0})
     return AutomlSettings.model_validate(
-        {**like.model_dump(), "train": train.model_dump(), "search": search.model_dump()}
+        {**base.model_dump(), "train": train.model_dump(), "search": search.model_dump()}
     )
 
 
 def tiny() -> AutomlSettings:
-    """Seconds: a few candidates of three stages on a few hundred small images."""
+    """Takes seconds: a few candidates of three stages on a few hundred small images."""
     search = SearchSettings(duration_s=8, limits=LimitSettings(parameters=300_000))
-    return _sized(settings.tiny(), 2, search)
+    return _with_search(settings.tiny(), 2, search)
 
 
 def laptop() -> AutomlSettings:
-    """Half a minute per worker on one core: small networks on 2,000 images of 32 pixels."""
-    like = settings.laptop()
-    like = like.model_copy(
+    """Takes half a minute per worker on one core: small networks on 2,000 images of 32 pixels."""
+    base = settings.laptop()
+    base = base.model_copy(
         update={
             "network": settings.ResNetSettings(blocks=(1, 1, 1, 1), width=8, stem="small"),
-            "synthetic": like.synthetic.model_copy(update={"train": 2000, "validation": 500}),
+            "synthetic": base.synthetic.model_copy(update={"train": 2000, "validation": 500}),
         }
     )
     search = SearchSettings(duration_s=30, limits=LimitSettings(operations=60_000_000), turn_s=60)
-    return _sized(like, 4, search)
+    return _with_search(base, 4, search)
 
 
 def gpu() -> AutomlSettings:
-    """Five minutes on an accelerator: ResNet-50 and its children on ten classes."""
-    like = settings.gpu()
-    train = like.train.model_copy(update={"batch": 256, "checkpoint_share": 0.01})
-    made = like.synthetic.model_copy(update={"classes": 10, "target": 0.7})
-    like = like.model_copy(update={"train": train, "synthetic": made})
-    return _sized(like, 8, SearchSettings(duration_s=300))
+    """Takes five minutes on an accelerator: ResNet-50 and its children on ten classes."""
+    base = settings.gpu()
+    train = base.train.model_copy(update={"batch": 256, "checkpoint_share": 0.01})
+    synthetic = base.synthetic.model_copy(update={"classes": 10, "target": 0.7})
+    base = base.model_copy(update={"train": train, "synthetic": synthetic})
+    return _with_search(base, 8, SearchSettings(duration_s=300))
 
 
 def reference() -> AutomlSettings:
     """The published rules: ImageNet, 60 epochs, at least an hour."""
-    return _sized(settings.reference(), 60, SearchSettings())
+    return _with_search(settings.reference(), 60, SearchSettings())
 
 
 PROFILES: dict[str, Callable[[], AutomlSettings]] = {

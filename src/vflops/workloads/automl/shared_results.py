@@ -1,4 +1,4 @@
-"""The results of all workers so far, read from their logs, which only they write."""
+"""The results of all workers so far, read from the workers' logs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SharedResults:
         return time.monotonic() - self._heard_s[worker]
 
     def is_lost(self, turn: Turn) -> bool:
-        """Whether a result will never come: the worker moved on, and no result could be read."""
+        """Whether a result will never come: the worker has moved on without a readable result."""
         abandoned = any(turn.name in tracker.abandoned for tracker in self._trackers.values())
         return abandoned and turn.name not in self.results
 

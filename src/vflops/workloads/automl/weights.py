@@ -24,7 +24,7 @@ class WeightStore:
         self._folder = run / "weights"
         atomic.make_folder(self._folder)
 
-    def keep(self, candidate: str, model: nn.Module) -> str:
+    def save(self, candidate: str, model: nn.Module) -> str:
         """Write the weights of a trained model, and return their hash."""
         buffer = io.BytesIO()
         state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
@@ -34,7 +34,7 @@ class WeightStore:
         return hashlib.sha256(data).hexdigest()
 
     def load(self, candidate: str, sha256: str | None, model: nn.Module) -> None:
-        """Load the final weights of ``candidate`` into ``model``."""
+        """Load the weights of ``candidate`` into ``model``; raise ``FolderError`` if damaged."""
         path = self._file(candidate)
         try:
             data = path.read_bytes()

@@ -1,7 +1,8 @@
-"""A worker of the search: trains one candidate after the other until its time is up.
+"""A worker of a search, which trains one candidate after the other until its time is up.
 
 ``run`` is the runner of the workload: every rank of a worker's job calls it. The first rank claims
-candidates from the buffer, to which a process beside it writes proposals; the other ranks follow.
+candidates from the buffer, and the other ranks follow. A child process writes proposals to the
+buffer.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ from vflops.workloads.automl.shared_results import SharedResults
 from vflops.workloads.automl.weights import WeightStore
 from vflops.workloads.automl.worker_history import UnfinishedCandidate, WorkerHistory
 
-_KEEP_AFTER_S = 20.0
-"""A candidate that has trained for less is not worth a checkpoint."""
+_CHECKPOINT_AFTER_S = 20.0
+"""A candidate that has trained for less time is not checkpointed."""
 
 
 def run(context: JobContext) -> None:
@@ -99,12 +100,12 @@ class Worker:
         jobs = jobs_of(self.context.record)
         self.shared = SharedResults(self.folder, jobs)
         inherit, seed = self.settings.search.inherit, self.context.record.seed
-        in_thread = SharedResults(self.folder, jobs)  # the builder reads in another thread
-        self.builder = NetworkBuilder(self.buffer, in_thread, self.weights, seed, inherit)
+        builder_results = SharedResults(self.folder, jobs)  # read in the builder's thread
+        self.builder = NetworkBuilder(self.buffer, builder_results, self.weights, seed, inherit)
         history = WorkerHistory(self.folder.job_history(self.context.record.job))
-        unfinished = history.left(self.buffer.claims_of(self.index))
-        self.plan.barrier()  # all ranks have read the history before the first one adds to it
-        for name in history.ended if self.plan.leads else ():  # if it died before cleaning up
+        unfinished = history.open_claims(self.buffer.claims_of(self.index))
+        self.plan.barrier()  # all ranks must read the history before the first one extends it
+        for name in history.ended if self.plan.leads else ():  # left by an attempt that died
             shutil.rmtree(self._checkpoints(name), ignore_errors=True)
         spent_s, clock_fault = history.spent_s()
         left_s = max(self.settings.search.duration_s - spent_s, 0.0)
@@ -135,7 +136,7 @@ class Worker:
 
     @property
     def _can_build_ahead(self) -> bool:
-        """Whether to build the next candidate while one trains: it is known, the host is idle."""
+        """Whether to build the next candidate in advance: its turn is known, the host is idle."""
         replay = self.settings.search.ledger is not None
         return self.device.type != "cpu" and self.settings.ordered and not replay
 
@@ -166,10 +167,10 @@ class Worker:
             tries = unfinished.tries if unfinished is not None else 0
             self._fail(turn, f"{tries} attempts of the worker died while training it")
         else:
-            self._try(turn, unfinished)
+            self._train_or_fail(turn, unfinished)
         self._clean(turn.name)
 
-    def _try(self, turn: Turn, unfinished: UnfinishedCandidate | None) -> None:
+    def _train_or_fail(self, turn: Turn, unfinished: UnfinishedCandidate | None) -> None:
         self._samples = 0
         try:
             candidate = on_all_ranks(self.plan, lambda: self.builder.candidate(turn))
@@ -180,7 +181,7 @@ class Worker:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):
                 raise
             self._fail(turn, first_line(error))
-            if self.plan.ranks > 1:  # other ranks may be in the middle of a step: restart
+            if self.plan.ranks > 1:  # other ranks may be within a step: restart the worker
                 raise
 
     def _fail(self, turn: Turn, message: str) -> None:
@@ -201,8 +202,8 @@ class Worker:
         if self._ahead is not None:
             self._ahead.begin(Turn(round=candidate.turn.round + 1, worker=self.index))
         try:
-            whole = unfinished is None
-            with self.compile_policy.measuring(candidate, engine) if whole else nullcontext():
+            from_start = unfinished is None
+            with self.compile_policy.measuring(candidate, engine) if from_start else nullcontext():
                 engine.train()
         except Interrupted:
             if self.plan.agree(int(self.context.stop.signal is not None)):
@@ -219,24 +220,27 @@ class Worker:
         self, candidate: Candidate, unfinished: UnfinishedCandidate | None
     ) -> CandidateContext:
         """Return the worker's context with the candidate's record, checkpoints and deadline."""
-        values = {item.name: getattr(self.context, item.name) for item in fields(JobContext)}
+        values = {
+            attribute.name: getattr(self.context, attribute.name)
+            for attribute in fields(JobContext)
+        }
         values |= {
             "record": candidate_record(
                 self.context.record, candidate, compile=self.compile_policy.choose(candidate)
             ),
             "stop": self.deadline,
-            "keep_last": False,  # its weights are stored for its children instead
-            "keep_after_s": _KEEP_AFTER_S,
+            "keep_last": False,  # the weights are stored for its children instead
+            "keep_after_s": _CHECKPOINT_AFTER_S,
             "finished_step": self._finished_step(unfinished),
         }
         context = CandidateContext(**values, folder=self._checkpoints(candidate.turn.name))
         if unfinished is not None:
             context.evaluations.extend(unfinished.evaluations)
-            context.ended.extend([unfinished.finished] if unfinished.finished else [])
+            context.finished_events.extend([unfinished.finished] if unfinished.finished else [])
         return context
 
     def _finished_step(self, unfinished: UnfinishedCandidate | None) -> int | None:
-        """The last step if an earlier attempt reached it, as read by the first rank."""
+        """Return the last step if an earlier attempt reached it, according to the first rank."""
         finished = unfinished.finished if unfinished is not None and self.plan.leads else None
         agreed = self.plan.agree(1 + finished.step if finished is not None else 0)
         return agreed - 1 if agreed else None
@@ -272,19 +276,19 @@ class Worker:
         )
 
     def _trained(self, candidate: Candidate, context: CandidateContext, engine: Engine) -> None:
-        """Store the weights, then write the result: who reads the result finds the weights."""
+        """Store the weights before writing the result, so that its readers find the weights."""
         if not self.plan.leads:
             return
         name = candidate.turn.name
         with self.context.clock.phase("checkpointing"):
-            sha256 = self.weights.keep(name, engine.state.model)
+            sha256 = self.weights.save(name, engine.state.model)
         best = max(context.evaluations, key=lambda evaluation: evaluation.quality)
         trained = CandidateTrained(
             candidate=name,
             accuracy=best.quality,
             predicted=self._predicted(candidate.turn, context.evaluations),
-            epochs=int(context.ended[-1].epoch),
-            reason=context.ended[-1].reason,
+            epochs=int(context.finished_events[-1].epoch),
+            reason=context.finished_events[-1].reason,
             inherited=self.builder.inherits(candidate),
             hyper=candidate.hyper,
             weights_sha256=sha256,
@@ -292,7 +296,7 @@ class Worker:
         self.context.write_event("candidate-trained", trained)
 
     def _predicted(self, turn: Turn, evaluations: list[Evaluated]) -> float | None:
-        """The accuracy that a candidate of the warm-up would reach in a full training."""
+        """Return the accuracy predicted for full training in a warm-up round, otherwise None."""
         if turn.round + 1 >= self.settings.search.tune_from:
             return None
         points = {max(round(point.epoch), 1): point.quality for point in evaluations}

@@ -22,13 +22,13 @@ class UnfinishedCandidate:
 
     turn: Turn
     tries: int = 0
-    """Attempts that died training it since its newest checkpoint; stopped ones do not count."""
+    """Attempts that died training it since its newest checkpoint; stopped attempts do not count."""
     evaluations: list[Evaluated] = field(default_factory=list)
     finished: Finished | None = None
     samples: int = 0
     """Samples trained on, according to its last progress."""
     lost: bool = False
-    """Whether the worker moved on to another candidate and the log has no outcome of this one."""
+    """Whether the worker began another candidate although the log has no outcome of this one."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class WorkerHistory:
 
     @property
     def begun(self) -> bool:
-        """Whether any attempt got as far as to begin work."""
+        """Whether any attempt began to work."""
         return any(event.kind == "worker" for event in self._events())
 
     @property
@@ -48,8 +48,8 @@ class WorkerHistory:
         return frozenset(self._tracker.outcomes)
 
     @property
-    def died_unbegun(self) -> int:
-        """How many of the newest attempts in a row died without a candidate in training."""
+    def failed_starts(self) -> int:
+        """How many of the newest attempts in a row died before they began the next candidate."""
         died = 0
         for log in reversed(self.logs):
             kinds = [event.kind for event in log.events]
@@ -73,45 +73,47 @@ class WorkerHistory:
             candidate.samples,
         )
 
-    def left(self, claims: Sequence[Turn]) -> list[UnfinishedCandidate]:
+    def open_claims(self, claims: Sequence[Turn]) -> list[UnfinishedCandidate]:
         """Return the claimed candidates that did not end, the one that was in training first."""
-        first = self.unfinished()
+        in_training = self.unfinished()
         still_open = [turn for turn in claims if turn.name not in self.ended] if self.begun else []
         others = [
             UnfinishedCandidate(turn, lost=turn.name in self._tracker.candidates)
             for turn in still_open
-            if first is None or turn != first.turn
+            if in_training is None or turn != in_training.turn
         ]
-        if first is not None:
-            return [first, *others]
-        unbegun = next((candidate for candidate in others if not candidate.lost), None)
-        if unbegun is not None:
-            unbegun.tries = self.died_unbegun
+        if in_training is not None:
+            return [in_training, *others]
+        next_candidate = next((candidate for candidate in others if not candidate.lost), None)
+        if next_candidate is not None:
+            next_candidate.tries = self.failed_starts
         return others
 
     def spent_s(self, now: datetime | None = None) -> tuple[float, str | None]:
         """Return the seconds since the worker first began, and a warning if its clock was set.
 
-        The time between attempts counts: it is lost to the benchmark too. Attempts are timed by the
-        monotonic clock, the gaps between them by the wall clock; where that was set back, a gap
-        counts as zero.
+        The time between attempts counts as well. Attempts are timed by the monotonic clock and the
+        gaps between them by the wall clock; if that was set back, the gap counts as zero.
         """
         spans = [span for log in self.logs if (span := _span(log)) is not None]
         if not spans:
             return 0.0, None
-        spent_s, jumps = 0.0, list[float]()
-        begins = [first.utc_s for first, _ in spans[1:]]
+        spent_s, clock_jumps = 0.0, list[float]()
+        next_starts = [first.utc_s for first, _ in spans[1:]]
         for (first, last), next_s in zip(
-            spans, [*begins, (now or datetime.now(UTC)).timestamp()], strict=True
+            spans, [*next_starts, (now or datetime.now(UTC)).timestamp()], strict=True
         ):
             within_s, between_s = last.time_s - first.time_s, next_s - last.utc_s
             spent_s += within_s + max(between_s, 0.0)
-            jumps += [last.utc_s - first.utc_s - within_s, min(between_s, 0.0)]
-        worst_s = max(jumps, key=abs)
+            clock_jumps += [last.utc_s - first.utc_s - within_s, min(between_s, 0.0)]
+        worst_s = max(clock_jumps, key=abs)
         if abs(worst_s) <= _CLOCK_TOLERANCE_S:
             return spent_s, None
-        way = "ahead" if worst_s > 0 else "back"
-        return spent_s, f"the clock was set {way} by {abs(worst_s):.0f} s; {spent_s:.0f} s count"
+        direction = "ahead" if worst_s > 0 else "back"
+        return (
+            spent_s,
+            f"the clock was set {direction} by {abs(worst_s):.0f} s; {spent_s:.0f} s count",
+        )
 
     @cached_property
     def _tracker(self) -> CandidateTracker:
@@ -125,6 +127,6 @@ class WorkerHistory:
 
 
 def _span(log: Log) -> tuple[Event, Event] | None:
-    """The event by which the worker began, and the last one of the attempt."""
+    """Return the event with which the worker began and the last event of the attempt."""
     begun = next((event for event in log.events if event.kind == "worker"), None)
     return None if begun is None else (begun, log.events[-1])

@@ -18,23 +18,23 @@ from vflops.workloads.automl.search_events import CandidateTrained, WorkerBegun
 
 @dataclass
 class WorkerProgress:
-    """What a worker has done, as far as its logs were followed."""
+    """The progress of a worker, as far as its events have been read."""
 
     duration_s: float
-    """How long it searches."""
+    """How long the worker searches."""
     epoch: float = field(default=0.0, init=False)
-    """Of the current candidate, in this attempt."""
+    """The epoch of the current candidate in this attempt."""
     accuracy: float | None = field(default=None, init=False)
-    """Of the current candidate's last evaluation, in this attempt."""
+    """The accuracy of the current candidate's last evaluation in this attempt."""
     best: float | None = field(default=None, init=False)
     best_candidate: str | None = field(default=None, init=False)
     elapsed_s: float = field(default=0.0, init=False)
-    """Since the worker began, as of its last event that contains a time."""
+    """Seconds since the worker began, as of its last event that contains times."""
     _tracker: CandidateTracker = field(default_factory=CandidateTracker, init=False)
     _began_s: float = field(default=0.0, init=False)
     _loaded_s: float | None = field(default=None, init=False)
     _updated_s: float | None = field(default=None, init=False)
-    """When ``elapsed_s`` was last set; None: the worker has not begun."""
+    """When ``elapsed_s`` was last set; None if the worker has not begun."""
 
     @property
     def candidate(self) -> str | None:
@@ -44,7 +44,7 @@ class WorkerProgress:
 
     @property
     def trained(self) -> int:
-        """How many candidates it has trained."""
+        """The number of candidates trained so far."""
         return sum(isinstance(end, CandidateTrained) for end in self._tracker.outcomes.values())
 
     @property
@@ -53,7 +53,7 @@ class WorkerProgress:
         return self._tracker.ops
 
     def left_s(self) -> float:
-        """Return how much of its time is left now."""
+        """Return how many seconds the worker has left."""
         since_s = 0.0 if self._updated_s is None else time.monotonic() - self._updated_s
         return max(self.duration_s - self.elapsed_s - since_s, 0.0)
 
@@ -68,9 +68,9 @@ class WorkerProgress:
             elif kind == "candidate":
                 self.epoch, self.accuracy = 0.0, None
             elif kind in PROGRESS_EVENTS:
-                self._progressed(PROGRESS_EVENTS[kind].model_validate(data))
+                self._apply_progress(PROGRESS_EVENTS[kind].model_validate(data))
 
-    def _progressed(self, progress: ProgressPoint) -> None:
+    def _apply_progress(self, progress: ProgressPoint) -> None:
         self.epoch = progress.epoch
         current = self._tracker.current
         if self._loaded_s is None and current is not None:

@@ -1,4 +1,4 @@
-"""AutoML on images; before a run, the starting network of the search is counted."""
+"""AutoML on images; as a workload it stands for the network that the search starts from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 from vflops.config.training import WorkloadSettings
 from vflops.errors import UsageError
 from vflops.record.formats.job import DataFacts
-from vflops.workloads.automl.architecture.cost_limits import reasons
+from vflops.workloads.automl.architecture.cost_limits import exceeded_limits
 from vflops.workloads.automl.architecture.module_builder import build
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.proposer import first_network, limits_of
@@ -22,7 +22,7 @@ from vflops.workloads.image_classification.workload import ImageClassification
 class Automl(ImageClassification):
     """Image classification with networks that a search finds.
 
-    As a workload it describes the network that the search starts from.
+    Model and operation count are those of the network that the search starts from.
     """
 
     @classmethod
@@ -45,11 +45,11 @@ class Automl(ImageClassification):
 
     @classmethod
     def check_data(cls, settings: WorkloadSettings, data: DataFacts) -> None:
-        """Raise ``UsageError`` if the starting network is beyond the limits; a replay has none."""
+        """Raise ``UsageError`` if the starting network exceeds the limits of a search."""
         assert isinstance(settings, AutomlSettings)
         if settings.search.ledger is not None:
             return
-        faults = reasons(first_network(settings, data), limits_of(settings))
+        faults = exceeded_limits(first_network(settings, data), limits_of(settings))
         if faults:
             raise UsageError(
                 f"the network that the search starts from is too large: {'; '.join(faults)}",

@@ -1,4 +1,4 @@
-"""What a command gets: environment variables, and the file of its sample indices."""
+"""Environment variables of a command, and the file with its sample indices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vflops.train.context import JobContext
 from vflops.workloads.command.settings import CommandSettings
 
 _LOOPBACK = "127.0.0.1"
-_PATIENCE_S = 120.0
+_TIMEOUT_S = 120.0
 """How long a rank waits for a file that the first rank writes."""
 
 
@@ -27,14 +27,14 @@ def environment(context: JobContext, settings: CommandSettings) -> Mapping[str, 
     """Return the environment of the command on this rank; the first rank writes shared files."""
     record = context.record
     job = context.attempt.parent.resolve()
-    indices, meeting = job / "indices.npy", context.attempt / "meeting.json"
+    indices, rendezvous = job / "indices.npy", context.attempt / "meeting.json"
     atomic.make_folder(context.checkpoints)
     if context.rank == 0:
         write_indices(indices, record.data.train)
-        atomic.write_json(meeting, {"host": _LOOPBACK, "port": _free_port()})
+        atomic.write_json(rendezvous, {"host": _LOOPBACK, "port": _free_port()})
     else:
-        _wait_for(meeting, context)
-    address = read_json(meeting)
+        _wait_for(rendezvous, context)
+    address = read_json(rendezvous)
     variables = {
         "VFLOPS_SEED": record.seed,
         "VFLOPS_JOB": record.job,
@@ -55,11 +55,11 @@ def environment(context: JobContext, settings: CommandSettings) -> Mapping[str, 
     }
     defaults = {"PYTHONUNBUFFERED": "1"}  # output arrives line by line
     if record.ranks > 1:  # otherwise every rank would start one thread per core
-        defaults["OMP_NUM_THREADS"] = str(cores_of_a_rank(record.ranks))
+        defaults["OMP_NUM_THREADS"] = str(cores_per_rank(record.ranks))
     return {**defaults, **os.environ, **{name: str(value) for name, value in variables.items()}}
 
 
-def cores_of_a_rank(ranks: int) -> int:
+def cores_per_rank(ranks: int) -> int:
     """Return the number of processor cores for each of ``ranks`` ranks."""
     return max(len(os.sched_getaffinity(0)) // ranks, 1)
 
@@ -79,10 +79,10 @@ def _free_port() -> int:
 
 
 def _wait_for(path: Path, context: JobContext) -> None:
-    end_s = time.monotonic() + _PATIENCE_S
+    end_s = time.monotonic() + _TIMEOUT_S
     while not path.is_file():
         if context.stop.signal:
             raise Interrupted(f"stopped by {context.stop.signal} before the command was started")
         if time.monotonic() > end_s:
-            raise RunFailed(f"rank {context.rank} waited {_PATIENCE_S:g} s for {path} in vain")
+            raise RunFailed(f"{path} did not appear within {_TIMEOUT_S:g} s on rank {context.rank}")
         time.sleep(0.05)

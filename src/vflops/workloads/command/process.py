@@ -1,4 +1,4 @@
-"""A command as a child process of its rank: reading its output, and stopping it."""
+"""Runs a command as a child process of its rank: reads its output, and stops it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                preexec_fn=_dying_with_parent(),
+                preexec_fn=_parent_death_hook(),
             )
         except OSError as error:
             raise RunFailed(
@@ -57,13 +57,13 @@ class Process:
         ]
 
     def next_line(self, wait_s: float) -> str | None:
-        """Return the next line of its standard output; None if there is none in time."""
+        """Return the next line of standard output; None if there is none within ``wait_s``."""
         with suppress(queue.Empty):
             return self._lines.get(timeout=wait_s)
         return None
 
-    def ended(self) -> bool:
-        """Whether it has ended, so that all its lines can be read."""
+    def has_ended(self) -> bool:
+        """Whether it has ended; if so, its remaining lines can be read without waiting."""
         if self._child.poll() is None:
             return False
         end_s = time.monotonic() + _DRAIN_S
@@ -72,7 +72,7 @@ class Process:
         return True
 
     @property
-    def code(self) -> int | None:
+    def exit_code(self) -> int | None:
         """The exit code, negative for a signal; None while it runs."""
         return self._child.poll()
 
@@ -93,8 +93,8 @@ class Process:
             self._child.wait()
 
     def _terminate(self) -> None:
-        # A rank leads a process group. All of the group gets the signal, since a shell does not
-        # pass it on to what it runs. The rank itself only records it.
+        # A rank leads a process group. The whole group gets the signal, because a shell does not
+        # pass it on to the programs that it runs. The rank itself only records the signal.
         with suppress(ProcessLookupError):
             if os.getpgid(0) == os.getpid() and callable(signal.getsignal(signal.SIGTERM)):
                 os.killpg(0, signal.SIGTERM)
@@ -103,20 +103,20 @@ class Process:
 
 
 def _reader(source: IO[bytes], log: IO[bytes], keep: Callable[[str], object]) -> threading.Thread:
-    def pass_on() -> None:
+    def copy_lines() -> None:
         for line in source:
             with suppress(OSError):  # if the disk is full, writing events stops the rank
                 log.write(line)
                 log.flush()
             keep(line.decode("utf-8", errors="replace"))
 
-    thread = threading.Thread(target=pass_on, name="vflops-command-reader", daemon=True)
+    thread = threading.Thread(target=copy_lines, name="vflops-command-reader", daemon=True)
     thread.start()
     return thread
 
 
-def _dying_with_parent() -> Callable[[], None] | None:
-    """Return a function with which a child asks to die with its rank; only Linux has that."""
+def _parent_death_hook() -> Callable[[], None] | None:
+    """Return a function by which a child asks to be killed with its rank; None if unsupported."""
     try:
         prctl = ctypes.CDLL(None).prctl
     except (OSError, AttributeError):

@@ -13,13 +13,13 @@ from vflops.metrics.quality import Better
 from vflops.record.formats.job_events import PHASES
 
 KEYS = ("samples", "loss", "quality", "evaluated", "phase")
-_OURS = ("samples", "quality", "phase")
+_REPORT_KEYS = ("samples", "quality", "phase")
 """A JSON object with one of these keys is a report; others belong to the script."""
-_MEANT = re.compile(rf"""\s*\{{\s*["']({"|".join(KEYS)})["']\s*:""")
-"""The beginning of a report, also if it is not valid JSON: a Python dict, a truncated line."""
-_SPOKEN_PHASES = PHASES[1:]
-"""Start-up is before the first line of a script, so it is never reported."""
-_MOST_SAMPLES = 2**63 - 1
+_REPORT_START = re.compile(rf"""\s*\{{\s*["']({"|".join(KEYS)})["']\s*:""")
+"""The beginning of a report, even if it is not valid JSON: a Python dict or a truncated line."""
+_REPORTED_PHASES = PHASES[1:]
+"""Start-up ends with the first line of a script, so a script never reports it."""
+_MAX_SAMPLES = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Reader:
     better: Better
     validation: int | None
     samples: int = 0
-    """The last reported number."""
+    """The last reported number of samples."""
     _line: int = 0
 
     def read(self, text: str) -> Report | None:
@@ -52,20 +52,20 @@ class Reader:
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
-            if _MEANT.match(text):
-                raise self._wrong(text, f"it is not a JSON object: {error}") from error
+            if _REPORT_START.match(text):
+                raise self._error(text, f"it is not a JSON object: {error}") from error
             return None
-        if not any(key in data for key in _OURS):
+        if not any(key in data for key in _REPORT_KEYS):
             return None
         try:
-            report = self._checked(data)
+            report = self._parse(data)
         except ValueError as error:
-            raise self._wrong(text, str(error)) from error
+            raise self._error(text, str(error)) from error
         if report.samples is not None:
             self.samples = report.samples
         return report
 
-    def _checked(self, data: dict[str, Any]) -> Report:
+    def _parse(self, data: dict[str, Any]) -> Report:
         for key in data:
             if key not in KEYS:
                 fault = unknown_name("key", key, KEYS)
@@ -73,16 +73,16 @@ class Reader:
         if "phase" in data:
             if len(data) > 1:
                 raise ValueError("a phase must be the only key in its line")
-            if data["phase"] not in _SPOKEN_PHASES:
-                expected = ", ".join(_SPOKEN_PHASES)
+            if data["phase"] not in _REPORTED_PHASES:
+                expected = ", ".join(_REPORTED_PHASES)
                 raise ValueError(f"phase is {data['phase']!r}: expected one of {expected}")
             return Report(phase=data["phase"])
         if "samples" not in data:
             raise ValueError("a quality needs samples, the number trained on so far")
-        samples = _whole("samples", data["samples"])
+        samples = _require_integer("samples", data["samples"])
         if samples < self.samples:
             raise ValueError(f"samples fell from {self.samples} to {samples}: report the total")
-        loss = _number("loss", data["loss"]) if data.get("loss") is not None else None
+        loss = _require_number("loss", data["loss"]) if data.get("loss") is not None else None
         if "quality" not in data:
             if "evaluated" in data:
                 raise ValueError("evaluated is only valid together with quality")
@@ -90,10 +90,10 @@ class Reader:
         return Report(samples, loss, self._quality(data["quality"]), self._evaluated(data))
 
     def _quality(self, value: object) -> float:
-        quality = _number("quality", value)
+        quality = _require_number("quality", value)
         if not math.isfinite(quality) or quality < 0 or (quality == 0 and self.better == "lower"):
-            least = "more than 0" if self.better == "lower" else "0 or more"
-            raise ValueError(f"quality is {value!r}: expected a finite number, {least}")
+            minimum = "more than 0" if self.better == "lower" else "0 or more"
+            raise ValueError(f"quality is {value!r}: expected a finite number, {minimum}")
         return quality
 
     def _evaluated(self, data: dict[str, Any]) -> int:
@@ -103,24 +103,28 @@ class Reader:
                 "evaluated, the number of samples in the evaluation, is neither in the line nor in "
                 "the settings (--set validation=N)"
             )
-        return _whole("evaluated", evaluated, least=1)
+        return _require_integer("evaluated", evaluated, minimum=1)
 
-    def _wrong(self, text: str, why: str) -> RunFailed:
-        shown = text.strip()
-        shown = shown if len(shown) <= 120 else f"{shown[:119]}…"
+    def _error(self, text: str, reason: str) -> RunFailed:
+        excerpt = text.strip()
+        excerpt = excerpt if len(excerpt) <= 120 else f"{excerpt[:119]}…"
         return RunFailed(
-            f"line {self._line} of the command's output cannot be used: {why}: {shown}",
-            hint="docs/how-to/workloads.md says what a script may print; fix it, start a new run",
+            f"line {self._line} of the command's output cannot be used: {reason}: {excerpt}",
+            hint="see docs/how-to/workloads.md, fix the script, and start a new run",
         )
 
 
-def _whole(name: str, value: object, least: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST_SAMPLES:
-        raise ValueError(f"{name} is {value!r}: expected an integer of at least {least}")
+def _require_integer(name: str, value: object, minimum: int = 0) -> int:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or not minimum <= value <= _MAX_SAMPLES
+    ):
+        raise ValueError(f"{name} is {value!r}: expected an integer of at least {minimum}")
     return value
 
 
-def _number(name: str, value: object) -> float:
+def _require_number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} is {value!r}: expected a number")
     try:

@@ -13,11 +13,11 @@ from vflops.config.training import CEILING_PRECISIONS
 from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
 from vflops.record.formats.job_events import Evaluated, Finished, JobStarted, Progressed, Resumed
 from vflops.train.context import JobContext
-from vflops.workloads.command.environment import cores_of_a_rank, environment
+from vflops.workloads.command.environment import cores_per_rank, environment
 from vflops.workloads.command.process import Process
 from vflops.workloads.command.reports import Reader, Report
 from vflops.workloads.command.settings import CommandSettings
-from vflops.workloads.command.workload import fingerprint, words
+from vflops.workloads.command.workload import fingerprint, resolved_command
 
 _PROGRESS_S = 1.0
 """Seconds between two progress events."""
@@ -25,7 +25,7 @@ _POLL_S = 0.1
 
 
 def run(context: JobContext) -> None:
-    """Run the command until it ends; the reports of the first rank make up the job."""
+    """Run the command until it ends; the first rank's reports become the events of the job."""
     settings = CommandSettings.model_validate(context.record.settings)
     folder = Path(str(context.record.data.facts["folder"]))
     if fingerprint(settings, folder) != context.record.data.fingerprint:
@@ -34,7 +34,7 @@ def run(context: JobContext) -> None:
             hint="start a new run, or restore the original script",
         )
     variables = environment(context, settings)
-    process = Process(words(settings), folder, variables)
+    process = Process(resolved_command(settings), folder, variables)
     job = CommandJob(context, settings)
     try:
         context.write_event("job", job.started())
@@ -42,36 +42,36 @@ def run(context: JobContext) -> None:
     except VflopsError:
         process.stop()
         raise
-    _judge(process, job, context)
+    _check_exit(process, job, context)
 
 
 def _follow(process: Process, context: JobContext, job: CommandJob) -> None:
     """Read the command's output until it ends; pass on a signal to stop."""
     ended = False
     while True:
-        if context.stop.signal and not ended and process.code is None:
-            raise _stopped(process, context, job)
+        if context.stop.signal and not ended and process.exit_code is None:
+            raise _stop(process, context, job)
         line = process.next_line(0.0 if ended else _POLL_S)
         if line is not None:
-            job.take(line)
+            job.process_line(line)
         elif ended:
             return
         else:
-            ended = process.ended()
+            ended = process.has_ended()
 
 
-def _stopped(process: Process, context: JobContext, job: CommandJob) -> Interrupted:
-    """Stop the command and read its last reports."""
+def _stop(process: Process, context: JobContext, job: CommandJob) -> Interrupted:
+    """Stop the command, read its last reports, and return the exception to raise."""
     process.stop()
     while (line := process.next_line(_POLL_S)) is not None:
         with suppress(RunFailed):  # its last line may have been cut off
-            job.take(line)
+            job.process_line(line)
     job.write_progress()
     return Interrupted(f"stopped by {context.stop.signal} after {job.samples} samples")
 
 
-def _judge(process: Process, job: CommandJob, context: JobContext) -> None:
-    code = process.code or 0
+def _check_exit(process: Process, job: CommandJob, context: JobContext) -> None:
+    code = process.exit_code or 0
     if code:
         how = (
             f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
@@ -119,13 +119,13 @@ class CommandJob:
             ceiling_precision=CEILING_PRECISIONS[precision] if precision else None,
             batch=settings.train.batch,
             compiled=False,
-            threads=cores_of_a_rank(self._context.record.ranks) if device == "cpu" else 0,
+            threads=cores_per_rank(self._context.record.ranks) if device == "cpu" else 0,
             parameters=None,
             torch=None,
         )
 
-    def take(self, line: str) -> None:
-        """Process a line of output; that of other ranks only goes to their logs."""
+    def process_line(self, line: str) -> None:
+        """Process a line of output; ranks other than the first only log it."""
         if self._context.rank > 0:
             return
         before = self.samples
@@ -148,7 +148,7 @@ class CommandJob:
         elif time.monotonic() - self._progress_s >= _PROGRESS_S:
             self.write_progress()
         if report.quality is not None or self.samples > before:
-            self._clock.enter("training")  # even if the script forgets to say so
+            self._clock.enter("training")  # even if the script does not report it
 
     def write_progress(self) -> None:
         """Write a progress event."""
@@ -157,7 +157,7 @@ class CommandJob:
         self._context.write_event("progress", payload, sync=False)
 
     def finish(self) -> None:
-        """Write the end of training; raise ``RunFailed`` if the command reported too little."""
+        """Write the end of training; raise ``RunFailed`` if a required report is missing."""
         missing = (
             "any samples" if not self.samples else "a quality" if not self._evaluations else ""
         )
@@ -172,8 +172,8 @@ class CommandJob:
     def _begin(self, report: Report) -> None:
         """Enter the training phase at the first report.
 
-        If that report already contains samples, the time before it counts as training; in a later
-        attempt those samples are from before.
+        If that report already contains samples, the time before it counts as training. This does
+        not apply to a later attempt, whose first samples are those of the attempt before.
         """
         if not self._began:
             self._began = True
@@ -200,7 +200,7 @@ class CommandJob:
 
     def _progress(self) -> dict[str, Any]:
         return {
-            "step": self.samples,  # its steps are not known; samples serve as well
+            "step": self.samples,  # steps are unknown; samples serve the same purpose
             "samples": self.samples,
             "epoch": round(self.samples / self._context.record.data.train, 4),
             "phases": self._clock.spent_s(),

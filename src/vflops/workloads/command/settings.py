@@ -1,4 +1,4 @@
-"""Settings of a command: what to run, and facts that only the user knows."""
+"""Settings of a command: what to run, and what only the user knows about it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vflops.config.training import TrainingPrecision, TrainSettings, WorkloadSet
 from vflops.metrics.quality import Better
 
 
-def _words(command: object) -> object:
+def _split_words(command: object) -> object:
     """Split a command line into words like a shell."""
     return shlex.split(command) if isinstance(command, str) else command
 
@@ -24,12 +24,12 @@ class CommandSettings(WorkloadSettings):
     so that profiles are valid; a run without them is refused.
     """
 
-    command: Annotated[tuple[str, ...], BeforeValidator(_words)] = ()
+    command: Annotated[tuple[str, ...], BeforeValidator(_split_words)] = ()
     """Program and arguments; ``{python}`` is the Python that runs vflops."""
     samples: int | None = Field(default=None, ge=1, le=10**9)
-    """The size of the training set, that is, of an epoch."""
+    """The number of samples in the training set, which is the length of an epoch."""
     validation: int | None = Field(default=None, ge=1, le=10**9)
-    """The samples of an evaluation, unless the script reports ``evaluated``."""
+    """The number of samples in an evaluation, unless the script reports ``evaluated``."""
     target: float | None = Field(default=None, gt=0)
     quality: str = Field(default="quality", min_length=1)
     """The name of the quality: accuracy, perplexity …"""
@@ -45,11 +45,11 @@ class CommandSettings(WorkloadSettings):
     graph: str | None = None
     """A recorded graph (``vflops count MODEL --export graph``) to count the operations in."""
     precision: TrainingPrecision | None = None
-    """The precision of the script; None: unknown, so there is no MFU."""
+    """The precision of the script; None if it is unknown, in which case there is no MFU."""
 
     @model_validator(mode="before")
     @classmethod
-    def _ceilings_are_of_its_precision(cls, data: Any) -> Any:
+    def _copy_precision(cls, data: Any) -> Any:
         """Copy ``precision`` to ``train.precision``, which selects the ceilings of a run."""
         if isinstance(data, Mapping) and data.get("precision") is not None:
             train = data.get("train", {})
@@ -59,7 +59,7 @@ class CommandSettings(WorkloadSettings):
         return data
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> CommandSettings:
+    def _check_consistency(self) -> CommandSettings:
         for section in ("parallel", "communication"):
             if getattr(self.train, section) != TrainSettings.model_fields[section].default:
                 raise ValueError(
@@ -94,7 +94,7 @@ def gpu() -> CommandSettings:
 
 
 def reference() -> CommandSettings:
-    """As many epochs as in the papers; a script may use others."""
+    """The number of epochs used in the papers; a script may choose another."""
     return CommandSettings(train=TrainSettings(epochs=90, batch=256))
 
 

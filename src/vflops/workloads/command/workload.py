@@ -1,4 +1,4 @@
-"""A command before it runs: its checks, its description and its operations."""
+"""Checks a command before it runs, and describes its data and operations."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from vflops.workloads.contract.spec import WorkloadSpec
 
 _PYTHON = "{python}"
-_LARGEST_SCRIPT_BYTES = 16 << 20
-"""Larger files are data and not hashed."""
-_Given = TypeVar("_Given")
+_MAX_SCRIPT_BYTES = 16 << 20
+"""Larger files are considered data and are not hashed."""
+_Value = TypeVar("_Value")
 
 
 class Command(WorkloadCode):
-    """Any training script; it is run by ``runner`` instead of the engine."""
+    """Any training script; it is run by ``runner`` instead of the training engine."""
 
     graph_declared = True
 
@@ -39,9 +39,9 @@ class Command(WorkloadCode):
     def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
         """Return what the user says about the script's data; none of it is read."""
         assert isinstance(settings, CommandSettings)
-        _find_program(settings)
-        _find_scripts(settings)
-        samples = _needed("samples", settings.samples, "the size of the training set", "10000")
+        _check_program(settings)
+        _check_scripts(settings)
+        samples = _require("samples", settings.samples, "the size of the training set", "10000")
         cls.target(settings)
         _check_work(settings)
         data = None if settings.data is None else Path(settings.data).resolve()
@@ -59,7 +59,7 @@ class Command(WorkloadCode):
 
     @classmethod
     def work(cls, settings: WorkloadSettings, data: DataFacts, name: str) -> Graph | DeclaredWork:
-        """Return the graph that the user gives, or the operations that they declare."""
+        """Return the graph that the user supplied, or the operations that they declared."""
         assert isinstance(settings, CommandSettings)
         if settings.graph is not None:
             return _graph(settings.graph).model_copy(update={"model": name})
@@ -73,7 +73,7 @@ class Command(WorkloadCode):
     @classmethod
     def target(cls, settings: WorkloadSettings) -> float:
         """Return the user's target."""
-        return _needed("target", settings.target, "the quality to reach", "0.9")
+        return _require("target", settings.target, "the quality to reach", "0.9")
 
     @classmethod
     def judged_by(cls, settings: WorkloadSettings, spec: WorkloadSpec) -> Quality:
@@ -82,7 +82,7 @@ class Command(WorkloadCode):
         return Quality(settings.quality, settings.better, settings.exponent)
 
 
-def words(settings: CommandSettings) -> list[str]:
+def resolved_command(settings: CommandSettings) -> list[str]:
     """Return the words of the command, with ``{python}`` replaced."""
     return [sys.executable if word == _PYTHON else word for word in settings.command]
 
@@ -91,27 +91,31 @@ def fingerprint(settings: CommandSettings, folder: Path) -> str:
     """Return a hash of the command and of the script files that it names."""
     files = {word: folder / word for word in settings.command}
     hashes = {word: file_hash(path) for word, path in files.items() if _is_script(path)}
-    known = [settings.command, settings.samples, settings.validation, settings.data, hashes]
-    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+    content = [settings.command, settings.samples, settings.validation, settings.data, hashes]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _is_script(path: Path) -> bool:
     try:
-        return path.is_file() and path.stat().st_size <= _LARGEST_SCRIPT_BYTES
+        return path.is_file() and path.stat().st_size <= _MAX_SCRIPT_BYTES
     except (OSError, ValueError):  # too long for a file name
         return False
 
 
-def _find_program(settings: CommandSettings) -> None:
-    _needed("command", settings.command or None, "what to run", "'{python} train.py'")
-    program = words(settings)[0]
+def _check_program(settings: CommandSettings) -> None:
+    _require("command", settings.command or None, "what to run", "'{python} train.py'")
+    program = resolved_command(settings)[0]
     if shutil.which(program) is None:
-        there = Path(program).is_file() and not os.access(program, os.X_OK)
+        not_executable = Path(program).is_file() and not os.access(program, os.X_OK)
         raise UsageError(
             f"the command {program!r} "
-            + ("is a file that may not be executed" if there else "was not found on the PATH"),
+            + (
+                "is a file without permission to execute it"
+                if not_executable
+                else "was not found on the PATH"
+            ),
             hint=f"start it with its interpreter, for example '{{python}} {program}'"
-            if there
+            if not_executable
             else "check its name; '{python}' is the Python that runs vflops",
         )
 
@@ -119,9 +123,9 @@ def _find_program(settings: CommandSettings) -> None:
 _SCRIPTS = {".py", ".sh", ".pl", ".rb", ".jl", ".lua", ".R"}
 
 
-def _find_scripts(settings: CommandSettings) -> None:
+def _check_scripts(settings: CommandSettings) -> None:
     """Raise ``UsageError`` if a script does not exist, before ceilings are measured."""
-    for word in words(settings)[1:]:
+    for word in resolved_command(settings)[1:]:
         if Path(word).suffix in _SCRIPTS and not word.startswith("-") and not Path(word).exists():
             raise UsageError(
                 f"the command names {word}, which does not exist",
@@ -155,7 +159,7 @@ def _graph(file: str) -> Graph:
 def _device(name: str) -> tuple[str, str]:
     """Return type and name of the device that the script presumably uses.
 
-    What it really uses cannot be seen from outside.
+    Its actual device cannot be observed from outside.
     """
     from vflops.machine.devices import (
         pick,  # imports torch, which the ranks of a command never need
@@ -166,7 +170,7 @@ def _device(name: str) -> tuple[str, str]:
     return device.type, device_name(device)
 
 
-def _needed(name: str, value: _Given | None, what: str, example: str) -> _Given:
+def _require(name: str, value: _Value | None, what: str, example: str) -> _Value:
     if value is None:
         raise UsageError(
             f"the workload command needs {name}: {what}",

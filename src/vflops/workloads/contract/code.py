@@ -37,9 +37,9 @@ class WorkloadCode(ABC):
 
     @classmethod
     def check_data(cls, settings: WorkloadSettings, data: DataFacts) -> None:
-        """Raise ``UsageError`` if the settings do not fit data like this.
+        """Raise ``UsageError`` if the settings do not fit such data.
 
-        Called before the data exists, with what is expected of it.
+        Called before the data exists, with the facts that are expected.
         """
         return None
 

@@ -13,9 +13,8 @@ def mean(predictions: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
 
     For class probabilities this is the averaging of HPC AI500 V3.0.
     """
-    total = np.zeros_like(
-        predictions[0], dtype=np.float64
-    )  # so that the order of models does not matter
+    # Double precision, so that the order of models does not matter.
+    total = np.zeros_like(predictions[0], dtype=np.float64)
     for prediction in predictions:
         total += prediction
     return (total / len(predictions)).astype(np.float32)

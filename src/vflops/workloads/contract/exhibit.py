@@ -1,4 +1,4 @@
-"""Figures that a workload adds to the report, made from the arrays that a job left."""
+"""Figures that a workload adds to the report, made from the arrays that a job stored."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class ExpectedData:
-    """The data that settings or an index describe."""
+    """The data of a run, as described by its settings or by the index of packed data."""
 
     facts: DataFacts
     size_bytes: int | None
@@ -29,5 +29,5 @@ class ExpectedData:
         ``facts`` are other properties that a model depends on, such as the number of classes.
         """
         splits = dict(zip(SPLITS, counts, strict=False))
-        known = DataFacts(path="", synthetic=True, fingerprint="", facts=dict(facts), **splits)
-        return cls(known, size_bytes, kept_bytes)
+        data_facts = DataFacts(path="", synthetic=True, fingerprint="", facts=dict(facts), **splits)
+        return cls(data_facts, size_bytes, kept_bytes)

@@ -42,8 +42,8 @@ def workloads() -> Mapping[str, WorkloadSpec]:
 def workload(name: str) -> WorkloadSpec:
     """Return the workload called ``name``; raise ``UsageError`` if it is unknown."""
     if name not in workloads():
-        if name in (cannot := extension_errors(ENTRY_POINTS)):
-            raise cannot[name]
+        if name in (errors := extension_errors(ENTRY_POINTS)):
+            raise errors[name]
         raise unknown_name("workload", name, workloads())
     return workloads()[name]
 

@@ -43,7 +43,7 @@ class WorkloadSpec:
     runner: str = ENGINE
     """``package.module:function`` that every rank of a job calls with its ``JobContext``."""
     exhibit: str | None = None
-    """``package.module:function`` that makes ``Figure`` objects of the arrays that
+    """``package.module:function`` that makes ``Figure`` objects from the arrays that
     ``Workload.exhibit`` returns (no torch)."""
     expected: str | None = None
     """``package.module:function`` that returns ``ExpectedData`` for given settings (no torch)."""
@@ -51,7 +51,7 @@ class WorkloadSpec:
     """``package.module:function`` that returns a ``JobObserver`` for a ``JobRecord``, which follows
     the job's events for the live table (no torch). None if epochs and qualities are enough."""
     is_search: bool = False
-    """Whether its jobs are the workers of one search instead of independent trainings."""
+    """Whether its jobs are the workers of one search instead of independent training runs."""
     can_be_bagged: bool = True
     """Whether its models leave predictions that an ensemble can combine."""
     in_suite: bool = True

@@ -14,8 +14,8 @@ from vflops.data.climate.field_names import CLASSES
 
 LEVELS = 128
 """Levels of the colour map: more than the eye can tell apart, but few enough for small files."""
-MOST_PICTURE_BYTES = 84_000
-"""The largest size of a PNG; as text it is a third larger."""
+MAX_PICTURE_BYTES = 84_000
+"""The largest size of a PNG; its base64 text is a third larger."""
 _ANCHORS = "1c263d 243c5e 26557d 267198 2c8eac 47abb8 72c6c2 a7decb e0f2d7".split()
 """Navy (dry) over teal to pale green (moist): even steps of lightness in OKLCH, so that equal
 differences look equal, also in grey and to colour-blind readers."""
@@ -63,13 +63,13 @@ def palette() -> NDArray[np.uint8]:
     return colours
 
 
-def resized(field: NDArray[np.float32], width: int, height: int) -> NDArray[np.float32]:
+def resize(field: NDArray[np.float32], width: int, height: int) -> NDArray[np.float32]:
     """Return ``field`` resampled to another size."""
     image = Image.fromarray(np.nan_to_num(field.astype(np.float32)))
     return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC), dtype=np.float32)
 
 
-def levels(field: NDArray[np.float32], low: float, high: float) -> NDArray[np.uint8]:
+def colour_levels(field: NDArray[np.float32], low: float, high: float) -> NDArray[np.uint8]:
     """Return the level of the colour map at each grid point."""
     scaled = (field.astype(np.float64) - low) / (high - low) * (LEVELS - 1)
     return np.rint(np.clip(scaled, 0, LEVELS - 1)).astype(np.uint8)
@@ -79,8 +79,8 @@ def picture(field: NDArray[np.float32], low: float, high: float) -> str:
     """Return ``field`` as the data URI of a PNG, twice as wide as high, within the size limit."""
     content = b""
     for width in _WIDTHS:
-        content = _png(levels(resized(field, width, width // 2), low, high))
-        if len(content) <= MOST_PICTURE_BYTES:
+        content = _png(colour_levels(resize(field, width, width // 2), low, high))
+        if len(content) <= MAX_PICTURE_BYTES:
             break
     return data_uri(content)
 

@@ -1,4 +1,4 @@
-"""The frames of a job: the user's years, packed or not, or generated ones."""
+"""Prepares the frames of a job: the user's years of HDF5 data, packed or not, or generated ones."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from vflops.workloads.packed_data import (
     require_target,
 )
 
-_DRAWN_BYTES = 32 << 30
-"""More synthetic frames than this are not generated."""
-_PACKED_ON_THE_SPOT_BYTES = 2 << 30
-"""Beyond this size the user is asked to pack the data beforehand."""
+_MAX_SYNTHETIC_BYTES = 32 << 30
+"""The maximum size of all synthetic frames."""
+_MAX_AUTO_PACK_BYTES = 2 << 30
+"""The maximum size to pack automatically; beyond it the user must pack the data first."""
 _TORCH_TYPES = {"half": torch.float16, "raw": torch.float32}
 
 
@@ -51,11 +51,11 @@ def prepare(settings: WeatherSettings, progress: Progress) -> DataFacts:
         _check_split(frames, settings)
         require_target(settings.target, "years", 0.35)
     else:
-        with _hints_as_settings(settings.data):
+        with _translate_hints(settings.data):
             folder = ClimateYears.open(Path(settings.data), settings.box_order)
             require_target(settings.target, "years", 0.35)
             frames = _packed(folder, settings, progress)
-    _check_frames(frames, drawn=settings.data is None)
+    _check_frames(frames, generated=settings.data is None)
     check_intact(frames)
     index = frames.index
     facts = DataFacts(
@@ -71,7 +71,11 @@ def prepare(settings: WeatherSettings, progress: Progress) -> DataFacts:
             "width": index.width,
             "layout": index.layout,
             "split": "reference" if index.reference_split else "own",
-            **{f"{name} years": _span(years) for name, years in index.years.items() if years},
+            **{
+                f"{name} years": _format_years(years)
+                for name, years in index.years.items()
+                if years
+            },
         },
     )
     check_batch(settings.train, facts)
@@ -91,27 +95,27 @@ def open_frames(facts: DataFacts) -> PackedFrames:
 
 
 def _synthetic(settings: WeatherSettings, progress: Progress) -> Path:
-    made = settings.synthetic
-    frames = made.train + made.validation + made.test
-    needed = frames * align(frame_bytes(made.height, made.width, "half"))
-    if needed > _DRAWN_BYTES:
+    synthetic = settings.synthetic
+    frames = synthetic.train + synthetic.validation + synthetic.test
+    size_bytes = frames * align(frame_bytes(synthetic.height, synthetic.width, "half"))
+    if size_bytes > _MAX_SYNTHETIC_BYTES:
         raise UsageError(
-            f"{frames} synthetic frames would take {quantity(needed, 'B')}",
+            f"{frames} synthetic frames would take {quantity(size_bytes, 'B')}",
             hint="give your years with --data DIR, or use fewer: --set synthetic.train=N",
         )
-    recipe = WeatherRecipe(height=made.height, width=made.width, seed=made.seed)
+    recipe = WeatherRecipe(height=synthetic.height, width=synthetic.width, seed=synthetic.seed)
     on_progress = partial(progress, "drawing frames")
     return synthetic_weather.cached_frames(
-        recipe, made.train, made.validation, made.test, on_progress
+        recipe, synthetic.train, synthetic.validation, synthetic.test, on_progress
     )
 
 
 def _packed(folder: ClimateYears, settings: WeatherSettings, progress: Progress) -> PackedFrames:
     split = _split(folder, settings)
-    needed = bytes_needed(folder, split, "half")
-    if needed > _PACKED_ON_THE_SPOT_BYTES:
+    size_bytes = bytes_needed(folder, split, "half")
+    if size_bytes > _MAX_AUTO_PACK_BYTES:
         raise UsageError(
-            f"{folder.path} would take {quantity(needed, 'B')} when packed",
+            f"{folder.path} would take {quantity(size_bytes, 'B')} when packed",
             hint=f"pack it once, where there is room: vflops data pack {folder.path} DEST",
         )
     name = digest([source_identity(folder, split), split.all, settings.faulty])
@@ -137,8 +141,8 @@ def _split(folder: ClimateYears, settings: WeatherSettings) -> YearSplit:
 
 
 @contextmanager
-def _hints_as_settings(source: str) -> Iterator[None]:
-    """Replace options of `vflops data pack` in hints by the settings of a run."""
+def _translate_hints(source: str) -> Iterator[None]:
+    """In hints, replace options of `vflops data pack` by the corresponding settings of a run."""
     try:
         yield
     except UsageError as error:
@@ -153,7 +157,7 @@ def _hints_as_settings(source: str) -> Iterator[None]:
 
 
 def _check_split(frames: PackedFrames, settings: WeatherSettings) -> None:
-    """Raise ``UsageError`` for settings that have no effect on packed years."""
+    """Raise ``UsageError`` for settings that would have no effect on packed years."""
     if settings.box_order is not None:
         raise UsageError(
             f"box_order is {settings.box_order}, but the boxes of {frames.path} are already packed",
@@ -161,22 +165,26 @@ def _check_split(frames: PackedFrames, settings: WeatherSettings) -> None:
             f"{settings.box_order}",
         )
     chosen, index = settings.years, frames.index
-    have = {name: tuple(sorted(index.years.get(name, ()))) for name in SPLITS}
-    wanted = {name: tuple(sorted(years)) for name, years in chosen}
-    if not wanted["train"]:
-        named = {*wanted["validation"], *wanted["test"]}
-        every = sorted(year for years in have.values() for year in years)
-        wanted["train"] = tuple(year for year in every if year not in named)
-    if chosen.named and wanted != have:
-        packed = "; ".join(f"{name} {_span(years)}" for name, years in have.items() if years)
-        options = " ".join(f"--{name}-years {_listed(years)}" for name, years in chosen if years)
+    packed_years = {name: tuple(sorted(index.years.get(name, ()))) for name in SPLITS}
+    wanted_years = {name: tuple(sorted(years)) for name, years in chosen}
+    if not wanted_years["train"]:
+        held_out = {*wanted_years["validation"], *wanted_years["test"]}
+        all_years = sorted(year for years in packed_years.values() for year in years)
+        wanted_years["train"] = tuple(year for year in all_years if year not in held_out)
+    if chosen.is_set and wanted_years != packed_years:
+        description = "; ".join(
+            f"{name} {_format_years(years)}" for name, years in packed_years.items() if years
+        )
+        options = " ".join(
+            f"--{name}-years {_join_years(years)}" for name, years in chosen if years
+        )
         raise UsageError(
-            f"years are set, but {frames.path} is already split: {packed}",
+            f"years are set, but {frames.path} is already split: {description}",
             hint=f"leave them out, or pack the years again: vflops data pack DIR DEST {options}",
         )
 
 
-def _check_frames(frames: PackedFrames, drawn: bool) -> None:
+def _check_frames(frames: PackedFrames, generated: bool) -> None:
     for name in ("train", "validation"):
         if name not in frames.index.splits or not frames.index.splits[name].frames:
             raise UsageError(
@@ -191,18 +199,18 @@ def _check_frames(frames: PackedFrames, drawn: bool) -> None:
                 f"{frames.path} has no box in the {split.frames:,} frames of {name}: there is "
                 + ("nothing to learn" if name == "train" else "nothing to evaluate"),
                 hint=f"generate more: --set synthetic.{name}={10 * split.frames}"
-                if drawn
+                if generated
                 else f"pack years that have boxes: vflops data pack DIR DEST --{name}-years 1989",
             )
 
 
-def _listed(years: tuple[int, ...]) -> str:
+def _join_years(years: tuple[int, ...]) -> str:
     return ",".join(map(str, years))
 
 
-def _span(years: tuple[int, ...]) -> str:
-    whole = list(years) == list(range(years[0], years[-1] + 1))
-    if whole and len(years) > 2:
+def _format_years(years: tuple[int, ...]) -> str:
+    is_contiguous = list(years) == list(range(years[0], years[-1] + 1))
+    if is_contiguous and len(years) > 2:
         return f"{years[0]}–{years[-1]}"
     return " ".join(map(str, years))
 
@@ -218,13 +226,13 @@ class FrameSamples:
         mean, std = np.asarray(index.mean), np.asarray(index.std)
         factor = np.asarray(index.scale) / std
         shift = (np.asarray(index.offset) - mean) / std
-        self._normal = torch.from_numpy(np.stack([factor, shift]).astype(np.float32))
+        self._normalisation = torch.from_numpy(np.stack([factor, shift]).astype(np.float32))
 
     def __len__(self) -> int:
         return len(self._split)
 
     def read(self, indices: Indices, memory: BatchMemory) -> tuple[Tensor, ...]:
-        """Return stored values, boxes, labels, frame numbers, and factors that normalise values."""
+        """Return stored values, boxes, labels, frame numbers, and the factors to normalise with."""
         count = len(indices)
         values = memory.buffer("values", (count, *self._shape), self._dtype)
         self._split.read_with(self._pool, indices, values.numpy())
@@ -234,6 +242,6 @@ class FrameSamples:
         boxes.numpy()[:] = self._split.boxes[indices]
         labels.numpy()[:] = self._split.labels[indices]
         frames.numpy()[:] = indices
-        normal = memory.buffer("normal", (2, len(self._normal[0])), torch.float32)
-        normal.copy_(self._normal)
-        return values, boxes, labels, frames, normal
+        normalisation = memory.buffer("normal", (2, len(self._normalisation[0])), torch.float32)
+        normalisation.copy_(self._normalisation)
+        return values, boxes, labels, frames, normalisation

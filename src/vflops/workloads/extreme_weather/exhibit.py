@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 from vflops.workloads.contract.exhibit import Figure
 from vflops.workloads.extreme_weather.colours import style
-from vflops.workloads.extreme_weather.picture import Box, Frame, Scale, drawn
+from vflops.workloads.extreme_weather.picture import Box, Frame, Scale, draw_frame
 
-MOST_FRAMES = 4
-LEAST_SCORE = 0.5
+MAX_FRAMES = 4
+MIN_SCORE = 0.5
 """Predictions below this score are not drawn: there are many, and they mean little."""
-INSTEAD = 3
-"""How many predictions are drawn if none has that score."""
-LEAST_IOU = 0.5
+FALLBACK_PREDICTIONS = 3
+"""How many predictions are drawn if none reaches that score."""
+MIN_IOU = 0.5
 _PADDING = {"left": 5, "top": 5, "bottom": 5, "right": 45}  # room for the menu of the chart
-_READING = (
+_LEGEND = (
     "Solid boxes are true, dashed ones are predicted, with their scores; predictions below a score "
-    f"of {LEAST_SCORE:g} are left out. Found: a prediction of the same class has an IoU of "
-    f"{LEAST_IOU:g} or more with it."
+    f"of {MIN_SCORE:g} are left out. A true box is found if a prediction of the same class has an "
+    f"IoU of {MIN_IOU:g} or more with it."
 )
 
 Array = NDArray[Any]
@@ -34,7 +34,7 @@ def figures(arrays: Mapping[str, Array]) -> list[Figure]:
     scale = _scale(fields)
     pictures = [
         _frame_figure(arrays, fields[index], index, scale)
-        for index in range(min(len(fields), MOST_FRAMES))
+        for index in range(min(len(fields), MAX_FRAMES))
     ]
     return [*pictures, _curves(arrays)]
 
@@ -48,7 +48,7 @@ def _array(arrays: Mapping[str, Array], name: str, ndim: int) -> Array:
 
 
 def _scale(fields: NDArray[np.float32]) -> Scale:
-    """A scale that covers nearly all values of all frames; outliers must not flatten the rest."""
+    """Return a scale that covers nearly all values of all frames, without the outliers."""
     water = fields[:, 0][np.isfinite(fields[:, 0])]
     low, high = np.percentile(water, [0.5, 99.8]) if water.size else (0.0, 0.0)
     low = 5 * np.floor(low / 5)
@@ -63,38 +63,38 @@ def _frame_figure(
 ) -> Figure:
     height, width = (int(side) for side in _array(arrays, "size", ndim=1))
     number = int(_array(arrays, "frames", ndim=1)[index])
-    true = _true(arrays, index)
-    predicted, remark = _predicted(arrays, index)
-    hits = _hits(true, predicted)
+    true = _true_boxes(arrays, index)
+    predicted, remark = _predicted_boxes(arrays, index)
+    hits = _count_hits(true, predicted)
     title = f"Frame {number} of the validation set"
-    counts = f"{hits} of {_counted(len(true), 'true box', 'true boxes')} found"
-    wrong = _counted(len(predicted) - hits, "prediction", "predictions")
+    counts = f"{hits} of {_format_count(len(true), 'true box', 'true boxes')} found"
+    wrong = _format_count(len(predicted) - hits, "prediction", "predictions")
     summary = f"{counts}, {wrong} without a true box."
     frame = Frame(
-        title=f"{title}: {summary} {_listed(true, predicted)}",
+        title=f"{title}: {summary} {_describe_boxes(true, predicted)}",
         water=fields[0],
         east=fields[1],
         north=fields[2],
         size=(height, width),
         boxes=[*true, *predicted],
     )
-    sentences = [summary, remark, *([_READING] if index == 0 else [])]
+    sentences = [summary, remark, *([_LEGEND] if index == 0 else [])]
     caption = " ".join(filter(None, sentences))
-    return Figure(title=title, caption=caption, svg=drawn(frame, scale))
+    return Figure(title=title, caption=caption, svg=draw_frame(frame, scale))
 
 
-def _counted(number: int, one: str, several: str) -> str:
-    return f"{number} {one if number == 1 else several}"
+def _format_count(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"
 
 
-def _listed(true: Sequence[Box], predicted: Sequence[Box]) -> str:
-    """The boxes as text, for screen readers."""
+def _describe_boxes(true: Sequence[Box], predicted: Sequence[Box]) -> str:
+    """Return a description of the boxes for screen readers."""
     names = [style(box.label).name for box in true]
-    guesses = [f"{style(box.label).name} {box.score:.2f}" for box in predicted]
-    return f"True: {', '.join(names) or 'none'}. Predicted: {', '.join(guesses) or 'none'}."
+    predictions = [f"{style(box.label).name} {box.score:.2f}" for box in predicted]
+    return f"True: {', '.join(names) or 'none'}. Predicted: {', '.join(predictions) or 'none'}."
 
 
-def _true(arrays: Mapping[str, Array], index: int) -> list[Box]:
+def _true_boxes(arrays: Mapping[str, Array], index: int) -> list[Box]:
     boxes = _array(arrays, "truth_boxes", ndim=3)[index]
     labels = _array(arrays, "truth_labels", ndim=2)[index]
     return [
@@ -104,17 +104,17 @@ def _true(arrays: Mapping[str, Array], index: int) -> list[Box]:
     ]
 
 
-def _predicted(arrays: Mapping[str, Array], index: int) -> tuple[list[Box], str]:
+def _predicted_boxes(arrays: Mapping[str, Array], index: int) -> tuple[list[Box], str]:
     """Return the predictions to draw, best score first, and a remark if none has a good score."""
     rows = _array(arrays, "detections", ndim=3)[index]
     rows = rows[(rows[:, 5] >= 0) & np.isfinite(rows).all(axis=1)]
     rows = rows[np.argsort(-rows[:, 4], kind="stable")]
-    sure = rows[rows[:, 4] >= LEAST_SCORE]
-    if len(sure):
-        drawn_rows, remark = sure, ""
+    confident = rows[rows[:, 4] >= MIN_SCORE]
+    if len(confident):
+        drawn_rows, remark = confident, ""
     elif len(rows):
-        drawn_rows = rows[:INSTEAD]
-        remark = f"No prediction reaches a score of {LEAST_SCORE:g}; the best are shown instead."
+        drawn_rows = rows[:FALLBACK_PREDICTIONS]
+        remark = f"No prediction reaches a score of {MIN_SCORE:g}; the best are shown instead."
     else:
         drawn_rows, remark = rows, "Nothing was predicted."
     boxes = [_box(row[:4], int(row[5]), float(row[4])) for row in drawn_rows]
@@ -126,15 +126,15 @@ def _box(corners: Array, label: int, score: float | None) -> Box:
     return Box(x1, y1, x2, y2, label, score)
 
 
-def _hits(true: Sequence[Box], predicted: Sequence[Box]) -> int:
-    """Count true boxes found by a prediction of their class; a prediction finds at most one."""
-    left = list(true)
-    for guess in predicted:
-        same = [box for box in left if box.label == guess.label]
-        best = max(same, key=lambda box: _iou(box, guess), default=None)
-        if best is not None and _iou(best, guess) >= LEAST_IOU:
-            left.remove(best)
-    return len(true) - len(left)
+def _count_hits(true: Sequence[Box], predicted: Sequence[Box]) -> int:
+    """Return how many true boxes a prediction of their class finds; each finds at most one."""
+    unmatched = list(true)
+    for prediction in predicted:
+        same_class = [box for box in unmatched if box.label == prediction.label]
+        best = max(same_class, key=lambda box: _iou(box, prediction), default=None)
+        if best is not None and _iou(best, prediction) >= MIN_IOU:
+            unmatched.remove(best)
+    return len(true) - len(unmatched)
 
 
 def _iou(a: Box, b: Box) -> float:
@@ -142,13 +142,13 @@ def _iou(a: Box, b: Box) -> float:
     height = min(a.y2, b.y2) - max(a.y1, b.y1)
     if width <= 0 or height <= 0:
         return 0.0
-    both = width * height
+    intersection = width * height
     areas = [(box.x2 - box.x1) * (box.y2 - box.y1) for box in (a, b)]
-    return both / (sum(areas) - both)
+    return intersection / (sum(areas) - intersection)
 
 
 def _curves(arrays: Mapping[str, Array]) -> Figure:
-    """Precision over recall, one curve per class."""
+    """Return a chart of precision over recall, with one curve per class."""
     import altair as alt
 
     precision = _array(arrays, "precision", ndim=2)
@@ -157,13 +157,13 @@ def _curves(arrays: Mapping[str, Array]) -> Figure:
     rows: list[dict[str, Any]] = []
     names, inks, absent = [], [], []
     for label, curve in enumerate(precision):
-        look = style(label)
+        class_style = style(label)
         if truths[label] <= 0 or (curve < 0).any():
-            absent.append(look.name)
+            absent.append(class_style.name)
             continue
-        name = f"{look.name}: AP {averages[label]:.3f}, {int(truths[label]):,} true"
+        name = f"{class_style.name}: AP {averages[label]:.3f}, {int(truths[label]):,} true"
         names.append(name)
-        inks.append(look.ink)
+        inks.append(class_style.ink)
         rows += [{"class": name, "recall": x, "precision": y} for x, y in _until_zero(curve)]
     share = alt.Scale(domain=[0, 1], nice=False)
     legend = alt.Legend(
@@ -188,16 +188,16 @@ def _curves(arrays: Mapping[str, Array]) -> Figure:
     )
     mean = float(np.mean([averages[c] for c in range(len(precision)) if truths[c] > 0] or [0.0]))
     caption = (
-        f"At an IoU of {LEAST_IOU:g}, over the whole validation set. AP is the mean precision over "
+        f"At an IoU of {MIN_IOU:g}, over the whole validation set. AP is the mean precision over "
         f"101 steps of recall; its mean over the classes is {mean:.3f}."
     )
     if absent:
-        caption += f" No true boxes, and so no curve: {', '.join(absent)}."
+        caption += f" Classes without true boxes have no curve: {', '.join(absent)}."
     return Figure("Precision over recall", caption, chart=chart.to_dict())
 
 
 def _until_zero(curve: Array) -> list[tuple[float, float]]:
-    """The curve up to the highest recall that was reached; beyond it precision is 0."""
+    """Return the curve up to the highest recall that was reached, and one point of precision 0."""
     last = int(np.flatnonzero(curve > 0)[-1]) + 1 if (curve > 0).any() else 0
     steps = len(curve) - 1
     return [

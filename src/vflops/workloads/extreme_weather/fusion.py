@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from vflops.metrics.detection_boxes import Detections, Floats, overlaps, require_detections
 
 SAME_OBJECT_IOU = 0.55
-"""Boxes of different models that overlap at least this much show one object; more than 0.5."""
+"""The minimum IoU at which boxes of different models count as one object; must exceed 0.5."""
 
-_LEAST_WEIGHT = 1e-100  # so that boxes of score 0 have a mean; negligible beside any other score
+_MIN_WEIGHT = 1e-100  # so that boxes of score 0 have a mean; negligible beside any other score
 _Indices = NDArray[np.int64]
 
 
@@ -39,11 +39,11 @@ def fuse(predictions: Sequence[Detections]) -> Detections:
 
     The result is the same, to the byte, for any order of models. A single model stays unchanged.
     """
-    _require_alike(predictions)
+    _check_predictions(predictions)
     # Ties and sums of floats must not depend on the given order, so models are sorted by content.
     ordered: list[Detections] = sorted(predictions, key=lambda model: model.tobytes())
-    boxes = _calibrated(np.stack(ordered))
-    return _as_rows(boxes, _fused(boxes, len(ordered)), predictions[0].shape)
+    boxes = _calibrate(np.stack(ordered))
+    return _as_rows(boxes, _fuse_boxes(boxes, len(ordered)), predictions[0].shape)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class _Boxes:
     """Calibrated."""
     model: _Indices
     row: _Indices
-    """The row in its model's frame; of equal scores the earlier row comes first."""
+    """The row in the frame of its model; of equal scores, the earlier row comes first."""
     frame: _Indices
     label: _Indices
 
@@ -70,7 +70,7 @@ class _Fused:
     box: Floats
 
 
-def _require_alike(predictions: Sequence[Detections]) -> None:
+def _check_predictions(predictions: Sequence[Detections]) -> None:
     if not len(predictions):
         raise ValueError("predictions is empty: expected the detections of one model or more")
     for index, model in enumerate(predictions):
@@ -89,14 +89,16 @@ def _require_alike(predictions: Sequence[Detections]) -> None:
             )
 
 
-def _calibrated(models: Detections) -> _Boxes:
+def _calibrate(models: Detections) -> _Boxes:
     model, frame, row = np.nonzero(models[..., 5] >= 0)
     rows = models[model, frame, row].astype(np.float64)
     label = rows[:, 5].astype(np.int64)
     score = np.empty(len(rows))
-    for kind in np.unique(label):
-        same = np.flatnonzero(label == kind)
-        score[same] = _on_one_scale(rows[same, 4], model[same], len(models))
+    for class_label in np.unique(label):
+        rows_of_class = np.flatnonzero(label == class_label)
+        score[rows_of_class] = _on_one_scale(
+            rows[rows_of_class, 4], model[rows_of_class], len(models)
+        )
     classes = int(label.max(initial=0)) + 1
     group = frame * classes + label
     order = np.lexsort((model, row, -score, group))  # the last key is the primary one
@@ -127,24 +129,26 @@ def _on_one_scale(score: Floats, model: _Indices, models: int) -> Floats:
     return scaled
 
 
-def _fused(boxes: _Boxes, models: int) -> _Fused:
-    """Return one box per object; the n-th boxes of all frames and classes are handled at once."""
-    near, free = _Neighbours(boxes), np.ones(len(boxes.group), np.bool_)
+def _fuse_boxes(boxes: _Boxes, models: int) -> _Fused:
+    """Return one box per object; the n-th boxes of all frames and classes are processed at once."""
+    neighbours, free = _Neighbours(boxes), np.ones(len(boxes.group), np.bool_)
     start, size = np.unique(boxes.group, return_index=True, return_counts=True)[1:]
     first, score, box = [np.zeros(0, np.int64)], [np.zeros(0)], [np.zeros((0, 4))]
     for position in range(int(size.max(initial=0))):
-        caller = start[size > position] + position
-        caller = caller[free[caller]]
-        free[caller] = False
-        who, came = near.collected(caller, boxes.box[caller], free)
-        some = np.unique(who)
-        means = _means(boxes, caller, who, came)
-        who, came = near.collected(caller[some], means[some], free)
-        who = some[who]
-        free[came] = False
-        first.append(caller)
-        score.append(boxes.score[caller] + np.bincount(who, boxes.score[came], len(caller)))
-        box.append(_means(boxes, caller, who, came))
+        collectors = start[size > position] + position
+        collectors = collectors[free[collectors]]
+        free[collectors] = False
+        owners, members = neighbours.collect(collectors, boxes.box[collectors], free)
+        nonempty = np.unique(owners)
+        means = _means(boxes, collectors, owners, members)
+        owners, members = neighbours.collect(collectors[nonempty], means[nonempty], free)
+        owners = nonempty[owners]
+        free[members] = False
+        first.append(collectors)
+        score.append(
+            boxes.score[collectors] + np.bincount(owners, boxes.score[members], len(collectors))
+        )
+        box.append(_means(boxes, collectors, owners, members))
     return _Fused(np.concatenate(first), np.concatenate(score) / models, np.concatenate(box))
 
 
@@ -154,60 +158,60 @@ class _Neighbours:
     def __init__(self, boxes: _Boxes) -> None:
         self._boxes = boxes
         left = boxes.box[:, 0]
-        self._least, self._most = float(left.min(initial=0)), float(left.max(initial=0))
+        self._min_left, self._max_left = float(left.min(initial=0)), float(left.max(initial=0))
         key = self._key(boxes.group, left)
         self._by_left = np.argsort(key, kind="stable")
         self._keys, self._tops = key[self._by_left], boxes.box[self._by_left, 1]
 
-    def collected(
-        self, caller: _Indices, by: Floats, free: NDArray[np.bool_]
+    def collect(
+        self, collectors: _Indices, query: Floats, free: NDArray[np.bool_]
     ) -> tuple[_Indices, _Indices]:
-        """Return pairs of a position in ``caller`` and a free box that it collects.
+        """Return pairs of a position in ``collectors`` and a free box that this box collects.
 
-        A caller with the box ``by`` collects from every other model the box that overlaps it most;
+        From every other model, a collector takes the box that overlaps its row of ``query`` most;
         of equal overlaps, the one with the better score.
         """
-        boxes, group = self._boxes, self._boxes.group[caller]
-        # A box with more than half in common begins at most one side before and half a side after.
-        (left, top), (width, height) = by[:, :2].T, (by[:, 2:] - by[:, :2]).T
+        boxes, group = self._boxes, self._boxes.group[collectors]
+        # A box with an IoU above 0.5 begins at most one side before the query, half a side after.
+        (left, top), (width, height) = query[:, :2].T, (query[:, 2:] - query[:, :2]).T
         low = np.searchsorted(self._keys, self._key(group, left - width))
         high = np.searchsorted(self._keys, self._key(group, left + width / 2), side="right")
         count = high - low
-        who = np.repeat(np.arange(len(caller)), count)
-        position = np.arange(len(who)) + np.repeat(low - (np.cumsum(count) - count), count)
-        begins = self._tops[position]
-        level = (begins >= (top - height)[who]) & (begins <= (top + height / 2)[who])
-        who, came = who[level], self._by_left[position[level]]
-        able = free[came] & (boxes.model[came] != boxes.model[caller][who])
-        who, came = who[able], came[able]
-        share = overlaps(by[who], boxes.box[came])
-        same = share >= SAME_OBJECT_IOU
-        who, came, share = who[same], came[same], share[same]
-        model = boxes.model[came]
-        order = np.lexsort((came, -share, model, who))  # the last key is the primary one
-        who, came, model = who[order], came[order], model[order]
-        best = np.ones(len(who), np.bool_)
-        best[1:] = (who[1:] != who[:-1]) | (model[1:] != model[:-1])
-        return who[best], came[best]
+        owners = np.repeat(np.arange(len(collectors)), count)
+        position = np.arange(len(owners)) + np.repeat(low - (np.cumsum(count) - count), count)
+        tops = self._tops[position]
+        aligned = (tops >= (top - height)[owners]) & (tops <= (top + height / 2)[owners])
+        owners, members = owners[aligned], self._by_left[position[aligned]]
+        eligible = free[members] & (boxes.model[members] != boxes.model[collectors][owners])
+        owners, members = owners[eligible], members[eligible]
+        overlap = overlaps(query[owners], boxes.box[members])
+        matching = overlap >= SAME_OBJECT_IOU
+        owners, members, overlap = owners[matching], members[matching], overlap[matching]
+        model = boxes.model[members]
+        order = np.lexsort((members, -overlap, model, owners))  # the last key is the primary one
+        owners, members, model = owners[order], members[order], model[order]
+        best = np.ones(len(owners), np.bool_)
+        best[1:] = (owners[1:] != owners[:-1]) | (model[1:] != model[:-1])
+        return owners[best], members[best]
 
     def _key(self, group: _Indices, left: Floats) -> Floats:
-        """Sort key: by group, then by left edge; keys of different groups do not overlap."""
-        within = np.clip(left, self._least, self._most) - self._least
-        key: Floats = group * (2 * (self._most - self._least) + 1) + within
+        """Return a sort key: by group, then by left edge; ranges of groups do not overlap."""
+        offset = np.clip(left, self._min_left, self._max_left) - self._min_left
+        key: Floats = group * (2 * (self._max_left - self._min_left) + 1) + offset
         return key
 
 
-def _means(boxes: _Boxes, caller: _Indices, who: _Indices, came: _Indices) -> Floats:
-    """The mean, weighted by score, of each caller's box and those that it collected."""
-    total, weight = boxes.score[caller] + _LEAST_WEIGHT, boxes.score[came] + _LEAST_WEIGHT
-    sums = total[:, None] * boxes.box[caller]
-    np.add.at(total, who, weight)
-    np.add.at(sums, who, weight[:, None] * boxes.box[came])
+def _means(boxes: _Boxes, collectors: _Indices, owners: _Indices, members: _Indices) -> Floats:
+    """Return the mean, weighted by score, of each collector's box and its members."""
+    total, weight = boxes.score[collectors] + _MIN_WEIGHT, boxes.score[members] + _MIN_WEIGHT
+    sums = total[:, None] * boxes.box[collectors]
+    np.add.at(total, owners, weight)
+    np.add.at(sums, owners, weight[:, None] * boxes.box[members])
     return sums / total[:, None]
 
 
 def _as_rows(boxes: _Boxes, fused: _Fused, shape: tuple[int, ...]) -> Detections:
-    """Return rows (N, K, 6) by decreasing score; of more than K, the best."""
+    """Return rows (N, K, 6) by decreasing score; if a frame has more than K, the best."""
     first, score = fused.first, fused.score.astype(np.float32)
     order = np.lexsort((boxes.label[first], boxes.row[first], -score, boxes.frame[first]))
     frame = boxes.frame[first[order]]

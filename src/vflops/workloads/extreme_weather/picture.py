@@ -1,8 +1,8 @@
-"""A frame as an SVG: water vapour, wind arrows, true and predicted boxes.
+"""Draws a frame as an SVG: water vapour, wind arrows, true and predicted boxes.
 
 The map is equirectangular with north at the top; the first row of a frame is the southernmost, as
 climate models write them. Text outside the map has the colour of the page's text, so that the
-picture suits light and dark pages. Nothing in it needs an id.
+picture suits light and dark pages. It uses no ids, so several fit on one page.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Scale:
-    """What colours and arrow lengths mean, the same for all frames of an exhibit."""
+    """The meaning of colours and arrow lengths, the same for all frames of a report."""
 
     low: float
     high: float
@@ -66,24 +66,24 @@ class Frame:
     boxes: Sequence[Box]
 
 
-def drawn(frame: Frame, scale: Scale) -> str:
+def draw_frame(frame: Frame, scale: Scale) -> str:
     """Return the frame as an SVG."""
-    inside = [
+    map_parts = [
         f'<image href="{colours.picture(frame.water[::-1], scale.low, scale.high)}" '
         f'width="{WIDTH}" height="{HEIGHT}" preserveAspectRatio="none"/>',
         _graticule(),
         _wind(frame, scale),
         *_boxes(frame),
     ]
-    used = sorted({box.label for box in frame.boxes} | set(range(len(colours.STYLES))))
+    labels = sorted({box.label for box in frame.boxes} | set(range(len(colours.STYLES))))
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 2} 532" '
             'role="img" font-family="system-ui, sans-serif" font-size="12" fill="currentColor">',
             f"<title>{escape(frame.title)}</title>",
-            _legend([style(label) for label in used]),
+            _legend([style(label) for label in labels]),
             f'<svg x="{LEFT}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}">',
-            *inside,
+            *map_parts,
             "</svg>",
             _axes(),
             _scales(scale),
@@ -100,11 +100,11 @@ def _graticule() -> str:
 
 
 def _wind(frame: Frame, scale: Scale) -> str:
-    """Arrows, light over dry regions and dark over moist ones."""
+    """Return the wind arrows, light over dry regions and dark over moist ones."""
     east, north, water = (
-        colours.resized(field[::-1], *ARROWS) for field in (frame.east, frame.north, frame.water)
+        colours.resize(field[::-1], *ARROWS) for field in (frame.east, frame.north, frame.water)
     )
-    bright = colours.levels(water, scale.low, scale.high) > _LIGHT_LEVEL * colours.LEVELS
+    bright = colours.colour_levels(water, scale.low, scale.high) > _LIGHT_LEVEL * colours.LEVELS
     paths: dict[bool, list[str]] = {False: [], True: []}
     for row in range(ARROWS[1]):
         for column in range(ARROWS[0]):
@@ -121,7 +121,10 @@ def _wind(frame: Frame, scale: Scale) -> str:
 
 
 def _arrow(x: float, y: float, dx: float, dy: float, fastest: float) -> str:
-    """An arrow centred at (x, y), with a length proportional to the wind; empty in a calm."""
+    """Return an arrow centred at (x, y), with a length proportional to the wind speed.
+
+    The result is empty if the arrow would be too short to see.
+    """
     speed = math.hypot(dx, dy)
     length = LONGEST_ARROW * min(speed / fastest, 1.0)
     if length < 2:
@@ -141,81 +144,87 @@ def _arrow(x: float, y: float, dx: float, dy: float, fastest: float) -> str:
 
 
 def _boxes(frame: Frame) -> Iterable[str]:
-    """True boxes first, then predicted ones, then the tags on top."""
+    """Yield true boxes first, then predicted ones, then the tags on top."""
     true = [box for box in frame.boxes if box.score is None]
     predicted = [box for box in frame.boxes if box.score is not None]
     for box in (*true, *predicted):
         x, y, width, height = _rectangle(box, frame.size)
         geometry = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-        look = style(box.label)
-        what = "true" if box.score is None else f"predicted, score {box.score:.2f}"
+        class_style = style(box.label)
+        description = "true" if box.score is None else f"predicted, score {box.score:.2f}"
         dash = "" if box.score is None else ' stroke-dasharray="6 4"'
         yield (
-            f'<g fill="none" pointer-events="all"><title>{escape(look.name)}, {what}</title>'
+            '<g fill="none" pointer-events="all">'
+            f"<title>{escape(class_style.name)}, {description}</title>"
             f'<rect {geometry} rx="2" stroke="{_DARK}" stroke-opacity=".7" stroke-width="4"/>'
-            f'<rect {geometry} rx="2" stroke="{look.bright}" stroke-width="2"{dash}/></g>'
+            f'<rect {geometry} rx="2" stroke="{class_style.bright}" stroke-width="2"{dash}/></g>'
         )
-    taken: list[tuple[float, float, float]] = []
+    placed: list[tuple[float, float, float]] = []
     for box in predicted:
-        yield _tag(box, _rectangle(box, frame.size), taken)
+        yield _tag(box, _rectangle(box, frame.size), placed)
 
 
 def _rectangle(box: Box, size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """Left, top, width and height on the map; rows count from the south, the map from the north."""
+    """Return left, top, width and height on the map.
+
+    The rows of a frame count from the south, the y coordinate of the map from the north.
+    """
     across, down = WIDTH / size[1], HEIGHT / size[0]
     top = HEIGHT - box.y2 * down
     return box.x1 * across, top, (box.x2 - box.x1) * across, (box.y2 - box.y1) * down
 
 
 def _tag(
-    box: Box, rectangle: tuple[float, float, float, float], taken: list[tuple[float, float, float]]
+    box: Box, rectangle: tuple[float, float, float, float], placed: list[tuple[float, float, float]]
 ) -> str:
-    """Class and score at a corner of the box that is on the map and free of other tags."""
-    look = style(box.label)
-    text = f"{look.short} {box.score:.2f}"
-    wide = 6.4 * len(text) + 8
+    """Return a tag with class and score at a corner of the box, clear of other tags if possible."""
+    class_style = style(box.label)
+    text = f"{class_style.short} {box.score:.2f}"
+    tag_width = 6.4 * len(text) + 8
     x, y, width, height = rectangle
     corners = [
         (x - 1, y - _TAG_HEIGHT - 2),
         (x - 1, y + height + 2),
-        (x + width - wide + 1, y - _TAG_HEIGHT - 2),
-        (x + width - wide + 1, y + height + 2),
+        (x + width - tag_width + 1, y - _TAG_HEIGHT - 2),
+        (x + width - tag_width + 1, y + height + 2),
         (x + 2, y + 2),
     ]
-    free = [corner for corner in corners if _is_free(*corner, wide, taken)]
+    free = [corner for corner in corners if _is_free(*corner, tag_width, placed)]
     left, top = (free or corners)[0]
-    left = min(max(left, 1), WIDTH - wide - 1)
+    left = min(max(left, 1), WIDTH - tag_width - 1)
     top = min(max(top, 1), HEIGHT - _TAG_HEIGHT - 1)
-    taken.append((left, top, wide))
+    placed.append((left, top, tag_width))
     return (
         f'<g transform="translate({left:.1f},{top:.1f})">'
-        f'<rect width="{wide:.1f}" height="{_TAG_HEIGHT}" rx="3" fill="{look.bright}" '
+        f'<rect width="{tag_width:.1f}" height="{_TAG_HEIGHT}" rx="3" fill="{class_style.bright}" '
         f'stroke="{_DARK}" stroke-opacity=".55"/>'
-        f'<text x="{wide / 2:.1f}" y="11.2" text-anchor="middle" font-size="10.5" '
+        f'<text x="{tag_width / 2:.1f}" y="11.2" text-anchor="middle" font-size="10.5" '
         f'font-weight="600" fill="{_DARK}">{escape(text)}</text></g>'
     )
 
 
 def _is_free(
-    left: float, top: float, wide: float, taken: Sequence[tuple[float, float, float]]
+    left: float, top: float, tag_width: float, placed: Sequence[tuple[float, float, float]]
 ) -> bool:
-    if not (0 <= left <= WIDTH - wide and 0 <= top <= HEIGHT - _TAG_HEIGHT):
+    if not (0 <= left <= WIDTH - tag_width and 0 <= top <= HEIGHT - _TAG_HEIGHT):
         return False
     return not any(
-        left < x + other and x < left + wide and abs(top - y) < _TAG_HEIGHT for x, y, other in taken
+        left < x + other_width and x < left + tag_width and abs(top - y) < _TAG_HEIGHT
+        for x, y, other_width in placed
     )
 
 
 def _legend(styles: Sequence[ClassStyle]) -> str:
-    """The meaning of colours and lines, above the map."""
+    """Return the legend of colours and lines above the map."""
     parts, x = [], float(LEFT)
-    for look in styles:
-        text = f"{look.short} {look.name}"
+    for class_style in styles:
+        text = f"{class_style.short} {class_style.name}"
         parts.append(
-            f'<rect x="{x:.1f}" y="9" width="11" height="11" rx="2" fill="{look.bright}" '
+            f'<rect x="{x:.1f}" y="9" width="11" height="11" rx="2" fill="{class_style.bright}" '
             'stroke="currentColor" stroke-opacity=".35"/>'
-            f'<text x="{x + 16:.1f}" y="19"><tspan font-weight="600">{escape(look.short)}</tspan> '
-            f"{escape(look.name)}</text>"
+            f'<text x="{x + 16:.1f}" y="19">'
+            f'<tspan font-weight="600">{escape(class_style.short)}</tspan> '
+            f"{escape(class_style.name)}</text>"
         )
         x += 6.35 * len(text) + 34
     right = LEFT + WIDTH
@@ -228,7 +237,7 @@ def _legend(styles: Sequence[ClassStyle]) -> str:
 
 
 def _axes() -> str:
-    """Degrees beside and below the map."""
+    """Return the degrees beside and below the map."""
     parts = []
     for line, name in enumerate(("60°N", "30°N", "0°", "30°S", "60°S"), start=1):
         y = TOP + HEIGHT * line / 6 + 4
@@ -242,11 +251,11 @@ def _axes() -> str:
 
 
 def _scales(scale: Scale) -> str:
-    """The colour bar and an arrow of a round speed, below the map."""
-    x, y, wide = LEFT, TOP + HEIGHT + 30, 300
+    """Return the colour bar and an arrow of a round speed, below the map."""
+    x, y, bar_width = LEFT, TOP + HEIGHT + 30, 300
     ticks = "".join(
-        f'<text x="{x + wide * (tick - scale.low) / (scale.high - scale.low):.1f}" y="{y + 24}" '
-        f'text-anchor="middle">{tick}</text>'
+        f'<text x="{x + bar_width * (tick - scale.low) / (scale.high - scale.low):.1f}" '
+        f'y="{y + 24}" text-anchor="middle">{tick}</text>'
         for tick in _ticks(scale)
     )
     speeds = (50, 20, 10, 5, 2, 1)
@@ -255,8 +264,8 @@ def _scales(scale: Scale) -> str:
     end = start + LONGEST_ARROW
     arrow = _arrow((start + end) / 2, y + 6, speed, 0, scale.fastest)
     return (
-        f'<text x="{x + wide + 10}" y="{y + 10}">integrated water vapour, kg/m²</text>'
-        f'<image href="{colours.scale_picture()}" x="{x}" y="{y}" width="{wide}" height="12" '
+        f'<text x="{x + bar_width + 10}" y="{y + 10}">integrated water vapour, kg/m²</text>'
+        f'<image href="{colours.scale_picture()}" x="{x}" y="{y}" width="{bar_width}" height="12" '
         'preserveAspectRatio="none"/>'
         f'<g font-size="11" fill-opacity=".72">{ticks}</g>'
         f'<path d="{arrow}" fill="none" stroke="currentColor" stroke-width="1.4" '
@@ -266,6 +275,6 @@ def _scales(scale: Scale) -> str:
 
 
 def _ticks(scale: Scale) -> range:
-    """Up to eight round values of water vapour within the scale."""
+    """Return up to nine round values of water vapour within the scale."""
     step = 10 * math.ceil((scale.high - scale.low) / 80)
     return range(step * math.ceil(scale.low / step), math.floor(scale.high) + 1, step)

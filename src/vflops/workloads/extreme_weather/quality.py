@@ -17,24 +17,24 @@ from vflops.workloads.contract.workload import Inputs, Meter, Summary
 
 
 class DetectionMeter(Meter):
-    """Collects detections and true boxes; they are matched at the end."""
+    """Collects detections and true boxes, which are matched at the end."""
 
-    def __init__(self, shown: Sequence[int], most: int) -> None:
-        self._shown = np.asarray(shown, dtype=np.int64)
-        nothing = (  # a rank may have no frames
-            torch.empty(0, most, 6),
+    def __init__(self, shown_frames: Sequence[int], max_detections: int) -> None:
+        self._shown = np.asarray(shown_frames, dtype=np.int64)
+        empty = (  # a rank may have no frames
+            torch.empty(0, max_detections, 6),
             torch.empty(0, MAX_BOXES, 4),
             torch.empty(0, MAX_BOXES, dtype=torch.int64),
             torch.empty(0, dtype=torch.int64),
             torch.empty(0, dtype=torch.bool),
         )
-        self._batches: list[tuple[Tensor, ...]] = [nothing]
+        self._batches: list[tuple[Tensor, ...]] = [empty]
 
     def update(self, predictions: Tensor, inputs: Inputs, valid: Tensor) -> None:
         """Add a batch of detections; true boxes and frame numbers are among the inputs."""
         _, boxes, labels, _, frames = inputs
-        kept = predictions, boxes, labels, frames, valid
-        self._batches.append(tuple(tensor.to("cpu", non_blocking=True) for tensor in kept))
+        tensors = predictions, boxes, labels, frames, valid
+        self._batches.append(tuple(tensor.to("cpu", non_blocking=True) for tensor in tensors))
 
     def summary(self) -> Summary:
         """Return the matches of this rank, and the few frames that the report shows."""

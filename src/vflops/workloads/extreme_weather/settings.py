@@ -23,32 +23,32 @@ class SyntheticSettings(Section):
     validation: int = Field(default=80, ge=1)
     test: int = Field(default=40, ge=1)
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """The seed of the frames only: repeated trainings use the same frames."""
+    """The seed of the frames only: repeated training runs use the same frames."""
     target: float = Field(default=0.7, gt=0, lt=1)
     """The mAP that the profile's network reaches within its epochs."""
 
 
-def _as_years(given: Any) -> Any:
+def _parse_year_values(value: Any) -> Any:
     """Convert ``1990``, ``"1979-1983"`` and lists of both to years."""
-    if isinstance(given, str):
-        return parse_years(given)
-    if isinstance(given, list | tuple):
-        return tuple(year for part in given for year in _as_years(part))
-    return (given,)
+    if isinstance(value, str):
+        return parse_years(value)
+    if isinstance(value, list | tuple):
+        return tuple(year for part in value for year in _parse_year_values(part))
+    return (value,)
 
 
-_Years = Annotated[tuple[int, ...], BeforeValidator(_as_years)]
+_Years = Annotated[tuple[int, ...], BeforeValidator(_parse_year_values)]
 
 
 class YearSettings(Section):
-    """The years for training, validation and test; all empty: the reference split."""
+    """The years for training, validation and test; if all are empty, the reference split."""
 
     train: _Years = ()
     validation: _Years = ()
     test: _Years = ()
 
     @property
-    def named(self) -> bool:
+    def is_set(self) -> bool:
         """Whether the user has chosen a split."""
         return bool(self.train or self.validation or self.test)
 
@@ -57,20 +57,20 @@ class WeatherSettings(WorkloadSettings):
     """Extreme weather analytics."""
 
     target: float | None = Field(default=None, gt=0, lt=1)
-    """The mAP at IoU 0.5 to reach; None: that of the synthetic frames."""
+    """The mAP at IoU 0.5 to reach; None for that of the synthetic frames."""
     years: YearSettings = YearSettings()
     """How to split a folder of HDF5 years; packed data is already split."""
     box_order: Order | None = None
-    """The columns of the boxes in HDF5 years, c for class; None: inferred from their values."""
+    """The columns of the boxes in HDF5 years, c for class; None to infer them from the values."""
     faulty: Literal["fail", "skip"] = "fail"
     """What to do about frames that contain NaN, and boxes outside their frame."""
     network: DetectorDesign = DetectorDesign()
     synthetic: SyntheticSettings = SyntheticSettings()
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> WeatherSettings:
-        if self.data is None and (self.years.named or self.box_order is not None):
-            name = "years" if self.years.named else "box_order"
+    def _check_consistency(self) -> WeatherSettings:
+        if self.data is None and (self.years.is_set or self.box_order is not None):
+            name = "years" if self.years.is_set else "box_order"
             raise ValueError(
                 f"{name} is for your own years, but without --data frames are synthetic: give "
                 "--data DIR, or leave it out"
@@ -98,7 +98,7 @@ def _small_network() -> DetectorDesign:
 
 
 def tiny() -> WeatherSettings:
-    """Half a minute on two cores: it learns to detect events, but not yet to classify them."""
+    """Takes half a minute on two cores: learns to detect events, but not yet to classify them."""
     return WeatherSettings(
         network=_small_network(),
         synthetic=SyntheticSettings(
@@ -109,7 +109,7 @@ def tiny() -> WeatherSettings:
 
 
 def laptop() -> WeatherSettings:
-    """A minute on two cores: a small network on small frames."""
+    """Takes a minute on two cores: a small network on small frames."""
     return WeatherSettings(
         network=_small_network(),
         synthetic=SyntheticSettings(),
@@ -120,7 +120,7 @@ def laptop() -> WeatherSettings:
 
 
 def gpu() -> WeatherSettings:
-    """Minutes on one accelerator: the published network on frames of half the size."""
+    """Takes minutes on one accelerator: the published network on frames of half the size."""
     return WeatherSettings(
         synthetic=SyntheticSettings(
             height=384, width=576, train=800, validation=80, test=40, target=0.7

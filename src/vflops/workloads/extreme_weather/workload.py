@@ -35,7 +35,7 @@ _SHOWN_FIELDS = tuple(CHANNELS.index(name) for name in ("TMQ", "U850", "V850"))
 
 
 class ExtremeWeather(Workload):
-    """Faster R-CNN on climate fields; the reference is ResNet-50 on 16 × 768 × 1152."""
+    """Faster R-CNN on climate fields; the reference has ResNet-50 and 16 × 768 × 1152 frames."""
 
     model_inputs = 4
     can_be_recorded = True
@@ -103,8 +103,8 @@ class ExtremeWeather(Workload):
 
     def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:
         """Return normalised fields, boxes, labels, the random number and the frame number."""
-        stored, boxes, labels, frames, normal = batch
-        fields = (stored.float() * normal[0] + normal[1]).to(dtype)
+        stored, boxes, labels, frames, normalisation = batch
+        fields = (stored.float() * normalisation[0] + normalisation[1]).to(dtype)
         seeds = boxes.new_zeros(len(boxes)) if draws is None else draws[:, 0]
         return fields.permute(0, 3, 1, 2), boxes, labels, seeds, frames
 
@@ -132,8 +132,8 @@ class ExtremeWeather(Workload):
         shown = shown_frames(summaries)
         split = self._frames.split("validation")
         step = -(-max(self._height, self._width) // _SHOWN_PIXELS)
-        whole = [split.fields(int(frame)) for frame in shown["frames"]]
-        fields = [frame[_SHOWN_FIELDS, ::step, ::step] for frame in whole]
+        frames = [split.fields(int(frame)) for frame in shown["frames"]]
+        fields = [frame[_SHOWN_FIELDS, ::step, ::step] for frame in frames]
         return {
             **shown,
             "fields": np.stack(fields),
@@ -145,6 +145,6 @@ class ExtremeWeather(Workload):
 
     @cached_property
     def _shown(self) -> list[int]:
-        """Frames spread over the validation set."""
+        """The numbers of the frames to show, spread evenly over the validation set."""
         number = min(_SHOWN_FRAMES, self._data.validation)
         return [index * self._data.validation // number for index in range(number)]

@@ -1,4 +1,4 @@
-"""The images of a job: the user's folder, packed or not, or generated ones."""
+"""Prepares the images of a job: the user's folder, packed or not, or generated images."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from vflops.workloads.packed_data import (
     require_target,
 )
 
-_PACKED_ON_THE_SPOT_BYTES = 2 << 30
-"""Beyond this size the user is asked to pack the data beforehand."""
-_POOLED = 64
+_MAX_AUTO_PACK_BYTES = 2 << 30
+"""The maximum size to pack automatically; beyond it the user must pack the data first."""
+_MIN_POOLED_IMAGES = 64
 """Batches of at least this many images are read by several threads."""
 
 
@@ -63,37 +63,38 @@ def prepare(settings: ImageSettings, progress: Progress) -> DataFacts:
 
 
 def _synthetic(settings: ImageSettings, progress: Progress) -> Path:
-    made = settings.synthetic
-    recipe = Recipe(classes=made.classes, size=made.size, seed=made.seed)
-    needed = (made.train + made.validation) * made.size * made.size * 3
-    if needed > 16 * _PACKED_ON_THE_SPOT_BYTES:
+    synthetic = settings.synthetic
+    recipe = Recipe(classes=synthetic.classes, size=synthetic.size, seed=synthetic.seed)
+    size_bytes = (synthetic.train + synthetic.validation) * synthetic.size * synthetic.size * 3
+    if size_bytes > 16 * _MAX_AUTO_PACK_BYTES:
         raise UsageError(
-            f"{made.train + made.validation} synthetic images would take {quantity(needed, 'B')}",
+            f"{synthetic.train + synthetic.validation} synthetic images would take "
+            f"{quantity(size_bytes, 'B')}",
             hint="give your images with --data DIR, or use fewer: --set synthetic.train=N",
         )
     on_progress = partial(progress, "drawing images")
-    return synthetic_images.cached_images(recipe, made.train, made.validation, on_progress)
+    return synthetic_images.cached_images(recipe, synthetic.train, synthetic.validation, on_progress)
 
 
 def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) -> PackedImages:
-    needed = bytes_needed(folder, settings.resize)
-    if needed > _PACKED_ON_THE_SPOT_BYTES:
+    size_bytes = bytes_needed(folder, settings.resize)
+    if size_bytes > _MAX_AUTO_PACK_BYTES:
         raise UsageError(
-            f"{folder.path} would take {quantity(needed, 'B')} when decoded",
+            f"{folder.path} would take {quantity(size_bytes, 'B')} when decoded",
             hint=f"pack it once, where there is room: vflops data pack {folder.path} DEST",
         )
     tasks = plan(folder, settings.resize, settings.unreadable)
     name = digest([settings.resize, settings.unreadable, [task.source_digest() for task in tasks]])
-    folder_in_cache = cache_folder() / f"images-{name[:16]}"
+    destination = cache_folder() / f"images-{name[:16]}"
     try:
         return pack(
             folder,
-            folder_in_cache,
+            destination,
             short_side=settings.resize,
             policy=settings.unreadable,
             on_progress=partial(progress, "packing images"),
         )
-    except UsageError as error:  # what is an option of `data pack` is a setting here
+    except UsageError as error:  # options of `data pack` are settings here
         hint = str(error.hint).replace("--policy skip", "--set unreadable=skip")
         raise UsageError(error.message, hint=hint) from error
 
@@ -119,7 +120,7 @@ class ImageSamples:
         """Return the concatenated pixels, and each image's start, height, width and label."""
         split, count = self._split, len(indices)
         pixels = memory.buffer("pixels", (count * split.max_bytes,), torch.uint8)
-        if count < _POOLED:
+        if count < _MIN_POOLED_IMAGES:
             starts = split.read(indices, pixels.numpy())
         else:
             starts = split.read_with(self._pool, indices, pixels.numpy())

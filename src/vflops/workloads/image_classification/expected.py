@@ -1,4 +1,4 @@
-"""The expected images: described by packed data itself, or by the settings of generated data."""
+"""Describes the expected images, from the index of packed data or from the settings."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LABEL_BYTES = 8
 
 def expected(settings: ImageSettings) -> ExpectedData:
     """Return a description of the images that a run with these settings would use."""
-    made = settings.synthetic
-    classes, counts = made.classes, [made.train, made.validation]
-    size = sum(counts) * CHANNELS * made.size**2
+    synthetic = settings.synthetic
+    classes, counts = synthetic.classes, [synthetic.train, synthetic.validation]
+    size = sum(counts) * CHANNELS * synthetic.size**2
     if settings.data is not None:
         index = PackedImages.open(Path(settings.data)).index
         classes, size = len(index.classes), sum(file.bytes for file in index.files())

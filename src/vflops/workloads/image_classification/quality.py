@@ -14,18 +14,18 @@ class Top1Meter(Meter):
     """Counts correct predictions; in a tie the first class wins."""
 
     def __init__(self, device: torch.device) -> None:
-        self._right = torch.zeros((), dtype=torch.int64, device=device)
+        self._correct = torch.zeros((), dtype=torch.int64, device=device)
         self._seen = torch.zeros((), dtype=torch.int64, device=device)
 
     def update(self, predictions: Tensor, inputs: Inputs, valid: Tensor) -> None:
         """Add a batch of probabilities; the labels are the second input."""
         labels = inputs[1]
-        self._right += ((predictions.argmax(1) == labels) & valid).sum()
+        self._correct += ((predictions.argmax(1) == labels) & valid).sum()
         self._seen += valid.sum()
 
     def summary(self) -> Summary:
-        """Return the numbers of correct and of all samples."""
-        return {"right": float(self._right), "seen": float(self._seen)}
+        """Return the number of correct samples and of all samples."""
+        return {"right": float(self._correct), "seen": float(self._seen)}
 
 
 def accuracy(summaries: Sequence[Summary]) -> float:

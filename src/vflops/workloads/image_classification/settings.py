@@ -32,7 +32,7 @@ class SyntheticSettings(Section):
     train: int = Field(default=4000, ge=1)
     validation: int = Field(default=1000, ge=1)
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """The seed of the images only: repeated trainings use the same images."""
+    """The seed of the images only: repeated training runs use the same images."""
     target: float = Field(default=0.8, gt=0, lt=1)
     """The accuracy that the profile's network reaches within its epochs."""
 
@@ -41,7 +41,7 @@ class ImageSettings(WorkloadSettings):
     """Image classification."""
 
     target: float | None = Field(default=None, gt=0, lt=1)
-    """The top-1 accuracy to reach; None: that of the synthetic images."""
+    """The top-1 accuracy to reach; None for that of the synthetic images."""
     size: int = Field(default=224, ge=8, le=1024)
     """The side length of the network's input, in pixels."""
     resize: int = Field(default=256, ge=8, le=2048)
@@ -56,7 +56,7 @@ class ImageSettings(WorkloadSettings):
     synthetic: SyntheticSettings = SyntheticSettings()
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> ImageSettings:
+    def _check_consistency(self) -> ImageSettings:
         low, high = self.crop_area
         if not 0 < low <= high <= 1:
             raise ValueError(
@@ -68,7 +68,7 @@ class ImageSettings(WorkloadSettings):
 
 
 def tiny() -> ImageSettings:
-    """Seconds: a network of three stages learns a few hundred small images."""
+    """Takes seconds: a network of three stages learns a few hundred small images."""
     return ImageSettings(
         size=16,
         resize=16,
@@ -87,7 +87,7 @@ def tiny() -> ImageSettings:
 
 
 def laptop() -> ImageSettings:
-    """A minute on two cores: ResNet-50's depth at an eighth of its width, 32 pixels."""
+    """Takes a minute on two cores: ResNet-50's depth at an eighth of its width, 32 pixels."""
     return ImageSettings(
         size=32,
         resize=32,
@@ -106,7 +106,7 @@ def laptop() -> ImageSettings:
 
 
 def gpu() -> ImageSettings:
-    """Minutes on one accelerator: ResNet-50 itself, on 100 classes of synthetic images."""
+    """Takes minutes on one accelerator: ResNet-50 itself, on 100 classes of synthetic images."""
     return ImageSettings(
         size=160,
         resize=160,

@@ -22,8 +22,8 @@ from vflops.workloads.image_classification.data import ImageSamples, open_split,
 from vflops.workloads.image_classification.quality import Top1Meter, accuracy
 from vflops.workloads.image_classification.settings import ImageSettings
 
-_MOST_SHIFT = 10
-"""A shift is at most this fraction (1/n) of an image's side: 3 pixels of 32."""
+_SHIFT_DIVISOR = 10
+"""Images are shifted by at most 1/10 of their side: 3 pixels of 32."""
 
 
 class ImageClassification(Workload):
@@ -102,15 +102,15 @@ class ImageClassification(Workload):
         pixels, table = batch
         starts, heights, widths, labels = table.unbind(0)
         settings = self._settings
-        where = (pixels, starts, heights, widths)
+        location = (pixels, starts, heights, widths)
         if draws is None or settings.augment == "none":
-            images = crop.centre_crop(*where, settings.size, settings.resize, dtype)
+            images = crop.centre_crop(*location, settings.size, settings.resize, dtype)
         elif settings.augment == "shift":
-            most = max(settings.size // _MOST_SHIFT, 1)
-            images = crop.shift(*where, draws, settings.size, most, dtype=dtype)
+            max_shift = max(settings.size // _SHIFT_DIVISOR, 1)
+            images = crop.shift(*location, draws, settings.size, max_shift, dtype=dtype)
         else:
             images = crop.random_resized_crop(
-                *where, draws, settings.size, area=settings.crop_area, dtype=dtype
+                *location, draws, settings.size, area=settings.crop_area, dtype=dtype
             )
         return images, labels
 

@@ -16,7 +16,7 @@ from vflops.workloads.automl.search.alignment import GAP, Alignment
 from vflops.workloads.automl.search.architecture_distance import (
     Distances,
     Layer,
-    aspects,
+    aspect_distances,
     distance,
     distance_matrix,
     filters_cost,
@@ -118,8 +118,8 @@ def test_known_distances(other: Net, expected: float) -> None:
     ],
 )
 def test_known_distances_by_aspect(other: Net, expected: list[float]) -> None:
-    assert aspects(Distances([BASE]), [other])[:, 0, 0].tolist() == expected
-    assert aspects(Distances([other]), [BASE])[:, 0, 0].tolist() == expected
+    assert aspect_distances(Distances([BASE]), [other])[:, 0, 0].tolist() == expected
+    assert aspect_distances(Distances([other]), [BASE])[:, 0, 0].tolist() == expected
 
 
 def test_filters_that_differ_by_a_hair_still_differ() -> None:
@@ -182,7 +182,7 @@ def test_it_is_the_textbooks_distance() -> None:
             + textbook(skip_steps(a), skip_steps(b), skip_cost)
             for b in nets
         ]
-        assert (distances.of(a) * GAP).tolist() == expected
+        assert (distances.total(a) * GAP).tolist() == expected
 
 
 def test_very_long_chains_do_not_overflow() -> None:

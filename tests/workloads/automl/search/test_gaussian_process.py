@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from vflops.workloads.automl.architecture import morphs, starting_networks
 from vflops.workloads.automl.search.architecture_distance import distance_matrix
-from vflops.workloads.automl.search.gaussian_process import ENOUGH, LENGTHS, fit, kernel, squares
+from vflops.workloads.automl.search.gaussian_process import (
+    LENGTH_SCALES,
+    MAX_FIT_POINTS,
+    fit,
+    kernel,
+    squared_distances,
+)
 
 Array = NDArray[np.float64]
 
@@ -30,7 +36,7 @@ def shortest_paths(edges: Array) -> Array:
 
 def least_eigenvalue(distances: Array, length: float) -> float:
     embedded = distances / np.sqrt(len(distances))
-    return float(np.linalg.eigvalsh(kernel(squares(embedded, embedded) / length**2))[0])
+    return float(np.linalg.eigvalsh(kernel(squared_distances(embedded, embedded) / length**2))[0])
 
 
 def bipartite() -> Array:
@@ -55,7 +61,7 @@ def test_the_kernel_is_positive_definite_on_random_graphs() -> None:
             found = shortest_paths(edges)
             twice = np.concatenate([found, found])
             doubled = np.concatenate([twice, twice], axis=1)  # every point twice
-            for length in np.median(found) * np.array(LENGTHS):
+            for length in np.median(found) * np.array(LENGTH_SCALES):
                 assert least_eigenvalue(found, float(length)) > -1e-9
                 assert least_eigenvalue(doubled, float(length)) > -1e-9
 
@@ -123,20 +129,20 @@ def test_the_aspect_that_matters_is_found_and_few_points_support_no_fancy() -> N
 
     values = list(truth(seen))
     told, whole = fit(apart(seen), values), fit(apart(seen).sum(axis=0), values)
-    assert told.lengths[1] < told.lengths[[0, 2]].min() / 3
+    assert told.length_scales[1] < told.length_scales[[0, 2]].min() / 3
     errors = [
         np.abs(process.predict(rows)[0] - truth(asked)).mean()
         for process, rows in ((told, apart(asked)), (whole, apart(asked).sum(axis=0)))
     ]
     assert errors[0] < errors[1] / 2
     few = fit(apart(seen)[:, :3, :3], values[:3])
-    assert few.lengths.max() / few.lengths.min() < 8
+    assert few.length_scales.max() / few.length_scales.min() < 8
 
 
 def test_of_many_points_an_even_choice_finds_the_scales_and_all_of_them_predict() -> None:
-    seen = np.linspace(0, 60, 3 * ENOUGH)
+    seen = np.linspace(0, 60, 3 * MAX_FIT_POINTS)
     process = fit(on_a_line(seen, seen), list(0.6 + 0.2 * np.sin(seen)))
-    assert len(process.embedded) == len(process.weights) == 3 * ENOUGH
+    assert len(process.embedded) == len(process.weights) == 3 * MAX_FIT_POINTS
     mean, _ = process.predict(on_a_line(seen, seen))
     assert np.abs(mean - 0.6 - 0.2 * np.sin(seen)).max() < 0.02
 

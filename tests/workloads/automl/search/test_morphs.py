@@ -13,9 +13,9 @@ from vflops.workloads.automl.architecture import (
     starting_networks,
     surgery,
 )
-from vflops.workloads.automl.architecture.added_cost import Added
+from vflops.workloads.automl.architecture.added_cost import AddedCost
 from vflops.workloads.automl.architecture.layer_graph import Architecture, Layer
-from vflops.workloads.automl.architecture.morphs import Choice, Limits, Morph, apply, possible
+from vflops.workloads.automl.architecture.morphs import Limits, Morph, MorphSampler, apply, possible
 
 
 def grown(seed: int, steps: int = 8) -> Architecture:
@@ -31,9 +31,9 @@ def grown(seed: int, steps: int = 8) -> Architecture:
 def test_morphs_that_are_alike_add_the_same_parameters_operations_and_bytes(seed: int) -> None:
     rng, start = random.Random(seed), grown(seed)
     alike: dict[object, list[Morph]] = defaultdict(list)
-    added = Added(start)
+    added = AddedCost(start)
     for morph in possible(start):
-        alike[added.cost(morph)].append(morph)
+        alike[added.cost_key(morph)].append(morph)
     several = [group for group in alike.values() if len(group) > 1]
     assert len(several) > 10
     for group in several:
@@ -48,7 +48,7 @@ def test_morphs_that_are_alike_add_the_same_parameters_operations_and_bytes(seed
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_parameters_that_a_morph_adds_are_those_of_what_it_makes(seed: int) -> None:
     start = grown(seed)
-    added = Added(start)
+    added = AddedCost(start)
     for morph in possible(start):
         child = apply(start, morph)
         assert start.parameters + added.parameters(morph) == child.parameters, morph
@@ -58,9 +58,9 @@ def test_parameters_that_a_morph_adds_are_those_of_what_it_makes(seed: int) -> N
 def test_what_is_within_the_limits_is_what_trying_them_all_finds(share: float) -> None:
     start = grown(4, steps=3)
     limits = Limits(parameters=int(share * start.parameters), depth=start.depth)
-    choice, every = Choice(start, limits), possible(start)
+    choice, every = MorphSampler(start, limits), possible(start)
     random.Random(1).shuffle(every)
-    fitting = [item for item in every if morphs.allowed(apply(start, item), limits)]
+    fitting = [item for item in every if morphs.is_within_limits(apply(start, item), limits)]
     assert [item for item in every if choice._child(item) is not None] == fitting
     assert bool(fitting) == (share > 1)
     assert (choice.draw(random.Random(1)) is None) == (not fitting)
@@ -80,7 +80,7 @@ def test_a_depth_that_one_place_exceeds_does_not_rule_out_another() -> None:
             Layer(id=8, kind="dense", inputs=(7,)),
         ),
     )
-    choice, rng = Choice(start, Limits(depth=start.depth)), random.Random(1)
+    choice, rng = MorphSampler(start, Limits(depth=start.depth)), random.Random(1)
     drawn = [found for _ in range(200) if (found := choice.draw(rng))]
     assert {morph.layer for morph, _ in drawn if morph.kind == "deepen"} == {2}
 
@@ -90,16 +90,16 @@ def test_a_network_at_its_limits_is_built_a_few_times_not_once_a_morph(
 ) -> None:
     start = starting_networks.resnet50()
     built: list[int] = []
-    real = surgery._with
+    real = surgery._with_layers
 
     def counted(architecture: Architecture, layers: list[Layer]) -> Architecture:
         built.append(len(layers))
         return real(architecture, layers)
 
-    monkeypatch.setattr(surgery, "_with", counted)
-    assert Choice(start, Limits(parameters=start.parameters)).draw(random.Random(1)) is None
+    monkeypatch.setattr(surgery, "_with_layers", counted)
+    assert MorphSampler(start, Limits(parameters=start.parameters)).draw(random.Random(1)) is None
     assert not built
-    choice = Choice(start, Limits(memory_bytes=architecture_cost.memory_bytes(start, 1)))
+    choice = MorphSampler(start, Limits(memory_bytes=architecture_cost.memory_bytes(start, 1)))
     assert choice.draw(random.Random(1)) is None
     assert 0 < len(built) < len(possible(start)) / 5
     built.clear()

@@ -16,13 +16,13 @@ from vflops.errors import UsageError
 from vflops.workloads.automl.architecture import morphs, starting_networks
 from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.architecture.morphs import Limits
-from vflops.workloads.automl.search.bayesian import Annealing, BayesianSearch, Model, _modelled
+from vflops.workloads.automl.search.bayesian import Annealing, BayesianSearch, Model, _select_ranks
 from vflops.workloads.automl.search.evolution import EvolutionarySearch, RandomSearch
-from vflops.workloads.automl.search.searcher import EmptySpace, Searcher, Trial, rank
+from vflops.workloads.automl.search.searcher import Searcher, SearchSpaceExhausted, Trial, rank
 from vflops.workloads.automl.search.searchers import searcher, searchers
 
 NAMES = ("bayesian", "evolution", "random")
-QUICK = BayesianSearch(Annealing(children=4, cooling=0.25))
+QUICK = BayesianSearch(Annealing(children=4, cooling_factor=0.25))
 FREE = Limits()
 
 
@@ -116,7 +116,9 @@ def test_limits_are_kept(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_empty_space_is_said_to_be_empty(name: str) -> None:
-    with pytest.raises(EmptySpace, match=f"{name} search found no new architecture") as caught:
+    with pytest.raises(
+        SearchSpaceExhausted, match=f"{name} search found no new architecture"
+    ) as caught:
         some(name).propose(TRIALS[:2], random.Random(1), Limits(parameters=1))
     assert "raise the limits" in str(caught.value.hint)
 
@@ -152,22 +154,22 @@ def test_a_small_space_is_searched_to_its_end(name: str, monkeypatch: pytest.Mon
             return step(self.at, rng, None)
 
     monkeypatch.setattr(morphs, "sample", step)
-    monkeypatch.setattr(morphs, "Choice", Steps)
+    monkeypatch.setattr(morphs, "MorphSampler", Steps)
     found = [5]
     while len(found) < 12:
         trials: list[Trial] = [Trial(str(item), Lattice(item), item / 20) for item in found[:4]]  # type: ignore[arg-type]
         pending = [str(item) for item in found[4:]]
-        reach = Annealing(longest=12)
+        reach = Annealing(max_morphs=12)
         search = BayesianSearch(reach) if name == "bayesian" else _far(name)
         proposal = search.propose(trials, random.Random(len(found)), FREE, pending=pending)
         found.append(int(proposal.architecture.digest))
     assert sorted(found) == list(range(1, 13))
-    with pytest.raises(EmptySpace, match="4 were tried, 8 are pending"):
+    with pytest.raises(SearchSpaceExhausted, match="4 were tried, 8 are pending"):
         search.propose(trials, random.Random(1), FREE, pending=[str(item) for item in found[4:]])
 
 
 def _far(name: str) -> Searcher:
-    return RandomSearch(longest=40) if name == "random" else EvolutionarySearch(longest=40)
+    return RandomSearch(max_morphs=40) if name == "random" else EvolutionarySearch(max_morphs=40)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -189,7 +191,7 @@ def test_the_tournament_presses_towards_the_best() -> None:
     def ranks(tournament: int) -> list[int]:
         search = EvolutionarySearch(tournament=tournament)
         rng = random.Random(1)
-        return [search.choose(10, rng) for _ in range(400)]
+        return [search.choose_parent(10, rng) for _ in range(400)]
 
     assert mean(ranks(1)) == pytest.approx(4.5, abs=0.6)
     assert mean(ranks(5)) == pytest.approx(5 / 6, abs=0.2)  # the least of 5 out of 0…9
@@ -224,17 +226,24 @@ def test_a_proposal_has_a_greater_bound_than_a_random_one() -> None:
 
 
 def test_the_annealing_keeps_its_settings() -> None:
-    short = BayesianSearch(Annealing(longest=1, children=3, cooling=0.1))
+    short = BayesianSearch(Annealing(max_morphs=1, children=3, cooling_factor=0.1))
     proposals = [short.propose(TRIALS, random.Random(seed), FREE) for seed in range(4)]
     assert {len(proposal.morphs) for proposal in proposals} == {1}
     assert all(proposal.why.tried <= 3 * 5 for proposal in proposals)  # 1, 0.1 … 1e-4 with rounding
-    greedy = BayesianSearch(Annealing(confidence=0.0, children=4, cooling=0.25))
+    greedy = BayesianSearch(Annealing(confidence=0.0, children=4, cooling_factor=0.25))
     why = greedy.propose(TRIALS, random.Random(1), FREE).why
     assert why.mean == pytest.approx(why.acquisition)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"cooling": 1.0}, {"coldest": 2.0}, {"children": 0}, {"longest": 0}, {"coldest": 0.0}]
+    "wrong",
+    [
+        {"cooling_factor": 1.0},
+        {"min_temperature": 2.0},
+        {"children": 0},
+        {"max_morphs": 0},
+        {"min_temperature": 0.0},
+    ],
 )
 def test_an_annealing_that_would_not_end_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
@@ -242,13 +251,13 @@ def test_an_annealing_that_would_not_end_is_refused(wrong: dict[str, float]) -> 
 
 
 def test_a_long_history_is_modelled_by_its_best_and_an_even_choice() -> None:
-    assert _modelled(5, 10) == [0, 1, 2, 3, 4]
-    places = _modelled(1000, 10)
+    assert _select_ranks(5, 10) == [0, 1, 2, 3, 4]
+    places = _select_ranks(1000, 10)
     assert places[:5] == [0, 1, 2, 3, 4]
     assert places[-1] == 999
     assert len(set(places)) == 10
-    assert _modelled(11, 10) == sorted(set(_modelled(11, 10)))
-    short = BayesianSearch(Annealing(children=2, most_trials=4))
+    assert _select_ranks(11, 10) == sorted(set(_select_ranks(11, 10)))
+    short = BayesianSearch(Annealing(children=2, max_trials=4))
     proposal = short.propose(TRIALS, random.Random(1), FREE)
     assert proposal.architecture.digest not in {trial.architecture.digest for trial in TRIALS}
 
@@ -270,7 +279,7 @@ def test_learning_beats_chance_with_the_same_budget(
     # Margins are half of what 10 seeds gave. Few children: it has to be quick.
     start = starting_networks.small()
     limits = Limits(parameters=8 * start.parameters)
-    quick = BayesianSearch(Annealing(children=6, cooling=0.25))
+    quick = BayesianSearch(Annealing(children=6, cooling_factor=0.25))
 
     def best(search: Searcher, seed: int) -> float:
         trials = [Trial("t000", start, accuracy(start))]

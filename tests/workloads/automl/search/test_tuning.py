@@ -9,10 +9,10 @@ from statistics import mean
 import pytest
 
 from vflops.errors import UsageError
-from vflops.workloads.automl.search.tuning import Setting, Space, Tried, suggest
+from vflops.workloads.automl.search.tuning import Setting, Space, TuningResult, suggest
 
 SPACE = Space(tuple(range(8, 264, 8)), tuple(range(1, 17, 2)))
-Choice = Callable[[list[Tried]], Setting]
+Choice = Callable[[list[TuningResult]], Setting]
 
 
 def accuracy(setting: Setting) -> float:
@@ -20,11 +20,11 @@ def accuracy(setting: Setting) -> float:
     return 0.9 - ((setting.batch - 160) / 256) ** 2 - ((setting.kernel - 11) / 16) ** 2
 
 
-def tuned(choose: Choice, budget: int) -> list[Tried]:
-    tried: list[Tried] = []
+def tuned(choose: Choice, budget: int) -> list[TuningResult]:
+    tried: list[TuningResult] = []
     for _ in range(budget):
         setting = choose(tried)
-        tried.append(Tried(setting, accuracy(setting)))
+        tried.append(TuningResult(setting, accuracy(setting)))
     return tried
 
 
@@ -33,7 +33,7 @@ def chance(seed: int) -> Choice:
     return lambda tried: Setting(rng.choice(SPACE.batches), rng.choice(SPACE.kernels))
 
 
-def best(tried: list[Tried]) -> float:
+def best(tried: list[TuningResult]) -> float:
     return max(record.accuracy for record in tried)
 
 
@@ -45,12 +45,12 @@ def test_it_beats_chance_with_the_same_budget() -> None:
 
 def test_it_maximises() -> None:
     # Half of the records are good and small, half bad and large: the next ones are small.
-    tried = [Tried(Setting(16 + 8 * (i % 3), 3), 0.8) for i in range(15)]
-    tried += [Tried(Setting(240 + 8 * (i % 3), 13), 0.1) for i in range(15)]
+    tried = [TuningResult(Setting(16 + 8 * (i % 3), 3), 0.8) for i in range(15)]
+    tried += [TuningResult(Setting(240 + 8 * (i % 3), 13), 0.1) for i in range(15)]
     suggested = [suggest(SPACE, tried, seed) for seed in range(12)]
     assert mean(setting.batch for setting in suggested) < 100
     assert mean(setting.kernel for setting in suggested) < 8
-    worse = [Tried(record.setting, 0.9 - record.accuracy) for record in tried]
+    worse = [TuningResult(record.setting, 0.9 - record.accuracy) for record in tried]
     suggested = [suggest(SPACE, worse, seed) for seed in range(12)]
     assert mean(setting.batch for setting in suggested) > 160
 
@@ -64,12 +64,12 @@ def test_the_same_records_and_seed_give_the_same_suggestion() -> None:
 
 def test_no_record_is_needed_and_strangers_are_left_out() -> None:
     assert suggest(SPACE, [], 1) in SPACE
-    strangers = [Tried(Setting(7, 3), 0.9), Tried(Setting(8, 4), 0.9)]
+    strangers = [TuningResult(Setting(7, 3), 0.9), TuningResult(Setting(8, 4), 0.9)]
     assert suggest(SPACE, strangers, 1) in SPACE
 
 
 def test_a_space_of_one_point() -> None:
-    assert suggest(Space((32,), (3,)), [Tried(Setting(32, 3), 0.5)], 1) == Setting(32, 3)
+    assert suggest(Space((32,), (3,)), [TuningResult(Setting(32, 3), 0.5)], 1) == Setting(32, 3)
 
 
 @pytest.mark.parametrize(("batches", "kernels"), [((), (3,)), ((8, 8), (3,)), ((8,), (5, 3))])
@@ -84,7 +84,7 @@ def test_a_space_that_is_none_is_refused(
 
 def test_an_accuracy_must_be_a_number() -> None:
     with pytest.raises(ValueError, match="nan"):
-        suggest(SPACE, [Tried(Setting(8, 3), float("nan"))], 1)
+        suggest(SPACE, [TuningResult(Setting(8, 3), float("nan"))], 1)
 
 
 def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,1 +1,1 @@
-"""Networks as data: a graph of layers, what it costs, how it is changed, and the module it is."""
+"""Architectures as data: layer graphs, their cost, morphs, and torch modules built from them."""

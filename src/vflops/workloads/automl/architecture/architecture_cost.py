@@ -1,4 +1,4 @@
-"""Operations and memory of a network, from its architecture, without torch."""
+"""Computes operations and memory of a network from its architecture, without torch."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from vflops.workloads.automl.architecture.layer_graph import IMAGE, Architecture
 _BYTES_PER_INDEX = 8
 _BYTES_PER_PARAMETER = 12
 """A weight, its gradient and its momentum, always in single precision."""
-_READ_AGAIN = ("conv", "norm", "max-pool", "dense")
-"""Kinds whose gradients need their input."""
+_NEEDS_INPUT = ("conv", "norm", "max-pool", "dense")
+"""Kinds of layers whose backward pass needs their input."""
 
 
 def graph(architecture: Architecture, batch: int = 1, *, name: str = "architecture") -> Graph:
     """Return the operation graph of one batch, with cross entropy as the loss.
 
-    It has the same nodes as a capture of the built module, but is a hundred times as fast.
+    It has the same nodes as a graph captured from the built module, but is made a hundred times
+    faster.
     """
-    return _Writer(architecture, batch).graph(name)
+    return _GraphBuilder(architecture, batch).graph(name)
 
 
 def ops(architecture: Architecture, rules: str = "aiperf", batch: int = 1) -> Ops:
@@ -32,19 +33,19 @@ def ops(architecture: Architecture, rules: str = "aiperf", batch: int = 1) -> Op
 def memory_bytes(architecture: Architecture, batch: int, bytes_per_value: int = 4) -> int:
     """Estimate the memory of training: parameters, and activations for the backward pass.
 
-    Workspace of kernels and fragmentation are not included; they depend on the device.
+    Kernel workspace and fragmentation depend on the device and are not included.
     """
-    kept, indices = _elements(architecture.input_shape), 0
+    values, indices = _elements(architecture.input_shape), 0
     for layer in architecture.layers:
         result = _elements(architecture.shapes[layer.id])
-        takers = architecture.consumers[layer.id]
+        consumers = architecture.consumers[layer.id]
         if layer.kind == "conv":
-            kept += result  # the input of its batch norm
-        if layer.relu or any(taker.kind in _READ_AGAIN for taker in takers):
-            kept += result
+            values += result  # the input of its batch norm
+        if layer.relu or any(consumer.kind in _NEEDS_INPUT for consumer in consumers):
+            values += result
         if layer.kind == "max-pool":
             indices += result
-    activations = batch * (kept * bytes_per_value + indices * _BYTES_PER_INDEX)
+    activations = batch * (values * bytes_per_value + indices * _BYTES_PER_INDEX)
     return activations + architecture.parameters * _BYTES_PER_PARAMETER
 
 
@@ -55,7 +56,7 @@ def _elements(shape: tuple[int, ...]) -> int:
     return count
 
 
-class _Writer:
+class _GraphBuilder:
     """Builds a graph of the operations that torch would execute for each layer."""
 
     def __init__(self, architecture: Architecture, batch: int) -> None:
@@ -63,7 +64,7 @@ class _Writer:
         self._batch = batch
         self._values: list[Value] = []
         self._nodes: list[Node] = []
-        self._known: dict[tuple[tuple[int, ...], bool, str], Value] = {}
+        self._value_cache: dict[tuple[tuple[int, ...], bool, str], Value] = {}
         self._parameters: dict[str, int] = {}
         self._results = {IMAGE: self._value((batch, *architecture.input_shape), grad=False)}
 
@@ -93,32 +94,32 @@ class _Writer:
 
     def _layer(self, layer: Layer) -> None:
         scope = f"layers.{layer.id}"
-        taken = [self._results[source] for source in layer.inputs]
+        inputs = [self._results[source] for source in layer.inputs]
         channels = self._architecture.shapes[layer.inputs[0]][0]
         shape = (self._batch, *self._architecture.shapes[layer.id])
         match layer.kind:
             case "conv":
-                result = self._convolution(layer, f"{scope}.conv", taken[0], channels, shape)
+                result = self._convolution(layer, f"{scope}.conv", inputs[0], channels, shape)
                 result = self._norm(f"{scope}.norm", result, shape)
             case "norm":
-                result = self._norm(scope, taken[0], shape)
+                result = self._norm(scope, inputs[0], shape)
             case "max-pool":
                 result = self._value(shape)
                 indices = self._value(shape, grad=False, dtype="int64")
                 attributes = {"kernel": (layer.kernel, layer.kernel)}
                 op = "max_pool2d_with_indices.default"
-                self._node("max-pool", op, scope, taken, [result, indices], attributes)
+                self._node("max-pool", op, scope, inputs, [result, indices], attributes)
             case "global-pool":
-                result = self._simple("global-pool", "mean.dim", scope, taken, shape)
+                result = self._simple("global-pool", "mean.dim", scope, inputs, shape)
             case "add":
-                result = taken[0]
-                for other in taken[1:]:
+                result = inputs[0]
+                for other in inputs[1:]:
                     pair = [result, other]
                     result = self._simple("elementwise", "add.Tensor", scope, pair, shape, "add")
             case "concat":
-                result = self._simple("copy", "cat.default", scope, taken, shape)
+                result = self._simple("copy", "cat.default", scope, inputs, shape)
             case "dense":
-                result = self._dense(scope, taken[0], channels)
+                result = self._dense(scope, inputs[0], channels)
         if layer.relu:
             result = self._simple("activation", "relu_.default", scope, [result], shape, "relu")
         self._results[layer.id] = result
@@ -148,32 +149,32 @@ class _Writer:
         result = self._value(shape)
         saved = [self._value(channels, grad=False) for _ in range(2)]
         attributes = {"function": "native_batch_norm"}
-        taken, results = [x, *scale, *running], [result, *saved]
+        inputs, results = [x, *scale, *running], [result, *saved]
         op = "native_batch_norm.default"
-        self._node("normalization", op, scope, taken, results, attributes)
+        self._node("normalization", op, scope, inputs, results, attributes)
         return result
 
     def _dense(self, scope: str, x: int, channels: int) -> int:
         classes, linear = self._architecture.classes, f"{scope}.linear"
         flat = self._simple("layout", "view.default", scope, [x], (self._batch, channels))
         weight = self._parameter(f"{linear}.weight", (classes, channels))
-        turned = self._parameter(f"{linear}.weight", (channels, classes))
-        self._node("layout", "t.default", linear, [weight], [turned])
+        transposed = self._parameter(f"{linear}.weight", (channels, classes))
+        self._node("layout", "t.default", linear, [weight], [transposed])
         bias = self._parameter(f"{linear}.bias", (classes,))
         shape = (self._batch, classes)
-        return self._simple("dense", "addmm.default", linear, [flat, turned, bias], shape)
+        return self._simple("dense", "addmm.default", linear, [flat, transposed, bias], shape)
 
     def _simple(
         self,
         kind: Kind,
         op: str,
         scope: str,
-        taken: list[int],
+        inputs: list[int],
         shape: tuple[int, ...],
         function: str | None = None,
     ) -> int:
         result = self._value(shape)
-        self._node(kind, op, scope, taken, [result], {"function": function} if function else {})
+        self._node(kind, op, scope, inputs, [result], {"function": function} if function else {})
         return result
 
     def _node(
@@ -181,7 +182,7 @@ class _Writer:
         kind: Kind,
         op: str,
         scope: str,
-        taken: list[int],
+        inputs: list[int],
         results: list[int],
         attributes: dict[str, Any] | None = None,
     ) -> None:
@@ -189,7 +190,7 @@ class _Writer:
             kind=kind,
             op=f"aten.{op}",
             scope=scope,
-            inputs=tuple(taken),
+            inputs=tuple(inputs),
             outputs=tuple(results),
             attributes=attributes or {},
         )
@@ -197,9 +198,9 @@ class _Writer:
 
     def _value(self, shape: tuple[int, ...], *, grad: bool = True, dtype: str = "float32") -> int:
         key = (shape, grad, dtype)
-        if key not in self._known:  # immutable, so equal ones can be shared
-            self._known[key] = Value.model_construct(shape=shape, dtype=dtype, grad=grad)
-        self._values.append(self._known[key])
+        if key not in self._value_cache:  # immutable, so equal ones can be shared
+            self._value_cache[key] = Value.model_construct(shape=shape, dtype=dtype, grad=grad)
+        self._values.append(self._value_cache[key])
         return len(self._values) - 1
 
     def _parameter(self, name: str, shape: tuple[int, ...]) -> int:

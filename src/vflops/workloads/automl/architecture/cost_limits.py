@@ -13,44 +13,44 @@ from vflops.workloads.automl.architecture.layer_graph import Architecture
 
 
 class Limits(Data):
-    """Upper limits of a network; None means no limit."""
+    """Upper limits on the cost of a network; None means no limit."""
 
     parameters: int | None = Field(default=None, ge=1)
     operations_per_sample: int | None = Field(default=None, ge=1)
-    """Operations of forward, backward and update by AIPerf's rules."""
+    """Operations of forward pass, backward pass and update, counted by AIPerf's rules."""
     memory_bytes: int | None = Field(default=None, ge=1)
     """Memory of a training step with ``batch`` samples."""
     depth: int | None = Field(default=None, ge=1)
     batch: int = Field(default=1, ge=1)
     bytes_per_value: int = Field(default=4, ge=1, le=8)
-    """Bytes of one value of an activation."""
+    """Bytes per activation value."""
 
 
-def allowed(architecture: Architecture, limits: Limits) -> bool:
+def is_within_limits(architecture: Architecture, limits: Limits) -> bool:
     """Whether ``architecture`` is within ``limits``."""
     return next(_excesses(architecture, limits), None) is None
 
 
-def reasons(architecture: Architecture, limits: Limits) -> tuple[str, ...]:
+def exceeded_limits(architecture: Architecture, limits: Limits) -> tuple[str, ...]:
     """Return one line for each limit that ``architecture`` exceeds."""
     return tuple(_excesses(architecture, limits))
 
 
 def _excesses(architecture: Architecture, limits: Limits) -> Iterator[str]:
-    """Yield excesses one by one, the cheapest check first."""
+    """Yield one line per exceeded limit; the cheapest checks come first."""
     if limits.depth is not None and architecture.depth > limits.depth:
-        yield _beyond("depth", architecture.depth, limits.depth)
+        yield _excess("depth", architecture.depth, limits.depth)
     if limits.parameters is not None and architecture.parameters > limits.parameters:
-        yield _beyond("parameters", architecture.parameters, limits.parameters)
+        yield _excess("parameters", architecture.parameters, limits.parameters)
     if limits.memory_bytes is not None:
-        needed = architecture_cost.memory_bytes(architecture, limits.batch, limits.bytes_per_value)
-        if needed > limits.memory_bytes:
-            yield _beyond("memory_bytes", needed, limits.memory_bytes)
+        memory = architecture_cost.memory_bytes(architecture, limits.batch, limits.bytes_per_value)
+        if memory > limits.memory_bytes:
+            yield _excess("memory_bytes", memory, limits.memory_bytes)
     if limits.operations_per_sample is not None:
         total = architecture_cost.ops(architecture).total
         if total > limits.operations_per_sample:
-            yield _beyond("operations_per_sample", total, limits.operations_per_sample)
+            yield _excess("operations_per_sample", total, limits.operations_per_sample)
 
 
-def _beyond(name: str, value: int, most: int) -> str:
-    return f"{name}: {integer(value)} is more than {integer(most)}"
+def _excess(name: str, value: int, limit: int) -> str:
+    return f"{name}: {integer(value)} is more than {integer(limit)}"

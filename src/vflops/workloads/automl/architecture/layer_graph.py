@@ -10,7 +10,8 @@ A layer takes the outputs of earlier layers; id 0 is the image. There are few ki
     concat        the concatenated channels of its inputs
     dense         class scores; the only output
 
-A window of odd size k is padded by k // 2, so a stride s turns n pixels into ⌈n / s⌉ whatever k is.
+A window has an odd size k and is padded by k // 2, so a stride of s turns n pixels into ⌈n / s⌉ for
+any k. The *plane* of a shape is its height and width.
 The first input of ``add`` and ``concat`` belongs to the *main chain*, the others are skips.
 """
 
@@ -57,18 +58,20 @@ class Layer(Data):
     relu: bool = False
 
     @model_validator(mode="after")
-    def _fields_fit_the_kind(self) -> Self:
+    def _check_fields(self) -> Self:
         allowed = _FIELDS[self.kind]
         for name in _FIELDS["conv"]:
             if name not in allowed and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"layer {self.id}: {self.kind} has no {name}")
         if "filters" in allowed and not self.filters:
-            raise ValueError(f"layer {self.id}: {self.kind} needs filters, at least 1")
+            raise ValueError(f"layer {self.id}: {self.kind} needs at least 1 filter")
         if "kernel" in allowed and self.kernel % 2 == 0:
             raise ValueError(f"layer {self.id}: kernel {self.kernel} is not odd")
         if (len(self.inputs) > 1) != (self.kind in MERGES):
-            wanted = "two inputs or more" if self.kind in MERGES else "one input"
-            raise ValueError(f"layer {self.id}: {self.kind} takes {wanted}, not {len(self.inputs)}")
+            expected = "two inputs or more" if self.kind in MERGES else "one input"
+            raise ValueError(
+                f"layer {self.id}: {self.kind} takes {expected}, not {len(self.inputs)}"
+            )
         return self
 
 
@@ -83,24 +86,26 @@ class Architecture(Document):
     """Every layer comes after its inputs; the last one is the output."""
 
     @model_validator(mode="after")
-    def _is_a_network(self) -> Self:
+    def _check_graph(self) -> Self:
         known, used = {IMAGE}, set[int]()
         for layer in self.layers:
             if layer.id in known:
                 raise ValueError(f"two layers have the id {layer.id}")
             for source in layer.inputs:
                 if source not in known:
-                    raise ValueError(f"layer {layer.id} takes {source}, not an earlier layer")
+                    raise ValueError(
+                        f"layer {layer.id} has input {source}, which is not an earlier layer"
+                    )
             known.add(layer.id)
             used.update(layer.inputs)
-        loose = [layer.id for layer in self.layers[:-1] if layer.id not in used]
-        if loose:
+        unused = [layer.id for layer in self.layers[:-1] if layer.id not in used]
+        if unused:
             raise ValueError(
-                f"nothing takes the output of layer {loose[0]}: only one output is allowed"
+                f"no layer uses the output of layer {unused[0]}: only the last may be unused"
             )
         kinds = [layer.kind for layer in self.layers]
         if kinds[-1] != "dense" or "dense" in kinds[:-1]:
-            raise ValueError("exactly one layer, the last, has to be dense")
+            raise ValueError("the last layer must be dense, and no other layer may be")
         _ = self.shapes
         return self
 
@@ -111,20 +116,20 @@ class Architecture(Document):
 
     @cached_property
     def consumers(self) -> dict[int, tuple[Layer, ...]]:
-        """The layers that take the output of each layer, and of the image."""
-        takers: dict[int, list[Layer]] = {IMAGE: [], **{layer.id: [] for layer in self.layers}}
+        """The layers that use the output of each layer, and those that use the image."""
+        consumers: dict[int, list[Layer]] = {IMAGE: [], **{layer.id: [] for layer in self.layers}}
         for layer in self.layers:
             for source in dict.fromkeys(layer.inputs):
-                takers[source].append(layer)
-        return {source: tuple(layers) for source, layers in takers.items()}
+                consumers[source].append(layer)
+        return {source: tuple(layers) for source, layers in consumers.items()}
 
     @cached_property
     def shapes(self) -> dict[int, Shape]:
         """The output shape of every layer for one image, and the shape of the image."""
         shapes: dict[int, Shape] = {IMAGE: self.input_shape}
         for layer in self.layers:
-            taken = [shapes[source] for source in layer.inputs]
-            shapes[layer.id] = _shape(layer, taken, self.classes)
+            input_shapes = [shapes[source] for source in layer.inputs]
+            shapes[layer.id] = _output_shape(layer, input_shapes, self.classes)
         return shapes
 
     @cached_property
@@ -154,19 +159,19 @@ class Architecture(Document):
     def digest(self) -> str:  # type: ignore[override]
         """A hash that does not depend on the ids and the order of layers.
 
-        A walk from the output along the inputs visits the layers of equal networks in the same
-        order, which numbers them.
+        Layers are numbered by a walk from the output along the inputs, which visits the layers of
+        equal networks in the same order.
         """
         number = {IMAGE: 0}
         rows: list[tuple[object, ...]] = []
-        waiting = [self.layers[-1].id]
-        while waiting:
-            layer = self.layer[waiting[-1]]
-            new = [source for source in layer.inputs if source not in number]
-            if new:
-                waiting.extend(reversed(new))
+        stack = [self.layers[-1].id]
+        while stack:
+            layer = self.layer[stack[-1]]
+            unvisited = [source for source in layer.inputs if source not in number]
+            if unvisited:
+                stack.extend(reversed(unvisited))
                 continue
-            waiting.pop()
+            stack.pop()
             if layer.id not in number:
                 number[layer.id] = len(number)
                 inputs = [number[source] for source in layer.inputs]
@@ -176,7 +181,7 @@ class Architecture(Document):
 
     @cached_property
     def chain(self) -> tuple[int, ...]:
-        """The ids of the main chain, from the first layer to the output along first inputs."""
+        """The ids of the layers on the main chain, from the first layer to the output."""
         backwards = [self.layers[-1].id]
         while (source := self.layer[backwards[-1]].inputs[0]) != IMAGE:
             backwards.append(source)
@@ -184,7 +189,7 @@ class Architecture(Document):
 
     @cached_property
     def positions(self) -> dict[int, int]:
-        """For every layer on the main chain, the number of the chain's convolutions up to it."""
+        """For every layer on the main chain, the number of convolutions on the chain up to it."""
         positions, count = {IMAGE: 0}, 0
         for id in self.chain:
             count += self.layer[id].kind == "conv"
@@ -203,7 +208,7 @@ class Architecture(Document):
     def skips(self) -> tuple[tuple[int, int, str], ...]:
         """Return where each skip connection leaves the main chain, where it joins, and its kind.
 
-        Positions are numbers of convolutions on the chain before.
+        A position is the number of convolutions on the main chain up to there.
         """
         return self._skips
 
@@ -211,42 +216,42 @@ class Architecture(Document):
     def _skips(self) -> tuple[tuple[int, int, str], ...]:
         merges = [self.layer[id] for id in self.chain if self.layer[id].kind in MERGES]
         return tuple(
-            (self.positions[self._on_chain(source)], self.positions[merge.id], merge.kind)
+            (self.positions[self._chain_ancestor(source)], self.positions[merge.id], merge.kind)
             for merge in merges
             for source in merge.inputs[1:]
         )
 
-    def _on_chain(self, id: int) -> int:
+    def _chain_ancestor(self, id: int) -> int:
         while id not in self.positions:
             id = self.layer[id].inputs[0]
         return id
 
 
-def _shape(layer: Layer, taken: list[Shape], classes: int) -> Shape:
-    channels, *plane = taken[0]
+def _output_shape(layer: Layer, input_shapes: list[Shape], classes: int) -> Shape:
+    channels, *plane = input_shapes[0]
     match layer.kind:
         case "conv" | "max-pool":
-            smaller = (-(-size // layer.stride) for size in plane)
-            return (layer.filters or channels, *smaller)
+            output_plane = (-(-size // layer.stride) for size in plane)
+            return (layer.filters or channels, *output_plane)
         case "global-pool":
             return (channels, 1, 1)
         case "dense":
             if plane != [1, 1]:
                 raise ValueError(
-                    f"layer {layer.id}: dense takes one value per channel, not {_by(taken[0])}: "
-                    "put a global-pool before it"
+                    f"layer {layer.id}: dense takes one value per channel, not "
+                    f"{_format_shape(input_shapes[0])}: put a global-pool before it"
                 )
             return (classes,)
-        case "add" if len(set(taken)) > 1:
-            shown = " and ".join(_by(shape) for shape in taken)
-            raise ValueError(f"layer {layer.id}: shapes {shown} cannot be added")
+        case "add" if len(set(input_shapes)) > 1:
+            shapes_text = " and ".join(_format_shape(shape) for shape in input_shapes)
+            raise ValueError(f"layer {layer.id}: shapes {shapes_text} cannot be added")
         case "concat":
-            if len({shape[1:] for shape in taken}) > 1:
-                shown = " and ".join(_by(shape) for shape in taken)
-                raise ValueError(f"layer {layer.id}: planes of {shown} differ: no concatenation")
-            return (sum(shape[0] for shape in taken), *plane)
-    return taken[0]
+            if len({shape[1:] for shape in input_shapes}) > 1:
+                shapes_text = " and ".join(_format_shape(shape) for shape in input_shapes)
+                raise ValueError(f"layer {layer.id}: the planes of {shapes_text} differ")
+            return (sum(shape[0] for shape in input_shapes), *plane)
+    return input_shapes[0]
 
 
-def _by(shape: Shape) -> str:
+def _format_shape(shape: Shape) -> str:
     return "×".join(str(size) for size in shape)

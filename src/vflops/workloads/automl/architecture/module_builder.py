@@ -91,24 +91,30 @@ class Network(nn.Module):
             {str(layer.id): _module(architecture, layer) for layer in architecture.layers}
         )
         layers = architecture.layers
-        last = {source: at for at, layer in enumerate(layers) for source in layer.inputs}
+        last_use = {source: index for index, layer in enumerate(layers) for source in layer.inputs}
         self._plan = tuple(
-            (layer.id, layer.inputs, tuple(s for s in set(layer.inputs) if last[s] == at))
-            for at, layer in enumerate(layers)
+            (
+                layer.id,
+                layer.inputs,
+                tuple(source for source in set(layer.inputs) if last_use[source] == index),
+            )
+            for index, layer in enumerate(layers)
         )
 
     def forward(self, x: Tensor) -> Tensor:
         """Return class scores (logits), one row per sample."""
         results = {IMAGE: x}
-        for module, (id, inputs, read) in zip(self.layers.values(), self._plan, strict=True):
+        for module, (id, inputs, no_longer_needed) in zip(
+            self.layers.values(), self._plan, strict=True
+        ):
             x = module(*[results[source] for source in inputs])
-            for source in read:
-                del results[source]  # so that evaluation keeps only what is still needed
+            for source in no_longer_needed:
+                del results[source]  # free the memory in evaluation
             results[id] = x
         return x
 
     def initialise(self, generator: torch.Generator | None = None) -> None:
-        """Initialise the convolutions as He et al. do, and the dense layer like torch."""
+        """Initialise convolutions as He et al. do, and the dense layer with torch's default."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 init.kaiming_normal_(

@@ -27,7 +27,7 @@ def resnet50(
 def small(
     profile: Profile = "tiny", input_shape: tuple[int, int, int] = (3, 16, 16), classes: int = 4
 ) -> Architecture:
-    """Return a starting network for few pixels and two cores."""
+    """Return a starting network small enough for small images and two cores."""
     return resnet(_SMALL[profile], input_shape, classes, width=_SMALL_WIDTH, stem="small")
 
 
@@ -46,16 +46,16 @@ def resnet(
     """
     layers: list[Layer] = []
 
-    def put(kind: Kind, *inputs: int, **fields: int) -> int:
+    def append(kind: Kind, *inputs: int, **fields: int) -> int:
         layers.append(Layer(id=len(layers) + 1, kind=kind, inputs=inputs, **fields))
         return len(layers)
 
     def conv(x: int, filters: int, kernel: int, stride: int = 1, *, relu: bool = True) -> int:
-        return put("conv", x, filters=filters, kernel=kernel, stride=stride, relu=relu)
+        return append("conv", x, filters=filters, kernel=kernel, stride=stride, relu=relu)
 
     x = conv(IMAGE, width, 7 if stem == "imagenet" else 5, 2)
     if stem == "imagenet":
-        x = put("max-pool", x, kernel=3, stride=2)
+        x = append("max-pool", x, kernel=3, stride=2)
     for stage, count in enumerate(blocks):
         inner = width * 2**stage
         for block in range(count):
@@ -64,6 +64,6 @@ def resnet(
             main = conv(conv(x, inner, 1, first), inner, 3, second)
             main = conv(main, inner * EXPANSION, 1, relu=False)
             shortcut = x if block else conv(x, inner * EXPANSION, 1, stride, relu=False)
-            x = put("add", main, shortcut, relu=True)
-    put("dense", put("global-pool", x))
+            x = append("add", main, shortcut, relu=True)
+    append("dense", append("global-pool", x))
     return Architecture(input_shape=input_shape, classes=classes, layers=tuple(layers))

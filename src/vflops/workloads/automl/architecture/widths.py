@@ -1,11 +1,11 @@
-"""Which convolutions must have the same width: those whose outputs are added."""
+"""Groups of convolutions that must have the same width because their outputs are added."""
 
 from __future__ import annotations
 
 from vflops.workloads.automl.architecture.layer_graph import IMAGE, Architecture
 
 
-class Widths:
+class WidthGroups:
     """The convolutions of an architecture in groups of equal width."""
 
     def __init__(self, architecture: Architecture) -> None:
@@ -13,16 +13,16 @@ class Widths:
         self.sources: dict[int, tuple[int, ...]] = {IMAGE: (IMAGE,)}
         """For every layer, the convolutions that its channels come from, in order."""
         for layer in architecture.layers:
-            taken = [self.sources[source] for source in layer.inputs]
+            input_sources = [self.sources[source] for source in layer.inputs]
             if layer.kind == "conv":
                 self._parent[layer.id] = layer.id
                 self.sources[layer.id] = (layer.id,)
             elif layer.kind == "concat":
-                self.sources[layer.id] = tuple(id for sources in taken for id in sources)
+                self.sources[layer.id] = tuple(id for sources in input_sources for id in sources)
             else:
-                self.sources[layer.id] = taken[0]
+                self.sources[layer.id] = input_sources[0]
                 if layer.kind == "add":
-                    self._join(taken)
+                    self._join(input_sources)
 
     def group(self, id: int) -> tuple[int, ...]:
         """Return all convolutions that are widened with ``id``; empty if its width is fixed."""
@@ -41,7 +41,7 @@ class Widths:
     def _join(self, operands: list[tuple[int, ...]]) -> None:
         """Put the operands of a sum into one group, with fixed width if one is a concat.
 
-        A wider part of a concat would add channels in the middle of what it is added to.
+        Widening one part of a concat would insert channels in the middle of the sum.
         """
         fixed = any(len(sources) > 1 for sources in operands)
         first = IMAGE if fixed else operands[0][0]

@@ -1,1 +1,1 @@
-"""Chooses what to train next: distances, surrogate model, searchers, tuning; without torch."""
+"""Chooses what to train next: distances, a surrogate model, searchers and tuning, without torch."""

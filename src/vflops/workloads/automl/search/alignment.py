@@ -1,14 +1,15 @@
-"""Edit distances of one sequence to many at once, in integers; numpy only.
+"""Computes edit distances from one sequence to many at once, in integers, with numpy only.
 
 Inserting or deleting a symbol costs ``GAP``, replacing x by y costs ``cost(x, y)``. If
-``cost`` is a metric of at most 2 · GAP, so is this distance. (Let a gap be one more symbol, GAP
-away from all others: then costs are a metric on symbols, and two alignments, a with b and b with c,
-compose to one of a with c that by the triangle inequality of symbols costs no more than both.)
+``cost`` is a metric with values up to 2 · GAP, this distance is a metric too. (Treat a gap as one
+more symbol at distance GAP from all others: then costs are a metric on symbols, and an alignment of
+a with b and one of b with c compose to an alignment of a with c, which by the triangle inequality
+costs no more than both together.)
 
-An alignment costs GAP for every symbol less what it saves: 2 · GAP − cost(x, y) for a pair that it
-matches. So the distance is (|a| + |b|) · GAP − the heaviest common subsequence, whose recurrence
-``best[i, j] = max(best[i-1, j], best[i, j-1], best[i-1, j-1] + saving)`` is a running maximum along
-j: a row for all sequences at once is a handful of vector instructions.
+An alignment costs GAP for every symbol, minus a saving of 2 · GAP − cost(x, y) for every matched
+pair. So the distance is (|a| + |b|) · GAP minus the weight of the heaviest common subsequence. Its
+recurrence ``best[i, j] = max(best[i-1, j], best[i, j-1], best[i-1, j-1] + saving)`` is a running
+maximum along j: one row of the table, for all sequences, takes a handful of vector instructions.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ Symbol = TypeVar("Symbol")
 Cells = NDArray[np.signedinteger[Any]]
 
 GAP = 64
-"""The cost of one extra symbol. A power of two, so that distances in gaps are exact floats."""
+"""The cost of one extra symbol; a power of two, so that distance / GAP is an exact float."""
 
 
 class Alignment(Generic[Symbol]):
-    """Sequences to compare others with; equal ones are compared once."""
+    """A list of sequences to compare others with; equal ones are compared only once."""
 
     def __init__(
         self, sequences: Sequence[tuple[Symbol, ...]], cost: Callable[[Symbol, Symbol], int]
@@ -52,24 +53,24 @@ class Alignment(Generic[Symbol]):
         self._table = [np.zeros((longest + 1, len(distinct)), dtype=self._type)]
 
     def distances(self, sequence: tuple[Symbol, ...]) -> NDArray[np.int64]:
-        """Return the distance of ``sequence`` to each of the sequences; GAP is one gap.
+        """Return the distance of ``sequence`` to each of the sequences.
 
-        The table of the previous call is reused as far as both sequences have a common prefix, as
-        they often do in an annealing or when sorted.
+        The table of the previous call is reused for the common prefix of both sequences. Prefixes
+        are long in simulated annealing, or if calls are sorted.
         """
         common = _common_prefix(sequence, self._last)
         self._last = sequence
         del self._table[common + 1 :]
         for symbol in sequence[common:]:
-            self._table.append(self._next(self._table[-1], self._saving(symbol)))
+            self._table.append(self._next_row(self._table[-1], self._saving_of(symbol)))
         best = self._table[-1][self._lengths, np.arange(len(self._lengths))].astype(np.int64)
         return ((len(sequence) + self._lengths) * GAP - best)[self._rows]
 
-    def _next(self, before: Cells, saving: Cells) -> Cells:
-        best, spare = np.empty_like(before), np.empty_like(before)
+    def _next_row(self, previous: Cells, saving: Cells) -> Cells:
+        best, spare = np.empty_like(previous), np.empty_like(previous)
         best[0] = 0
-        np.add(before[:-1], saving, out=best[1:])
-        np.maximum(best, before, out=best)
+        np.add(previous[:-1], saving, out=best[1:])
+        np.maximum(best, previous, out=best)
         reach = 1
         while reach < len(best):  # the running maximum by doubling
             spare[:reach] = best[:reach]
@@ -78,15 +79,15 @@ class Alignment(Generic[Symbol]):
             reach *= 2
         return best
 
-    def _saving(self, symbol: Symbol) -> Cells:
+    def _saving_of(self, symbol: Symbol) -> Cells:
         if symbol not in self._savings:
             costs = [2 * GAP - self._cost(symbol, other) for other in self._codes]
             self._savings[symbol] = np.array(costs).astype(self._type)[self._symbols]
         return self._savings[symbol]
 
 
-def _common_prefix(one: tuple[object, ...], other: tuple[object, ...]) -> int:
+def _common_prefix(first: tuple[object, ...], second: tuple[object, ...]) -> int:
     """Return the length of the common prefix."""
-    pairs = zip(one, other, strict=False)
+    pairs = zip(first, second, strict=False)
     differing = (index for index, (x, y) in enumerate(pairs) if x != y)
-    return next(differing, min(len(one), len(other)))
+    return next(differing, min(len(first), len(second)))

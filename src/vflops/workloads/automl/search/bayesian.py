@@ -6,10 +6,10 @@ greater, or with probability exp(−loss / T) if it is smaller; then T is lowere
 the greatest bound is the proposal. Losses are in standard deviations of the history's accuracies,
 so that temperatures mean the same for every task.
 
-The published 2.576 σ favours exploration: until accuracies differ, distance counts most. In the
-plain edit distance a layer or a skip is farther away than a kernel or a width, so that if only
-kernels matter, a dozen proposals would not change one. So the model uses the distance by aspect,
-and learns from the accuracies which aspects they depend on.
+The published bound, 2.576 standard deviations above the mean, favours exploration: until accuracies
+differ, distance counts most. In the plain edit distance an extra layer or skip is a larger change
+than another kernel or width. If only kernels mattered, a dozen proposals would not change one. So
+the model uses the distance by aspect, and learns which aspects the accuracies depend on.
 """
 
 from __future__ import annotations
@@ -28,37 +28,40 @@ from vflops.workloads.automl.architecture import morphs
 from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.architecture.morphs import Limits, Morph
 from vflops.workloads.automl.search import gaussian_process
-from vflops.workloads.automl.search.architecture_distance import Distances, aspects
-from vflops.workloads.automl.search.searcher import Proposal, Searcher, Trial, Why
+from vflops.workloads.automl.search.architecture_distance import Distances, aspect_distances
+from vflops.workloads.automl.search.searcher import Proposal, ProposalReason, Searcher, Trial
 
 DIGITS = 9
-"""Bounds are rounded to this many digits, so that the number of threads has no effect."""
+"""Bounds are rounded to this many digits, so that they do not depend on the number of threads."""
 
 
 @dataclass(frozen=True)
 class Annealing:
-    """Parameters of the annealing; the published program's values where it has them."""
+    """Parameters of the annealing; defaults follow the published program where it has them."""
 
     confidence: float = 2.576
-    """Standard deviations above the mean; ± this many contain 99 % of a normal distribution."""
-    hottest: float = 1.0
-    coldest: float = 1e-4
-    cooling: float = 0.5
+    """Standard deviations above the mean; ±2.576 contain 99 % of a normal distribution."""
+    max_temperature: float = 1.0
+    min_temperature: float = 1e-4
+    cooling_factor: float = 0.5
     children: int = 16
     """Morphs drawn per architecture at each temperature."""
-    longest: int = 4
-    """The maximum number of morphs from a parent; the bound alone would lead ever further away."""
-    most_trials: int = 500
-    """The maximum number of trials in the model; of more, the best half and an even sample."""
+    max_morphs: int = 4
+    """The maximum number of morphs from a parent; without it, the search would drift ever further
+    away, because bounds grow with the distance."""
+    max_trials: int = 500
+    """The maximum number of trials to model. If there are more, half of those modelled are the best
+    trials, and the others an even sample of the rest."""
 
     def __post_init__(self) -> None:
         valid = {
-            "0 < coldest < hottest": 0 < self.coldest < self.hottest,
-            "0 < cooling < 1": 0 < self.cooling < 1,
+            "min_temperature > 0": self.min_temperature > 0,
+            "min_temperature < max_temperature": self.min_temperature < self.max_temperature,
+            "0 < cooling_factor < 1": 0 < self.cooling_factor < 1,
             "confidence ≥ 0": self.confidence >= 0,
             "children ≥ 1": self.children >= 1,
-            "longest ≥ 1": self.longest >= 1,
-            "most_trials ≥ 2": self.most_trials >= 2,
+            "max_morphs ≥ 1": self.max_morphs >= 1,
+            "max_trials ≥ 2": self.max_trials >= 2,
         }
         if not all(valid.values()):
             broken = ", ".join(rule for rule, holds in valid.items() if not holds)
@@ -85,11 +88,15 @@ class BayesianSearch(Searcher):
     annealing: Annealing = field(default_factory=Annealing)
 
     def search(
-        self, ranked: Sequence[Trial], known: frozenset[str], rng: random.Random, limits: Limits
+        self,
+        ranked: Sequence[Trial],
+        known_digests: frozenset[str],
+        rng: random.Random,
+        limits: Limits,
     ) -> Proposal | None:
         """Return the new architecture with the greatest bound, if the annealing found one."""
         settings = self.annealing
-        trials = [ranked[rank] for rank in _modelled(len(ranked), settings.most_trials)]
+        trials = [ranked[rank] for rank in _select_ranks(len(ranked), settings.max_trials)]
         model = Model(trials, settings.confidence)
         starts = [(index, (), trial.architecture) for index, trial in enumerate(trials)]
         queue: list[tuple[float, int, Candidate]] = []
@@ -98,31 +105,33 @@ class BayesianSearch(Searcher):
         seen = {trial.architecture.digest for trial in ranked}
         best: Candidate | None = None
         tried = 0
-        temperature = settings.hottest
-        while queue and temperature > settings.coldest:
+        temperature = settings.max_temperature
+        while queue and temperature > settings.min_temperature:
             _, _, current = heappop(queue)
             for child in model.candidates(self._children(current, seen, rng, limits)):
                 tried += 1
                 loss = (current.bound - child.bound) / model.scale
                 accepted = loss <= 0 or rng.random() < exp(-loss / temperature)
-                if accepted and len(child.path) < settings.longest:
+                if accepted and len(child.path) < settings.max_morphs:
                     heappush(queue, (-child.bound, len(trials) + tried, child))
-                new = child.architecture.digest not in known
-                if new and (best is None or child.bound > best.bound):
+                is_new = child.architecture.digest not in known_digests
+                if is_new and (best is None or child.bound > best.bound):
                     best = child
-            if best is not None:  # steps count only once something new was found
-                temperature *= settings.cooling
+            if best is not None:  # cool down only once something new was found
+                temperature *= settings.cooling_factor
         if best is None:
             return None
         parent = trials[best.parent]
-        why = Why(self.name, ranked.index(parent), tried, best.mean, best.std, best.bound)
+        why = ProposalReason(
+            self.name, ranked.index(parent), tried, best.mean, best.std, best.bound
+        )
         return Proposal(best.architecture, parent.id, best.path, why)
 
     def _children(
         self, current: Candidate, seen: set[str], rng: random.Random, limits: Limits
     ) -> list[tuple[int, tuple[Morph, ...], Architecture]]:
         children = []
-        choice = morphs.Choice(current.architecture, limits)
+        choice = morphs.MorphSampler(current.architecture, limits)
         for _ in range(self.annealing.children):
             drawn = choice.draw(rng)
             if drawn is None:
@@ -135,13 +144,13 @@ class BayesianSearch(Searcher):
 
 
 class Model:
-    """The Gaussian process of the trials, and the bounds that it gives."""
+    """A Gaussian process fitted to trials, and the bounds that it predicts."""
 
     def __init__(self, trials: Sequence[Trial], confidence: float) -> None:
         architectures = [trial.architecture for trial in trials]
         self._distances = Distances(architectures)
         self._process = gaussian_process.fit(
-            aspects(self._distances, architectures), [trial.accuracy for trial in trials]
+            aspect_distances(self._distances, architectures), [trial.accuracy for trial in trials]
         )
         self._confidence = confidence
         self.scale = self._process.scale
@@ -149,10 +158,10 @@ class Model:
     def candidates(
         self, derived: Sequence[tuple[int, tuple[Morph, ...], Architecture]]
     ) -> list[Candidate]:
-        """Return candidates with predictions for architectures given with parent and path."""
+        """Return a candidate with predictions for each (parent, path, architecture)."""
         if not derived:
             return []
-        rows = aspects(self._distances, [architecture for _, _, architecture in derived])
+        rows = aspect_distances(self._distances, [architecture for _, _, architecture in derived])
         means, stds = self._process.predict(rows)
         bounds = np.round(means + self._confidence * stds, DIGITS)
         return [
@@ -163,10 +172,10 @@ class Model:
         ]
 
 
-def _modelled(count: int, most: int) -> list[int]:
-    """Return the ranks to model: all, or ``most``: the best and an even sample of the rest."""
-    if count <= most:
+def _select_ranks(count: int, limit: int) -> list[int]:
+    """Return the ranks to model: all of them, or the best and an even sample of the rest."""
+    if count <= limit:
         return list(range(count))
-    top = most // 2
-    others = np.linspace(top, count - 1, most - top).round().astype(int)
+    top = limit // 2
+    others = np.linspace(top, count - 1, limit - top).round().astype(int)
     return [*range(top), *others.tolist()]

@@ -1,4 +1,4 @@
-"""Searches without a model: a parent and a random morph."""
+"""Searches without a surrogate model: they apply random morphs to a chosen parent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import ClassVar
 
 from vflops.errors import UsageError
 from vflops.workloads.automl.architecture.morphs import Limits
-from vflops.workloads.automl.search.searcher import Proposal, Searcher, Trial, Why, walk
+from vflops.workloads.automl.search.searcher import (
+    Proposal,
+    ProposalReason,
+    Searcher,
+    Trial,
+    random_walk,
+)
 
 
 @dataclass(frozen=True)
@@ -18,27 +24,36 @@ class Mutation(Searcher):
     """Mutates a parent, which the subclass chooses, until the result is new."""
 
     attempts: int = 200
-    longest: int = 4
-    """How many morphs to apply in a row if a child is already known."""
+    max_morphs: int = 4
+    """The maximum number of morphs to apply in a row while the result is already known."""
 
     @abstractmethod
-    def choose(self, count: int, rng: random.Random) -> int:
+    def choose_parent(self, count: int, rng: random.Random) -> int:
         """Return the rank of a parent out of ``count``."""
 
     def search(
-        self, ranked: Sequence[Trial], known: frozenset[str], rng: random.Random, limits: Limits
+        self,
+        ranked: Sequence[Trial],
+        known_digests: frozenset[str],
+        rng: random.Random,
+        limits: Limits,
     ) -> Proposal | None:
         """Return a new architecture from a chosen parent; None if all attempts fail."""
-        barren = set[str]()
+        dead_ends = set[str]()
         for attempt in range(1, self.attempts + 1):
-            parent_rank = self.choose(len(ranked), rng)
+            parent_rank = self.choose_parent(len(ranked), rng)
             parent = ranked[parent_rank]
-            result = walk(
-                parent.architecture, known, rng, limits, longest=self.longest, barren=barren
+            result = random_walk(
+                parent.architecture,
+                known_digests,
+                rng,
+                limits,
+                max_morphs=self.max_morphs,
+                dead_ends=dead_ends,
             )
             if result is not None:
                 path, architecture = result
-                why = Why(self.name, parent_rank=parent_rank, tried=attempt)
+                why = ProposalReason(self.name, parent_rank=parent_rank, tried=attempt)
                 return Proposal(architecture, parent.id, path, why)
         return None
 
@@ -49,7 +64,7 @@ class RandomSearch(Mutation):
 
     name: ClassVar[str] = "random"
 
-    def choose(self, count: int, rng: random.Random) -> int:
+    def choose_parent(self, count: int, rng: random.Random) -> int:
         """Return a random rank."""
         return rng.randrange(count)
 
@@ -65,6 +80,6 @@ class EvolutionarySearch(Mutation):
         if self.tournament < 1:
             raise UsageError(f"tournament is {self.tournament}", hint="choose at least 1")
 
-    def choose(self, count: int, rng: random.Random) -> int:
+    def choose_parent(self, count: int, rng: random.Random) -> int:
         """Return the best of ``tournament`` different ranks."""
         return min(rng.sample(range(count), min(self.tournament, count)))

@@ -2,7 +2,7 @@
 
 Models of the warm-up rounds train for few epochs. They are ranked by the curve a · log2(e + b) + c,
 fitted to their accuracies by least squares and evaluated at a later epoch, minus twice its root
-mean squared error: uncertain curves are worth less.
+mean squared error: uncertain curves rank lower.
 
 The curve has three parameters, but a model may stop after one epoch, so with few points fewer of
 them are fitted:
@@ -32,7 +32,7 @@ class Prediction:
     """The accuracy at ``epoch``, predicted from ``points`` earlier ones."""
 
     value: float
-    """a · log2(epoch + b) + c − 2 · rmse, limited to 0 and 1."""
+    """a · log2(epoch + b) + c − 2 · rmse, clipped to 0 … 1."""
     epoch: int
     points: int
     a: float
@@ -50,17 +50,20 @@ def predict(curve: Sequence[tuple[int, float]], epoch: int) -> Prediction:
     """Predict the accuracy at ``epoch`` from (epoch, accuracy) pairs; epochs count from 1."""
     if not curve:
         raise ValueError("the curve is empty: expected at least one point")
-    for at, accuracy in curve:
-        if at < 1 or not isfinite(accuracy):
-            raise ValueError(f"epoch {at} with accuracy {accuracy}: expected 1 or more, finite")
+    for point_epoch, accuracy in curve:
+        if point_epoch < 1 or not isfinite(accuracy):
+            raise ValueError(
+                f"epoch {point_epoch} has accuracy {accuracy}: "
+                "expected an epoch of at least 1 and a finite accuracy"
+            )
     if len(curve) < 3:
         best = max(accuracy for _, accuracy in curve)
-        return Prediction(_share(best), epoch, len(curve), 0.0, 0.0, best, None)
-    epochs = np.array([at for at, _ in curve], dtype=np.float64)
+        return Prediction(_clip(best), epoch, len(curve), 0.0, 0.0, best, None)
+    epochs = np.array([point_epoch for point_epoch, _ in curve], dtype=np.float64)
     accuracies = np.array([accuracy for _, accuracy in curve], dtype=np.float64)
     offsets = OFFSETS if len(curve) > 3 else (0.0,)
     rmse, b, a, c = min(_fit(epochs, accuracies, offset) for offset in offsets)
-    value = _share(a * log2(epoch + b) + c - 2 * rmse)
+    value = _clip(a * log2(epoch + b) + c - 2 * rmse)
     return Prediction(value, epoch, len(curve), a, b, c, rmse)
 
 
@@ -77,5 +80,5 @@ def _fit(
     return rmse, b, a, c
 
 
-def _share(value: float) -> float:
+def _clip(value: float) -> float:
     return min(1.0, max(0.0, value))

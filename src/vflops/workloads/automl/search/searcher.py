@@ -1,8 +1,8 @@
 """The interface of a search: from the trials so far to the next architecture to train.
 
 A searcher is a pure function of its arguments: the same trials, limits and generator state give the
-same proposal, whatever the order of trials. It never proposes what was tried or is pending. The
-caller trains the first architecture, which the search starts from.
+same proposal, whatever the order of trials. It never proposes an architecture that was tried or is
+pending. The caller trains the first architecture, which the search starts from.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.architecture.morphs import Limits, Morph
 
 
-class EmptySpace(UsageError):
+class SearchSpaceExhausted(UsageError):
     """No architecture within the limits is new."""
 
 
@@ -34,8 +34,8 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Why:
-    """Why an architecture was proposed; without a model its predictions are None."""
+class ProposalReason:
+    """Why an architecture was proposed; a search without a model has no predictions."""
 
     searcher: str
     parent_rank: int
@@ -59,7 +59,7 @@ class Proposal:
     architecture: Architecture
     parent: str
     morphs: tuple[Morph, ...]
-    why: Why
+    why: ProposalReason
 
 
 class Searcher(ABC):
@@ -77,13 +77,15 @@ class Searcher(ABC):
     ) -> Proposal:
         """Return the next architecture, neither in ``history`` nor in the digests of ``pending``.
 
-        Raise ``EmptySpace`` if there is none within ``limits``.
+        Raise ``SearchSpaceExhausted`` if there is none within ``limits``.
         """
         ranked = rank(history)
-        known = frozenset(trial.architecture.digest for trial in ranked) | frozenset(pending)
-        proposal = self.search(ranked, known, rng, limits)
+        known_digests = frozenset(trial.architecture.digest for trial in ranked) | frozenset(
+            pending
+        )
+        proposal = self.search(ranked, known_digests, rng, limits)
         if proposal is None:
-            raise EmptySpace(
+            raise SearchSpaceExhausted(
                 f"{self.name} search found no new architecture within {limits}: "
                 f"{len(ranked)} were tried, {len(pending)} are pending",
                 hint="raise the limits of the search, or end the run here",
@@ -92,50 +94,56 @@ class Searcher(ABC):
 
     @abstractmethod
     def search(
-        self, ranked: Sequence[Trial], known: frozenset[str], rng: random.Random, limits: Limits
+        self,
+        ranked: Sequence[Trial],
+        known_digests: frozenset[str],
+        rng: random.Random,
+        limits: Limits,
     ) -> Proposal | None:
-        """Return a proposal whose digest is not in ``known``, if there is one.
+        """Return a proposal whose digest is not in ``known_digests``, if there is one.
 
-        ``ranked`` contains at least one trial, best first. Use ``known`` only to test membership:
-        the order of its digests differs between processes.
+        ``ranked`` contains at least one trial, best first. Use ``known_digests`` only to test
+        membership, because its order differs between processes.
         """
 
 
 def rank(history: Sequence[Trial]) -> tuple[Trial, ...]:
-    """Return the trials from best to worst; equal ones by id."""
+    """Return the trials from best to worst; ties are ordered by id."""
     if not history:
         raise UsageError(
             "there are no trials to search from", hint="train the first architecture first"
         )
     for trial in history:
         if not isfinite(trial.accuracy):
-            raise ValueError(f"the accuracy of trial {trial.id} is {trial.accuracy}: not a number")
+            raise ValueError(
+                f"the accuracy of trial {trial.id} is {trial.accuracy}: expected a finite number"
+            )
     return tuple(sorted(history, key=lambda trial: (-trial.accuracy, trial.id)))
 
 
-def walk(
+def random_walk(
     start: Architecture,
-    known: frozenset[str],
+    known_digests: frozenset[str],
     rng: random.Random,
     limits: Limits,
     *,
-    longest: int,
-    barren: set[str],
+    max_morphs: int,
+    dead_ends: set[str],
 ) -> tuple[tuple[Morph, ...], Architecture] | None:
-    """Apply random morphs from ``start`` until an architecture is new; None if that fails.
+    """Apply random morphs to ``start`` until the result is new; return None if that fails.
 
-    ``barren`` collects the digests of architectures without any morph within the limits, which is
-    expensive to find out.
+    ``dead_ends`` collects the digests of architectures without any morph within the limits, since
+    they are expensive to detect.
     """
     path: tuple[Morph, ...] = ()
     architecture = start
-    while len(path) < longest and architecture.digest not in barren:
-        drawn = morphs.sample(architecture, rng, limits)
-        if drawn is None:
-            barren.add(architecture.digest)
+    while len(path) < max_morphs and architecture.digest not in dead_ends:
+        sampled = morphs.sample(architecture, rng, limits)
+        if sampled is None:
+            dead_ends.add(architecture.digest)
             return None
-        morph, architecture = drawn
+        morph, architecture = sampled
         path = (*path, morph)
-        if architecture.digest not in known:
+        if architecture.digest not in known_digests:
             return path, architecture
     return None

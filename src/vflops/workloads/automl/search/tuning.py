@@ -1,4 +1,4 @@
-"""Tunes batch size and kernel size with optuna's TPE, from results that the caller keeps.
+"""Tunes batch size and kernel size with optuna's TPE, from results that the caller provides.
 
 Every call builds a new study from the results so far. So there is no database to share or lock, and
 the same results and seed give the same suggestion on every worker.
@@ -13,7 +13,7 @@ from math import isfinite
 from vflops.data.sampler import mix
 from vflops.errors import UsageError
 
-STARTUP = 5
+STARTUP_RESULTS = 5
 """With fewer results than this, suggestions are random."""
 
 
@@ -26,7 +26,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TuningResult:
     """A setting that was tried, and its validation accuracy."""
 
     setting: Setting
@@ -52,15 +52,15 @@ class Space:
         return setting.batch in self.batches and setting.kernel in self.kernels
 
 
-def suggest(space: Space, tried: Sequence[Tried], seed: int) -> Setting:
+def suggest(space: Space, results: Sequence[TuningResult], seed: int) -> Setting:
     """Return the setting to try next.
 
     Results of settings outside the space (a batch that had to be reduced, a larger kernel) are
     ignored.
     """
-    for record in tried:
-        if not isfinite(record.accuracy):
-            raise ValueError(f"the accuracy of {record.setting} is {record.accuracy}")
+    for result in results:
+        if not isfinite(result.accuracy):
+            raise ValueError(f"the accuracy of {result.setting} is {result.accuracy}")
     import optuna  # takes half a second, so only when tuning
     from optuna.distributions import BaseDistribution, IntDistribution
 
@@ -72,17 +72,17 @@ def suggest(space: Space, tried: Sequence[Tried], seed: int) -> Setting:
     }
     # Every call starts a new generator: without the count, random suggestions would repeat.
     sampler = optuna.samplers.TPESampler(
-        seed=mix(seed, len(tried)) % 2**32, n_startup_trials=STARTUP, multivariate=True
+        seed=mix(seed, len(results)) % 2**32, n_startup_trials=STARTUP_RESULTS, multivariate=True
     )
     study = optuna.create_study(direction="maximize", sampler=sampler, study_name="tuning")
-    for record in tried:
-        if record.setting in space:
+    for result in results:
+        if result.setting in space:
             params = {
-                "batch": space.batches.index(record.setting.batch),
-                "kernel": space.kernels.index(record.setting.kernel),
+                "batch": space.batches.index(result.setting.batch),
+                "kernel": space.kernels.index(result.setting.kernel),
             }
             study.add_trial(
-                optuna.create_trial(params=params, distributions=indices, value=record.accuracy)
+                optuna.create_trial(params=params, distributions=indices, value=result.accuracy)
             )
     chosen = study.ask(indices).params
     return Setting(space.batches[chosen["batch"]], space.kernels[chosen["kernel"]])
