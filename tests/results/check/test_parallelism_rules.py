@@ -234,7 +234,7 @@ def test_a_run_that_is_called_another_after_the_fact_is_found(handmade_run: Hand
 
 def test_one_rank_and_an_unfinished_attempt_have_sent_nothing(handmade_run: HandmadeRun) -> None:
     outcome = judged(handmade_run, "one", [plain()])
-    assert outcome.evidence == "exchange of a job that does not record it"
+    assert outcome.evidence == "a job of this kind does not record 'exchange' events"
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ SENT: dict[str, Any] = {
         ({"bytes_near": 16 * 2 * 3000}, "bytes_near"),
         ({"elements": 16 * 2 * 999}, "elements"),
         ({"precision": "int8"}, "gradients sent in int8, fp32 configured"),
-        (None, "without a record of its traffic"),
+        (None, "the traffic of this candidate was not recorded"),
     ],
 )
 def test_each_candidate_of_a_search_tells_what_its_ranks_sent(

@@ -78,9 +78,13 @@ def changed(notes: list[Note], kind: str, name: str = FIRST, **facts: Any) -> li
         ),
         ("charged", lambda n: changed(n, "candidate", SECOND, ops_forward=1), SECOND),
         ("charged", lambda n: changed(n, "candidate", parameters=3), "3 parameters recorded"),
-        ("searched", lambda n: changed(n, "candidate", digest="0" * 64), "not what was proposed"),
+        (
+            "searched",
+            lambda n: changed(n, "candidate", digest="0" * 64),
+            "not the one that was proposed",
+        ),
         ("searched", lambda n: changed(n, "candidate", proposal_sha256="0" * 64), "was changed"),
-        ("searched", lambda n: changed(n, "candidate", epochs=2), "not what was proposed"),
+        ("searched", lambda n: changed(n, "candidate", epochs=2), "not the one that was proposed"),
         (
             "searched",
             lambda n: changed(n, "candidate-trained", hyper={"batch": 50, "kernel": None}),
@@ -158,7 +162,8 @@ def test_a_worker_that_is_not_there_is_found(run: HandmadeSearch) -> None:
     forger.settings(lambda told: told["search"].update(workers=2))
     forger.records(lambda told: told["worker"].update(workers=2))
     assert judged(forger.sealed()) == {
-        "jobs": "run.json: 2 jobs of automl requested, 1 planned: repeat 0, number 1 is missing"
+        "jobs": "run.json: 2 jobs of automl were requested and 1 planned, "
+        "but repeat 0, number 1 is missing"
     }
 
 
@@ -241,7 +246,7 @@ def test_a_proposal_that_was_changed_or_lost_is_found(run: HandmadeSearch) -> No
     found = judged(folder)
     said = f"{SECOND}: its proposal was changed after training"
     assert found["searched"] == f"buffer/{SECOND}.json: {said}"
-    assert "does not match what the logs say" in found["ledger"]
+    assert "does not match the trained candidates" in found["ledger"]
     path.write_bytes(path.with_name(f"{FIRST}.json").read_bytes())
     assert f"its proposal is for {FIRST}" in judged(folder)["searched"]
     path.unlink()

@@ -145,12 +145,12 @@ def absent(run: Forger) -> None:
         ("practice", "energy", "one model", power(-5.0), "the sensor does not work"),
         ("practice", "energy", "one model", power_limit(200.0), "its limit is 200 W"),
         ("practice", "evaluated", "one model", changed("evaluation", quality=1.5), "is impossible"),
-        ("practice", "evaluated", "one model", early, "after step 3"),
+        ("practice", "evaluated", "one model", early, "followed step 3"),
         ("practice", "evaluated", "ensembles", boasting, "a top-1 accuracy of 5 is impossible"),
-        ("practice", "as-told", "one model", batch(10**9), "a batch of 256, 1,000,000,000"),
+        ("practice", "as-told", "one model", batch(10**9), "the batch is 256, but 1,000,000,000"),
         ("practice", "as-told", "one model", ranks, "1,000,000 ranks, but"),
-        ("practice", "as-told", "one model", fp8, "precision fp8, fp32 configured"),
-        ("practice", "as-told", "one model", ceiling, "a ceiling of fp64 does not bound"),
+        ("practice", "as-told", "one model", fp8, "precision is fp8, but fp32"),
+        ("practice", "as-told", "one model", ceiling, "a ceiling in fp64 does not bound"),
         ("practice", "as-told", "one model", network, "network.width is 8, but 64 in run.json"),
         ("practice", "as-told", "one model", changed("finished", 1, epoch=1.0), "epoch 1 is not"),
         ("practice", "as-told", "one model", one_step, "samples are not 1 step of 256"),
@@ -165,7 +165,7 @@ def absent(run: Forger) -> None:
         ("practice", "data", "one model", in_job("data", fingerprint="1" * 64), "its data differs"),
         ("practice", "processed", "one model", too_many, "are not 90 epochs"),
         ("hpcai500-v2", "epochs", "one model", shorter(epochs=80), "80 epochs, but the paper"),
-        ("hpcai500-v2", "epochs", "one model", shorter(end_epoch=1), "end_epoch is 1, the paper"),
+        ("hpcai500-v2", "epochs", "one model", shorter(end_epoch=1), "end_epoch is 1, but the"),
         ("hpcai500-v2", "published-data", "one model", in_job("data", synthetic=True), "synthetic"),
         ("hpcai500-v3", "ensemble", "ensembles", in_waves, "models waited for others"),
         ("hpcai500-v3", "bootstrap", "ensembles", twins, "twins share their sample"),
@@ -239,7 +239,7 @@ def test_a_counter_that_stands_still_is_no_measurement(good: GoodRun, tmp_path: 
 
     findings = judged(good("one model"), tmp_path, "practice", later(silent))
     told = {finding.rule: finding.text for finding in findings.failures}
-    assert told["energy"].endswith("gpu0: its counter reads 0 W: the sensor does not work")
+    assert told["energy"].endswith("gpu0: its counter reads 0 W, so the sensor does not work")
 
 
 def test_analytic_operations_may_exceed_the_ceiling(good: GoodRun, tmp_path: Path) -> None:
