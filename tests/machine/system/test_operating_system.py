@@ -84,7 +84,7 @@ def test_hypervisors_by_their_marks(tmp_path: Path, files: dict[str, str], kind:
 
 
 def test_an_arm64_without_dmi_does_not_tell_whether_it_is_virtual(tmp_path: Path) -> None:
-    with pytest.raises(AbsentError, match="nor a DMI table tell"):
+    with pytest.raises(AbsentError, match="nor a DMI table show it"):
         virtualisation(tree(tmp_path, {"proc/cpuinfo": ARM}))
 
 

@@ -41,7 +41,13 @@ from vflops.studies.predict.scaling_model import predict
             "parallel.mesh [2, 2] must multiply to 8 ranks, each side at least 2",
             "use one of [2, 4], [4, 2]",
         ),
-        ({"parallel": {"mode": "mixed"}}, 1, 4, "parallel.mesh [1, 4] does not make 4", "[2, 2]"),
+        (
+            {"parallel": {"mode": "mixed"}},
+            1,
+            4,
+            "parallel.mesh [1, 4] must multiply to 4",
+            "[2, 2]",
+        ),
         (
             {"parallel": {"mode": "pipeline"}, "model": {"layers": 6}},
             1,

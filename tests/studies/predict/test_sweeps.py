@@ -56,7 +56,7 @@ def test_the_reason_of_a_mode_without_a_line_is_that_of_the_largest_scale() -> N
     assert found.message.startswith(
         "a pipeline of 8 ranks with schedule 1f1b needs at least as many"
     )
-    assert found.hint == "take --set train.accumulate=16"
+    assert found.hint == "use --set train.accumulate=16"
 
 
 def test_scales_that_a_mode_does_not_fit_are_left_out_with_the_reason() -> None:

@@ -26,7 +26,7 @@ class MeanRank(Rank):
         """The bytes that this rank has sent."""
 
     @property
-    def _result(self) -> float:
+    def _result_factor(self) -> float:
         return (self._ranks + 1) / 2
 
     def _message(self, size_bytes: int) -> Message:
