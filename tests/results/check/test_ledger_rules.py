@@ -90,7 +90,7 @@ def test_a_replay_that_did_not_do_all_of_its_ledger_is_found(
         -3: "jobs/1/0/events.jsonl:12: r00005-w00000: it is not in the ledger",
         6: f"jobs/1/0/events.jsonl:8: {SECOND}: it has no result, but the ledger has one "
         "(2 attempts of the worker died over it)",
-        5: f"ledger-replayed.json: {SECOND} of the ledger was not trained",
+        5: f"ledger-replayed.json: {SECOND} is in the ledger but was not trained",
     }
     assert judged(run.end()) == {"replayed": said[kept]}
 
