@@ -73,7 +73,9 @@ def _synthetic(settings: ImageSettings, progress: Progress) -> Path:
             hint="give your images with --data DIR, or use fewer: --set synthetic.train=N",
         )
     on_progress = partial(progress, "drawing images")
-    return synthetic_images.cached_images(recipe, synthetic.train, synthetic.validation, on_progress)
+    return synthetic_images.cached_images(
+        recipe, synthetic.train, synthetic.validation, on_progress
+    )
 
 
 def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) -> PackedImages:
