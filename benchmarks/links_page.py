@@ -12,8 +12,8 @@ from vflops.publish.pages.chart_style import SERIES, apply_style, data
 from vflops.publish.pages.page import chart_library, render
 from vflops.publish.report.training_charts import WIDTH
 from vflops.record.files import atomic
-from vflops.studies.predict.predict_curves import by_their_own
-from vflops.studies.predict.validation import Compared
+from vflops.studies.predict.predict_curves import measured_curve
+from vflops.studies.predict.validation import PointComparison
 
 _MARK = "#444"
 UPTO = 1024
@@ -66,7 +66,7 @@ def write_page(points: Sequence[Measured], links: Links, path: Path) -> None:
 
 
 def _curves(
-    points: Sequence[Measured], beside: Mapping[int, Compared], links: Links
+    points: Sequence[Measured], beside: Mapping[int, PointComparison], links: Links
 ) -> list[Curve]:
     curves = []
     for name, (title, note) in _FIGURES.items():
@@ -85,7 +85,7 @@ def _in(figure: str, point: Measured) -> bool:
 
 
 def _beside(
-    points: Sequence[Measured], beside: Mapping[int, Compared], indices: Sequence[int]
+    points: Sequence[Measured], beside: Mapping[int, PointComparison], indices: Sequence[int]
 ) -> dict[str, Any]:
     """Return one row per point: a dot with the range of rounds, and a predicted diamond."""
     import altair as alt
@@ -134,9 +134,9 @@ def _series(point: Measured, indices: Sequence[int], points: Sequence[Measured])
 
 def _paying(points: Sequence[Measured], links: Links) -> Curve | None:
     """Return the efficiency over hosts, and where half of a step is waiting."""
-    measured = record(points, links).scales(Path("links.json"))
+    measured = record(points, links).efficiencies(Path("links.json"))
     scales = [1 << power for power in range(UPTO.bit_length())]
-    curve = by_their_own(measured, scales, across="hosts")
+    curve = measured_curve(measured, scales, across="hosts")
     if curve is None:
         return None
     return Curve(
@@ -165,7 +165,7 @@ _FIGURES = {
 }
 
 
-def _row(point: Measured, beside: Compared | None) -> tuple[str, ...]:
+def _row(point: Measured, beside: PointComparison | None) -> tuple[str, ...]:
     return (
         point.series,
         str(point.hosts),

@@ -8,9 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.links_measure import RANK_BATCH, Coding
-from vflops.studies.predict.inputs import Inputs, validated
+from vflops.studies.predict.inputs import Inputs, parse_inputs
 from vflops.studies.predict.measured_points import MeasuredStep, MeasuredSteps
-from vflops.studies.predict.validation import Compared, MeasuredPoint, against
+from vflops.studies.predict.validation import (
+    MeasuredStepTime,
+    PointComparison,
+    compare_with_predictions,
+)
 
 BACKWARD = 2 / 3
 """Of a step; the first buckets are full for most of it."""
@@ -61,15 +65,15 @@ class Links:
     """By the hosts that code at the same time."""
 
 
-def predicted(points: Sequence[Measured], found: Links) -> dict[int, Compared]:
+def predicted(points: Sequence[Measured], found: Links) -> dict[int, PointComparison]:
     """By the number of the point; of those that exchange something the model knows."""
     alone = {each.hosts: each.step_s for each in points if each.bagging}
-    compared: dict[int, Compared] = {}
+    compared: dict[int, PointComparison] = {}
     for index, point in enumerate(points):
         inputs = inputs_of(point, alone, found)
         if inputs is not None:
-            measured = MeasuredPoint(point.hosts, point.step_s, name=point.series)
-            (compared[index],) = against([measured], inputs)
+            measured = MeasuredStepTime(point.hosts, point.step_s, name=point.series)
+            (compared[index],) = compare_with_predictions([measured], inputs)
     return compared
 
 
@@ -98,7 +102,7 @@ def inputs_of(point: Measured, alone: Mapping[int, float], found: Links) -> Inpu
     links = found.links.get(f"{point.hosts}, {point.wires}")
     if point.bagging or links is None or point.hosts not in alone or point.mode != "all-reduce":
         return None
-    return validated(
+    return parse_inputs(
         {
             "step": {"time_s": alone[point.hosts], "batch": RANK_BATCH},
             "model": {"gradient_bytes": 4 * point.parameters},
@@ -151,7 +155,7 @@ def markdown(points: Sequence[Measured], found: Links) -> str:
     return "\n".join([*lines, f"The largest error: {_error(largest)}, {largest.point.name}."])
 
 
-def _error(beside: Compared | None) -> str:
+def _error(beside: PointComparison | None) -> str:
     return f"{100 * beside.error:+.0f} %".replace("-", "−") if beside else ""
 
 

@@ -60,9 +60,9 @@ def test_a_clock_that_cannot_be_reached_is_a_fault() -> None:
 
 
 def test_jobs_use_the_clock_of_their_controller(scheduled: RunFolder) -> None:
-    with node_clock.served(scheduled):
+    with node_clock.serve_clock(scheduled):
         address = node_clock.ClockFile.read(scheduled.path / "clock.json")
-        reference, clock = node_clock.against_controller(scheduled)
+        reference, clock = node_clock.offset_from_controller(scheduled)
     assert reference == address.host == socket.gethostname()
     assert clock.offset_s is not None and clock.uncertainty_s is not None
     assert abs(clock.offset_s) <= clock.uncertainty_s  # it is the same clock
@@ -70,7 +70,7 @@ def test_jobs_use_the_clock_of_their_controller(scheduled: RunFolder) -> None:
 
 
 def test_without_a_controller_there_is_a_fault(scheduled: RunFolder) -> None:
-    reference, clock = node_clock.against_controller(scheduled)
+    reference, clock = node_clock.offset_from_controller(scheduled)
     assert reference is None
     assert "clock.json does not exist" in (clock.fault or "")
 
@@ -80,7 +80,7 @@ def test_a_controller_that_hangs_delays_nobody(scheduled: RunFolder) -> None:
         port = silent.getsockname()[1]
         node_clock.ClockFile(host="127.0.0.1", port=port).write(scheduled.path / "clock.json")
         start_s = time.monotonic()
-        _, clock = node_clock.against_controller(scheduled)
+        _, clock = node_clock.offset_from_controller(scheduled)
     assert 1.5 < time.monotonic() - start_s < 3
     assert clock.offset_s is None
     assert str(port) in (clock.fault or "")

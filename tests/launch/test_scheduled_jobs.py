@@ -19,7 +19,7 @@ from vflops.launch.scheduler import JobStatus, Scheduler
 from vflops.launch.site import SiteSettings
 from vflops.launch.slurm import sbatch_script
 from vflops.launch.slurm.gang_scheduled_jobs import GangScheduledJobs
-from vflops.launch.submissions import Intent, intents, submitted
+from vflops.launch.submissions import Intent, read_intents, read_submission
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import JobLost
 
@@ -81,7 +81,7 @@ def test_a_job_keeps_its_nodes_after_one_of_the_allocation_is_lost(tmp_path: Pat
     queue.status = JobStatus("running", ("n1", "n3", "n4"), None)
     jobs.active_jobs()
     assert [jobs.location(job) for job in (2, 3)] == ["n2", "n3"]
-    record = submitted(folder_of(jobs), 3)
+    record = read_submission(folder_of(jobs), 3)
     assert record is not None
     assert (record.script, record.first_node, record.nodes) == ("allocation-1.sh", 2, 1)
 
@@ -133,13 +133,13 @@ def test_a_submission_of_a_controller_that_died_is_found_by_its_name(
         patch.setattr(Intent, "settle", die)
         with pytest.raises(Died):
             jobs.start({1: 3})
-    (intent,) = intents(folder)
+    (intent,) = read_intents(folder)
     assert folder.record.id.rpartition("-")[2] in intent.name
     assert f"#SBATCH --job-name={intent.name}\n" in queue.requests[0].script.read_text()
-    assert submitted(folder, 1) is None
+    assert read_submission(folder, 1) is None
     adopted = jobs_again(folder, kind, queue)
-    assert [*adopted.active_jobs()] == [1] and not intents(folder)
-    record = submitted(folder, 1)
+    assert [*adopted.active_jobs()] == [1] and not read_intents(folder)
+    record = read_submission(folder, 1)
     assert record is not None and (record.id, record.attempt) == ("1", 1)
     queue.status = JobStatus("ended", (), "FAILED")
     adopted.active_jobs()
@@ -155,9 +155,11 @@ def test_an_intent_without_a_submission_is_removed_in_time(
     monkeypatch.setattr(scheduled_jobs, "_IN_FLIGHT_S", 0.0)
     Intent(name="x", scheduler="slurm", script="allocation-1.sh", jobs={}).write_beside(folder)
     jobs_again(folder, GangScheduledJobs, queue)
-    assert len(intents(folder)) == 1
+    assert len(read_intents(folder)) == 1
     monkeypatch.setattr(scheduled_jobs, "_STALE_S", 0.0)
-    assert not jobs_again(folder, GangScheduledJobs, queue).active_jobs() and not intents(folder)
+    assert not jobs_again(folder, GangScheduledJobs, queue).active_jobs() and not read_intents(
+        folder
+    )
 
 
 def test_a_signal_is_deferred_until_the_submission_is_recorded(
@@ -174,7 +176,7 @@ def test_a_signal_is_deferred_until_the_submission_is_recorded(
     monkeypatch.setattr(queue, "submit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         jobs.start({1: 3})
-    assert submitted(folder_of(jobs), 1) is not None and not intents(folder_of(jobs))
+    assert read_submission(folder_of(jobs), 1) is not None and not read_intents(folder_of(jobs))
 
 
 @pytest.mark.parametrize(

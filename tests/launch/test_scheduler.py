@@ -136,11 +136,11 @@ def test_the_site_of_the_folder_takes_precedence_over_the_users(
     here.mkdir()
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.chdir(here)
-    assert site.find() == SiteSettings()
+    assert site.find_site() == SiteSettings()
     written(home / ".config" / "vflops", "account = 'mine'")
-    assert site.find().account == "mine"
+    assert site.find_site().account == "mine"
     written(here, "account = 'ours'")
-    assert site.find().account == "ours"
+    assert site.find_site().account == "ours"
     with pytest.raises(UsageError, match=r"cannot read .*nowhere\.toml"):
         site.load(tmp_path / "nowhere.toml")
 
@@ -228,7 +228,7 @@ def test_each_container_runtime_wraps_the_agent(
         assert word in text
     assert text.rstrip().endswith('"python3" -P -m vflops.launch.agent /runs/a 0')
     if runtime == "pyxis":
-        with pytest.raises(UsageError, match="part of SLURM, and the scheduler is pbs"):
+        with pytest.raises(UsageError, match="pyxis needs SLURM, but the scheduler is pbs"):
             psij_script.job_script(request(tmp_path, settings), Path("/runs/a"), 0, "pbs")
 
 
@@ -238,7 +238,7 @@ def test_an_allocation_must_be_large_enough_for_its_steps(tmp_path: Path) -> Non
     bash(text, "-n")
     assert "with_retries 0 0 1 2 1 & pids+=($!)\nwith_retries 1 1 1 4 3 & pids+=($!)\n" in text
     assert "#SBATCH --no-kill\n" in text
-    with pytest.raises(UsageError, match="the jobs need 3 nodes and the allocation has 2"):
+    with pytest.raises(UsageError, match="the jobs need 3 nodes, but the allocation has 2"):
         allocation_script(wanted, Path("/runs/a"), [Step(0, 1, 2, 4)])
 
 
@@ -457,14 +457,14 @@ def test_a_run_keeps_the_site_of_its_first_launch(
         if account:
             (tmp_path / name / "site.toml").write_text(f'account = "{account}"\n')
     monkeypatch.chdir(tmp_path / "empty")
-    site.keep(tmp_path / "empty")
+    site.copy_to_run(tmp_path / "empty")
     monkeypatch.chdir(tmp_path / "here")
-    assert site.of_run(tmp_path / "run").account == "mine"  # before its launch
-    site.keep(tmp_path / "run")
+    assert site.site_of_run(tmp_path / "run").account == "mine"  # before its launch
+    site.copy_to_run(tmp_path / "run")
     monkeypatch.chdir(tmp_path / "there")
-    site.keep(tmp_path / "run")
-    assert site.of_run(tmp_path / "run").account == "mine"
-    assert site.of_run(tmp_path / "empty").account is None  # it had none at its launch
+    site.copy_to_run(tmp_path / "run")
+    assert site.site_of_run(tmp_path / "run").account == "mine"
+    assert site.site_of_run(tmp_path / "empty").account is None  # it had none at its launch
     settings = LaunchSettings(on="slurm")
     assert site_for(settings, tmp_path / "run").account == "mine"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vflops.errors import UsageError
-from vflops.studies.predict.inputs import Inputs, validated
+from vflops.studies.predict.inputs import Inputs, parse_inputs
 from vflops.studies.predict.scaling_model import predict
 
 BASE: dict[str, Any] = {
@@ -22,7 +22,7 @@ BASE: dict[str, Any] = {
 
 
 def inputs(**sections: dict[str, Any]) -> Inputs:
-    return validated(BASE).changed(**sections)
+    return parse_inputs(BASE).with_changes(**sections)
 
 
 def refused(given: Inputs, models: int, ranks: int) -> UsageError:

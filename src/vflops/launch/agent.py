@@ -28,10 +28,13 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 
 _STOPPED = 1
-"""Less than the code of an agent that died: if one of several nodes dies, SLURM stops the others,
-and the largest code becomes that of the step."""
+"""The exit code of an agent that was stopped.
+
+It is smaller than that of an agent that died: if one of several nodes dies, SLURM stops the others,
+and the largest code becomes that of the step.
+"""
 _LATE_S = 5.0
-"""How late a shared file system may show a new folder."""
+"""How long a new folder may take to appear on a shared file system."""
 
 
 def main(run: str, job: str) -> int:
@@ -64,7 +67,7 @@ def main(run: str, job: str) -> int:
 def _prepare(
     folder: RunFolder, record: JobRecord, attempt: Path, node: int, nodes: int
 ) -> Mapping[str, str]:
-    """Stage the data and assign the cores; return the variables of this node's ranks."""
+    """Stage the data and assign cores; return the environment variables of this node's ranks."""
     local = os.environ.get(LOCAL_PATH)
     variables = dict(stage_attempt(folder, record, local, attempt, node, nodes))
     if folder.record.settings.launch.bind:

@@ -1,4 +1,4 @@
-"""One attempt at a job on one node: start its ranks, watch them, and explain a failure."""
+"""Runs one attempt at a job on one node: starts its ranks, watches them, and explains a failure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
 from vflops.launch.job_script import KILLED
 from vflops.launch.local.processes import STORE, LocalRanks
 from vflops.launch.node_description import describe_node
-from vflops.launch.node_group import ALONE, NodeGroup
+from vflops.launch.node_group import SINGLE_NODE, NodeGroup
 from vflops.machine.telemetry.sampling import Sampler
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -28,7 +28,7 @@ _PATIENCE_S = 60.0
 """How long ranks may take to write a checkpoint when they are asked to stop."""
 
 _ONE_SIGNAL_S = 1.0
-"""A signal that is repeated within this time counts once."""
+"""A signal that is repeated within this time counts only once."""
 
 Prepare = Callable[[Path, int, int], Mapping[str, str]]
 """Called before a node's ranks start, with the attempt's folder, the node's number and the number
@@ -39,7 +39,7 @@ def run_job(
     folder: RunFolder,
     record: JobRecord,
     on_event: Listener,
-    group: NodeGroup = ALONE,
+    group: NodeGroup = SINGLE_NODE,
     prepare: Prepare = lambda attempt, node, nodes: {},
 ) -> int:
     """Run this node's part of a new attempt at the job, and return the attempt's number.
@@ -53,7 +53,7 @@ def run_job(
     describe_node(folder, path, group)
     environment = {} if store is None else {STORE: store}
     environment |= prepare(path, group.node, group.nodes)
-    # -P: a user's queue.py in the current folder must not shadow Python's.
+    # With -P, a user's queue.py in the current folder does not shadow the standard library's.
     command = [sys.executable, "-P", "-m", "vflops.train.rank"]
     command += [str(folder.path), str(record.job), str(attempt)]
     interval_s = folder.record.settings.telemetry.interval_s
@@ -70,19 +70,19 @@ def run_job(
         with suppress(OSError):
             (path / "store").unlink()
     codes = ranks.poll()
-    # A rank that is already exiting has no handler any more: the signal ends it.
+    # A rank that is already exiting no longer has a handler, so the signal kills it.
     stopped = (Interrupted.exit_code, *((-signal.SIGTERM,) if stop.count else ()))
     if any(code in stopped for code in codes):
         raise Interrupted(f"stopped{stop.why}")
     if any(codes):
         raise _failure(path, ranks.first_failed, dict(zip(local_ranks, codes, strict=True)))
-    if stop.count:  # too late for this job, but no other is started
+    if stop.count:  # the job has finished anyway, but no other must be started
         raise Interrupted(f"stopped{stop.why}")
     return attempt
 
 
 def _watch(ranks: LocalRanks, stop: _Stop, tail: Tail, on_event: Listener) -> None:
-    """Wait until the ranks have ended; pass on a first stop, and kill them on a second."""
+    """Wait until the ranks have ended; ask them to stop on a first signal, kill on a second."""
     asked_s: float | None = None
     while ranks.running():
         tail.read()
@@ -117,7 +117,7 @@ class _Stop:
 
     def _received(self, number: int, frame: FrameType | None) -> None:
         now_s = time.monotonic()
-        # `timeout` and some schedulers signal the process and its group: that counts once.
+        # `timeout` and some schedulers signal both the process and its group.
         repeated = number == self._number and now_s - self._at_s < _ONE_SIGNAL_S
         self._number, self._at_s = number, now_s
         if repeated and number != signal.SIGINT:
@@ -127,7 +127,7 @@ class _Stop:
 
 
 def _failure(path: Path, first: list[int], codes: dict[int, int | None]) -> VflopsError:
-    """Return the error of a failed job; a rank that was killed causes others to fail."""
+    """Return the error of a failed job; a killed rank comes first, as it makes others fail."""
     rank = next((rank for rank in first if (codes[rank] or 0) < 0), None)
     errors = [path / f"rank-{rank}.error.json" for rank in (*first, *codes)]
     reported = next((file for file in errors if file.is_file()), None)

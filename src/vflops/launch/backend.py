@@ -1,4 +1,4 @@
-"""The interface of a back end: a place that jobs can run, chosen by ``launch.on``.
+"""The interface of a back end, on which jobs run; ``launch.on`` chooses it.
 
 A back end is one folder under ``vflops.launch`` and one line in ``vflops.launch.factory``.
 """
@@ -21,23 +21,23 @@ from vflops.record.formats.job import JobRecord
 
 
 class CancellableJobs(Protocol):
-    """The jobs of a run that is cancelled."""
+    """The jobs of a run that is being cancelled."""
 
     def active_jobs(self) -> Collection[int]:
         """Return the jobs that are queued or running."""
 
     def stop(self) -> None:
-        """Ask each job once to write a checkpoint and end: asking twice ends it at once."""
+        """Ask each job to write a checkpoint and end, but only once: asking twice kills it."""
 
     def kill(self) -> None:
         """End the jobs."""
 
     def controller_gone(self) -> None:
-        """Ask the jobs after all: their controller ended without asking them."""
+        """Let ``stop`` ask all jobs, because the controller ended without asking them."""
 
 
 class Backend(ABC):
-    """A place that jobs can run: this machine, or a scheduler's nodes."""
+    """Where jobs run: on this machine, or on the nodes of a scheduler."""
 
     is_this_machine: ClassVar[bool] = False
     """Whether jobs are processes on the machine that the command runs on."""
@@ -56,19 +56,19 @@ class Backend(ABC):
 
     @abstractmethod
     def launcher(self, folder: RunFolder, records: Sequence[JobRecord]) -> Launcher:
-        """Return what starts these jobs of a run."""
+        """Return the launcher for these jobs of a run."""
 
     @abstractmethod
     def cancellable(
         self, folder: RunFolder, records: Sequence[JobRecord], *, controlled: bool
     ) -> CancellableJobs:
-        """Return the jobs of a run, to be cancelled.
+        """Return the jobs of a run that is being cancelled.
 
-        ``controlled``: a live controller will itself ask them to end.
+        ``controlled`` says that a live controller will itself ask them to end.
         """
 
     def nodes(self, settings: LaunchSettings, device: str) -> list[Node]:
-        """Return the nodes that jobs can use, with the ranks that each can take."""
+        """Return the nodes that jobs can use, with the number of ranks that each can take."""
         raise UsageError(
             f"the nodes of {self.name} are not known here",
             hint="describe them with --nodes N --slots K",
@@ -79,14 +79,14 @@ class Backend(ABC):
         return False
 
     def nodes_reserved(self) -> bool:
-        """Whether the nodes are the user's alone already, not shared through a queue."""
+        """Whether the nodes are already reserved for the user, instead of shared by a queue."""
         return False
 
     def check_layout(self, nodes: Sequence[Node], ranks: int) -> None:  # noqa: B027  (optional)
         """Raise UsageError if a model of ``ranks`` ranks cannot be laid out on these nodes."""
 
     def plan_probes(self, nodes: int | None, site: SiteSettings) -> ProbePlan:
-        """Return how many nodes a preflight of ``nodes`` nodes can check, and what is missing."""
+        """Return how many of ``nodes`` nodes a preflight can check, and which are unusable."""
         raise NotImplementedError(f"no preflight on {self.name}")
 
     def start_probes(self, folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Probes:

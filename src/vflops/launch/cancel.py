@@ -1,7 +1,7 @@
-"""Cancel one run's jobs and controller, and nothing else.
+"""Cancels the jobs and the controller of a single run.
 
-A process is signalled only while it is known to be the right one: by the lock that it has open, or
-by its command, which names the run folder. Its pid alone may have been reused.
+Because a pid may have been reused, a process is signalled only if it is recognised as part of the
+run: by the lock file that it has open, or by its command line, which names the run folder.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from vflops.errors import RunFailed, UsageError
 from vflops.launch.backend import CancellableJobs
 from vflops.launch.factory import backend
-from vflops.launch.interface import ASKED
+from vflops.launch.interface import JOBS_ASKED
 from vflops.launch.process_signals import has_open, signal_process
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
@@ -22,19 +22,20 @@ from vflops.record.formats.job import JobRecord
 
 _POLL_S = 0.2
 _KILL_LIMIT_S = 20.0
-"""How long killed processes and jobs may take to disappear."""
+"""How long to wait until killed processes and jobs are gone."""
 
 
 @dataclass(frozen=True)
 class Cancelled:
-    """What was cancelled of a run."""
+    """The processes and jobs of a run that were cancelled."""
 
     controller: int | None
-    """The process that controlled the run; None if there was none."""
+    """The pid of the run's controller; None if it had none."""
     controller_killed: bool
+    """Whether the controller did not end in time."""
     jobs: frozenset[int]
     killed: frozenset[int]
-    """Jobs that did not end in time."""
+    """The jobs that did not end in time."""
 
 
 def active_jobs(folder: RunFolder, records: Sequence[JobRecord]) -> Collection[int]:
@@ -43,33 +44,33 @@ def active_jobs(folder: RunFolder, records: Sequence[JobRecord]) -> Collection[i
 
 
 def cancel_run(folder: RunFolder, records: Sequence[JobRecord], limit_s: float) -> Cancelled:
-    """Ask a run's controller and jobs to write checkpoints and end; kill them after the limit."""
+    """Ask the controller and the jobs to write checkpoints and end; kill them after the limit."""
     end_s = time.monotonic() + limit_s
     controller = _controller(folder)
     jobs = _cancellable(folder, records, controlled=controller is not None)
     active = frozenset(jobs.active_jobs())
-    late = controller is not None and _end_controller(folder, controller, jobs, end_s)
+    controller_killed = controller is not None and _end_controller(folder, controller, jobs, end_s)
     if controller is not None and not _jobs_asked(folder):
         jobs.controller_gone()
-    with folder.in_use():  # no other controller takes over meanwhile
+    with folder.in_use():  # keeps other controllers from taking over
         killed = frozenset(_end_jobs(jobs, end_s))
-        if killed or late or (active and controller is None):
+        if killed or controller_killed or (active and controller is None):
             with folder.start_attempt(job=0) as events:
                 events.write("stopped", message="cancelled by the user")
-    return Cancelled(controller, late, active | killed, killed)
+    return Cancelled(controller, controller_killed, active | killed, killed)
 
 
 def _cancellable(
     folder: RunFolder, records: Sequence[JobRecord], *, controlled: bool
 ) -> CancellableJobs:
-    place = backend(folder.record.settings.launch.on)
-    return place.cancellable(folder, records, controlled=controlled)
+    launch_backend = backend(folder.record.settings.launch.on)
+    return launch_backend.cancellable(folder, records, controlled=controlled)
 
 
 def _end_controller(
     folder: RunFolder, controller: int, jobs: CancellableJobs, end_s: float
 ) -> bool:
-    """Have the controller stop its jobs and itself; return whether it had to be killed."""
+    """Ask the controller to stop its jobs and itself; return whether it had to be killed."""
     lock = folder.lock
 
     def holds_lock() -> bool:
@@ -78,7 +79,7 @@ def _end_controller(
     signal_process(controller, signal.SIGTERM, holds_lock)
     while holds_lock() and time.monotonic() < end_s:
         time.sleep(_POLL_S)
-        jobs.stop()  # those that the controller cannot ask
+        jobs.stop()  # asks the jobs that the controller cannot reach
     if not holds_lock():
         return False
     signal_process(controller, signal.SIGKILL, holds_lock)
@@ -89,7 +90,7 @@ def _end_controller(
 def _jobs_asked(folder: RunFolder) -> bool:
     """Whether the newest controller asked its jobs to end before it ended itself."""
     logs = folder.job_history(0)
-    return bool(logs) and any(event.kind == ASKED for event in logs[-1].events)
+    return bool(logs) and any(event.kind == JOBS_ASKED for event in logs[-1].events)
 
 
 def _end_jobs(jobs: CancellableJobs, end_s: float) -> set[int]:
@@ -103,19 +104,19 @@ def _end_jobs(jobs: CancellableJobs, end_s: float) -> set[int]:
         _wait(lambda: not jobs.active_jobs(), time.monotonic() + _KILL_LIMIT_S)
     if left := jobs.active_jobs():
         raise RunFailed(
-            f"still there after they were killed: job {', '.join(map(str, sorted(left)))}",
-            hint="their node may be lost: cancel again, or ask the system's administrators",
+            f"job {', '.join(map(str, sorted(left)))} is still there after it was killed",
+            hint="its node may be lost: cancel again, or ask the system's administrators",
         )
     return killed
 
 
-def _wait(until: Callable[[], bool], end_s: float) -> None:
-    while not until() and time.monotonic() < end_s:
+def _wait(is_done: Callable[[], bool], end_s: float) -> None:
+    while not is_done() and time.monotonic() < end_s:
         time.sleep(_POLL_S)
 
 
 def _controller(folder: RunFolder) -> int | None:
-    """Return the process that controls the run; None if there is none."""
+    """Return the pid of the process that controls the run; None if there is none."""
     lock = folder.lock
     if not is_locked(lock):
         return None

@@ -1,7 +1,7 @@
 """The job controller: starts the jobs of an ensemble, follows them, and retries those that die.
 
-A job has ended when its own log says so; a launcher only knows whether it is running. So a
-controller can die and another can take over, and nothing is started twice.
+Whether a job has ended is read from the job's log; a launcher only knows whether it is running. So
+if a controller dies, another can take over, and no job is started twice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vflops.errors import Interrupted, RunFailed
-from vflops.launch.interface import ASKED, Launcher
+from vflops.launch.interface import JOBS_ASKED, Launcher
 from vflops.launch.job_history import EXCUSING_EVENT, LEFT, attempt_histories, excused
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -20,8 +20,8 @@ from vflops.record.formats.job_events import WORK_PHASES, JobBegun, JobGivenUp, 
 from vflops.record.log.events import EventWriter
 from vflops.record.log.tail import Tail
 
-_POLL_S, _POLL_PER_JOB_S, _POLL_MOST_S = 0.25, 0.001, 5.0
-"""The pause between two polls grows with the jobs: each means reading a few files."""
+_POLL_S, _POLL_PER_JOB_S, _MAX_POLL_S = 0.25, 0.001, 5.0
+"""The pause between two polls; it grows with the number of jobs, as each has files to read."""
 _PATIENCE_S = 90.0
 """How long jobs may take to end after they are asked to."""
 _LONGEST_PAUSE_S = 60.0
@@ -30,18 +30,18 @@ _CHECK_S = 20.0
 
 
 class Leave(KeyboardInterrupt):
-    """Raised if the user wants to leave while the jobs continue."""
+    """Raised if the user wants to stop the controller but let the jobs continue."""
 
 
 class JobObserver(Protocol):
-    """A workload's view of one of its jobs while it runs, made from the job's events."""
+    """A workload's view of one of its running jobs, built from the job's events."""
 
     def take(self, kind: str, data: dict[str, Any]) -> None:
         """Process an event of the job's newest attempt."""
 
 
 def no_observer(record: JobRecord) -> JobObserver | None:
-    """Return None: for most jobs epochs and quality are all that is shown."""
+    """Return None: most workloads need no observer, as only epochs and quality are shown."""
     return None
 
 
@@ -57,10 +57,10 @@ class JobProgress:
     epoch: float = 0.0
     quality: float | None = None
     loss: float | None = None
-    """At the last progress event."""
+    """The loss at the last progress event."""
     samples: int = 0
     work_s: float = 0.0
-    """Seconds of the newest attempt for training, waiting for data and checkpointing."""
+    """The seconds that the newest attempt spent on training, waiting for data and checkpoints."""
     first_sample: int = 0
     """The sample that the newest attempt resumed from."""
     ops_per_sample: int | None = None
@@ -69,13 +69,13 @@ class JobProgress:
     retry_s: float = 0.0
     """The time of the next attempt, by this process's clock."""
     newest: int = -1
-    """The number of the newest attempt in the run folder; -1: none."""
+    """The number of the newest attempt in the run folder; -1 if there is none."""
     awaited: bool = False
-    """Whether an attempt was started that has no folder yet."""
+    """Whether an attempt was started whose folder does not exist yet."""
     last: tuple[str, dict[str, Any]] | None = None
     """The newest event of the newest attempt."""
     observer: JobObserver | None = None
-    """The workload's own view of the job, if it has one."""
+    """The workload's observer of the job, if it has one."""
     excused: bool = False
     """Whether the newest attempt ended with an event that excuses it (see ``job_history``)."""
 
@@ -112,13 +112,13 @@ class JobProgress:
 
     @property
     def flops(self) -> float | None:
-        """Mean FLOPS of the newest attempt; None if it has done nothing yet, or is not counted."""
+        """Mean FLOPS of the newest attempt; None if nothing is done or operations are unknown."""
         if self.ops_per_sample is None or not self.work_s:
             return None
         return self.ops_per_sample * (self.samples - self.first_sample) / self.work_s
 
     def why(self) -> str:
-        """Return what is known about the end of an attempt that did not finish."""
+        """Return why the newest attempt ended without finishing, as far as its log shows."""
         if self.last is None:
             return "it died before it wrote anything"
         kind, data = self.last
@@ -152,7 +152,7 @@ class Controller:
         self._checked_s = 0.0
 
     def run(self) -> list[JobProgress]:
-        """Run until every job has ended or was given up, and return their final progress."""
+        """Run until every job has ended or was given up, and return the jobs' final progress."""
         try:
             self._take_over()
             while not self._over():
@@ -161,7 +161,7 @@ class Controller:
                 self._show(list(self._jobs.values()))
                 time.sleep(self._pause_s)
             self._wait()  # an agent still writes for a moment after the job's last event
-            if self._launcher.active_jobs():  # copies that a scheduler would start too late
+            if self._launcher.active_jobs():  # copies that are still in the scheduler's queue
                 self._launcher.kill()
         except Leave:
             raise Interrupted(
@@ -175,14 +175,14 @@ class Controller:
 
     @property
     def _pause_s(self) -> float:
-        return min(_POLL_S + _POLL_PER_JOB_S * len(self._jobs), _POLL_MOST_S)
+        return min(_POLL_S + _POLL_PER_JOB_S * len(self._jobs), _MAX_POLL_S)
 
     def _take_over(self) -> None:
-        """Find the jobs of earlier controllers: ended, still running, or dead since."""
+        """Read the progress of jobs that earlier controllers started."""
         history, histories = self._folder.history(), attempt_histories(self._folder)
         active = self._launcher.active_jobs()
         for job, progress in self._jobs.items():
-            before, made = histories[job], self._folder.next_attempt(job)
+            before, folders = histories[job], self._folder.next_attempt(job)
             died = history.jobs.get(job, ())[: -1 if before.running else None]
             progress.attempts = max(before.losses - sum(map(excused, died)), 0)
             started = before.started
@@ -190,18 +190,18 @@ class Controller:
                 progress.state = "ended"
             elif before.given_up is not None:
                 progress.state, progress.reason = "given up", before.given_up
-            elif before.running or job in active or made > started:
-                # If it has died since, the next poll notices.
+            elif before.running or job in active or folders > started:
+                # If it has died since then, the next poll will notice.
                 progress.state, progress.location = "running", self._launcher.location(job)
                 progress.attempts += before.running
-                if not before.running:  # it was submitted, and the controller died
+                if not before.running:  # the controller died before it recorded the start
                     self._record_start(progress)
                     started += 1
-                progress.awaited = started > made
-                progress.newest = min(started, made) - 1
+                progress.awaited = started > folders
+                progress.newest = min(started, folders) - 1
                 self._follow(progress)
             else:
-                progress.newest = made - 1
+                progress.newest = folders - 1
 
     def _over(self) -> bool:
         return all(job.over for job in self._jobs.values())
@@ -245,14 +245,14 @@ class Controller:
             if progress.state != "running":
                 continue
             progress.location = self._launcher.location(job)
-            self._read(progress)  # after the query: a job that ended before it has logged its end
+            self._read(progress)  # after the query, so that an inactive job's last event is read
             if progress.awaited and (check or job not in active):
                 self._check_visible(job)
             if job not in active and progress.state == "running":
                 self._gone(progress)
 
     def _read(self, progress: JobProgress) -> None:
-        """Read what was written since, including attempts that the launcher itself started."""
+        """Read new events, including those of attempts that the launcher itself started."""
         job = progress.record.job
         if job in self._tails:
             self._tails[job].read()
@@ -304,7 +304,7 @@ class Controller:
 
     def _lost(self, progress: JobProgress) -> None:
         job = progress.record.job
-        # Several ranks restart after a candidate that cannot be trained: not their fault.
+        # A job that restarts after a candidate that cannot be trained has not failed.
         progress.attempts -= progress.excused
         progress.reason = "; ".join(filter(None, (progress.why(), self._launcher.exit_reason(job))))
         own_error = progress.last is not None and progress.last[0] in ("failed", "stopped")
@@ -313,7 +313,7 @@ class Controller:
         self._events.write("job-lost", **lost.model_dump(mode="json"))
 
     def _stop(self) -> None:
-        self._events.write(ASKED)
+        self._events.write(JOBS_ASKED)
         self._launcher.stop()
         self._wait()
 

@@ -1,4 +1,4 @@
-"""Which cores the ranks of a node get: those near their GPUs, or else an even share.
+"""Assigns cores to the ranks of a node: those near their GPUs, or else an equal share.
 
 The topology is read from Linux's ``/sys``; GPUs are numbered in the order of PCI addresses.
 """
@@ -18,8 +18,9 @@ BINDING = "VFLOPS_BINDING"
 HCA = "NCCL_IB_HCA"
 
 _VENDORS = frozenset(("0x10de", "0x1002"))
-"""NVIDIA and AMD; a server's on-board graphics chip is not an accelerator."""
+"""PCI vendors of accelerators, NVIDIA and AMD; on-board graphics chips have other vendors."""
 _ACCELERATORS = ("0x0300", "0x0302", "0x0380", "0x1200")
+"""Prefixes of the PCI classes of accelerators."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Topology:
         return self.gpus[gpu] if gpu is not None and gpu < len(self.gpus) else None
 
     def order(self, cores: Iterable[int]) -> list[int]:
-        """Return the cores in an order that keeps near ones together."""
+        """Return the cores in an order that keeps those of a NUMA node together."""
         known = [core for node in self.nodes.values() for core in node]
         position = {core: number for number, core in enumerate(known)}
         return sorted(cores, key=lambda core: (position.get(core, len(position)), core))
@@ -82,8 +83,8 @@ def bind(
 ) -> list[RankBinding]:
     """Return equal and disjoint shares of ``cores``, one per rank; none if there are too few.
 
-    ``gpus`` are those of the ranks, in their order. Either all ranks get cores of their GPU's NUMA
-    node or, if that is impossible for one of them, GPUs are ignored.
+    ``gpus`` are the GPUs of the ranks, in the order of ranks. Every rank gets cores of its GPU's
+    NUMA node; if that is impossible for one of them, the GPUs of all are ignored.
     """
     rank_gpus = list(gpus[:ranks]) if len(gpus) >= ranks else []
     free = {number: [c for c in node if c in cores] for number, node in topology.nodes.items()}
@@ -116,7 +117,7 @@ def variables(
     requested = environment.get("SLURM_CPUS_PER_TASK", "")
     everything = sum(len(node) for node in topology.nodes.values())
     if requested.isdigit() and int(requested) < everything <= len(cores):
-        # Other jobs of the node would choose the same cores.
+        # The step is not confined to its cores, so other jobs would choose the same ones.
         return {}, f"not bound: SLURM lets this step of {requested} cores use all {everything}"
     bound = bind(topology, cores, ranks, visible_devices(environment))
     if not bound:
@@ -155,7 +156,7 @@ def spans(values: Iterable[int]) -> str:
 def _shares(
     free: Mapping[int, Sequence[int]], near: Sequence[int | None]
 ) -> list[tuple[int, ...]] | None:
-    """Return each rank's cores in the NUMA node near it; None if a rank would get none there."""
+    """Return the cores of each rank in its NUMA node in ``near``; None if one would get none."""
     count = {number: near.count(number) for number in free}
     if not near or any(number not in free for number in near):
         return None
@@ -173,7 +174,7 @@ def _shares(
 
 
 def _spread(free: Mapping[int, Sequence[int]], ranks: int) -> list[int | None]:
-    """Return a NUMA node for each rank, in proportion to its cores; none if there are too few."""
+    """Return a NUMA node for each rank, in proportion to free cores; empty if ranks are too few."""
     if ranks < len(free):
         return []
     counts = dict.fromkeys(free, 0)

@@ -1,4 +1,4 @@
-"""The back ends by name: the one table to which a new back end is added."""
+"""The table of all back ends; a new back end is added here."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _BACKENDS = {
     "lsf": _PSIJ,
     "flux": _PSIJ,
 }
-"""The values of ``launch.on``; the module of a back end is imported when it is used."""
+"""The back end of each value of ``launch.on``; its module is imported when it is used."""
 
 
 def backend(name: str) -> Backend:
     """Return the back end that ``launch.on`` names."""
     if name not in _BACKENDS:
         raise unknown_name("launcher", name, _BACKENDS)
-    made: Backend = import_object(_BACKENDS[name])(name)
-    return made
+    result: Backend = import_object(_BACKENDS[name])(name)
+    return result
 
 
 def backends() -> list[Backend]:
@@ -36,5 +36,5 @@ def backends() -> list[Backend]:
 
 
 def launcher(folder: RunFolder, records: Sequence[JobRecord]) -> Launcher:
-    """Return what starts these jobs of a run on the back end of its settings."""
+    """Return the launcher for these jobs of a run, on the back end that its settings name."""
     return backend(folder.record.settings.launch.on).launcher(folder, records)

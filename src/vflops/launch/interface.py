@@ -1,4 +1,4 @@
-"""The interface of launchers: what starts and watches the jobs of a run."""
+"""The interface of launchers, which start and watch the jobs of a run."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from typing import ClassVar
 
-ASKED = "jobs-asked"
+JOBS_ASKED = "jobs-asked"
 """The event that a controller writes when it asks all its jobs to end."""
 
 
 class Launcher(ABC):
-    """Starts jobs and reports whether they run; the outcome of a job is in the job's log."""
+    """Starts jobs and reports whether they run; the outcome of a job is in its log."""
 
     name: str
     gang_scheduled: ClassVar[bool] = False
-    """Whether all jobs start at once in one allocation, so that all wait until the last is due."""
+    """Whether all jobs start at once in one allocation, as soon as all of them are due."""
 
     @abstractmethod
     def start(self, jobs: Mapping[int, int]) -> Collection[int]:
@@ -42,7 +42,7 @@ class Launcher(ABC):
         """Ask every job of the run to write a checkpoint and end."""
 
     def suspects(self, job: int) -> Collection[str]:
-        """Return the nodes that may have caused the newest attempt's death; schedulers only."""
+        """Return the nodes that may have caused the newest attempt to die; empty if not known."""
         return ()
 
     def running_elsewhere(self, job: int) -> str | None:

@@ -11,13 +11,13 @@ from vflops.record.formats.job_events import JobBegun, JobGivenUp, JobLost
 from vflops.record.log.events import Log
 
 EXCUSING_EVENT = "candidate-failed"
-"""An attempt that dies after this event is not counted against its job.
+"""An attempt that dies after this event does not count as a loss.
 
-A worker of a search has recorded that its candidate cannot be trained, and the next attempt does
-not try it again.
+The worker of a search has recorded that its candidate cannot be trained, and the next attempt skips
+the candidate.
 """
 LEFT = "its jobs were left running"
-"""The message of a run that stopped while its jobs continue."""
+"""The message of a run whose controller stopped while its jobs continue."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class AttemptHistory:
     started: int = 0
     """All attempts that were started."""
     losses: int = 0
-    """Attempts that died since the job was last given up and started again."""
+    """The attempts that died since the job was last given up and resumed."""
     running: bool = False
     """Whether an attempt was started whose end is not recorded."""
     given_up: str | None = None
@@ -35,10 +35,10 @@ class AttemptHistory:
 
 
 def attempt_histories(folder: RunFolder) -> Mapping[int, AttemptHistory]:
-    """Return the attempts at every job.
+    """Return the history of attempts at every job.
 
-    A run that failed or was stopped and is resumed retries the jobs that it had given up; a
-    controller that dies changes nothing.
+    If a run failed or was stopped, jobs that had been given up are retried when it is resumed. If a
+    controller dies, nothing changes.
     """
     histories: defaultdict[int, AttemptHistory] = defaultdict(AttemptHistory)
     for event in (event for log in folder.job_history(0) for event in log.events):

@@ -10,15 +10,15 @@ from pathlib import Path
 from vflops.launch.site import ContainerSettings, SiteSettings
 
 AGENT = ("-P", "-m", "vflops.launch.agent")
-"""What starts a node's ranks; -P: a user's queue.py must not shadow Python's."""
+"""What Python runs on a node; with -P, a user's queue.py does not shadow the standard library's."""
 LOCAL_PATH = "VFLOPS_LOCAL_PATH"
 """The environment variable that gives the agents the path of the node's local storage."""
 UNSEEN = "the node does not see the run folder"
 """What an agent prints on a node that does not have the shared file system."""
 KILLED = "was killed by"
-"""What is said of a rank that did not end by itself."""
+"""A part of the message about a rank that a signal ended."""
 ELSEWHERE = "another agent is running it"
-"""What an agent prints if another one has its job already."""
+"""What an agent prints if another one is already running its job."""
 ELSEWHERE_CODE = 4
 """The exit code of such an agent; it is not retried."""
 
@@ -47,7 +47,7 @@ class Step:
     first_node: int
     nodes: int
     tasks_per_node: int
-    """Its ranks on each of them; other steps may share a node."""
+    """The job's ranks on each of its nodes; other steps may use the same nodes."""
     tries: int = 1
     """How many times it is tried in this allocation."""
 
@@ -58,7 +58,7 @@ def script_text(site: SiteSettings, directives: Sequence[str], body: Sequence[st
 
 
 def agent_prefix(node: str, job: int) -> str:
-    """Return the beginning of an agent's messages, in an output file that jobs may share."""
+    """Return the prefix of an agent's messages, because jobs may share an output file."""
     return f"{node}: job {job}: "
 
 
@@ -113,7 +113,7 @@ def _wrapped(
         return " ".join(
             ["apptainer exec", *(["--nv"] if gpus else []), *(f"--bind {b}" for b in binds), image]
         )
-    # The variables that agents read: a container starts without them.
+    # The variables that agents read have to be passed to a container explicitly.
     passed = [f"SLURM_{name}" for name in "JOB_ID STEP_ID RESTART_COUNT NODEID".split()]
     passed += ["SLURM_STEP_NUM_NODES", "SLURMD_NODENAME", "CUDA_VISIBLE_DEVICES", LOCAL_PATH]
     cards = {"docker": "--gpus all", "podman": "--device nvidia.com/gpu=all"}

@@ -20,7 +20,7 @@ from vflops.record.formats.node import Clock
 _PINGS = 50
 _TIME = struct.Struct("!d")
 _AGENT_PINGS = 10
-"""Fewer pings: thousands of agents may ask one controller at once."""
+"""Agents send fewer pings, because thousands of them may ask one controller at once."""
 _AGENT_LIMIT_S = 2.0
 
 
@@ -44,7 +44,7 @@ class ClockServer:
     def close(self) -> None:
         """Accept no further connections."""
         with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)  # else the thread would keep waiting
+            self._listening.shutdown(socket.SHUT_RDWR)  # ends the wait of the accepting thread
         self._listening.close()
 
     def _accept(self) -> None:
@@ -63,7 +63,7 @@ class ClockServer:
 def offset(host: str, port: int, limit_s: float, pings: int = _PINGS) -> Clock:
     """Return this machine's clock minus that of ``host``, or a fault if it does not answer.
 
-    The host read its clock at some moment of the round trip, so the uncertainty is half of that.
+    The host reads its clock at some time during the round trip, so the uncertainty is half of it.
     """
     best = (float("inf"), 0.0)
     end_s = time.monotonic() + limit_s
@@ -72,7 +72,7 @@ def offset(host: str, port: int, limit_s: float, pings: int = _PINGS) -> Clock:
             server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for ping in range(pings):
                 if ping and time.monotonic() > end_s:
-                    break  # a busy server answered few pings: they are enough
+                    break  # a busy server: the few answers so far are enough
                 asked_s = time.time()
                 server.sendall(b"?")
                 server_s = _TIME.unpack(server.recv(_TIME.size, socket.MSG_WAITALL))[0]
@@ -85,7 +85,7 @@ def offset(host: str, port: int, limit_s: float, pings: int = _PINGS) -> Clock:
 
 
 @contextmanager
-def served(folder: RunFolder) -> Iterator[None]:
+def serve_clock(folder: RunFolder) -> Iterator[None]:
     """Serve this machine's time to the run's jobs; a new controller's clock replaces the last."""
     server = ClockServer()
     path = folder.path / "clock.json"
@@ -95,10 +95,10 @@ def served(folder: RunFolder) -> Iterator[None]:
     finally:
         server.close()
         with suppress(OSError):
-            path.unlink(missing_ok=True)  # agents that start later need not wait for an answer
+            path.unlink(missing_ok=True)  # so that later agents do not wait for an answer
 
 
-def against_controller(folder: RunFolder) -> tuple[str | None, Clock]:
+def offset_from_controller(folder: RunFolder) -> tuple[str | None, Clock]:
     """Return the host of the run's reference clock, and this machine's offset from it or a fault.
 
     Jobs on the controller's machine share its clock.

@@ -6,22 +6,22 @@ import os
 import socket
 from pathlib import Path
 
-from vflops.launch.node_clock import against_controller
+from vflops.launch.node_clock import offset_from_controller
 from vflops.launch.node_group import NodeGroup
 from vflops.machine.system.gather import gather
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import NodeRecord, node_file
 
 _LAYERS = ("hardware", "operating system")
-"""The other layers of ``system.json`` are the same on all nodes."""
+"""The layers of ``system.json`` to describe; the others are the same on all nodes."""
 
 
 def describe_node(folder: RunFolder, attempt: Path, group: NodeGroup) -> None:
     """Write ``node-<n>.json`` to ``attempt``, the folder of an attempt.
 
-    This takes about 0.1 s: torch is not imported, and the clock may take at most 2 s.
+    This takes about 0.1 s, as torch is not imported; reading the clock takes at most 2 s.
     """
-    reference, clock = against_controller(folder)
+    reference, clock = offset_from_controller(folder)
     system = gather(folder.path, import_torch=False)
     host = socket.gethostname()
     NodeRecord(

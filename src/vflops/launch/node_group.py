@@ -1,4 +1,4 @@
-"""The nodes that run one attempt at a job together: one agent per node, the first one leads."""
+"""The nodes that run one attempt at a job together, with one agent each; the first one leads."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from vflops.record.files.document import Document
 from vflops.record.folder import RunFolder
 
 CORES = "VFLOPS_CORES"
-"""The variable with the cores of an agent on this machine; it is not in a scheduler's step."""
+"""The variable with the cores of an agent on this machine; a scheduler's steps do not have it."""
 _MEET_S = 120.0
-"""How long an agent waits for the leader: a shared file system may show files late."""
+"""How long an agent waits for the leader's claim, which a shared file system may show late."""
 
 
 class Claim(Document):
@@ -41,7 +41,7 @@ class NodeGroup:
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> NodeGroup:
-        """Return the group of SLURM's step; outside of one a node is alone."""
+        """Return the group of the current SLURM step; outside of SLURM, that of a single node."""
         if CORES in environment or "SLURM_STEP_ID" not in environment:
             return cls()
         start = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
@@ -66,7 +66,10 @@ class NodeGroup:
         return range(self.node * count, (self.node + 1) * count)
 
     def lead(self, folder: RunFolder, job: int) -> tuple[int, str | None]:
-        """Claim a new attempt; return its number, and where its ranks meet if not in a file."""
+        """Claim a new attempt; return its number, and the address where its ranks meet.
+
+        The address is None on a single node, where the ranks meet in a file.
+        """
         attempt = folder.claim_attempt(job)
         if self.port is None:
             return attempt, None
@@ -90,14 +93,14 @@ class NodeGroup:
         )
 
 
-ALONE = NodeGroup()
+SINGLE_NODE = NodeGroup()
 """The group of a single node."""
 
 
 def _port() -> socket.socket:
     """Return a socket that reserves a free port for the first rank, without listening.
 
-    Data may be staged before the ranks start, which is long enough for a port to be taken.
+    Staging data before the ranks start takes so long that a free port might be taken meanwhile.
     """
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's store sets it

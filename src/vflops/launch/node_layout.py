@@ -1,4 +1,4 @@
-"""How equal jobs are laid out on equal nodes."""
+"""The layout of jobs of equal size on nodes of equal size."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from vflops.errors import UsageError
 from vflops.launch.job_script import Step
 
 MAX_LOSSES = 2
-"""Jobs that a node may lose before it gets no others."""
+"""After it has lost this many jobs, a node gets no further ones."""
 
 
 @dataclass(frozen=True)
 class NodeLayout:
-    """How jobs of ``ranks`` ranks are laid out on nodes of ``slots`` ranks."""
+    """The layout of jobs with ``ranks`` ranks each on nodes with ``slots`` slots each."""
 
     ranks: int
     slots: int
@@ -28,19 +28,19 @@ class NodeLayout:
 
     @property
     def nodes(self) -> int:
-        """Nodes of one job."""
+        """The number of nodes of one job."""
         return max(self.ranks // self.slots, 1)
 
     @property
     def ranks_per_node(self) -> int:
-        """Ranks of one job on each of its nodes."""
+        """The number of ranks of one job on each of its nodes."""
         return min(self.ranks, self.slots)
 
     def steps(self, jobs: Mapping[int, int]) -> list[Step]:
         """Return the steps of an allocation; jobs that fit on one node share it.
 
-        ``jobs`` maps each job to the attempts that it has left. A node that lost a job twice gets
-        no other, so further attempts are left to another allocation.
+        ``jobs`` maps each job to the attempts that it has left. In one allocation a job is tried at
+        most ``MAX_LOSSES`` times, because its node is then excluded from the next allocation.
         """
         sharing = max(self.slots // self.ranks, 1)
         nodes, ranks = self.nodes, self.ranks_per_node

@@ -15,29 +15,31 @@ from vflops.record.formats.job import JobRecord
 def known_nodes(
     settings: LaunchSettings, device: str, number: int | None = None, slots: int | None = None
 ) -> list[Node]:
-    """Return the nodes of the back end, or ``number`` nodes of ``slots`` ranks as described."""
-    place = backend(settings.on)
-    slots = slots or (None if place.is_this_machine else settings.ranks_per_node)
+    """Return the nodes of the back end, or ``number`` nodes with ``slots`` slots each if given."""
+    launch_backend = backend(settings.on)
+    is_local = launch_backend.is_this_machine
+    slots = slots or (None if is_local else settings.ranks_per_node)
     if number is not None and slots is None:
         raise UsageError(
             f"--nodes {number} without --slots",
-            hint="add --slots K, the ranks that a node takes",
+            hint="add --slots K, the number of ranks that a node takes",
         )
-    if slots is not None and place.is_this_machine and number is None:
+    if slots is not None and is_local and number is None:
         raise UsageError(
             f"--slots {slots} without --nodes", hint="add --nodes N, the number of nodes"
         )
     if number is not None and slots is not None:
         return [Node(f"node {count}", slots) for count in range(1, number + 1)]
-    nodes = place.nodes(settings, device)
+    nodes = launch_backend.nodes(settings, device)
     return nodes if slots is None else [Node(node.name, slots) for node in nodes]
 
 
 def usable_nodes(settings: LaunchSettings, device: str, ranks: int) -> list[Node]:
-    """Return the nodes for models of ``ranks`` ranks, with the slots that a run really requests.
+    """Return the nodes for models of ``ranks`` ranks, with the slots that a run requests.
 
-    One allocation for all models has the same part of each node: ``launch.ranks_per_node`` ranks,
-    or else those of one model; smaller nodes are left out.
+    An allocation for all models takes the same number of ranks on each node:
+    ``launch.ranks_per_node`` or, if that is not set, the ranks of one model. Smaller nodes are left
+    out.
     """
     nodes = known_nodes(settings, device)
     if not backend(settings.on).gang_scheduled(settings):
@@ -45,19 +47,19 @@ def usable_nodes(settings: LaunchSettings, device: str, ranks: int) -> list[Node
     slots = settings.ranks_per_node or ranks
     usable = [Node(node.name, slots) for node in nodes if node.slots >= slots]
     if not usable:
-        most = max(node.slots for node in nodes)
+        largest = max(node.slots for node in nodes)
         raise UsageError(
-            f"no node takes {slots} ranks: the largest takes {most}",
-            hint=f"use --ranks {most}, or --set launch.ranks_per_node={most} for models that span"
-            " nodes",
+            f"no node takes {slots} ranks: the largest takes {largest}",
+            hint=f"use --ranks {largest}, or --set launch.ranks_per_node={largest} for models that"
+            " span nodes",
         )
     return usable
 
 
 def waves(settings: Settings, records: Sequence[JobRecord]) -> list[Sequence[JobRecord]]:
-    """Return the jobs in groups, one allocation after the other.
+    """Return the jobs in groups, which get one allocation after the other.
 
-    There is one group without waves, and if each job starts as soon as there is room for it.
+    All jobs are one group without ``bagging.waves``, or if each job is started separately.
     """
     gang_scheduled = backend(settings.launch.on).gang_scheduled(settings.launch)
     if not settings.bagging.waves or not gang_scheduled:

@@ -1,4 +1,4 @@
-"""The placement of M base models of P ranks on M × P slots of the nodes; plain Python.
+"""Places M base models with P ranks each on M × P slots of the nodes.
 
 One rule places a model: its remaining ranks go to the node with the fewest free slots that can
 take all of them; if there is none, they fill the largest unused node. So a model that fits on a
@@ -32,7 +32,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the ranks of a base model run, and in which wave."""
+    """The slots on which the ranks of a base model run, and the wave in which they do."""
 
     model: int
     wave: int
@@ -51,7 +51,7 @@ class Plan:
 
     @property
     def scale(self) -> int:
-        """Slots in use at once: M × P (equation 5) unless models run in waves."""
+        """The number of slots in use at once: M × P (equation 5), unless models run in waves."""
         return self.ranks * sum(placement.wave == 0 for placement in self.placements)
 
     @property
@@ -65,7 +65,7 @@ def plan(
 ) -> Plan:
     """Return the placement of all models; raise UsageError if they do not fit without ``waves``.
 
-    ``may_wait``: whether the error suggests waves.
+    ``may_wait`` says whether the error suggests waves.
     """
     _check(nodes, models=models, ranks=ranks)
     first = list(islice(_places(nodes, ranks), models))
@@ -85,10 +85,11 @@ def defaults(
     *,
     scale: int | None = None,
 ) -> tuple[int, int]:
-    """Return M and P if not both are given: P is a node's slots, M as many models as then fit.
+    """Return M and P, with defaults for those not given.
 
-    Of different nodes the smallest counts. If the given M does not fit, P is the largest number of
-    ranks that does. With a ``scale``, M × P equals it (equation 5).
+    P is the number of slots of the smallest node, and M the number of models that then fit. If a
+    given M does not fit, P is the largest number of ranks with which it does. With a ``scale``,
+    M × P equals it (equation 5).
     """
     _check(nodes, models=models, ranks=ranks, scale=scale)
     smallest = min(node.slots for node in nodes)
@@ -147,7 +148,7 @@ def nearest_pairs(nodes: Sequence[Node], models: int, ranks: int) -> list[tuple[
 
 
 def _nearest(pairs: Iterable[tuple[int, int]], models: int, ranks: int) -> list[tuple[int, int]]:
-    """Return the few pairs that are the fewest doublings away."""
+    """Return the few pairs that are nearest on a logarithmic scale."""
 
     def distance(pair: tuple[int, int]) -> float:
         return abs(log(pair[0] / models)) + abs(log(pair[1] / ranks))
@@ -156,7 +157,7 @@ def _nearest(pairs: Iterable[tuple[int, int]], models: int, ranks: int) -> list[
 
 
 def _places(nodes: Sequence[Node], ranks: int) -> Iterator[Places]:
-    """Yield the places of one model after the other, until no further one fits."""
+    """Yield the places of one model after another, until no further one fits."""
     free = [node.slots for node in nodes]
     most = max(free)
     with_free: list[list[int]] = [[] for _ in range(most + 1)]  # heaps of nodes, by free slots

@@ -1,4 +1,4 @@
-"""Preflight probes, one per node, as every back end starts them."""
+"""The interface to preflight probes, one per node, which every back end implements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from vflops.launch.scheduler import JobStatus
 
 LOG = "preflight.log"
-"""The file in the preflight's folder that takes the output of all probes."""
+"""The file in the preflight's folder with the output of all probes."""
 PROBE = ("-P", "-m", "vflops.launch.preflight.node_probe")
 """What Python runs on a node, with the preflight's folder and the number of the node."""
 
@@ -17,7 +17,7 @@ class Probes(Protocol):
     """Probes that were started, one per node."""
 
     def look(self) -> JobStatus:
-        """Return whether they are queued, running or ended, and on which nodes."""
+        """Return whether the probes are queued, running or ended, and on which nodes."""
         ...
 
     def stop(self) -> None:
@@ -35,7 +35,7 @@ class UnusableNode:
 
 @dataclass(frozen=True)
 class ProbePlan:
-    """How many nodes to probe, and those that are missing from the number requested."""
+    """How many nodes to probe, and the unusable ones if fewer than requested can be probed."""
 
     nodes: int
     missing: tuple[UnusableNode, ...] = ()

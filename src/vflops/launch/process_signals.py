@@ -1,4 +1,4 @@
-"""Signals to processes that are known by more than their pid, which may be reused."""
+"""Sends signals to processes that are verified first, because a pid may have been reused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that a scheduler runs: what was submitted, and its status."""
+"""Jobs that a scheduler runs: their submission, and their status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from vflops.launch.job_script import ELSEWHERE, KILLED, UNSEEN, Request, Step, a
 from vflops.launch.node_layout import MAX_LOSSES, NodeLayout
 from vflops.launch.scheduler import JobStatus, Scheduler
 from vflops.launch.site import SiteSettings
-from vflops.launch.submissions import Intent, Submitted, intents, signals_deferred, submitted
+from vflops.launch.submissions import (
+    Intent,
+    Submitted,
+    defer_signals,
+    read_intents,
+    read_submission,
+)
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import JobLost
@@ -25,17 +31,17 @@ from vflops.record.formats.job_events import JobLost
 _SILENT_S = 120.0
 """How long a job may run before its output must be in the run folder."""
 _LATE_S = 5.0
-"""How late a shared file system may show a file."""
+"""How long a new file may take to appear on a shared file system."""
 _IN_FLIGHT_S = 5.0
-"""How long a submission may still take after the process that made it has died."""
+"""How long a submission may still take after the submitting process has died."""
 _STALE_S = 300.0
-"""After this time a script that the scheduler does not know was not submitted, or has ended."""
+"""A script that the scheduler does not know after this time was not submitted, or has ended."""
 _NOT_THE_NODE = ("CANCELLED", "DEADLINE", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT")
-"""Reasons for a job's end that are somebody's decision or the job's fault, never the node's."""
+"""Reasons for the end of a job for which its node is not to blame."""
 
 
 class ScheduledJobs(Launcher):
-    """Jobs known by recorded ids, queried together."""
+    """Jobs that are identified by their recorded ids, and queried together."""
 
     def __init__(
         self,
@@ -71,7 +77,7 @@ class ScheduledJobs(Launcher):
         return [job for job, record in self._submitted.items() if self._is_active(record)]
 
     def location(self, job: int) -> str:
-        """Return the job's nodes, or what it waits for."""
+        """Return the job's nodes, or what the job waits for."""
         status = self._status(job)
         if status is None:
             return ""
@@ -96,7 +102,7 @@ class ScheduledJobs(Launcher):
         self._looked_s = float("-inf")
 
     def suspects(self, job: int) -> Collection[str]:
-        """Return the job's nodes, unless its end was intended or it reported its own error."""
+        """Return the job's nodes, unless its end was intended or it reported an error itself."""
         status, message = self._status(job), self._agent_message(job)
         if status is None or (status.reason or "").startswith(_NOT_THE_NODE):
             return ()
@@ -111,7 +117,7 @@ class ScheduledJobs(Launcher):
         return message if message and ELSEWHERE in message else None
 
     def invisible_reason(self, job: int) -> str | None:
-        """Return why nothing of the job is in the run folder, if it ran; None if all is well."""
+        """Return why a job that ran wrote nothing to the run folder; None if all is well."""
         record, status = self._submitted.get(job), self._status(job)
         if record is None or status is None or not record.script:
             return None
@@ -141,7 +147,7 @@ class ScheduledJobs(Launcher):
         return next((line for line in reversed(lines) if agent_prefix("", job) in line), None)
 
     def _prevent_retries(self) -> None:
-        """Keep jobs from being started again without this controller."""
+        """Keep the script from retrying jobs by itself."""
 
     def _log(self, record: Submitted) -> Path:
         return (self._folder.path / record.script).with_suffix(".log")
@@ -151,7 +157,7 @@ class ScheduledJobs(Launcher):
         return self._statuses.get(record.id) if record else None
 
     def _nodes(self, job: int) -> tuple[str, ...]:
-        """Return the nodes of the job, including those that died and left the scheduler's list."""
+        """Return the nodes of the job, including dead ones that the scheduler no longer lists."""
         record, status = self._submitted.get(job), self._status(job)
         if record is None or status is None:
             return ()
@@ -165,8 +171,8 @@ class ScheduledJobs(Launcher):
         return status is None or status.state != "ended"
 
     def _adopt(self) -> None:
-        """Find the ids of scripts whose controller died while it submitted them."""
-        for intent in intents(self._folder):
+        """Find the ids of scripts whose controller died while submitting them."""
+        for intent in read_intents(self._folder):
             if intent.scheduler != self.name:
                 continue
             left_s = min(_IN_FLIGHT_S - intent.age_s(self._folder), _IN_FLIGHT_S)
@@ -183,7 +189,7 @@ class ScheduledJobs(Launcher):
     def _submit(
         self, steps: Sequence[Step], request: Request, script: Callable[[Request], str]
     ) -> None:
-        """Submit a script; its name is recorded before, its id afterwards."""
+        """Submit a script; record its name before the submission, and its id afterwards."""
         path, log = str(request.script.relative_to(self._folder.path)), request.output
         start = log.stat().st_size if log.is_file() else 0
         jobs = {
@@ -200,11 +206,11 @@ class ScheduledJobs(Launcher):
         }
         intent = Intent(name=request.name, scheduler=self.name, script=path, jobs=jobs)
         atomic.write_text(request.script, script(request))
-        with signals_deferred():
+        with defer_signals():
             intent.write_beside(self._folder)
             try:
                 native = self._scheduler.submit(request)
-            except UsageError:  # after any other error it may still have been accepted
+            except UsageError:  # after other errors, the script may still have been accepted
                 intent.forget(self._folder)
                 if not request.exclude:
                     raise
@@ -212,7 +218,7 @@ class ScheduledJobs(Launcher):
                 self._submitted |= intent.settle(self._folder, native)
                 self._looked_s = float("-inf")
                 return
-        # Too few nodes may be left: a node that lost jobs is better than none.
+        # Too few nodes may be left, so try again with the excluded ones.
         self._submit(steps, replace(request, exclude=()), script)
 
     def _next_attempt(self, job: int) -> int:
@@ -244,7 +250,7 @@ class ScheduledJobs(Launcher):
         return sorted(node for node, count in counts.items() if count >= MAX_LOSSES)
 
     def _read(self, job: int) -> Submitted | None:
-        record = submitted(self._folder, job)
+        record = read_submission(self._folder, job)
         return record if record is not None and record.scheduler == self._scheduler.label else None
 
 

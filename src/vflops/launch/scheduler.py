@@ -20,12 +20,12 @@ State = Literal["waiting", "running", "ended"]
 
 @dataclass(frozen=True)
 class JobStatus:
-    """What the scheduler reports about a job; only the job's last event says how it ended."""
+    """What the scheduler reports about a job; how the job ended is only in its log."""
 
     state: State
     nodes: tuple[str, ...]
     reason: str | None
-    """The scheduler's own words, if it gave any."""
+    """The scheduler's message, if any."""
 
 
 class Scheduler(ABC):
@@ -36,9 +36,9 @@ class Scheduler(ABC):
         require_command(submit_command, name)
         self.name = name
         self.label = name
-        """What the record calls it."""
+        """The scheduler's name in the record."""
         self.interval_s = _SHORTEST_S
-        """Seconds until the next query is worthwhile: grows to 30 while nothing changes."""
+        """The time to the next query, which grows up to 30 s while nothing changes."""
         self._statuses: dict[str, JobStatus] = {}
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def _query(self, ids: Sequence[str]) -> dict[str, JobStatus]:
-        """Return the current status of these jobs, at least one."""
+        """Return the current status of these jobs; there is at least one."""
 
     def look(self, ids: Sequence[str]) -> dict[str, JobStatus]:
         """Return the status of each job, queried together.

@@ -1,4 +1,4 @@
-"""What the back ends of schedulers have in common."""
+"""The base class of the back ends of schedulers."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from vflops.record.formats.job import JobRecord
 
 
 class SchedulerBackend(Backend):
-    """Nodes that a scheduler gives to jobs."""
+    """A back end that runs jobs on the nodes of a scheduler."""
 
     @abstractmethod
     def scheduler(self) -> Scheduler:
-        """Return the scheduler, or raise UsageError if it is not here."""
+        """Return the scheduler; raise UsageError if it is not installed here."""
 
     @abstractmethod
     def jobs(self, folder: RunFolder, records: Sequence[JobRecord]) -> ScheduledJobs:
-        """Return these jobs of a run, whether submitted already or not."""
+        """Return these jobs of a run, whether or not they have been submitted."""
 
     def check(self, settings: LaunchSettings) -> None:
-        """Raise UsageError if the scheduler is not here, or ``site.toml`` is wrong."""
+        """Raise UsageError if the scheduler is not installed here, or ``site.toml`` is wrong."""
         self.scheduler()
         site.site_for(settings)
 
     def launcher(self, folder: RunFolder, records: Sequence[JobRecord]) -> ScheduledJobs:
-        """Return what submits these jobs; the run keeps a copy of ``site.toml``."""
-        site.keep(folder.path)
+        """Return the launcher that submits these jobs; the run keeps a copy of ``site.toml``."""
+        site.copy_to_run(folder.path)
         return self.jobs(folder, records)
 
     def cancellable(
@@ -45,7 +45,7 @@ class SchedulerBackend(Backend):
         return _ScheduledToCancel(jobs, stopping=controlled)
 
     def check_layout(self, nodes: Sequence[Node], ranks: int) -> None:
-        """Raise UsageError for a model that would have parts of different sizes on the nodes."""
+        """Raise UsageError if a model would have different numbers of ranks on its nodes."""
         NodeLayout(ranks, min(node.slots for node in nodes))
 
 

@@ -1,4 +1,4 @@
-"""Settings of a site that every run there needs, from its ``site.toml``."""
+"""The settings of a site for all runs there, from ``site.toml``."""
 
 from __future__ import annotations
 
@@ -92,32 +92,32 @@ class SiteSettings(Section):
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
-def find(folder: Path | None = None) -> SiteSettings:
+def find_site(folder: Path | None = None) -> SiteSettings:
     """Return the site of ``folder`` (default: the current one), else the user's, else defaults."""
     path = _file(folder or Path.cwd())
     return load(path) if path is not None else SiteSettings()
 
 
-def keep(run: Path) -> None:
-    """Copy the current ``site.toml`` to a run folder that has none from an earlier launch."""
+def copy_to_run(run: Path) -> None:
+    """Copy the current ``site.toml`` to a run folder, unless it has one from an earlier launch."""
     if not (run / FILE).is_file():
-        find()  # an invalid file is refused under its original path
+        find_site()  # so that the error for an invalid file names its original path
         path = _file(Path.cwd())
         text = "# there was none\n" if path is None else path.read_text(encoding="utf-8")
         atomic.write_text(run / FILE, text)
 
 
-def of_run(run: Path) -> SiteSettings:
-    """Return the site that a run keeps; before its first launch the current one."""
-    return load(run / FILE) if (run / FILE).is_file() else find()
+def site_of_run(run: Path) -> SiteSettings:
+    """Return the site from a run's copy or, before the run's first launch, the current one."""
+    return load(run / FILE) if (run / FILE).is_file() else find_site()
 
 
 def site_for(settings: LaunchSettings, run: Path | None = None) -> SiteSettings:
     """Return the site, with the container image of the settings if they name one.
 
-    ``run`` is a run folder, which may keep the site of its first launch.
+    ``run`` is a run folder, which may have a copy of the site from its first launch.
     """
-    site = find() if run is None else of_run(run)
+    site = find_site() if run is None else site_of_run(run)
     if settings.container is None:
         return site
     container = site.container.model_dump() if site.container else {}
@@ -131,11 +131,11 @@ def _file(folder: Path) -> Path | None:
 
 
 def load(path: Path) -> SiteSettings:
-    """Return the settings of a ``site.toml``; raise UsageError that says what is wrong in it."""
+    """Return the settings in a ``site.toml``; raise UsageError if one of them is wrong."""
     data = read_toml(path)
-    _refuse_unknown(SiteSettings, data, path)
+    _check_keys(SiteSettings, data, path)
     if isinstance(data.get("container"), Mapping):
-        _refuse_unknown(ContainerSettings, data["container"], path)
+        _check_keys(ContainerSettings, data["container"], path)
     try:
         return SiteSettings.model_validate(data)
     except ValidationError as error:
@@ -148,7 +148,7 @@ def load(path: Path) -> SiteSettings:
         ) from error
 
 
-def _refuse_unknown(section: type[BaseModel], data: Mapping[str, Any], path: Path) -> None:
+def _check_keys(section: type[BaseModel], data: Mapping[str, Any], path: Path) -> None:
     for key in data:
         if key not in section.model_fields:
             raise unknown_name("key", key, section.model_fields, where=f" in {path}")

@@ -1,4 +1,4 @@
-"""What was submitted to a scheduler, recorded in the run folder for the next controller."""
+"""Records in the run folder what was submitted to a scheduler, for later controllers."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Submitted(Document):
     attempt: int
     """The number of its submissions, from 1."""
     script: str = ""
-    """The script, relative to the run folder; its output is beside it."""
+    """The script, relative to the run folder; its output is next to it."""
     first_node: int = 0
     nodes: int | None = None
-    """How many of the allocation's nodes belong to the job, from ``first_node``; None: all."""
+    """The number of the job's nodes, counted from ``first_node``; None for all the others."""
     log_start: int = 0
-    """Bytes of the output that earlier submissions wrote."""
+    """The number of bytes that earlier submissions wrote to the output."""
 
 
 class Intent(Document):
@@ -50,7 +50,7 @@ class Intent(Document):
     """The records of the jobs, except for the id."""
 
     def write_beside(self, folder: RunFolder) -> None:
-        """Write the file beside the script; it stays until ``settle``."""
+        """Write the file next to the script; it stays there until ``settle`` or ``forget``."""
         self.write(self.file(folder))
 
     def settle(self, folder: RunFolder, native: str) -> dict[int, Submitted]:
@@ -64,7 +64,7 @@ class Intent(Document):
         return records
 
     def forget(self, folder: RunFolder) -> None:
-        """Remove the intent: nothing was submitted."""
+        """Remove the file of the intent."""
         with suppress(FileNotFoundError):
             self.file(folder).unlink()
 
@@ -73,35 +73,35 @@ class Intent(Document):
         return (folder.path / self.script).with_suffix(_INTENT)
 
     def age_s(self, folder: RunFolder) -> float:
-        """Return the seconds since it was written; infinite if it has been settled meanwhile."""
+        """Return the seconds since the file was written; infinite if it has been removed."""
         with suppress(FileNotFoundError):
             return time.time() - self.file(folder).stat().st_mtime
         return float("inf")
 
 
-def submitted(folder: RunFolder, job: int) -> Submitted | None:
+def read_submission(folder: RunFolder, job: int) -> Submitted | None:
     """Return the record of a job's submission; None if it was not submitted."""
     path = _file(folder, job)
     return Submitted.read(path) if path.is_file() else None
 
 
-def intents(folder: RunFolder) -> list[Intent]:
-    """Return the scripts that a controller may have submitted before it died without their ids."""
+def read_intents(folder: RunFolder) -> list[Intent]:
+    """Return the intents of scripts that a controller may have submitted before it died."""
     pending = []
     for path in (*folder.path.glob(f"*{_INTENT}"), *folder.path.glob(f"jobs/*/*{_INTENT}")):
         try:
             pending.append(Intent.read(path))
         except FolderError:
-            if path.exists():  # else a live controller has just settled it
+            if path.exists():  # otherwise a live controller has just settled it
                 raise
     return pending
 
 
 @contextmanager
-def signals_deferred() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Defer signals that would interrupt this process until the end of the block.
 
-    By handlers, not by a mask, which a process that is started meanwhile would inherit.
+    This uses handlers, because processes that are started in the block would inherit a mask.
     """
     received: list[int] = []
 

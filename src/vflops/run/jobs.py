@@ -221,7 +221,7 @@ def run_side_by_side(
     """
     from vflops.launch.controller import Controller, JobProgress, no_observer
     from vflops.launch.factory import backend, launcher
-    from vflops.launch.node_clock import served
+    from vflops.launch.node_clock import serve_clock
     from vflops.launch.nodes import waves
 
     settings = folder.record.settings
@@ -229,7 +229,7 @@ def run_side_by_side(
     observer = workload(records[0].workload).observer
     observe = no_observer if observer is None else import_object(observer)
     progress_list: list[JobProgress] = []
-    with nullcontext() if backend(settings.launch.on).is_this_machine else served(folder):
+    with nullcontext() if backend(settings.launch.on).is_this_machine else serve_clock(folder):
         for wave in waves(settings, records):
             waiting = records[len(progress_list) + len(wave) :]
             later = [JobProgress(record, observer=observe(record)) for record in waiting]

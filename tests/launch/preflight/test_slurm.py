@@ -114,7 +114,7 @@ def test_a_drained_and_a_dead_node_are_named(slurm: SlurmBench, tmp_path: Path) 
     ("arguments", "words"),
     [
         ((), "the number of nodes to check is missing"),
-        (("--nodes", "9"), "SLURM has 4 nodes that a job could get, and 9 are wanted"),
+        (("--nodes", "9"), "SLURM has 4 nodes that a job could get, but 9 are requested"),
         (("--nodes", "0"), "--nodes 0"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vflops.launch.preflight.preflight_findings import Finding, Gpu, Hello, Link, NodeResult, Space
-from vflops.launch.preflight.verdicts import Facts, judged
+from vflops.launch.preflight.verdicts import Facts, judge
 from vflops.record.formats.node import Clock
 
 ROOM = Space(path="/x", free_bytes=10**12)
@@ -53,7 +53,7 @@ def verdicts(
         faults=faults or {},
         backend="gloo",
     )
-    return [finding for finding in judged(facts) if finding.verdict != "ok"]
+    return [finding for finding in judge(facts) if finding.verdict != "ok"]
 
 
 def test_healthy_nodes_have_no_problems() -> None:
@@ -162,8 +162,8 @@ def test_silent_nodes_are_named_with_the_reason() -> None:
         faults={1: "b says: no room", 2: "no answer within 9 s"},
         backend="gloo",
     )
-    answers = [finding for finding in judged(facts) if finding.what == "answer"]
+    answers = [finding for finding in judge(facts) if finding.what == "answer"]
     assert [finding.verdict for finding in answers] == ["ok", "fail", "fail"]
     assert answers[1].value == "b says: no room"
     nobody = Facts("/shared", {0: "a"}, {}, {}, {}, "gloo")
-    assert [finding.node for finding in judged(nobody)] == ["a"]
+    assert [finding.node for finding in judge(nobody)] == ["a"]

@@ -25,7 +25,7 @@ from vflops.launch.site import SiteSettings
 from vflops.launch.slurm.sbatch_script import allocation_script, job_script
 from vflops.launch.slurm.slurm_nodes import expand_nodes
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler
-from vflops.launch.submissions import intents, submitted
+from vflops.launch.submissions import read_intents, read_submission
 from vflops.record.folder import RunFolder
 
 # The arguments are -P -m vflops.launch.agent RUN JOB.
@@ -390,14 +390,14 @@ def test_a_submission_of_a_command_that_died_is_found_and_not_repeated(
         process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL
     folder = RunFolder.open(next((tmp_path / "runs").iterdir()))
-    assert len(intents(folder)) == 1 and submitted(folder, 1) is None
+    assert len(read_intents(folder)) == 1 and read_submission(folder, 1) is None
     attached = vflops("attach", folder.path)
     assert attached.returncode == 0, attached.stderr
     assert "of 1 jobs 1 are active" in attached.stderr or "1 have ended" in attached.stderr
-    record = submitted(folder, 1)
+    record = read_submission(folder, 1)
     assert record is not None and record.attempt == 1
     history = folder.history()
     assert history.state.complete and len(history.jobs[1]) == 1
-    assert not history.events("job-lost") and not intents(folder)
+    assert not history.events("job-lost") and not read_intents(folder)
     names = slurm.run("squeue", "-h", "--states=all", "-o", "%j").split()
     assert sum(folder.record.id.rpartition("-")[2] in name for name in names) == 1

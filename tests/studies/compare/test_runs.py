@@ -18,7 +18,7 @@ from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
 from vflops.results.figures import format_value
 from vflops.studies.compare import compare_page
-from vflops.studies.compare.comparing import compare, sides
+from vflops.studies.compare.comparing import compare, read_sides
 from vflops.studies.compare.comparison import ComparedFigure, Comparison
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -27,7 +27,7 @@ IC = "image-classification"
 
 
 def compared(*words: RunFolder | str) -> Comparison:
-    return compare(sides([str(w.path) if isinstance(w, RunFolder) else w for w in words]))
+    return compare(read_sides([str(w.path) if isinstance(w, RunFolder) else w for w in words]))
 
 
 def figure(found: Comparison, name: str, side: str = "B") -> ComparedFigure:
@@ -87,7 +87,7 @@ def test_ceilings_have_one_repeat_a_run(tmp_path: Path) -> None:
 def test_repeats_without_any_spread_cannot_tell(tmp_path: Path) -> None:
     a, b = (dated_run(tmp_path, Dated(day, (s, s, s))) for day, s in enumerate((1.0, 1.1)))
     found = compared(a, b)
-    assert figure(found, "FLOPS").reason == "all repeats of a side are equal to the last digit"
+    assert figure(found, "FLOPS").reason == "all repeats of a side are exactly equal"
     assert figure(found, "top-1 accuracy").verdict == "equal"
 
 
@@ -152,7 +152,7 @@ def test_more_than_two_sides_are_each_compared_with_the_first(tmp_path: Path) ->
 @pytest.mark.parametrize("words", [["x"], ["x", "vs"], ["vs"]])
 def test_one_side_is_refused(words: list[str]) -> None:
     with pytest.raises(UsageError, match="two sides"):
-        sides(words)
+        read_sides(words)
 
 
 def test_the_page_lays_curves_over_each_other_and_escapes(
@@ -161,7 +161,7 @@ def test_the_page_lays_curves_over_each_other_and_escapes(
     monkeypatch.setattr(compare_page, "chart_library", str)  # it takes seconds to make
     a = dated_run(tmp_path, Dated(0, FAST))
     b = dated_run(tmp_path, Dated(1, SLOW, cpu="<script>alert(1)</script>"))
-    given = sides([str(a.path), str(b.path)])
+    given = read_sides([str(a.path), str(b.path)])
     quality, speed = compare_page.overlays(given)
     rows = quality.chart["data"]["values"]
     assert {row["side"] for row in rows} == {"A", "B"}

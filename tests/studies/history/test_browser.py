@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.browser import Browser
 from tests.support.dated_runs import Dated, dated_run
 from vflops.studies.compare import compare_page as compare_page
-from vflops.studies.compare.comparing import compare, sides
+from vflops.studies.compare.comparing import compare, read_sides
 from vflops.studies.history import history_page as history_page
 from vflops.studies.history.run_history import history
 
@@ -16,7 +16,7 @@ def test_both_pages_draw_without_an_error_or_a_request(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     speeds = (1.0, 1.01, 0.99), (1.06, 1.05, 1.07), (1.0, 1.01, 0.99)
     made = [dated_run(runs, Dated(day, slower)) for day, slower in enumerate(speeds)]
-    given = sides([str(each.path) for each in made[:2]])
+    given = read_sides([str(each.path) for each in made[:2]])
     compare_page.write_page(compare(given), given, tmp_path / "compare.html")
     history_page.write_page(history(runs), "runs", tmp_path / "history.html")
     with Browser() as browser:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vflops.studies.history.run_history import CHANCE, LEAST_CHANGE
-from vflops.studies.history.segments import MOST_RUNS, change_points
+from vflops.studies.history.run_history import CHANCE, MIN_CHANGE
+from vflops.studies.history.segments import MAX_RUNS, change_points
 
 NOISE = 1.0
 """Per cent of the level."""
@@ -28,7 +28,7 @@ def test_a_year_of_looks_at_noise_raises_hardly_an_alarm() -> None:
     alarms = 0
     for each in 100 + noise(2, 40, 60):
         looks = (each[:seen].tolist() for seen in range(6, 61))
-        found = (change_points(look, chance=CHANCE, least_change=LEAST_CHANGE) for look in looks)
+        found = (change_points(look, chance=CHANCE, least_change=MIN_CHANGE) for look in looks)
         alarms += any(found)
     assert alarms <= 1
 
@@ -39,7 +39,7 @@ def test_a_step_of_five_times_the_noise_is_found_within_few_runs(
 ) -> None:
     series = 100 + noise(3, 200, before + after)
     series[:, before:] -= 5
-    points = [change_points(e.tolist(), chance=CHANCE, least_change=LEAST_CHANGE) for e in series]
+    points = [change_points(e.tolist(), chance=CHANCE, least_change=MIN_CHANGE) for e in series]
     assert sum(before in each for each in points) / 200 >= least - 0.05
     near = sum(any(abs(point - before) <= 1 for point in each) for each in points)
     assert near / 200 >= least
@@ -74,7 +74,7 @@ def test_series_too_short_or_without_spread_have_none() -> None:
 
 
 def test_of_a_long_series_the_newest_runs_are_looked_at() -> None:
-    series = 100 + noise(7, MOST_RUNS + 100)
+    series = 100 + noise(7, MAX_RUNS + 100)
     series[:50] -= 20
     series[-10:] -= 5
-    assert change_points(series.tolist(), chance=CHANCE) == [MOST_RUNS + 90]
+    assert change_points(series.tolist(), chance=CHANCE) == [MAX_RUNS + 90]

@@ -18,7 +18,7 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.measurement import Trial
 from vflops.record.readout.contents import Contents
 from vflops.studies.predict.from_run import read_inputs
-from vflops.studies.predict.validation import measured_scales
+from vflops.studies.predict.validation import measured_efficiencies
 from vflops.studies.scale.scale_result import EnsembleFigures, Point, Scale
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -121,7 +121,7 @@ def test_a_run_gives_what_it_measured_and_says_why_the_rest_is_missing(alone: Ru
     assert found.absent == {
         "link.bandwidth": "a run measures only links within a node",
         "link.latency_s": "a run measures only links within a node",
-        "node.accelerators": "system.json names no accelerators",
+        "node.accelerators": "system.json lists no accelerators",
     }
     assert found.sources["model.gradient_bytes"] == (
         "job 1, image-classification: 4 × 1504 parameters"
@@ -148,7 +148,7 @@ def test_the_command_takes_a_run_and_names_what_must_be_typed(
     result = vflops("predict", alone.path)
     assert result.returncode == 2
     assert "node.accelerators is not known" in result.stderr
-    assert "of the run: system.json names no accelerators" in result.stderr
+    assert "the run does not provide it: system.json lists no accelerators" in result.stderr
     words = ["--set", "node.accelerators=2", "--ranks", "1,2", "--upto", "4"]
     assert vflops("predict", alone.path, *words).returncode == 2  # two ways to say the ranks
     result = vflops("predict", alone.path, *words[:4])
@@ -214,7 +214,7 @@ def test_published_results_stand_beside_their_predictions(vflops: Vflops, tmp_pa
     result = vflops("predict", "--published")
     assert result.returncode == 0, result.stderr
     assert re.search(r"fp32 +efficiency +64 +0.71 +0.77 +\+7.8 % +fitted", result.stdout)
-    assert "one parameter, fitted per workload: pace" in result.stdout
+    assert "One parameter is fitted per workload" in result.stdout
     assert "image classification 1.36, extreme weather 0.42" in result.stdout
     drawn = vflops("predict", "--published", "--page", "p.html")
     assert drawn.returncode == 0, drawn.stderr
@@ -253,8 +253,8 @@ def test_wrong_words_are_one_line_and_a_cure(
 
 
 def test_an_experiment_that_begins_with_several_is_not_set_beside_one() -> None:
-    with pytest.raises(UsageError, match="begins with 2 × 1"):
-        measured_scales(experiment((2, 1, 1e12), (4, 1, 2e12)))
+    with pytest.raises(UsageError, match="smallest point of this experiment is 2 × 1"):
+        measured_efficiencies(experiment((2, 1, 1e12), (4, 1, 2e12)))
 
 
 def test_no_torch_is_imported() -> None:

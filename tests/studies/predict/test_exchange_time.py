@@ -14,10 +14,10 @@ from vflops.studies.predict.exchange_time import (
     ExchangeMode,
     Group,
     Link,
-    exposed,
+    exposed_time,
     hierarchical,
     ring,
-    square,
+    shorter_torus_side,
     torus,
     tree,
 )
@@ -71,7 +71,7 @@ def test_a_torus_of_single_ranks_is_as_square_as_it_can_be() -> None:
     alone = Group(12, 1, None, BETWEEN)
     # 3 × 4: twice 2/3 s and 2 ms along rows, 2 · 3/4 of a third of a second and 6 ms along columns.
     assert torus(alone, 1e9) == pytest.approx(2 * (2 / 3 + 0.002) + 0.5 + 0.006)
-    assert [square(n) for n in (1, 7, 12, 36)] == [1, 1, 3, 6]
+    assert [shorter_torus_side(n) for n in (1, 7, 12, 36)] == [1, 1, 3, 6]
 
 
 def test_latencies_are_paid_once_a_bucket_and_bytes_once() -> None:
@@ -82,9 +82,9 @@ def test_latencies_are_paid_once_a_bucket_and_bytes_once() -> None:
 
 
 def test_the_last_bucket_is_always_waited_for() -> None:
-    assert exposed(1.0, hidden_s=0.3, last=0.25) == pytest.approx(0.7)
-    assert exposed(1.0, hidden_s=9.0, last=0.25) == pytest.approx(0.25)
-    assert exposed(1.0, hidden_s=9.0, last=1.0) == 1.0
+    assert exposed_time(1.0, hidden_s=0.3, last=0.25) == pytest.approx(0.7)
+    assert exposed_time(1.0, hidden_s=9.0, last=0.25) == pytest.approx(0.25)
+    assert exposed_time(1.0, hidden_s=9.0, last=1.0) == 1.0
 
 
 def test_a_link_that_is_not_known_is_named() -> None:

@@ -15,10 +15,10 @@ from benchmarks.links_measure import Coding, step_s
 from benchmarks.links_result import Links, Measured, markdown, predicted, record
 from vflops.errors import FolderError
 from vflops.record.formats.job_events import Progressed
-from vflops.studies.predict.inputs import Inputs, validated
-from vflops.studies.predict.measured_points import MeasuredStep, MeasuredSteps, read_measured
-from vflops.studies.predict.predict_curves import by_their_own, drawn
-from vflops.studies.predict.predict_text import story
+from vflops.studies.predict.inputs import Inputs, parse_inputs
+from vflops.studies.predict.measured_points import MeasuredStep, MeasuredSteps, read_measurements
+from vflops.studies.predict.predict_curves import measured_curve, mode_chart
+from vflops.studies.predict.predict_text import describe_training
 from vflops.studies.predict.scaling_model import predict
 from vflops.studies.predict.sweeps import Line, edges, scales_up_to
 
@@ -33,7 +33,7 @@ BASE: dict[str, Any] = {
 
 
 def inputs(**sections: dict[str, Any]) -> Inputs:
-    return validated(BASE).changed(**sections)
+    return parse_inputs(BASE).with_changes(**sections)
 
 
 def test_coding_is_computed_beside_the_exchange_and_nothing_hides_it() -> None:
@@ -53,8 +53,10 @@ def test_fp32_and_one_rank_code_nothing_and_a_silent_zero_is_told() -> None:
     assert predict(fp32, 1, 8).step.coding_s == 0.0
     int8 = inputs(communication={"precision": "int8", "coding_bandwidth": 5e9})
     assert predict(int8, 1, 1).step.total_s == 1.0
-    assert "coding" not in story(fp32) and "coding: 200 ms" in story(int8)
-    assert "assumed to cost nothing" in story(inputs(communication={"precision": "int8"}))
+    assert "coding" not in describe_training(fp32) and "coding: 200 ms" in describe_training(int8)
+    assert "assumed to cost nothing" in describe_training(
+        inputs(communication={"precision": "int8"})
+    )
 
 
 def test_of_buckets_that_differ_the_last_is_waited_for() -> None:
@@ -88,14 +90,14 @@ def test_a_cross_is_where_a_line_stops_paying() -> None:
     line = Line("data", inputs())
     never = Line("never", inputs(link={"latency_s": 0.0}))
     scales = scales_up_to(inputs(), 4096)
-    assert [(edge.name, edge.at.accelerators) for edge in edges([line, never], scales)] == [
+    assert [(edge.name, edge.prediction.accelerators) for edge in edges([line, never], scales)] == [
         ("data", 400)
     ]
-    chart = drawn([line, never], scales)
+    chart = mode_chart([line, never], scales)
     assert chart is not None
     (cross,) = layers(chart, "cross")
     assert (cross["at"], cross["series"]) == (400, "data")
-    assert cross["value"] == line.at(400).efficiency
+    assert cross["value"] == line.predict_at(400).efficiency
 
 
 def steps(**inputs_of: dict[str, Any]) -> MeasuredSteps:
@@ -112,9 +114,9 @@ def test_steps_of_other_links_have_lines_and_predictions_of_their_own(
     slow = {"link": {"bandwidth": 1e9, "latency_s": 0.0}}
     file = tmp_path / "links.json"
     steps(fast={}, slow=slow).write(file)
-    found = read_measured(file)
+    found = read_measurements(file)
     assert [each.efficiency for each in found] == [0.8, 0.8]
-    curve = by_their_own(found, [1, 2, 4, 8, 16])
+    curve = measured_curve(found, [1, 2, 4, 8, 16])
     assert curve is not None
     rows = curve.chart["layer"][0]["data"]["values"]
     told = {(row["series"], row["measured"]) for row in rows}
@@ -132,13 +134,13 @@ def test_a_file_of_steps_that_cannot_be_is_refused_with_its_place(tmp_path: Path
     file = tmp_path / "links.json"
     steps(bad={"link": {"bandwidth": -1.0}}).write(file)
     with pytest.raises(FolderError, match=r"point 'bad': setting link.bandwidth = -1.0"):
-        read_measured(file)
+        read_measurements(file)
     file.write_text(json.dumps({"schema": "vflops.measured-steps/1", "points": []}))
     with pytest.raises(FolderError, match="points"):
-        read_measured(file)
+        read_measurements(file)
     file.write_text("{}")
     with pytest.raises(FolderError, match=r"is not a vflops\.scale file"):
-        read_measured(file)
+        read_measurements(file)
 
 
 def note(step: int, training_s: float) -> Progressed:
@@ -188,7 +190,7 @@ def test_the_bench_predicts_from_links_and_codecs_alone() -> None:
     table = markdown(points, found)
     assert "| int8 | 1500 ± 15 | +3 % | 51.0 |" in table
     assert "2.0 to 2.0 % more than counted" in table
-    (first, second) = record(points, found).scales(Path("links.json"))
+    (first, second) = record(points, found).efficiencies(Path("links.json"))
     assert first.inputs is not None and first.efficiency == pytest.approx(1 / 1.5)
     assert predict(first.inputs, 1, 2).step.total_s == pytest.approx(beside[1].predicted_s)
     assert second.name == "powersgd, 1 Gb/s"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from vflops.studies.predict.published_scaling import SERIES, Validation, fitted, validate
+from vflops.studies.predict.published_scaling import SERIES, Validation, fit_link_rate, validate
 
 IC, MIXED, EWA = (series.name for series in SERIES)
 
@@ -46,7 +46,7 @@ def test_published_figures_are_those_of_the_papers(validation: Validation) -> No
 def test_one_parameter_a_workload_is_fitted_and_to_efficiencies_only(
     validation: Validation,
 ) -> None:
-    assert validation.pace == pytest.approx(
+    assert validation.link_rates == pytest.approx(
         {"image classification": 1.356, "extreme weather": 0.423}, abs=1e-3
     )
     assert {cell.figure for cell in validation.cells if cell.fitted} == {"efficiency"}
@@ -56,14 +56,14 @@ def test_one_parameter_a_workload_is_fitted_and_to_efficiencies_only(
 
 def test_the_fit_is_the_best_there_is() -> None:
     own = SERIES[2:]
-    best = fitted(own)
+    best = fit_link_rate(own)
 
-    def squares(pace: float) -> float:
+    def squares(link_rate: float) -> float:
         from vflops.studies.predict.scaling_model import predict
 
-        base = predict(own[0].inputs(pace), 1, 8).efficiency
+        base = predict(own[0].inputs(link_rate), 1, 8).efficiency
         return sum(
-            (predict(own[0].inputs(pace), 1, gpus).efficiency / base / told - 1) ** 2
+            (predict(own[0].inputs(link_rate), 1, gpus).efficiency / base / told - 1) ** 2
             for gpus, told in own[0].efficiency.items()
         )
 
@@ -71,6 +71,6 @@ def test_the_fit_is_the_best_there_is() -> None:
 
 
 def test_the_batch_that_the_papers_do_not_name_changes_no_cell() -> None:
-    """Extreme weather: only the ratio of step and exchange counts, so the pace takes it up."""
+    """Extreme weather: only the ratio of step and exchange counts, so the link rate takes it up."""
     twice = replace(SERIES[2], batch=2)
-    assert fitted([twice]) == pytest.approx(fitted(SERIES[2:]) / 2, rel=0.02)
+    assert fit_link_rate([twice]) == pytest.approx(fit_link_rate(SERIES[2:]) / 2, rel=0.02)

@@ -10,16 +10,16 @@ from pydantic import ValidationError
 from tests.support.predict_inputs import BASE, inputs, refused
 from vflops.config.training import TrainSettings
 from vflops.errors import UsageError
-from vflops.studies.predict.inputs import given, load, validated
+from vflops.studies.predict.inputs import load, parse_inputs, read_user_inputs
 from vflops.studies.predict.scaling_model import predict
 
 
 @pytest.mark.parametrize(
     ("sections", "models", "ranks", "told", "hint"),
     [
-        ({}, 1, 6, "6 ranks do not fill nodes of node.accelerators = 4", "4 or 8 would"),
+        ({}, 1, 6, "6 ranks do not fill nodes of node.accelerators = 4", "use 4 or 8 ranks"),
         ({}, 0, 4, "0 models of 4 ranks", "--models 1"),
-        ({}, 2, 60_000, "120,000 accelerators", "M = 1 at most"),
+        ({}, 2, 60_000, "120,000 accelerators", "use at most 1 models"),
         (
             {"parallel": {"mode": "mixed", "sharing": 8}},
             1,
@@ -103,7 +103,7 @@ def test_wrong_settings_are_named_with_their_value(assignment: str, told: str) -
 def test_the_last_word_is_the_users() -> None:
     assert load(BASE, None, ["step.batch=4", "step.batch=2"]).step.batch == 2
     told = ["train.communication.mode=torus", "train.accumulate=8", "communication.mode=all-reduce"]
-    assert given(None, told) == {
+    assert read_user_inputs(None, told) == {
         "communication": {"mode": "all-reduce"},
         "train": {"accumulate": 8},
     }
@@ -133,7 +133,7 @@ def test_what_a_run_refuses_is_not_predicted_and_for_its_reason(
         TrainSettings(ranks=ranks, batch=64 * ranks, **defaults)
     reason = caught.value.errors()[0]["msg"].removeprefix("Value error, ")
     sections = {key: value for key, value in defaults.items() if key != "accumulate"}
-    own = validated(
+    own = parse_inputs(
         {**BASE, "parallel": {}, "train": {"accumulate": defaults["accumulate"]}, **sections}
     )
     with pytest.raises(UsageError) as predicted:

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.predict_inputs import inputs, refused
-from vflops.studies.predict.inputs import Inputs, validated
+from vflops.studies.predict.inputs import Inputs, parse_inputs
 from vflops.studies.predict.predict_text import notes, prediction_rows
 from vflops.studies.predict.scaling_model import predict
 from vflops.studies.predict.step_time import bubble_share
 from vflops.studies.predict.sweeps import (
-    WAYS,
+    EXCHANGE_MODES,
 )
 
 
@@ -60,7 +60,7 @@ def test_models_of_an_ensemble_cost_each_other_nothing_but_what_they_read() -> N
 
 
 def test_a_figure_that_is_not_known_is_none_and_takes_what_rests_on_it() -> None:
-    found = predict(validated({"step": {"time_s": 1.0}}), 5, 1)
+    found = predict(parse_inputs({"step": {"time_s": 1.0}}), 5, 1)
     assert found.efficiency == 1.0
     assert (found.flops, found.vflops, found.time_s, found.energy_j) == (None,) * 4
 
@@ -76,7 +76,7 @@ def test_a_smaller_precision_sends_fewer_bytes(precision: str, share: float) -> 
 def test_what_powersgd_saves_must_be_said() -> None:
     small = inputs(communication={"precision": "powersgd"})
     assert "communication.share" in (refused(small, 1, 8).hint or "")
-    found = predict(small.changed(communication={"share": 0.02}), 1, 8)
+    found = predict(small.with_changes(communication={"share": 0.02}), 1, 8)
     assert found.step.exchange_s == pytest.approx(0.0035)
 
 
@@ -154,7 +154,7 @@ anything = st.fixed_dictionaries(
         "latency": st.floats(0, 1e-2),
         "overlap": st.floats(0, 1),
         "buckets": st.integers(2, 50),
-        "way": st.sampled_from(list(WAYS)),
+        "way": st.sampled_from(list(EXCHANGE_MODES)),
         "mode": st.sampled_from(["data", "sharded", "model", "pipeline", "mixed"]),
         "inner": st.sampled_from(["model", "pipeline"]),
         "split": st.sampled_from(["layers", "tensor"]),
@@ -165,7 +165,7 @@ anything = st.fixed_dictionaries(
 
 def made(drawn: dict[str, Any]) -> Inputs:
     copies = drawn["mode"] in ("data", "mixed")
-    return validated(
+    return parse_inputs(
         {
             "step": {"time_s": drawn["time"]},
             "model": {
@@ -180,7 +180,7 @@ def made(drawn: dict[str, Any]) -> Inputs:
             },
             "link": {"bandwidth": drawn["between"], "latency_s": drawn["latency"]},
             "communication": {
-                **WAYS[drawn["way"] if copies else "all-reduce, ring"],
+                **EXCHANGE_MODES[drawn["way"] if copies else "all-reduce, ring"],
                 "overlap": drawn["overlap"],
                 "buckets": drawn["buckets"],
             },

@@ -16,7 +16,7 @@ from vflops.counting.capture import InputSpec, capture
 from vflops.errors import UsageError
 from vflops.models.resnet import ResNet
 from vflops.record.formats.graph import Graph, Node, Value
-from vflops.studies.predict.stage_traffic import cuts
+from vflops.studies.predict.stage_traffic import find_cuts
 from vflops.train.parallel.cut import StageCut, cut
 from vflops.workloads.contract.workload import Workload
 
@@ -57,18 +57,18 @@ def chain(*widths: int, batch: int = 2) -> Graph:
 
 
 def test_what_passes_a_cut_is_all_that_is_used_behind_it() -> None:
-    found = cuts(chain(10, 20, 30, 20))
+    found = find_cuts(chain(10, 20, 30, 20))
     assert found is not None
     assert (found.layers, found.stages) == (3, 3)
     # After the first layer its 20 numbers; after the second 30, and the 20 that are added later.
     assert found.activation_bytes == pytest.approx(4 * (20 + 50) / 2)
     assert found.layer_bytes == pytest.approx(4 * (20 + 30 + 20) / 3)
-    halved = cuts(chain(10, 20, 30, 20), halved=True)
+    halved = find_cuts(chain(10, 20, 30, 20), half_precision=True)
     assert halved is not None and halved.activation_bytes == found.activation_bytes / 2
 
 
 def test_one_layer_cannot_be_shared() -> None:
-    assert cuts(chain(10, 20)) is None
+    assert find_cuts(chain(10, 20)) is None
 
 
 class Given:
@@ -100,7 +100,7 @@ def stages(number: int) -> list[StageCut]:
 
 
 def test_layers_and_bytes_are_those_of_a_training_that_is_cut() -> None:
-    found = cuts(capture(Given().model, Given().input_specs(), name="small"))
+    found = find_cuts(capture(Given().model, Given().input_specs(), name="small"))
     assert found is not None
     with pytest.raises(UsageError, match=f"it has layers for at most {found.layers}"):
         stages(found.layers + 1)

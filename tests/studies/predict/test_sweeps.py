@@ -8,27 +8,31 @@ from tests.support.predict_inputs import inputs
 from vflops.errors import UsageError
 from vflops.studies.predict.sweeps import (
     Line,
-    best,
     exchange_lines,
-    fitting,
+    fitting_scales,
+    most_efficient_modes,
     parallel_lines,
     scales_up_to,
 )
-from vflops.studies.predict.validation import MeasuredPoint, against, worst
+from vflops.studies.predict.validation import (
+    MeasuredStepTime,
+    compare_with_predictions,
+    largest_error,
+)
 
 
 def test_measured_points_are_compared_by_the_time_of_a_step() -> None:
     narrow = {"link": {"bandwidth": 1e9}}
     points = [
-        MeasuredPoint(8, 1.175),
-        MeasuredPoint(8, 2.5, name="1 GB/s", changes=narrow),
-        MeasuredPoint(4, 2.0, models=2),
+        MeasuredStepTime(8, 1.175),
+        MeasuredStepTime(8, 2.5, name="1 GB/s", changes=narrow),
+        MeasuredStepTime(4, 2.0, models=2),
     ]
-    found = against(points, inputs())
+    found = compare_with_predictions(points, inputs())
     assert [each.error for each in found] == pytest.approx([0.0, 0.1, -0.4925])
-    assert worst(found) == pytest.approx(0.4925)
+    assert largest_error(found) == pytest.approx(0.4925)
     with pytest.raises(UsageError, match="step_s of measured point 8 is 0"):
-        against([MeasuredPoint(8, 0.0)], inputs())
+        compare_with_predictions([MeasuredStepTime(8, 0.0)], inputs())
 
 
 def test_scales_double_within_a_node_and_then_by_nodes() -> None:
@@ -44,7 +48,7 @@ def test_where_a_mode_stops_paying_is_found_to_the_node() -> None:
     scales = scales_up_to(own, 4096)
     edge = line.pays_up_to(scales)
     assert edge == 400
-    assert line.at(400).efficiency >= 0.5 > line.at(404).efficiency
+    assert line.predict_at(400).efficiency >= 0.5 > line.predict_at(404).efficiency
     assert Line("data", inputs()).pays_up_to(scales) is None
     nowhere = inputs(step={"time_s": 1e-9}, node={"accelerators": 1})
     assert Line("data", nowhere).pays_up_to([2, 4]) == 0
@@ -62,12 +66,12 @@ def test_the_reason_of_a_mode_without_a_line_is_that_of_the_largest_scale() -> N
 def test_scales_that_a_mode_does_not_fit_are_left_out_with_the_reason() -> None:
     mixed = inputs(parallel={"mode": "mixed"})
     told = "no P = 2, 4: parallel.mesh [1, 4] must multiply to 4 ranks, each side at least 2"
-    assert fitting(mixed, 16) == ([1, 8, 16], told)
-    assert fitting(inputs(), 8) == ([1, 2, 4, 8], None)
+    assert fitting_scales(mixed, 16) == ([1, 8, 16], told)
+    assert fitting_scales(inputs(), 8) == ([1, 2, 4, 8], None)
     with pytest.raises(UsageError, match=r"link\.bandwidth is not known"):
-        fitting(inputs(link={"bandwidth": None}), 8)
+        fitting_scales(inputs(link={"bandwidth": None}), 8)
     meshed = inputs(parallel={"mode": "mixed", "sharing": None, "mesh": [3, 4]})
-    assert fitting(meshed, 16)[0] == [1, 12]
+    assert fitting_scales(meshed, 16)[0] == [1, 12]
 
 
 def test_modes_that_lack_a_figure_are_named_and_the_rest_are_drawn() -> None:
@@ -82,6 +86,8 @@ def test_modes_that_lack_a_figure_are_named_and_the_rest_are_drawn() -> None:
 def test_the_most_efficient_mode_changes_where_another_overtakes_it() -> None:
     own = inputs(link={"latency_s": 1e-3}, parallel={"mode": "mixed"})
     scales = scales_up_to(own, 4096)
-    found = best([Line("data", own.changed(parallel={"mode": "data"})), Line("mixed", own)], scales)
+    found = most_efficient_modes(
+        [Line("data", own.with_changes(parallel={"mode": "data"})), Line("mixed", own)], scales
+    )
     assert [name for _, name in found] == ["data", "mixed"]
-    assert best([Line("bagging", own, bagging=True)], scales) == []
+    assert most_efficient_modes([Line("bagging", own, bagging=True)], scales) == []

@@ -21,8 +21,8 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.rule import Outcome
 from vflops.results.score.scoring import score
 from vflops.studies.reproduce import reproduce
-from vflops.studies.reproduce.reproduce import Recorded, compare, opened, settings_of
-from vflops.studies.reproduce.reproduced_figures import figures
+from vflops.studies.reproduce.reproduce import RecordedRun, compare, open_recorded, settings_of
+from vflops.studies.reproduce.reproduced_figures import compare_figures
 from vflops.studies.reproduce.reproduction import Figure, Reproduction, rows
 from vflops.workloads.contract.run_settings import load
 
@@ -66,7 +66,7 @@ def _set_facts(folder: RunFolder, facts: dict[str, Any]) -> None:
 
 
 def compared(old: RunFolder, new: RunFolder) -> Reproduction:
-    return compare(Recorded(old, ()), new)
+    return compare(RecordedRun(old, ()), new)
 
 
 def quality(found: Reproduction) -> Figure:
@@ -77,7 +77,7 @@ def test_the_same_to_the_last_bit(make: Make) -> None:
     found = compared(make(0.85, weights="a"), make(0.85, weights="a"))
     assert (found.same_machine, found.same_software, found.same_data) == (True, True, True)
     assert found.same_bits is True
-    assert "equal to the last bit" in found.sentences[-1]
+    assert "bitwise equal" in found.sentences[-1]
     assert {figure.verdict for figure in found.figures} == {"equal"}
     assert found.contradictions == ()
 
@@ -102,7 +102,7 @@ def test_other_weights_on_another_machine_are_none(make: Make) -> None:
 def test_other_data_is_said_and_fails(make: Make) -> None:
     found = compared(make(0.85), make(0.85, data="1" * 64))
     assert found.same_data is False
-    assert "the data is not that of the record" in found.contradictions
+    assert "the data differs from that of the recorded run" in found.contradictions
     assert "The data is not the same, by fingerprint." in found.sentences
 
 
@@ -150,7 +150,7 @@ def test_a_ceiling_is_judged_by_the_spread_of_the_record(
         )
         for value, own in ((100.0, 0.1), (here, spread))
     ]
-    (found,) = figures(*both)
+    (found,) = compare_figures(*both)
     assert found.verdict == verdict
     assert found.spread == (None if verdict == "cannot tell" else pytest.approx(0.1))
 
@@ -168,10 +168,10 @@ def test_a_machine_that_was_not_quiet_is_said(
 
 def test_an_archive_is_opened_and_an_altered_run_is_said_to_be(make: Make) -> None:
     folder = concluded(make(0.85))
-    with opened(archive(folder)) as recorded:
+    with open_recorded(archive(folder)) as recorded:
         assert recorded.folder.record == folder.record and recorded.alterations == ()
     (folder.path / "run.txt").write_text("x")
-    with opened(folder.path) as recorded:
+    with open_recorded(folder.path) as recorded:
         assert "run.txt: added" in compare(recorded, folder).altered[0]
 
 
@@ -184,7 +184,7 @@ def test_a_strangers_program_data_and_container_are_not_taken_unasked(
     run = RunFolder(run_folder.path, record.model_copy(update={"settings": asked}))
     with pytest.raises(UsageError, match="runs its author's program: sh -c 'rm -rf /tmp/x'"):
         settings_of(run, tmp_path)
-    with pytest.raises(UsageError, match="which is not here") as error:
+    with pytest.raises(UsageError, match="which does not exist here") as error:
         settings_of(run, allow_command=True)
     assert "--data" in str(error.value.hint)
     found = settings_of(run, tmp_path, on="slurm", container="mine.sif", allow_command=True)

@@ -33,7 +33,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("experiment") / "e"
     given = ["micro.benchmarks=[]", *SMALL]
     base = options.settings("tiny", None, None, given, workloads="image-classification")
-    made = Experiment.of(place, "image-classification", axis_of("weak"), [Size(1, 1)], base)
+    made = Experiment.create(place, "image-classification", axis_of("weak"), [Size(1, 1)], base)
     folder = RunFolder.create(place / "1x1", made.workload, made.point_settings(Size(1, 1)))
     with folder.start_attempt(job=0) as log:
         log.write("start", workload="image-classification")

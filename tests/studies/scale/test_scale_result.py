@@ -68,7 +68,9 @@ def figures_of(found: Scale) -> list[EnsembleFigures]:
 
 
 def experiment(folder: Path, points: list[Size], *changes: str, kind: Kind = "weak") -> Experiment:
-    return Experiment.of(folder, "image-classification", axis_of(kind), points, settings(*changes))
+    return Experiment.create(
+        folder, "image-classification", axis_of(kind), points, settings(*changes)
+    )
 
 
 def settings(*changes: str) -> Settings:

@@ -21,7 +21,7 @@ from vflops.studies.scale.ensembles import Ensembles
 from vflops.studies.scale.experiment import Experiment, sizes
 from vflops.studies.scale.scale_page import write_page
 from vflops.studies.scale.scale_result import EnsembleFigures, Kind, Point, Scale, Size, Variant
-from vflops.studies.scale.variants import optimisations, parsed, precisions
+from vflops.studies.scale.variants import optimisations, parse_variants, precisions
 from vflops.workloads.contract.run_settings import load, profile
 
 WORKLOAD = "image-classification"
@@ -36,7 +36,7 @@ def made(
     place: Path, variants: tuple[Variant, ...], scales: list[int], kind: Kind = "precisions"
 ) -> Experiment:
     axis = axis_of(kind, "rank", variants)
-    return Experiment.of(place, WORKLOAD, axis, sizes(kind, scales, 1, variants), settings())
+    return Experiment.create(place, WORKLOAD, axis, sizes(kind, scales, 1, variants), settings())
 
 
 def point(variant: str, ranks: int, flops: float | None, quality: float, **own: Any) -> Point:
@@ -116,7 +116,7 @@ def test_the_original_is_plain_and_mixed_as_the_profile_has_it() -> None:
 
 
 def test_variants_of_ones_own_are_any_settings() -> None:
-    found = parsed(["plain", "torus=parallel.mesh=[2, 2],communication.mode=torus"])
+    found = parse_variants(["plain", "torus=parallel.mesh=[2, 2],communication.mode=torus"])
     assert found == (
         Variant(name="plain", settings={}),
         Variant(
@@ -138,7 +138,7 @@ def test_variants_of_ones_own_are_any_settings() -> None:
 )
 def test_variants_that_are_none_are_refused(texts: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        parsed(texts)
+        parse_variants(texts)
 
 
 def test_fp32_is_what_other_precisions_are_compared_with() -> None:
@@ -188,11 +188,11 @@ def test_wrong_words_are_no_refused_variant(tmp_path: Path) -> None:
         ("a=train.precision=fp33", "train.precision = 'fp33'"),
     ):
         with pytest.raises(UsageError, match=said):
-            made(tmp_path / "e", parsed(["plain", text]), [1], kind="optimisations")
+            made(tmp_path / "e", parse_variants(["plain", text]), [1], kind="optimisations")
     with pytest.raises(UsageError, match="no point of this experiment can be run here: prec"):
         made(tmp_path / "e", precisions(["tf32"]), [1])
     with pytest.raises(UsageError, match="no room for 4096 models"):
-        made(tmp_path / "e", parsed(["plain"]), [4096], kind="optimisations")
+        made(tmp_path / "e", parse_variants(["plain"]), [4096], kind="optimisations")
     assert not (tmp_path / "e").exists()
 
 
@@ -221,7 +221,7 @@ def test_only_what_can_be_had_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert found.complete
     assert [each.refused for each in found.points] == [None, NO_TF32, None]
     with pytest.raises(UsageError, match=r"train\.precision is fp32 there, fp16 here"):
-        made(tmp_path, parsed(["fp32=train.precision=fp16"]), [1], kind="precisions")
+        made(tmp_path, parse_variants(["fp32=train.precision=fp16"]), [1], kind="precisions")
 
 
 def test_a_variant_is_compared_with_the_first_at_the_same_size(by_precision: Scale) -> None:

@@ -182,7 +182,7 @@ def test_the_file_of_a_search_meets_its_schema(found: Scale, tmp_path: Path) -> 
 
 
 def test_points_differ_in_workers_and_in_nothing_else(tmp_path: Path) -> None:
-    made = Experiment.of(tmp_path, "automl", AXIS, [ONE, TWO], settings("search.duration_s=6"))
+    made = Experiment.create(tmp_path, "automl", AXIS, [ONE, TWO], settings("search.duration_s=6"))
     one, two = (made.point_settings(size).workloads["automl"] for size in (ONE, TWO))
     assert (one["search"].pop("workers"), two["search"].pop("workers")) == (1, 2)
     assert one == two
@@ -192,9 +192,9 @@ def test_points_differ_in_workers_and_in_nothing_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("most", "order"), [(15, "ordered"), (16, "free")])
 def test_all_points_search_in_the_order_of_the_largest(most: int, order: str) -> None:
-    found = AXIS.shared(settings(), "automl", [ONE, Size(most, 1)])
+    found = AXIS.common_settings(settings(), "automl", [ONE, Size(most, 1)])
     assert found == {"search.order": order}
-    told = AXIS.shared(settings("search.order=free"), "automl", [ONE])
+    told = AXIS.common_settings(settings("search.order=free"), "automl", [ONE])
     assert told == {"search.order": "free"}
 
 
@@ -204,5 +204,5 @@ def test_what_a_search_could_not_be_run_with_is_refused_first(tmp_path: Path) ->
         (ONE, "repeat=2", "is a search, which a run cannot repeat"),
     ):
         with pytest.raises(UsageError, match=said):
-            Experiment.of(tmp_path / "e", "automl", AXIS, [ONE, size], settings(change))
+            Experiment.create(tmp_path / "e", "automl", AXIS, [ONE, size], settings(change))
     assert not (tmp_path / "e").exists()

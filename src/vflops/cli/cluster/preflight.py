@@ -49,7 +49,7 @@ def preflight(
     result, folder = preflight_run.preflight(
         out,
         on,
-        site.find(),
+        site.find_site(),
         nodes=nodes,
         gpus=gpus,
         limit_s=limit,

@@ -178,7 +178,7 @@ def reproduce(
     from vflops.studies.reproduce.reproduction import COLUMNS, rows
 
     path = run if run is not None else console.open_run(None).path
-    with reproducer.opened(path) as recorded:
+    with reproducer.open_recorded(path) as recorded:
         for line in recorded.alterations:
             console.say(f"the recorded run was altered: {line}")
         settings = reproducer.settings_of(

@@ -31,9 +31,9 @@ def compare(
     """Compare runs with confidence intervals. Figures, systems, settings and versions."""
     from vflops.cli.terminal import console
     from vflops.studies.compare.comparing import compare as compare_sides
-    from vflops.studies.compare.comparing import sides
+    from vflops.studies.compare.comparing import read_sides
 
-    run_sides = sides(runs)
+    run_sides = read_sides(runs)
     comparison = compare_sides(run_sides)
     if json:
         typer.echo(comparison.to_json(), nl=False)

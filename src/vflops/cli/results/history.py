@@ -34,11 +34,11 @@ def history(
     """Show how figures changed over time. Exit code 1 if one got worse."""
     from vflops.cli.terminal import console
     from vflops.errors import FolderError, UsageError
-    from vflops.studies.history.past_runs import moment
+    from vflops.studies.history.past_runs import parse_time
     from vflops.studies.history.run_history import history as read_history
 
     try:
-        since_time = moment(since) if since else None
+        since_time = parse_time(since) if since else None
     except FolderError as error:
         raise UsageError(f"--since {since}: {error.message}", hint=error.hint) from error
     with console.working("reading"):

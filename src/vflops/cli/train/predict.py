@@ -73,7 +73,7 @@ def predict(
         set_ or [],
     )
     typer.echo(columns(forecast.given, right=[1]))
-    typer.echo(f"\n{heading(predict_text.story(forecast.inputs))}")
+    typer.echo(f"\n{heading(predict_text.describe_training(forecast.inputs))}")
     table = predict_text.prediction_rows(forecast.points)
     typer.echo(columns(table, right=range(len(table[0]))))
     for note in forecast.notes:
@@ -84,7 +84,7 @@ def predict(
         typer.echo(columns(measured_table, right=range(1, 5)))
     typer.echo(f"\n{heading('most accelerators at which each mode is at least 50 % efficient')}")
     typer.echo(columns(predict_text.paying_rows(forecast.modes, forecast.scales), right=[1]))
-    for sentence in predict_text.ranges(forecast.modes, forecast.scales):
+    for sentence in predict_text.most_efficient_sentences(forecast.modes, forecast.scales):
         console.say(f"· {sentence}", indent=2, file=sys.stdout)
     if page is None:
         given: dict[str, object] = {"--models": models, "--ranks": ranks, "--upto": upto}

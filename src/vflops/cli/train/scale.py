@@ -163,7 +163,7 @@ def scale(
             f"{key}={value} needs ranks that share a model, but every point has one rank",
             hint=f"use {'--ranks 2' if '--ranks' in _OPTIONS[chosen] else option + ' 1,2'}",
         )
-    experiment = Experiment.of(
+    experiment = Experiment.create(
         out or Path("runs") / f"scale-{chosen.value}-{name}", name, axis, point_sizes, settings
     )
     if experiment.refused:  # shown before hours are spent on the other points
@@ -225,7 +225,9 @@ def _variants(
     from vflops.studies.scale import variants
 
     if kind is Kind.OPTIMISATIONS:
-        return variants.parsed(given) if given else variants.optimisations(train["precision"])
+        return (
+            variants.parse_variants(given) if given else variants.optimisations(train["precision"])
+        )
     if kind is Kind.PRECISIONS:
         if precisions is None:
             return variants.precisions(variants.PRECISIONS)

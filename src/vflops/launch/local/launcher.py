@@ -28,7 +28,7 @@ _CUDA = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one rank computes: cores that no other slot has, and a device if there are any."""
+    """The cores of one rank, which no other slot has, and its device if there are any."""
 
     number: int
     cores: tuple[int, ...]
@@ -43,7 +43,7 @@ def split_cores(
     devices: Sequence[int] = (),
     cores_per_slot: int | None = None,
 ) -> list[Slot]:
-    """Return ``slots`` equal shares of the cores, near their devices; the rest stays unused."""
+    """Return ``slots`` equal shares of the cores near their devices; other cores stay unused."""
     shares = [part.cores for part in bind(topology, cores, slots, devices)]
     size = cores_per_slot
     if size is not None and any(len(share) < size for share in shares):
@@ -53,7 +53,7 @@ def split_cores(
     return [Slot(k, share, devices[k] if devices else None) for k, share in enumerate(shares)]
 
 
-def on_this_machine(folder: RunFolder, records: Sequence[JobRecord], *, waves: bool) -> LocalJobs:
+def local_jobs(folder: RunFolder, records: Sequence[JobRecord], *, waves: bool) -> LocalJobs:
     """Return the launcher of jobs that run side by side, each with its share of this machine."""
     from vflops.machine.devices import rank_capacity  # imports torch
 
@@ -74,7 +74,7 @@ def on_this_machine(folder: RunFolder, records: Sequence[JobRecord], *, waves: b
 
 
 class LocalJobs(Launcher):
-    """One process per job; they outlive this process and are found again by their locks."""
+    """Jobs with one process each, which outlives this process and is recognised by its lock."""
 
     name = "local"
 
@@ -150,7 +150,7 @@ class LocalJobs(Launcher):
             with suppress(OSError, ValueError):
                 if process is not None and process.poll() is None:
                     process.send_signal(signal.SIGTERM)
-                elif is_locked(lock):  # else the pid in it may belong to another process
+                elif is_locked(lock):  # otherwise its pid may belong to another process
                     os.kill(int(lock.read_text()), signal.SIGTERM)
 
     def _exit_code(self, job: int) -> int | None:

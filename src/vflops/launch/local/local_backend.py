@@ -1,4 +1,4 @@
-"""Jobs as processes on this machine."""
+"""Runs jobs as processes on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vflops.errors import UsageError
 from vflops.launch.backend import Backend, CancellableJobs
 from vflops.launch.local import local_probes
 from vflops.launch.local.agent_processes import AgentProcesses
-from vflops.launch.local.launcher import LocalJobs, on_this_machine
+from vflops.launch.local.launcher import LocalJobs, local_jobs
 from vflops.launch.placement import Node
 from vflops.launch.probes import ProbePlan, Probes
 from vflops.launch.site import SiteSettings
@@ -27,7 +27,7 @@ class LocalBackend(Backend):
     can_probe = True
 
     def check(self, settings: LaunchSettings) -> None:
-        """Raise UsageError if the settings name a container: only schedulers' jobs have one."""
+        """Raise UsageError if the settings name a container, which needs a scheduler."""
         if settings.container is not None:
             raise UsageError(
                 f"the container {settings.container} needs a scheduler, but the jobs run locally",
@@ -35,8 +35,8 @@ class LocalBackend(Backend):
             )
 
     def launcher(self, folder: RunFolder, records: Sequence[JobRecord]) -> LocalJobs:
-        """Return what starts these jobs side by side, each on its share of this machine."""
-        return on_this_machine(folder, records, waves=folder.record.settings.bagging.waves)
+        """Return the launcher of these jobs, each with its share of this machine."""
+        return local_jobs(folder, records, waves=folder.record.settings.bagging.waves)
 
     def cancellable(
         self, folder: RunFolder, records: Sequence[JobRecord], *, controlled: bool
@@ -51,7 +51,7 @@ class LocalBackend(Backend):
         return [Node("this machine", rank_capacity(device, settings.cores_per_rank)[0])]
 
     def nodes_reserved(self) -> bool:
-        """Whether the nodes are the user's: this machine is."""
+        """Return True: this machine does not have to be allocated."""
         return True
 
     def plan_probes(self, nodes: int | None, site: SiteSettings) -> ProbePlan:

@@ -1,4 +1,4 @@
-"""Preflight probes as processes on this machine."""
+"""Runs preflight probes as processes on this machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ProbeProcesses:
             ]
 
     def look(self) -> JobStatus:
-        """Return whether any of them runs; they run from the start."""
+        """Return whether any of the probes is running; they never wait in a queue."""
         running = any(process.poll() is None for process in self._processes)
         return JobStatus("running" if running else "ended", self._nodes, None)
 
@@ -57,7 +57,7 @@ class ProbeProcesses:
 
 
 def start_probes(folder: Path, site: SiteSettings, name: str, probes: int = 1) -> Probes:
-    """Start probes on this machine; more than one only tests how they meet."""
+    """Start probes on this machine; tests use more than one to see how they meet."""
     command = [sys.executable, *PROBE, str(folder)]
     local = {LOCAL_PATH: os.path.expandvars(site.local_path)} if site.local_path else {}
     commands = [[*command, str(number)] for number in range(probes)]

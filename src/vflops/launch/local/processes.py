@@ -1,4 +1,4 @@
-"""Ranks as processes on this machine."""
+"""Runs ranks as processes on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vflops.launch.core_binding import BINDING, numbers
 from vflops.record.files import atomic
 
 STORE = "VFLOPS_STORE"
-"""The variable with the address where ranks of several nodes meet; on one node a file serves."""
+"""The variable with the address where the ranks of several nodes meet; one node uses a file."""
 _GRACE_S = 10.0
 """How long ranks may take to end after one of them failed, or after a second request to stop."""
 
@@ -69,11 +69,11 @@ class LocalRanks:
                     os.sched_setaffinity(self._processes[-1].pid, cores[local])
 
     def poll(self) -> list[int | None]:
-        """Return the exit codes by rank; None for those that run."""
+        """Return the exit codes by rank; None for ranks that are running."""
         return [process.poll() for process in self._processes]
 
     def running(self) -> bool:
-        """Whether the job is running; after a rank has failed the others are ended."""
+        """Whether the job is running; if a rank has failed, end the others."""
         codes = self.poll()
         if not self.first_failed:
             self.first_failed = [

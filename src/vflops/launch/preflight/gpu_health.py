@@ -17,13 +17,13 @@ THROTTLE_REASONS = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""NVML's reasons for a low clock, without idleness and clocks that a user set."""
+"""NVML's reasons for a low clock, except that the GPU is idle or that a user set the clock."""
 
 _T = TypeVar("_T")
 
 
 def gpus() -> tuple[tuple[Gpu, ...], str | None]:
-    """Return the GPUs that this process may use, and the reason if there are none."""
+    """Return the GPUs that this process may use, or why there are none."""
     try:
         with nvml_session() as nvml:
             devices = cuda_devices()
@@ -39,7 +39,7 @@ def _gpu(nvml: Any, gpu: Any) -> Gpu:
     def read_or(read: Callable[[], _T], otherwise: _T) -> _T:
         try:
             return read()
-        except nvml.NVMLError:  # not every model has every figure
+        except nvml.NVMLError:  # not every model of GPU reports every value
             return otherwise
 
     def errors(kind: int) -> int | None:

@@ -28,14 +28,14 @@ from vflops.launch.preflight.preflight_findings import Hello, Link, Links, Roll
 _BYTES = {"gloo": 1 << 24, "nccl": 1 << 27}
 _SAMPLES = 5
 _LEAVE_S = 1.0
-"""How far a backend may exceed its own time limit."""
+"""By how much a backend may exceed its own time limit."""
 _FORK = multiprocessing.get_context(
     "fork"
 )  # torch is imported once, and used only in child processes
 
 
 def rounds(nodes: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """Return the pairs of the ring in up to three rounds; in a round no pairs share a node."""
+    """Return the pairs of the ring in up to three rounds; the pairs of a round share no node."""
     if len(nodes) < 2:
         return []
     pairs = list(zip(nodes, [*nodes[1:], nodes[0]], strict=True))[: None if nodes[2:] else 1]
@@ -43,7 +43,7 @@ def rounds(nodes: Sequence[int]) -> list[list[tuple[int, int]]]:
     return [group for group in (pairs[::2], pairs[1::2], last) if group]
 
 
-class Ring:
+class LinkTest:
     """One node's part in the measurements."""
 
     def __init__(self, folder: Path, node: int) -> None:
@@ -130,7 +130,7 @@ class Ring:
         Links(links=tuple(self._links)).write(self._folder / f"links-{self._node}.json")
 
     def _wait_for_all(self, word: str, limit_s: float) -> list[Path]:
-        """Mark this node as having reached a point; return the marks of others missing in time."""
+        """Create the file ``word``-<node>, wait for those of all nodes, and return the missing."""
         (self._folder / f"{word}-{self._node}").touch()
         return wait_for([self._folder / f"{word}-{other}" for other in self._roll.nodes], limit_s)
 
@@ -146,5 +146,5 @@ class Ring:
 
 
 if __name__ == "__main__":
-    Ring(Path(sys.argv[1]), int(sys.argv[2])).measure()
+    LinkTest(Path(sys.argv[1]), int(sys.argv[2])).measure()
     os._exit(0)

@@ -2,8 +2,8 @@
 
 Started as ``python -m vflops.launch.preflight.node_probe FOLDER K``.
 
-Probes and the gatherer exchange files in the shared folder. A probe that cannot do that prints a
-fault, which reaches the gatherer through the scheduler's output file.
+Probes and the gatherer, which collects their results, exchange files in the shared folder. A probe
+that cannot do that prints a fault, which the gatherer reads from the scheduler's output file.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ FAULT = "preflight fault "
 """The prefix of the line that a probe prints if it cannot take part."""
 _BLOCK_BYTES = 1 << 22
 READY_S = 30.0
-"""For torch to start on all nodes: loading it from a slow file system takes long."""
+"""How long torch may take to start on all nodes; loading it from a slow file system takes long."""
 ROUND_S = {"gloo": 8.0, "nccl": 20.0}
-"""For two nodes to connect and measure."""
+"""How long two nodes may take to connect and measure."""
 _SEE_S = 30.0
-"""For a file to be visible to all: a shared file system may show it late."""
+"""How long a file may take to become visible on all nodes."""
 _CONNECT_S = 10.0
-_MOST_S = 5.0
-"""For writing, and for reading, the file whose reading is timed."""
+_MAX_IO_S = 5.0
+"""The time limit for writing the file whose reading is timed, and for reading it."""
 
 
 def main(folder: str, node: str) -> int:
@@ -68,13 +68,13 @@ def main(folder: str, node: str) -> int:
 
 
 def links_s(backend: str) -> float:
-    """Return how long the links may take: three rounds of pairs, and one of all nodes."""
+    """Return the time limit for the links: three rounds of pairs, and one of all nodes."""
     return READY_S + 4 * ROUND_S[backend] + 10.0
 
 
 def measure_s(backend: str) -> float:
-    """Return how long a node may take from the roll call to its end."""
-    return _SEE_S + _CONNECT_S + 2 * _MOST_S + links_s(backend)
+    """Return how long a node may take for all measurements, once ``roll.json`` is written."""
+    return _SEE_S + _CONNECT_S + 2 * _MAX_IO_S + links_s(backend)
 
 
 def wait_for(paths: Iterable[Path], limit_s: float) -> list[Path]:
@@ -128,7 +128,7 @@ def _probe(folder: Path, node: int, name: str) -> None:
         )
     roll = Roll.read(folder / "roll.json")
     if node not in roll.nodes:
-        raise RunFailed(f"its answer came too late, after {order.limit_s:g} s")
+        raise RunFailed(f"the node answered too late, after {order.limit_s:g} s")
     _measure(folder, order, roll, node).write(folder / f"found-{node}.json")
     # The others need this node's clock server until they have finished.
     wait_for([folder / f"found-{other}.json" for other in roll.nodes], measure_s(roll.backend))
@@ -176,9 +176,9 @@ def _space(path: Path) -> Space:
 
 
 def _write(path: Path, size_bytes: int) -> None:
-    """Write a file of at most that size for another node to read, and keep it out of the cache."""
+    """Write a file of at most ``size_bytes`` for another node to read; drop it from the cache."""
     block = os.urandom(min(_BLOCK_BYTES, size_bytes))
-    end_s = time.monotonic() + _MOST_S
+    end_s = time.monotonic() + _MAX_IO_S
     with path.open("wb") as file:
         while file.tell() < size_bytes and time.monotonic() < end_s:
             file.write(block)
@@ -188,14 +188,14 @@ def _write(path: Path, size_bytes: int) -> None:
 
 
 def _read(path: Path) -> tuple[float | None, str | None]:
-    """Return the bytes per second of reading a file, or a fault."""
+    """Return the bytes per second at which a file is read, or a fault."""
     done = 0
     block = bytearray(_BLOCK_BYTES)
     try:
         with path.open("rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             start_s = time.perf_counter()
-            while (count := file.readinto(block)) and time.perf_counter() < start_s + _MOST_S:
+            while (count := file.readinto(block)) and time.perf_counter() < start_s + _MAX_IO_S:
                 done += count
             took_s = time.perf_counter() - start_s
     except OSError as error:

@@ -1,10 +1,10 @@
-"""The files of a preflight: its findings, and what probes and gatherer exchange.
+"""The files of a preflight: the messages between the probes and the gatherer, and the findings.
 
-FOLDER/order.json      the task of the probes; a node that does not see it has another folder
-FOLDER/hello-<k>.json  node k answers and describes itself
+FOLDER/order.json      the task of the probes; a node without it does not share the folder
+FOLDER/hello-<k>.json  the answer of node k, in which it describes itself
 FOLDER/roll.json       the nodes that answered and take part in the measurements
-FOLDER/links-<k>.json  the network between node k and its neighbours
-FOLDER/found-<k>.json  all that node k measured
+FOLDER/links-<k>.json  the bandwidth between node k and its neighbours
+FOLDER/found-<k>.json  everything that node k measured
 FOLDER/preflight.json  the findings
 """
 
@@ -24,7 +24,7 @@ class Order(Document):
     schema_name: ClassVar[str] = "vflops.preflight-order"
 
     token: str
-    """Identifies this preflight: files of another one are ignored."""
+    """Identifies this preflight; files of other preflights are ignored."""
     nodes: int
     read_bytes: int
     limit_s: float
@@ -40,7 +40,7 @@ class Space(Data):
 
 
 class Gpu(Data):
-    """The health of a GPU; None for what it does not report."""
+    """The health of a GPU; values that it does not report are None."""
 
     name: str
     uncorrected: int | None = None
@@ -51,7 +51,7 @@ class Gpu(Data):
     throttled: tuple[str, ...] = ()
     """Why its clock is throttled."""
     processes: tuple[int, ...] = ()
-    """Processes of other users or jobs."""
+    """The pids of processes of other users or jobs."""
 
 
 class Hello(Document):
@@ -64,7 +64,7 @@ class Hello(Document):
     address: str
     clock_port: int
     store_ports: tuple[int, int]
-    """For the pair that starts with this node, and for all nodes."""
+    """The ports for the pair that starts with this node, and for the group of all nodes."""
     versions: dict[str, str]
     shared: Space
     local: Space | None
@@ -105,11 +105,11 @@ class NodeResult(Document):
     schema_name: ClassVar[str] = "vflops.preflight-found"
 
     unseen: tuple[int, ...]
-    """Nodes whose files it does not see in the shared folder."""
+    """The nodes whose files this node does not see in the shared folder."""
     clock: Clock | None
     """The offset from the first node's clock; None on that node."""
     read_bandwidth: float | None
-    """For the shared folder, in bytes per second."""
+    """The bandwidth of reading from the shared folder, in bytes per second."""
     read_fault: str | None
     links: tuple[Link, ...]
     links_fault: str | None

@@ -1,4 +1,4 @@
-"""One preflight: starts the probes, waits for them, judges their results and ends them."""
+"""Runs a preflight: starts the probes, waits for their results, judges them and ends the probes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vflops.launch.preflight.preflight_findings import (
     Preflight,
     Roll,
 )
-from vflops.launch.preflight.verdicts import Facts, judged
+from vflops.launch.preflight.verdicts import Facts, judge
 from vflops.launch.probes import LOG, Probes
 from vflops.launch.site import SiteSettings
 from vflops.record.files import atomic
@@ -48,8 +48,8 @@ def preflight(
 ) -> tuple[Preflight, Path]:
     """Check the nodes; return the findings and the folder with all details.
 
-    ``limit_s`` is how long a node may take to answer after it has started; the time in the queue
-    is not limited.
+    ``limit_s`` is how long a node may take to answer after the probes have started; the time in the
+    queue is not limited.
     """
     if nodes is not None and nodes < 1:
         raise UsageError(f"--nodes {nodes} --on {on}", hint="use at least 1")
@@ -76,7 +76,7 @@ def preflight(
         utc=datetime.now(UTC).isoformat(timespec="seconds"),
         on=on,
         nodes=tuple(facts.names.values()),
-        findings=(*lost, *judged(facts)),
+        findings=(*lost, *judge(facts)),
     )
     result.write(folder / "preflight.json")
     return result, folder
@@ -121,7 +121,7 @@ class Gatherer:
         )
 
     def _wait(self, word: str, nodes: Collection[int], limit_s: float) -> None:
-        """Wait until all these nodes have written the file or a fault, or the time is over."""
+        """Wait until all these nodes have written the file or a fault, or until the time limit."""
         end_s: float | None = None
         shown = ""
         while self._silent(word, nodes):
@@ -150,14 +150,14 @@ class Gatherer:
         """Return the faults that probes printed."""
         faults = {}
         for line in self._log():
-            with suppress(ValueError):  # lines of several probes may be mixed
+            with suppress(ValueError):  # the output of several probes may be interleaved
                 if line.startswith(FAULT):
                     fault = json.loads(line.removeprefix(FAULT))
                     faults[fault["node"]] = f"{fault['name']} says: {fault['fault']}"
         return faults
 
     def _fault(self, node: int, name: str) -> str:
-        """Return the node's fault, else the scheduler's message about it, else a timeout."""
+        """Return the fault of a node: its own, or a timeout with the scheduler's message if any."""
         about = [line for line in self._log() if f" {name}: " in line or f"node {name}" in line]
         silent = f"no answer within {self._order.limit_s:g} s"
         return self._faults().get(node) or (f"{silent} ({about[0].strip()})" if about else silent)
@@ -174,7 +174,7 @@ def _name(known: tuple[str, ...], node: int) -> str:
 
 
 def _new_folder(out: Path) -> Path:
-    """Create a folder that no command mistakes for a run."""
+    """Create a folder for a preflight, with a name that is not that of a run."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = out.resolve() / f"preflight-{stamp}-{os.urandom(2).hex()}"
     atomic.make_folder(folder)

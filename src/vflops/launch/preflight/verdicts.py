@@ -1,7 +1,7 @@
 """Turns the results of the probes into findings with a verdict and a remedy.
 
-``fail`` is what breaks a run or makes its result wrong; ``warn`` is what makes it slow, or deserves
-attention.
+The verdict is ``fail`` for what breaks a run or makes its result wrong, and ``warn`` for what makes
+a run slow or deserves attention.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from vflops.launch.preflight.preflight_findings import (
 )
 from vflops.units import quantity
 
-_LEAST_SHARED_BYTES = 1_000_000_000
-_LEAST_LOCAL_BYTES = 10_000_000_000
+_MIN_SHARED_BYTES = 1_000_000_000
+_MIN_LOCAL_BYTES = 10_000_000_000
 _CLOCK_S = 0.1
-"""A larger difference between clocks deserves attention."""
+"""A larger difference between clocks is a warning."""
 _WRONG_CLOCK_S = 10.0
 _SLOW = 1 / 3
-"""Less than this share of the median is slow."""
+"""A speed below this share of the median is slow."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The results of all probes, by the numbers of the nodes."""
+    """The results of all probes, by number of the node."""
 
     folder: str
     names: Mapping[int, str]
@@ -44,8 +44,8 @@ class Facts:
     backend: str
 
 
-def judged(facts: Facts) -> Iterator[Finding]:
-    """Yield all findings, in the order in which one would fix them."""
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Yield all findings, in the order in which to fix them."""
     checks: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
         _answers,
         _shared_folder,
@@ -97,7 +97,7 @@ def _shared_folder(facts: Facts) -> Iterator[Finding]:
 
 
 def _versions(facts: Facts) -> Iterator[Finding]:
-    """Compare each node with what most nodes have; in a tie, with the first."""
+    """Yield how the versions of each node differ from the most common ones."""
     hellos = facts.hellos
     parts = [part for hello in list(hellos.values())[:1] for part in hello.versions]
     usual = {
@@ -125,10 +125,10 @@ def _versions(facts: Facts) -> Iterator[Finding]:
 def _spaces(facts: Facts) -> Iterator[Finding]:
     for node, hello in facts.hellos.items():
         name = facts.names[node]
-        yield _space(name, "shared space", hello.shared, _LEAST_SHARED_BYTES, "fail")
+        yield _space(name, "shared space", hello.shared, _MIN_SHARED_BYTES, "fail")
         if hello.local is not None:
-            # Without it a run reads from the shared file system.
-            yield _space(name, "local space", hello.local, _LEAST_LOCAL_BYTES, "warn")
+            # Without local space, a run reads from the shared file system.
+            yield _space(name, "local space", hello.local, _MIN_LOCAL_BYTES, "warn")
 
 
 def _space(node: str, what: str, space: Space, least: int, without: Verdict) -> Finding:
@@ -243,12 +243,12 @@ def _links(facts: Facts) -> Iterator[Finding]:
 
 
 def _slower(links: list[Link]) -> Link:
-    """Return the result of the end that measured worse."""
+    """Return the worse of the results that the nodes of a link measured."""
     return min(links, key=_rank)
 
 
 def _rank(link: Link) -> tuple[bool, bool, float]:
-    """Return a sort key, smallest for the worst; an error says more than a timeout."""
+    """Return a sort key, smallest for the worst result; errors come before timeouts."""
     return link.fault is None, "timeout" in (link.fault or ""), link.bandwidth or 0.0
 
 

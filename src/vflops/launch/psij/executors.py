@@ -1,4 +1,4 @@
-"""psij's executors and job specifications; imported late, because psij takes half a second."""
+"""psij's executors and job specifications; imported late, because psij imports slowly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vflops.launch.job_script import Request
 
 
 def executor(scheduler: str, work: Path | None) -> JobExecutor:
-    """Return psij's executor of that scheduler, with its own files in ``work``."""
+    """Return psij's executor for the scheduler; it writes its files to ``work``."""
     config = BatchSchedulerExecutorConfig(
         work_directory=work, queue_polling_interval=1, initial_queue_polling_delay=1
     )
@@ -21,7 +21,7 @@ def executor(scheduler: str, work: Path | None) -> JobExecutor:
 
 
 def specification(scheduler: str, request: Request) -> JobSpec:
-    """Return the request as psij describes it."""
+    """Return the request as a job specification of psij."""
     site, flux = request.site, scheduler == "flux"
     if site.time_limit_s is None:  # psij would set ten minutes
         raise UsageError(

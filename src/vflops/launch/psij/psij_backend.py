@@ -1,4 +1,4 @@
-"""Jobs on PBS, LSF and Flux; each is submitted separately."""
+"""Runs jobs on PBS, LSF and Flux; each is submitted separately."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from vflops.record.formats.job import JobRecord
 
 
 class PsijBackend(SchedulerBackend):
-    """A scheduler that psij knows; its nodes cannot be listed."""
+    """A scheduler that psij supports; its nodes cannot be listed."""
 
     def scheduler(self) -> Scheduler:
-        """Return the scheduler, or raise UsageError if it is not here."""
+        """Return the scheduler; raise UsageError if it is not installed here."""
         return PsijScheduler(self.name)
 
     def jobs(self, folder: RunFolder, records: Sequence[JobRecord]) -> ScheduledJobs:

@@ -1,4 +1,4 @@
-"""PBS, LSF and Flux, through psij; psij takes half a second to import, so that is done late."""
+"""PBS, LSF and Flux, through psij, which is imported late because that takes half a second."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PsijScheduler(Scheduler):
     """A scheduler that psij knows."""
 
     def __init__(self, name: str, work: Path | None = None) -> None:
-        """``work`` is a shared folder for psij's own files."""
+        """``work`` is a shared folder for files that psij writes."""
         if name not in _SUBMIT:
             raise unknown_name("scheduler", name, _SUBMIT)
         super().__init__(name, _SUBMIT[name])
@@ -47,7 +47,7 @@ class PsijScheduler(Scheduler):
         job = Job(specification(self.name, request))
         try:
             self._psij().submit(job)
-            if self.name == _FLUX:  # a thread of psij's sets the id later
+            if self.name == _FLUX:  # psij sets the id later, in a thread
                 job.wait(timedelta(seconds=_ID_LIMIT_S), [JobState.QUEUED])
         except (SubmitException, OSError) as error:
             raise self._refusal(request, str(error)) from error
@@ -58,8 +58,8 @@ class PsijScheduler(Scheduler):
     def find(self, name: str, intent: Path) -> str | None:
         """Raise RunFailed: psij cannot look up a job by its name."""
         raise RunFailed(
-            f"{name} may have been submitted to {self.name}, and its id is not known",
-            hint=f"cancel it if it is there, remove {intent}, and resume the run",
+            f"{name} may have been submitted to {self.name}, but its id is not known",
+            hint=f"cancel the job if it is in the queue, remove {intent}, and resume the run",
         )
 
     def cancel(self, ids: Sequence[str]) -> None:
@@ -70,7 +70,7 @@ class PsijScheduler(Scheduler):
             self._attached(job).cancel()
 
     def stop(self, ids: Sequence[str]) -> None:
-        """Cancel these jobs: psij has no other signal."""
+        """Cancel these jobs, because psij cannot send them a signal."""
         self.cancel(ids)
 
     def _query(self, ids: Sequence[str]) -> dict[str, JobStatus]:
@@ -82,12 +82,12 @@ class PsijScheduler(Scheduler):
         statuses = {}
         for job in ids:
             status = self._attached(job).status
-            words = " ".join(filter(None, (status.state.name, status.message)))
+            reason = " ".join(filter(None, (status.state.name, status.message)))
             if status.state.final:
-                statuses[job] = JobStatus("ended", (), words)
+                statuses[job] = JobStatus("ended", (), reason)
             else:
                 running = status.state is JobState.ACTIVE
-                statuses[job] = JobStatus("running" if running else "waiting", (), words)
+                statuses[job] = JobStatus("running" if running else "waiting", (), reason)
         return statuses
 
     def _attached(self, native: str) -> Job:
@@ -106,10 +106,10 @@ class PsijScheduler(Scheduler):
             self._executor = executor(self.name, self._work)
         return self._executor
 
-    def _refusal(self, request: Request, words: str) -> UsageError | RunFailed:
-        message = f"{self.name} refused {request.script}: {last_line(words)}"
-        if "timed out" in words or "Unknown error" in words:  # it may have been accepted
+    def _refusal(self, request: Request, output: str) -> UsageError | RunFailed:
+        message = f"{self.name} refused {request.script}: {last_line(output)}"
+        if "timed out" in output or "Unknown error" in output:  # it may have been accepted
             return RunFailed(message, hint="the scheduler does not answer: try again")
-        if "account" in words:
+        if "account" in output:
             return UsageError(message, hint="set account in site.toml to one of yours")
         return UsageError(message, hint=f"its options are in {request.script}, from site.toml")

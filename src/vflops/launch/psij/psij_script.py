@@ -1,4 +1,4 @@
-"""Scripts for schedulers behind psij, which writes their directives itself."""
+"""Job scripts for the schedulers that psij supports; psij writes the directives itself."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def job_script(request: Request, run: Path, job: int, scheduler: str) -> str:
     site = request.site
     if site.container is not None and site.container.runtime == "pyxis":
         raise UsageError(
-            f"the container runtime pyxis is a part of SLURM, and the scheduler is {scheduler}",
+            f"the container runtime pyxis needs SLURM, but the scheduler is {scheduler}",
             hint="use apptainer, docker or podman",
         )
-    if request.nodes > 1:  # only SLURM's steps tell an agent which of the nodes it is on
+    if request.nodes > 1:  # an agent learns its node's number only from SLURM's steps
         raise UsageError(
             f"a job of {request.nodes} nodes cannot be started on {scheduler}",
-            hint="use fewer ranks per model, so that it fits on one node, or --on slurm",
+            hint="use fewer ranks per model, so that a model fits on one node, or --on slurm",
         )
     command = node_command(site, run, str(job), request.gpus_per_task > 0)
     return script_text(site, (), [f"exec {command}"])

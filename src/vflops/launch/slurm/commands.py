@@ -1,4 +1,4 @@
-"""SLURM's commands: how they are run, and the errors of those that fail."""
+"""Runs SLURM's commands, and turns their failures into errors."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from vflops.errors import RunFailed, UsageError
 from vflops.launch.scheduler import last_line
 
 NO_SLURM = "establish a configuration source"
-"""What SLURM's commands print on a machine that belongs to no cluster."""
+"""A part of what SLURM's commands print on a machine that is not in a cluster."""
 NO_SLURM_HINT = "this machine is not a login node of a SLURM cluster, or SLURM_CONF is not set"
-NO_ANSWER = "gave no answer in"
+NO_ANSWER = "did not answer within"
 _TIMEOUT_S = 60.0
 
 
 def run_command(
     command: Sequence[str], timeout_s: float = _TIMEOUT_S
 ) -> subprocess.CompletedProcess[str]:
-    """Run one of SLURM's commands; a command that cannot run, or takes too long, has failed."""
+    """Run one of SLURM's commands; if it cannot run or takes too long, the exit code says so."""
     try:
         return subprocess.run(
             command, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired:
-        words = f"{command[0]} {NO_ANSWER} {timeout_s:g} s"
-        return subprocess.CompletedProcess(command, 1, "", words)
+        message = f"{command[0]} {NO_ANSWER} {timeout_s:g} s"
+        return subprocess.CompletedProcess(command, 1, "", message)
     except FileNotFoundError:
-        return subprocess.CompletedProcess(command, 127, "", f"no {command[0]} here")
+        return subprocess.CompletedProcess(command, 127, "", f"{command[0]} is not installed here")
     except OSError as error:
-        words = f"{command[0]} cannot be started: {error.strerror or error}"
-        return subprocess.CompletedProcess(command, 126, "", words)
+        message = f"{command[0]} cannot be started: {error.strerror or error}"
+        return subprocess.CompletedProcess(command, 126, "", message)
 
 
 def scancel(*arguments: str) -> None:
-    """Cancel or signal jobs and steps; those that have ended are no error."""
+    """Cancel or signal jobs and steps; those that have already ended are ignored."""
     done = run_command(["scancel", "--quiet", *arguments])
     if done.returncode != 0 and done.stderr.strip():
         raise RunFailed(f"scancel: {last_line(done.stderr)}", hint="cancel again")

@@ -13,7 +13,7 @@ from vflops.record.files import atomic
 class GangScheduledJobs(ScheduledJobs):
     """Jobs that start together in one allocation.
 
-    The script itself retries a step that dies; jobs that are still missing at its end get another
+    The script itself retries a step that dies; jobs that have not finished when it ends get another
     allocation.
     """
 
@@ -33,6 +33,6 @@ class GangScheduledJobs(ScheduledJobs):
         return jobs
 
     def _prevent_retries(self) -> None:
-        # A script that waits before it retries a job has no step that a signal would reach.
+        # A script that waits before a retry has no step that could be signalled.
         for script in {record.script for record in self._submitted.values() if record.script}:
             atomic.write_text((self._folder.path / script).with_suffix(STOP), "")

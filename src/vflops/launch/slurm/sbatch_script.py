@@ -1,4 +1,4 @@
-"""Scripts for ``sbatch``: one job, or all jobs as steps of one allocation; plain bash."""
+"""Bash scripts for ``sbatch``: for one job, or for all jobs as steps of one allocation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vflops.errors import UsageError
 from vflops.launch.job_script import AGENT, Request, Step, node_command, quoted, script_text
 
 STOP = ".stop"
-"""The suffix of the file beside a script that keeps it from retrying a job."""
+"""The suffix of a file next to a script; while it exists, the script does not retry jobs."""
 
 _WARNING_S = 90
 """How long before the time limit a job is asked to write a checkpoint and stop."""
@@ -29,11 +29,11 @@ with_retries() {  # the arguments of step, then how many times to try it
     [ ! -e "$stop" ] || return $code
   done
 }""".splitlines()
-"""Bash that tries a step again if it died."""
+"""A bash function that runs a step, and again if it died."""
 
 
 def job_script(request: Request, run: Path, job: int) -> str:
-    """Return the script of a job that is submitted separately: one agent per node."""
+    """Return the script of a job that is submitted separately; it starts one agent per node."""
     nodes, tasks = request.nodes, request.tasks_per_node
     gpus = tasks * request.gpus_per_task
     parts = [
@@ -53,18 +53,18 @@ def allocation_script(
 
     ``program`` is what Python runs in each step, with the run folder and the job's number.
 
-    A step that dies is tried again while the allocation lasts, until a file with the suffix
-    ``STOP`` exists beside the script. The script also runs in an allocation that the user already
-    has: ``bash SCRIPT``.
+    A step that dies is retried during the allocation, unless a file with the suffix ``STOP`` exists
+    next to the script. The script can also be run in an allocation that the user already has:
+    ``bash SCRIPT``.
     """
     last = max(step.first_node + step.nodes for step in steps)
     if last > request.nodes:
         raise UsageError(
-            f"the jobs need {last} nodes and the allocation has {request.nodes}",
+            f"the jobs need {last} nodes, but the allocation has {request.nodes}",
             hint="request more nodes, or run fewer models",
         )
     cores, gpus = request.cores_per_task, request.gpus_per_task
-    # If the job asked for --mem, a step takes all memory of its node unless told to take 0.
+    # If the job sets --mem, a step takes all memory of its node unless it sets --mem=0.
     options = "--exact --mem=0 --kill-on-bad-exit=1"
     parts = [
         f'srun --job-name={quoted(step_name(run))}"$1"',
@@ -98,12 +98,12 @@ def allocation_script(
 
 
 def step_name(run: Path) -> str:
-    """Return the prefix of the names of a run's steps, which no other run's steps share."""
+    """Return the prefix of the names of a run's steps, which is unique to the run."""
     return f"{run.name}-{zlib.crc32(str(run.resolve()).encode()):08x}."
 
 
 def _script(request: Request, body: Sequence[str], more: Sequence[str] = ()) -> str:
-    # The site's directives come last, so that they win.
+    # The site's directives come last, so that they take precedence.
     options = (*_directives(request), *more, *request.site.directives)
     return script_text(request.site, [f"#SBATCH {option}" for option in options], body)
 
@@ -130,7 +130,7 @@ def _directives(request: Request) -> list[str]:
 
 
 def _time(seconds: int | None) -> str | None:
-    """Return ``hours:minutes:seconds``: SLURM reads two numbers as minutes and seconds."""
+    """Return ``hours:minutes:seconds``, because SLURM reads two numbers as minutes and seconds."""
     if seconds is None:
         return None
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -17,24 +17,24 @@ from vflops.launch.slurm.commands import run_command, scancel
 from vflops.launch.slurm.sbatch_script import step_name
 from vflops.launch.slurm.slurm_nodes import Allocation, current_allocation, expand_nodes
 from vflops.launch.slurm.slurm_scheduler import NAME, SlurmScheduler
-from vflops.launch.submissions import Submitted, intents, submitted
+from vflops.launch.submissions import Submitted, read_intents, read_submission
 from vflops.record.files import atomic
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
 
 _LABEL = "held allocation "
-"""The label of such jobs in the record, before the allocation's id."""
+"""The prefix, before the allocation's id, of the scheduler's name in the record of such jobs."""
 
 
 class AllocationScheduler(SlurmScheduler):
-    """Runs scripts on the nodes of an allocation; nothing is submitted.
+    """Runs scripts on the nodes of an allocation, instead of submitting them.
 
-    A script outlives this process. While it runs it holds the lock that it inherits; from another
-    machine it is recognised by its steps.
+    A script outlives this process. While it runs, it holds a lock that it inherits; on other
+    machines, it is recognised by its steps.
     """
 
     def __init__(self, allocation: Allocation, folder: Path) -> None:
-        """``folder`` holds the scripts and is the run that their steps are named after."""
+        """``folder`` is the run folder, which has the scripts; steps are named after it."""
         super().__init__()
         self.label = f"{_LABEL}{allocation.job_id}"
         self._allocation, self._folder = allocation, folder
@@ -42,11 +42,11 @@ class AllocationScheduler(SlurmScheduler):
         self._chosen: dict[str, tuple[str, ...]] = {}
 
     def submit(self, request: Request) -> str:
-        """Run the script in a session of its own and return its name."""
+        """Start the script in a new session and return its name."""
         job, nodes = self._allocation.job_id, self._allocation.nodes
         if request.nodes > len(nodes):
             raise UsageError(
-                f"{request.nodes} nodes are needed, and the allocation {job} has {len(nodes)}",
+                f"{request.nodes} nodes are needed, but the allocation {job} has {len(nodes)}",
                 hint="run fewer models, allocate more nodes, or start outside of the allocation",
             )
         if running_allocation(job) is None:
@@ -59,15 +59,15 @@ class AllocationScheduler(SlurmScheduler):
         variables = {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": ",".join(chosen)}
         lock = self._lock(request.script.stem)
         try:
-            with lock.open("a") as mark, request.output.open("ab") as output:
-                fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with lock.open("a") as lock_file, request.output.open("ab") as output:
+                fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._started[request.script.stem] = subprocess.Popen(
                     ["bash", str(request.script)],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                     start_new_session=True,
-                    pass_fds=[mark.fileno()],
+                    pass_fds=[lock_file.fileno()],
                     env={**os.environ, **variables},
                 )
         except OSError as error:
@@ -75,12 +75,12 @@ class AllocationScheduler(SlurmScheduler):
         return request.script.stem
 
     def find(self, name: str, intent: Path) -> str | None:
-        """Return the script that the intent was for, if it is running."""
+        """Return the script that the intent announces, if it is running."""
         script = intent.name.partition(".")[0]
         return script if self._status_of(script).state == "running" else None
 
     def look(self, ids: Sequence[str]) -> dict[str, JobStatus]:
-        """Return the status of each script; reading locks is cheap, so the interval stays short."""
+        """Return the status of each script; as this is cheap, the interval stays short."""
         return {script: self._status_of(script) for script in ids}
 
     def cancel(self, ids: Sequence[str]) -> None:
@@ -109,7 +109,7 @@ class AllocationScheduler(SlurmScheduler):
             scancel(f"--signal={name}", *steps)
 
     def _steps(self) -> Iterator[str]:
-        """Yield the steps of this run's jobs in the allocation."""
+        """Yield the ids of this run's steps in the allocation."""
         job = self._allocation.job_id
         command = ["squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i|%j"]
         for line in run_command(command).stdout.splitlines():
@@ -122,7 +122,7 @@ class AllocationScheduler(SlurmScheduler):
 
 
 def slurm_scheduler(folder: Path) -> SlurmScheduler:
-    """Return the allocation that this process runs in, or SLURM's queue if there is none."""
+    """Return a scheduler for the allocation that this process runs in, or else SLURM's queue."""
     allocation = current_allocation()
     return SlurmScheduler() if allocation is None else AllocationScheduler(allocation, folder)
 
@@ -130,10 +130,12 @@ def slurm_scheduler(folder: Path) -> SlurmScheduler:
 def scheduler_of_run(folder: RunFolder, jobs: Sequence[int]) -> SlurmScheduler:
     """Return the scheduler that the jobs of a run were submitted to.
 
-    Jobs that are not submitted yet go to the current allocation, or to the queue.
+    Jobs that are not submitted yet go to the current allocation if there is one, or to the queue.
     """
-    known = [record for record in (submitted(folder, job) for job in jobs) if record is not None]
-    intended = {intent.scheduler for intent in intents(folder)}
+    known = [
+        record for record in (read_submission(folder, job) for job in jobs) if record is not None
+    ]
+    intended = {intent.scheduler for intent in read_intents(folder)}
     for label in {*intended, *(record.scheduler for record in known)}:
         if not label.startswith(_LABEL):
             continue
@@ -146,7 +148,7 @@ def scheduler_of_run(folder: RunFolder, jobs: Sequence[int]) -> SlurmScheduler:
 
 
 def running_allocation(job: str) -> Allocation | None:
-    """Return an allocation with its nodes; None if it has ended."""
+    """Return the allocation with this job id; None if it has ended."""
     command = ["squeue", "--noheader", "--states=RUNNING", f"--jobs={job}", "--format=%N"]
     done = run_command(command)
     nodes = tuple(expand_nodes(done.stdout.strip())) if done.returncode == 0 else ()

@@ -1,4 +1,4 @@
-"""Jobs on SLURM: steps of one allocation, or each submitted separately."""
+"""Runs jobs on SLURM, as steps of one allocation or each submitted separately."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class SlurmBackend(SchedulerBackend):
     can_probe = True
 
     def scheduler(self) -> Scheduler:
-        """Return SLURM's queue, or raise UsageError if SLURM is not here."""
+        """Return SLURM's queue; raise UsageError if SLURM is not installed here."""
         return SlurmScheduler()
 
     def jobs(self, folder: RunFolder, records: Sequence[JobRecord]) -> ScheduledJobs:
-        """Return the jobs; in an allocation of the user's all of them run together."""
+        """Return the jobs; in an allocation that the user already has, all of them run together."""
         settings = folder.record.settings.launch
         ranks = {record.job: record.ranks for record in records}
         scheduler = scheduler_of_run(folder, [*ranks])
@@ -46,7 +46,7 @@ class SlurmBackend(SchedulerBackend):
         return nodes_for_ranks(settings)
 
     def gang_scheduled(self, settings: LaunchSettings) -> bool:
-        """Whether all jobs run as steps of one allocation, as they do in the current one."""
+        """Whether all jobs run as steps of one allocation; in the current one they always do."""
         return settings.start == "together" or self.nodes_reserved()
 
     def nodes_reserved(self) -> bool:
@@ -59,5 +59,5 @@ class SlurmBackend(SchedulerBackend):
         return slurm_probes.plan_probes(nodes, site.partition)
 
     def start_probes(self, folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Probes:
-        """Start a probe on each node, by a script that stays in the folder."""
+        """Start a probe on each node; the script is kept in the folder."""
         return slurm_probes.start_probes(folder, site, nodes, gpus)

@@ -13,9 +13,8 @@ from vflops.launch.placement import Node
 from vflops.launch.site import site_for
 from vflops.launch.slurm.commands import command_failed, partition_hint, run_command
 
-_GONE = ("down", "drain", "error", "fail", "future", "inval", "unk")
-"""How the states of nodes begin that no job gets, however long it waits."""
-_USABLE = frozenset("allocated completing idle mixed planned".split())
+_UNUSABLE = ("down", "drain", "error", "fail", "future", "inval", "unk")
+"""Prefixes of the states in which a node is never allocated, however long a job waits."""
 
 
 @dataclass(frozen=True)
@@ -25,21 +24,25 @@ class SlurmNode:
     name: str
     cpus: int
     resources: str
-    """Includes its GPUs: ``gpu:a100:4(S:0-1),…``."""
+    """Generic resources, such as GPUs: ``gpu:a100:4(S:0-1),…``."""
     state: str
     reason: str
     in_default: bool
-    """Whether its partition is the one that jobs get if they name none."""
+    """Whether the node is in the default partition, for jobs that name none."""
 
     @property
     def usable(self) -> bool:
-        """Whether a job could get it, now or after other jobs have ended."""
-        return self.state in _USABLE
+        """Whether a job can get the node, now or later.
+
+        A node that is reserved, in maintenance or powered down is usable, because it comes back.
+        """
+        responds = not self.state.endswith("*")
+        return responds and not self.state.startswith(_UNUSABLE)
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """Nodes that the user has already."""
+    """An allocation of nodes that the user already has."""
 
     job_id: str
     nodes: tuple[str, ...]
@@ -47,20 +50,24 @@ class Allocation:
 
 
 def list_nodes(partition: str | None) -> list[SlurmNode]:
-    """Return every node of a partition, or of all; a node is listed once for each partition."""
+    """Return the nodes of a partition, or of all partitions.
+
+    A node is listed once for each of its partitions.
+    """
     command = ["sinfo", "--noheader", "--Node", "--format=%N|%c|%G|%T|%P|%E"]
     done = run_command([*command, *([f"--partition={partition}"] if partition else [])])
     if done.returncode != 0:
         raise command_failed("sinfo", done.stderr)
     nodes = []
     for line in done.stdout.splitlines():
-        name, cpus, resources, state, of, reason = line.strip().split("|", 5)
-        nodes.append(SlurmNode(name, int(cpus), resources, state, reason, of.endswith("*")))
+        name, cpus, resources, state, node_partition, reason = line.strip().split("|", 5)
+        in_default = node_partition.endswith("*")
+        nodes.append(SlurmNode(name, int(cpus), resources, state, reason, in_default))
     return nodes
 
 
 def current_allocation() -> Allocation | None:
-    """Return SLURM's allocation that this process runs in (``salloc``, ``sbatch``), if any."""
+    """Return the SLURM allocation that this process runs in (``salloc``, ``sbatch``), if any."""
     job, nodes = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_NODELIST")
     if not job or not nodes:
         return None
@@ -86,7 +93,10 @@ def expand_nodes(nodes: str) -> Iterator[str]:
 
 
 def nodes_for_ranks(settings: LaunchSettings) -> list[Node]:
-    """Return the nodes of the site's partition, or of the current allocation, that take ranks."""
+    """Return the nodes that can run ranks, with their number of slots.
+
+    They are the nodes of the current allocation, or else those of the site's partition.
+    """
     allocation = current_allocation()
     partition = _partition(settings) if allocation is None else None
     listed = list_nodes(partition)
@@ -99,7 +109,7 @@ def nodes_for_ranks(settings: LaunchSettings) -> list[Node]:
     default = partition is None and allocation is None and any(node.in_default for node in listed)
     nodes: dict[str, Node] = {}  # a node is listed once for each of its partitions
     for node in listed:
-        if node.state.startswith(_GONE) or node.state.endswith("*"):  # *: it does not respond
+        if not node.usable:
             continue
         if allocation is not None and node.name not in allocation.nodes:
             continue
@@ -112,32 +122,34 @@ def nodes_for_ranks(settings: LaunchSettings) -> list[Node]:
         raise UsageError(
             "SLURM has no node that could take a rank"
             + (f" in the partition {partition}" if partition else ""),
-            hint="see sinfo; a rank takes launch.cores_per_rank and launch.gpus_per_rank",
+            hint="see sinfo; a rank needs launch.cores_per_rank and launch.gpus_per_rank",
         )
     return list(nodes.values())
 
 
 def _partition(settings: LaunchSettings) -> str | None:
-    """Return the site's partition; one among its options of sbatch takes precedence."""
+    """Return the site's partition; a ``--partition`` in its directives takes precedence."""
     site = site_for(settings)
-    named = re.findall(r"(?m)^(?:--partition[= ]|-p ?)(\S+)", "\n".join(site.directives))
-    return named[-1] if named else site.partition
+    names = re.findall(r"(?m)^(?:--partition[= ]|-p ?)(\S+)", "\n".join(site.directives))
+    return names[-1] if names else site.partition
 
 
 def _no_partition(name: str) -> UsageError:
     done = run_command(["sbatch", "--test-only", f"--partition={name}", "--wrap=true"])
-    words = (done.stderr.strip().splitlines() or ["no such partition"])[-1].rpartition(": ")[2]
-    return UsageError(f"slurm: {words} ({name})", hint=partition_hint())
+    message = (done.stderr.strip().splitlines() or ["no such partition"])[-1].rpartition(": ")[2]
+    return UsageError(f"slurm: {message} ({name})", hint=partition_hint())
 
 
 def _slots(settings: LaunchSettings, cpus: int, resources: str) -> int:
-    """Return the ranks that a node takes.
+    """Return the number of ranks that a node can take.
 
-    With ``launch.ranks_per_node`` these are all or none: a run never gets a smaller node.
+    If ``launch.ranks_per_node`` is set, it is that number, or 0 if the node is too small for it.
     """
     slots = cpus // (settings.cores_per_rank or 1)
     if settings.gpus_per_rank:
         gpus = sum(int(count) for count in re.findall(r"gpu:(?:[^:,(]+:)?(\d+)", resources))
         slots = min(gpus // settings.gpus_per_rank, slots)
-    wanted = settings.ranks_per_node
-    return slots if wanted is None else wanted if wanted <= slots else 0
+    required = settings.ranks_per_node
+    if required is None:
+        return slots
+    return required if required <= slots else 0

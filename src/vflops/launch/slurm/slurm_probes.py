@@ -1,4 +1,4 @@
-"""Preflight probes as steps of an allocation."""
+"""Runs preflight probes as steps of an allocation."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from vflops.launch.slurm.slurm_nodes import current_allocation, list_nodes
 from vflops.record.files import atomic
 
 _TIME_LIMIT = "0:15"
-"""Of the allocation: a short one starts sooner."""
+"""The time limit of the allocation; a short one starts sooner."""
 
 
 class SubmittedProbes:
-    """Probes in a script that was submitted."""
+    """Probes that were submitted as one script."""
 
     def __init__(self, scheduler: Scheduler, request: Request) -> None:
         self._scheduler = scheduler
@@ -29,10 +29,10 @@ class SubmittedProbes:
         self._looked_s = float("-inf")
 
     def look(self) -> JobStatus:
-        """Return the status at the last query; not every call queries SLURM."""
+        """Return the last known status; SLURM is queried only at intervals."""
         if time.monotonic() - self._looked_s > self._scheduler.interval_s:
             status = self._scheduler.look([self._id])[self._id]
-            # A node that dies leaves the list, and the others would get wrong numbers.
+            # SLURM drops a node that dies from the list, which would renumber the others.
             nodes = max(status.nodes, self._status.nodes, key=len)
             self._status = JobStatus(status.state, nodes, status.reason)
             self._looked_s = time.monotonic()
@@ -44,7 +44,7 @@ class SubmittedProbes:
 
 
 def start_probes(folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Probes:
-    """Start a probe on each of ``nodes`` nodes, by a script that stays in the folder."""
+    """Start a probe on each of ``nodes`` nodes; the script is kept in the folder."""
     request = Request(
         name="vflops-preflight",
         script=folder / "preflight.sh",
@@ -62,7 +62,7 @@ def start_probes(folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Pro
 
 
 def plan_probes(wanted: int | None, partition: str | None) -> ProbePlan:
-    """Return how many of the ``wanted`` nodes can be probed, and which are missing."""
+    """Return how many of the ``wanted`` nodes can be probed, and the unusable nodes."""
     allocation = current_allocation()
     if allocation is not None:
         if wanted is not None and wanted > len(allocation.nodes):
@@ -79,12 +79,12 @@ def plan_probes(wanted: int | None, partition: str | None) -> ProbePlan:
     listed = list_nodes(partition)
     candidates = [node for node in listed if partition or node.in_default] or listed
     nodes = {node.name: node for node in candidates}.values()
-    good = [node for node in nodes if node.usable]
-    if len(good) >= wanted:
+    usable = [node for node in nodes if node.usable]
+    if len(usable) >= wanted:
         return ProbePlan(wanted)
-    if not good or len(nodes) < wanted:
+    if not usable or len(nodes) < wanted:
         raise UsageError(
-            f"SLURM has {len(good)} nodes that a job could get, and {wanted} are wanted",
+            f"SLURM has {len(usable)} nodes that a job could get, but {wanted} are requested",
             hint="see sinfo, or set another partition in site.toml",
         )
     missing = [
@@ -94,4 +94,4 @@ def plan_probes(wanted: int | None, partition: str | None) -> ProbePlan:
         for node in nodes
         if not node.usable
     ]
-    return ProbePlan(len(good), tuple(missing))
+    return ProbePlan(len(usable), tuple(missing))

@@ -26,8 +26,8 @@ NAME = "slurm"
 _SUBMIT = "sbatch"
 _SUBMIT_LIMIT_S = 600.0
 _JOBS_PER_QUERY = 1000
-"""The length of a command line is limited."""
-_UNSURE = ("contact slurm controller", "timed out", "Unknown error", NO_ANSWER)
+"""The largest number of jobs in one query, as the length of a command line is limited."""
+_UNCERTAIN = ("contact slurm controller", "timed out", "Unknown error", NO_ANSWER)
 """Messages after which a script may or may not have been accepted."""
 
 _ENDED = frozenset(
@@ -76,7 +76,7 @@ class SlurmScheduler(Scheduler):
         if ids:
             self._expect_change()
             scancel("--state=PENDING", *ids)
-            # To the agents alone, and without the kill that follows a cancellation.
+            # Signal only the agents; a cancellation would also kill them a little later.
             scancel("--state=RUNNING", "--signal=TERM", *ids)
 
     def _query(self, ids: Sequence[str]) -> dict[str, JobStatus]:
@@ -102,22 +102,22 @@ class SlurmScheduler(Scheduler):
         return {job: listed.get(job, gone) for job in ids}
 
     def _status(self, job: str, state: str, nodes: str, code: str, reason: str) -> JobStatus:
-        words = state if reason in ("", "None") else f"{state}: {reason}"
+        text = state if reason in ("", "None") else f"{state}: {reason}"
         ended = state in _ENDED
         if state == "PREEMPTED":
-            # A job that is requeued is pending by the next query; otherwise it has ended.
+            # If it was requeued, it is pending at the next query; otherwise it has ended.
             last = self._statuses.get(job)
             ended = last is not None and (last.reason or "").startswith("PREEMPTED")
         if ended:
             kind: State = "ended"
-            words += _exit_words(code)
+            text += _format_exit_code(code)
         else:
             kind = "waiting" if state in (*_WAITING, "PREEMPTED") else "running"
-        return JobStatus(kind, tuple(expand_nodes(nodes)), None if state == "RUNNING" else words)
+        return JobStatus(kind, tuple(expand_nodes(nodes)), None if state == "RUNNING" else text)
 
 
 def require_slurm() -> None:
-    """Raise UsageError if SLURM is not on this machine."""
+    """Raise UsageError if SLURM is not installed on this machine."""
     require_command(_SUBMIT, NAME)
 
 
@@ -125,7 +125,7 @@ def _refusal(request: Request, output: str) -> UsageError | RunFailed:
     message = f"slurm refused {request.script}: {last_line(output)}"
     if NO_SLURM in output:
         return UsageError(message, hint=NO_SLURM_HINT)
-    if any(words in output for words in _UNSURE):
+    if any(text in output for text in _UNCERTAIN):
         return RunFailed(message, hint="the scheduler does not answer: try again")
     hint = f"its options are in {request.script}, from site.toml"
     if "partition" in output:
@@ -136,8 +136,8 @@ def _refusal(request: Request, output: str) -> UsageError | RunFailed:
     return UsageError(message, hint=hint)
 
 
-def _exit_words(code: str) -> str:
-    """Return SLURM's exit code in words: a status as ``wait`` gives it, or ``code:signal``."""
+def _format_exit_code(code: str) -> str:
+    """Return the signal or exit code in words, from a ``wait`` status or from ``code:signal``."""
     if ":" in code:
         exit_code, number = (int(part) for part in code.split(":")[:2])
     else:

@@ -1,4 +1,4 @@
-"""``compare.html``: the curves of all sides in one chart each, and the tables."""
+"""``compare.html``: charts with the curves of all sides, and the tables of a comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vflops.record.files import atomic
 from vflops.studies.compare import compare_text
 from vflops.studies.compare.comparing import Side
 from vflops.studies.compare.comparison import Comparison
-from vflops.studies.compare.side import ReadRun
+from vflops.studies.compare.run_view import RunView
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Overlay:
 
 
 def write_page(comparison: Comparison, given: Sequence[Side], path: Path) -> None:
-    """Write the page, which needs no network."""
+    """Write the page; it works offline."""
     first, *others = [side.name for side in comparison.sides]
     page = render(
         "compare.html",
@@ -42,7 +42,7 @@ def write_page(comparison: Comparison, given: Sequence[Side], path: Path) -> Non
 
 
 def overlays(given: Sequence[Side]) -> list[Overlay]:
-    """Return charts of quality and speed over time, by workload."""
+    """Return the charts of quality and speed over time, for each workload."""
     runs = [run for side in given for run in side.runs]
     trained = dict.fromkeys(
         job.record.workload for run in runs for job in run.contents.training_jobs
@@ -62,10 +62,10 @@ def overlays(given: Sequence[Side]) -> list[Overlay]:
 
 
 Lines = list[tuple[str, curves.Points]]
-"""The lines of one run: a name that is unique in the run, and points."""
+"""The lines of one run, each with a name that is unique in the run, and its points."""
 
 
-def _quality(run: ReadRun, workload: str) -> Lines:
+def _quality(run: RunView, workload: str) -> Lines:
     return [
         (str(job.record.job), [(e.time_s, e.evaluated.quality) for e in job.evaluations])
         for job in run.contents.training_jobs
@@ -73,7 +73,7 @@ def _quality(run: ReadRun, workload: str) -> Lines:
     ]
 
 
-def _throughput(run: ReadRun, workload: str) -> Lines:
+def _throughput(run: RunView, workload: str) -> Lines:
     return [
         (f"{job.record.job}/{line.attempt}", line.points)
         for job in run.contents.training_jobs
@@ -82,7 +82,7 @@ def _throughput(run: ReadRun, workload: str) -> Lines:
     ]
 
 
-def _operations(run: ReadRun, workload: str) -> Lines:
+def _operations(run: RunView, workload: str) -> Lines:
     return [
         (str(search.repeat), curves.thin([(m.time_s, m.ops_per_s) for m in search.moments]))
         for search in run.score.searches
@@ -91,9 +91,9 @@ def _operations(run: ReadRun, workload: str) -> Lines:
 
 
 def _chart(
-    given: Sequence[Side], workload: str, unit: str, lines: Callable[[ReadRun, str], Lines]
+    given: Sequence[Side], workload: str, unit: str, lines: Callable[[RunView, str], Lines]
 ) -> dict[str, Any] | None:
-    """Return one line per training in the colour of its side; None without any point."""
+    """Return a chart with one line per job in the colour of its side; None if it has no points."""
     import altair as alt
 
     rows = [

@@ -1,4 +1,4 @@
-"""A comparison in words: the rows of its tables, for both the terminal and the page."""
+"""The table rows and sentences of a comparison, for the terminal and the HTML page."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from vflops.studies.compare.comparison import ComparedFigure, Comparison, Differ
 
 _VERDICTS = {"better": "yes, better", "worse": "yes, worse", "not significant": "no"}
 SIGNIFICANT = ("better", "worse")
-_MOST_NAMED = 4
-"""Figures that a sentence names."""
+_MAX_NAMED = 4
+"""The largest number of figures that a sentence names."""
 
 
 def figure_columns(side: str) -> tuple[str, ...]:
@@ -47,15 +47,15 @@ def reasons(figures: Sequence[ComparedFigure], side: str) -> list[str]:
 
 def _listed(names: Sequence[str]) -> str:
     names = list(dict.fromkeys(names))
-    return ", ".join(names) if len(names) < _MOST_NAMED else f"{len(names)} figures"
+    return ", ".join(names) if len(names) < _MAX_NAMED else f"{len(names)} figures"
 
 
 def alone(figures: Sequence[ComparedFigure]) -> str | None:
-    """Return that only one side has the workload; None if both have a figure of it."""
-    said = {figure.reason for figure in figures}
-    if len(said) > 1 or any(figure.verdict != "absent" for figure in figures):
+    """Return a note that only one side has these figures; None if both sides have one of them."""
+    reasons = {figure.reason for figure in figures}
+    if len(reasons) > 1 or any(figure.verdict != "absent" for figure in figures):
         return None
-    return f"{said.pop()} ({len(figures)} figure{'' if len(figures) == 1 else 's'})"
+    return f"{reasons.pop()} ({len(figures)} figure{'' if len(figures) == 1 else 's'})"
 
 
 def interval(figure: ComparedFigure) -> str:
@@ -66,7 +66,7 @@ def interval(figure: ComparedFigure) -> str:
 
 
 def signed(share: float | None, *, digits: int = 1) -> str:
-    """Return a difference as a percentage with its sign."""
+    """Return a difference, given as a share, as a percentage with its sign."""
     if share is None:
         return "—"
     text = f"{100 * share:.{digits}f}" if abs(share) < 9.995 else f"{100 * share:.0f}"
@@ -78,13 +78,13 @@ def sentence(comparison: Comparison, side: SideRecord) -> str:
     figures = [figure for figure in comparison.figures if figure.side == side.name]
     significant = [figure for figure in figures if figure.verdict in SIGNIFICANT]
     if significant:
-        words = ", ".join(
+        named = ", ".join(
             f"{figure.name} {signed(figure.difference)} ({figure.verdict})"
-            for figure in significant[:_MOST_NAMED]
+            for figure in significant[:_MAX_NAMED]
         )
-        more = len(significant) - _MOST_NAMED
+        more = len(significant) - _MAX_NAMED
         rest = f" and {more} more" if more > 0 else ""
-        return f"{side.name} differs from A significantly in {words}{rest}."
+        return f"{side.name} differs from A significantly in {named}{rest}."
     if any(figure.p is not None for figure in figures):
         return f"No figure of {side.name} differs from A significantly."
     if not any(figure.difference is not None for figure in figures):
@@ -95,7 +95,7 @@ def sentence(comparison: Comparison, side: SideRecord) -> str:
 def by_workload(
     figures: Sequence[ComparedFigure], side: str
 ) -> list[tuple[str, list[ComparedFigure]]]:
-    """Return the figures of one side by workload or benchmark, results before ceilings."""
+    """Return the figures of one side, grouped by workload or benchmark, results before ceilings."""
     of_side = sorted(
         (figure for figure in figures if figure.side == side),
         key=lambda figure: figure.kind == "ceiling",
@@ -105,7 +105,7 @@ def by_workload(
 
 
 def differing_row(row: Differing) -> tuple[str, ...]:
-    """Return the row of something that differs, with its value on each side."""
+    """Return the row of a fact, setting or version that differs, with its value on each side."""
     return row.layer, row.name, *("none" if value is None else value for value in row.values)
 
 

@@ -1,4 +1,7 @@
-"""Comparison of sides: every figure beside that of side A, and whether chance explains it."""
+"""Compares sides, each a run or several repeats of it, with the first side, called A.
+
+For every figure, a test decides whether chance explains the difference.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,12 @@ from vflops.results.check.checking import check
 from vflops.results.figures import FigureName, Sample
 from vflops.studies.compare import differences
 from vflops.studies.compare.comparison import ComparedFigure, Comparison, SideRecord, Verdict
-from vflops.studies.compare.figure_pairs import LEAST_REPEATS, FigurePair
-from vflops.studies.compare.side import ReadRun, read_run
+from vflops.studies.compare.figure_pairs import MIN_REPEATS, FigurePair
+from vflops.studies.compare.run_view import RunView, read_run_view
 from vflops.units import percent
 
 LEVEL = 0.05
+"""The significance level."""
 SEPARATOR = "vs"
 """The word between the runs of one side and those of the next."""
 
@@ -29,34 +33,37 @@ class Side:
     """One run, or several repeats of it."""
 
     name: str
-    runs: tuple[ReadRun, ...]
+    runs: tuple[RunView, ...]
 
 
 @dataclass(frozen=True)
 class _Tested:
-    """A figure of two sides with its test, before the correction for many tests."""
+    """A figure of two sides with its test, before the correction for multiple tests."""
 
     side: str
     pair: FigurePair[FigureName]
     test: MeanDifference | None
-    """None without enough repeats."""
+    """None if there are too few repeats."""
     untested: str | None
     """Why there is no test."""
 
 
-def sides(words: Sequence[str]) -> list[Side]:
-    """Return the named runs by side: one side per run, or the runs between two ``vs``."""
+def read_sides(arguments: Sequence[str]) -> list[Side]:
+    """Read the runs named on the command line.
+
+    Each run is a side; if there is a ``vs``, a side is the runs between two of them.
+    """
     groups: list[list[str]] = [[]]
-    for word in words:
-        if word == SEPARATOR:
+    for argument in arguments:
+        if argument == SEPARATOR:
             groups.append([])
         else:
-            groups[-1].append(word)
+            groups[-1].append(argument)
     if len(groups) == 1:
-        groups = [[word] for word in groups[0]]
+        groups = [[path] for path in groups[0]]
     if len(groups) < 2 or not all(groups):
         raise UsageError(
-            f"{' '.join(words) or 'no run'}: a comparison needs two sides",
+            f"{' '.join(arguments) or 'no run'}: a comparison needs two sides",
             hint="vflops compare A B, or several repeats per side: vflops compare A1 A2 vs B1 B2",
         )
     if len(groups) > len(string.ascii_uppercase):
@@ -64,7 +71,7 @@ def sides(words: Sequence[str]) -> list[Side]:
             f"{len(groups)} sides are given; at most 26 can be compared", hint="name fewer runs"
         )
     given = [
-        Side(name, tuple(read_run(Path(word)) for word in group))
+        Side(name, tuple(read_run_view(Path(path)) for path in group))
         for name, group in zip(string.ascii_uppercase, groups, strict=False)
     ]
     _require_different_runs(given)
@@ -72,14 +79,14 @@ def sides(words: Sequence[str]) -> list[Side]:
 
 
 def _require_different_runs(given: Sequence[Side]) -> None:
-    """Refuse a run that is given twice, itself or as a copy."""
+    """Raise UsageError if a run is given twice, be it the same folder or a copy."""
     runs = [run for side in given for run in side.runs]
     for id, times in Counter(run.id for run in runs).items():
         if times > 1:
             paths = [run.contents.folder.path for run in runs if run.id == id]
             raise UsageError(
                 f"run {id} is given {times} times: {', '.join(map(str, paths))}",
-                hint="give each run once; to see whether a copy was altered: "
+                hint="give each run once; to check whether a copy was altered: "
                 f"vflops verify {paths[-1]}",
             )
 
@@ -99,8 +106,12 @@ def compare(given: Sequence[Side]) -> Comparison:
         settings=differences.settings([side.runs for side in given]),
         versions=differences.versions([run.record.versions for run in firsts]),
         warnings=(
-            *differences.incomparable(names, firsts),
-            *(line for side in given for line in differences.unlike(side.name, side.runs)),
+            *differences.comparability_warnings(names, firsts),
+            *(
+                line
+                for side in given
+                for line in differences.repeat_differences(side.name, side.runs)
+            ),
             *(line for side in given for line in _unfinished(side)),
             *(line for record in records for line in _broken_rules(record)),
         ),
@@ -138,17 +149,17 @@ def _broken_rules(side: SideRecord) -> Iterator[str]:
 
 def _notes(given: Sequence[Side]) -> Iterator[str]:
     yield (
-        "Intervals are 95 % confidence intervals of each figure's ratio to A (Welch's t-test); a"
-        f" difference is significant if Holm's correction at {percent(LEVEL, digits=0)} keeps it"
-        " among all results, or among all ceilings."
+        "Intervals are 95 % confidence intervals of each figure's ratio to A (Welch's t-test). A"
+        f" difference is significant if it remains so at {percent(LEVEL, digits=0)} after Holm's"
+        " correction for all results, or for all ceilings."
     )
-    few = [side.name for side in given if len(side.runs) < LEAST_REPEATS]
+    few = [side.name for side in given if len(side.runs) < MIN_REPEATS]
     if few and any(
         len(repeats) > 1 for side in given for run in side.runs for repeats in run.samples.values()
     ):
         yield (
-            f"For sides with fewer than {LEAST_REPEATS} runs ({', '.join(few)}), the trainings"
-            " within a run are the repeats: variation from run to run is not in their intervals."
+            f"For sides with fewer than {MIN_REPEATS} runs ({', '.join(few)}), the trainings"
+            " within a run are the repeats, so the intervals do not include variation between runs."
         )
 
 
@@ -161,20 +172,20 @@ def _tested(base: Side, other: Side) -> Iterator[_Tested]:
             [run.samples[name] for run in side.runs if name in run.samples]
             for side in (base, other)
         ]
-        by_run = all(len(runs) >= LEAST_REPEATS for runs in samples)
+        by_run = all(len(runs) >= MIN_REPEATS for runs in samples)
         first, second = (_repeats(name, runs, by_run) for runs in samples)
         pair = FigurePair(name, first, second)
         untested = _too_few(pair, samples)
-        if untested is None and not pair.spreads:
-            untested = "all repeats of a side are equal to the last digit"
+        if untested is None and not pair.has_spread:
+            untested = "all repeats of a side are exactly equal"
         yield _Tested(other.name, pair, None if untested else pair.test(), untested)
 
 
 def _repeats(name: FigureName, runs: Sequence[Sequence[Sample]], by_run: bool) -> list[float]:
     """Return values that are independent of each other.
 
-    That is one per seed for a figure that the seed affects. For any other it is one per run if
-    there are enough runs, because the trainings of a run share its circumstances.
+    For a figure that the seed affects, there is one per seed. For other figures, there is one per
+    run if there are enough runs, because the trainings of a run share the state of the machine.
     """
     if name.depends_on_seed:
         seeds = dict.fromkeys(sample.seed for run in runs for sample in run)
@@ -188,12 +199,12 @@ def _too_few(
     pair: FigurePair[FigureName], samples: Sequence[Sequence[Sequence[Sample]]]
 ) -> str | None:
     """Return why there are too few repeats for a test; None if there are enough."""
-    least = min(len(pair.base), len(pair.value))
-    if least >= LEAST_REPEATS:
+    repeats = min(len(pair.base), len(pair.value))
+    if repeats >= MIN_REPEATS:
         return None
     trained = min(sum(len(run) for run in runs) for runs in samples)
-    what = "seed" if pair.name.depends_on_seed and trained >= LEAST_REPEATS else "repeat"
-    return f"{least} {what}{'' if least == 1 else 's'}, {LEAST_REPEATS} are needed"
+    what = "seed" if pair.name.depends_on_seed and trained >= MIN_REPEATS else "repeat"
+    return f"{repeats} {what}{'' if repeats == 1 else 's'}, {MIN_REPEATS} are needed"
 
 
 def _judged(figures: Sequence[_Tested]) -> Iterator[ComparedFigure]:
@@ -201,16 +212,16 @@ def _judged(figures: Sequence[_Tested]) -> Iterator[ComparedFigure]:
     significant: set[int] = set()
     tests: dict[str, int] = {}
     for kind in ("result", "ceiling"):
-        chances = {
-            at: figure.test.p
-            for at, figure in enumerate(figures)
+        p_values = {
+            index: figure.test.p
+            for index, figure in enumerate(figures)
             if figure.test is not None and figure.pair.name.kind == kind
         }
-        tests[kind] = len(chances)
-        kept = holm(list(chances.values()), level=LEVEL)
-        significant |= {at for at, is_kept in zip(chances, kept, strict=True) if is_kept}
-    for at, figure in enumerate(figures):
-        yield _compared(figure, at in significant, tests[figure.pair.name.kind])
+        tests[kind] = len(p_values)
+        rejected = holm(list(p_values.values()), level=LEVEL)
+        significant |= {index for index, is_so in zip(p_values, rejected, strict=True) if is_so}
+    for index, figure in enumerate(figures):
+        yield _compared(figure, index in significant, tests[figure.pair.name.kind])
 
 
 def _compared(figure: _Tested, significant: bool, tests: int) -> ComparedFigure:
@@ -218,7 +229,7 @@ def _compared(figure: _Tested, significant: bool, tests: int) -> ComparedFigure:
     name, base = pair.name, pair.base_mean
     verdict, reason = _verdict(figure, significant)
     if verdict == "not significant" and test is not None and test.p <= LEVEL:
-        reason = f"not among {tests} figures"
+        reason = f"not after the correction for {tests} figures"
     return ComparedFigure(
         side=figure.side,
         workload=name.subject,

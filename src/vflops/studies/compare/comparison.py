@@ -1,4 +1,4 @@
-"""A comparison as data: what ``vflops compare --json`` prints and the page shows."""
+"""The data of a comparison, which ``vflops compare --json`` prints and the page shows."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class SideRecord(Data):
     """When its first run was created."""
     machine: str
     failed: dict[str, tuple[str, ...]]
-    """The rules that its runs break, by run."""
+    """The rules that each run breaks."""
 
 
 class ComparedFigure(Data):
-    """One figure of a side beside that of A; both are means of their repeats."""
+    """One figure of a side and of A; both are means of their repeats."""
 
     side: str
     workload: str
@@ -34,18 +34,18 @@ class ComparedFigure(Data):
     better: Better
     kind: Kind
     base: float | None
-    """The figure of A; None if it has none."""
+    """The figure of A; None if A does not have it."""
     value: float | None
-    """The figure of the side."""
+    """The figure of the side; None if the side does not have it."""
     repeats: tuple[int, int]
     """Numbers of repeats of A and of the side."""
     difference: float | None
-    """A share of A's figure."""
+    """The difference from A, relative to A's figure."""
     low: float | None
     high: float | None
-    """The 95 % confidence interval of the difference, uncorrected; shares of A's figure."""
+    """The 95 % confidence interval of the difference, relative to A's figure; uncorrected."""
     p: float | None
-    """The probability of such a difference by chance, by Welch's test."""
+    """The p-value of Welch's test: the probability of such a difference by chance."""
     verdict: Verdict
     """``better`` and ``worse`` are significant after Holm's correction within the kind."""
     reason: str | None
@@ -59,7 +59,7 @@ class Differing(Data):
     """The layer of the system, ``settings`` or ``versions``."""
     name: str
     values: tuple[str | None, ...]
-    """One value per side; None if the side has none."""
+    """One value per side; None for a side without the fact, setting or version."""
 
 
 class Comparison(Document):

@@ -1,4 +1,4 @@
-"""Differences between sides other than figures: systems, settings, versions, comparability."""
+"""Differences between sides in their systems, settings and versions, and comparability."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from vflops.record.formats.system import LAYERS
 from vflops.studies.compare.comparison import Differing
-from vflops.studies.compare.side import Facts, ReadRun
+from vflops.studies.compare.run_view import Facts, RunView
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 def differing(layer: str, sides: Sequence[Mapping[str, str]]) -> tuple[Differing, ...]:
-    """Return every name whose value differs between sides, in the order of the first side."""
+    """Return the names whose values differ between sides, in the order of the first side."""
     names = dict.fromkeys(name for side in sides for name in side)
     rows = [(name, tuple(side.get(name) for side in sides)) for name in names]
     return tuple(
@@ -28,7 +28,8 @@ def system(sides: Sequence[Facts]) -> tuple[tuple[Differing, ...], tuple[str, ..
     equal = []
     for layer in LAYERS:
         facts = [
-            {name: value for (of, name), value in side.items() if of == layer} for side in sides
+            {name: value for (fact_layer, name), value in side.items() if fact_layer == layer}
+            for side in sides
         ]
         in_layer = differing(layer, facts)
         differences += in_layer
@@ -43,27 +44,27 @@ def versions(sides: Sequence[Mapping[str, str | None]]) -> tuple[Differing, ...]
     return differing("versions", recorded)
 
 
-def settings(sides: Sequence[Sequence[ReadRun]]) -> tuple[Differing, ...]:
+def settings(sides: Sequence[Sequence[RunView]]) -> tuple[Differing, ...]:
     """Return every setting that differs, with all its values on each side.
 
-    A workload that a side does not have is one row, not one row per setting.
+    A workload that a side does not have takes one row, instead of one row per setting.
     """
     sections = [
         {f"workloads.{name}": "" for run in side for name in run.record.settings.workloads}
         for side in sides
     ]
-    alone = {workload.name for workload in differing("settings", sections)}
-    return differing("settings", [_values(side, alone) for side in sides])
+    one_sided = {workload.name for workload in differing("settings", sections)}
+    return differing("settings", [_values(side, one_sided) for side in sides])
 
 
-def _values(runs: Sequence[ReadRun], alone: Collection[str]) -> dict[str, str]:
-    """Return the settings of one side; those of the workloads ``alone`` are only counted."""
+def _values(runs: Sequence[RunView], one_sided: Collection[str]) -> dict[str, str]:
+    """Return the settings of one side; those of ``one_sided`` workloads are only counted."""
     values: dict[str, dict[str, None]] = {}
     counts: dict[str, int] = {}
     for run in runs:
         for name, value in run.settings.items():
             section = ".".join(name.split(".")[:2])
-            if section in alone:
+            if section in one_sided:
                 counts[section] = counts.get(section, 0) + (run is runs[0])
             else:
                 values.setdefault(name, {})[value] = None
@@ -71,8 +72,8 @@ def _values(runs: Sequence[ReadRun], alone: Collection[str]) -> dict[str, str]:
     return {**joined, **{name: f"{count} settings" for name, count in counts.items()}}
 
 
-def incomparable(names: Sequence[str], runs: Sequence[ReadRun]) -> Iterator[str]:
-    """Yield why figures of the sides are not comparable."""
+def comparability_warnings(names: Sequence[str], runs: Sequence[RunView]) -> Iterator[str]:
+    """Yield the reasons why figures of the sides are not comparable."""
     workloads = [run.record.workload for run in runs]
     if len(set(workloads)) > 1:
         yield f"the workloads differ: {_by_side(names, workloads)}"
@@ -83,22 +84,25 @@ def incomparable(names: Sequence[str], runs: Sequence[ReadRun]) -> Iterator[str]
     for what, sides in (
         ("the data differs, by fingerprint", fingerprints),
         ("operations are counted by different rules", [run.rules for run in runs]),
-        ("a sample takes different work, so FLOPS do not compare", [run.work for run in runs]),
-        ("the goals differ, so VFLOPS do not compare", [run.goals for run in runs]),
-        ("one trained longer, which improves its quality", [run.lengths for run in runs]),
+        (
+            "the operations per sample differ, so FLOPS are not comparable",
+            [run.work for run in runs],
+        ),
+        ("the goals differ, so VFLOPS are not comparable", [run.goals for run in runs]),
+        ("one trained longer, which improves its quality", [run.planned_epochs for run in runs]),
     ):
         for workload in dict.fromkeys(name for side in sides for name in side):
-            having = [
+            values = [
                 (name, side[workload])
                 for name, side in zip(names, sides, strict=True)
                 if workload in side
             ]
-            if len({value for _, value in having}) > 1:
-                yield f"{workload}: {what}: {_by_side(*zip(*having, strict=True))}"
+            if len({value for _, value in values}) > 1:
+                yield f"{workload}: {what}: {_by_side(*zip(*values, strict=True))}"
 
 
-def unlike(name: str, runs: Sequence[ReadRun]) -> Iterator[str]:
-    """Yield why the runs of one side are not repeats of each other."""
+def repeat_differences(name: str, runs: Sequence[RunView]) -> Iterator[str]:
+    """Yield the reasons why the runs of one side are not repeats of each other."""
     first = runs[0]
     for run in runs[1:]:
         others = differing("settings", [first.measurement_settings, run.measurement_settings])
@@ -108,8 +112,8 @@ def unlike(name: str, runs: Sequence[ReadRun]) -> Iterator[str]:
         others += differing("system", facts)
         others += differing("data", [first.data, run.data])
         if others:
-            named = ", ".join(other.name for other in others[:_MOST_NAMED])
-            more = len(others) - _MOST_NAMED
+            named = ", ".join(other.name for other in others[:_MAX_NAMED])
+            more = len(others) - _MAX_NAMED
             rest = f" and {more} more" if more > 0 else ""
             yield f"side {name}: {run.id} is not a repeat of {first.id}: {named}{rest} differ"
 

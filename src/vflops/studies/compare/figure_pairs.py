@@ -1,7 +1,7 @@
-"""One figure of two runs, or of two sides: its repeats, their difference, and what chance explains.
+"""The repeats of one figure on two sides, and whether chance can explain their difference.
 
-Every comparison of two runs is made of these pairs: ``vflops compare`` asks whether two sides
-differ (Welch's test), ``vflops reproduce`` whether new trainings lie within the spread of old ones.
+Both comparisons of runs use these pairs: ``vflops compare`` tests whether two sides differ (Welch's
+test), ``vflops reproduce`` whether new figures lie within the spread of the recorded ones.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from vflops.metrics.statistics import mean, stdev
 from vflops.metrics.student_t import student_t_quantile
 from vflops.metrics.welch import MeanDifference, welch
 
-LEAST_REPEATS = 3
-"""The fewest repeats whose spread says anything about chance."""
+MIN_REPEATS = 3
+"""The smallest number of repeats from which a spread is estimated."""
 _CONFIDENCE = 0.95
 
 Name = TypeVar("Name", bound=Hashable)
@@ -24,7 +24,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 @dataclass(frozen=True)
 class FigurePair(Generic[Name]):
-    """The repeats of one figure: those of the base, and those that are compared with it."""
+    """The repeats of one figure: the base, and the values that are compared with it."""
 
     name: Name
     base: Sequence[float]
@@ -37,18 +37,18 @@ class FigurePair(Generic[Name]):
 
     @property
     def value_mean(self) -> float | None:
-        """The mean of what is compared; None without repeats."""
+        """The mean of the compared values; None without repeats."""
         return mean(self.value) if self.value else None
 
     @property
     def difference(self) -> float | None:
-        """The difference of the means as a share of the base's; None where that is 0 or missing."""
+        """The difference of the means relative to the base's; None if that is 0 or missing."""
         base, value = self.base_mean, self.value_mean
         return (value - base) / abs(base) if base and value is not None else None
 
     @property
-    def spreads(self) -> bool:
-        """Whether the repeats of either side differ among themselves."""
+    def has_spread(self) -> bool:
+        """Whether the repeats of at least one side differ among themselves."""
         return len(set(self.base)) > 1 or len(set(self.value)) > 1
 
     def test(self) -> MeanDifference:
@@ -61,7 +61,7 @@ class FigurePair(Generic[Name]):
         return welch([math.log(x) for x in self.base], [math.log(x) for x in self.value])
 
     def bound(self, difference: float) -> float:
-        """Return a bound of ``test`` as a share of the base's mean."""
+        """Return a confidence bound of ``test`` as a share of the base's mean."""
         if self._by_ratio:
             return math.expm1(difference)
         share = difference / abs(mean(self.base))
@@ -70,7 +70,7 @@ class FigurePair(Generic[Name]):
     def expected_spread(self) -> float:
         """Return how far the two means may be apart by chance, from the spread of the base alone.
 
-        This is half of the prediction interval for the mean of as many further repeats.
+        This is half the width of the 95 % prediction interval for the mean of the new repeats.
         """
         tail = (1 - _CONFIDENCE) / 2
         t = -student_t_quantile(tail, degrees_of_freedom=len(self.base) - 1)
@@ -84,5 +84,5 @@ class FigurePair(Generic[Name]):
 def common_figures(
     base: Mapping[Name, Sequence[float]], value: Mapping[Name, Sequence[float]]
 ) -> Iterator[FigurePair[Name]]:
-    """Yield the figures that both have, in the order of the base."""
+    """Yield the figures that both sides have, in the order of the base."""
     return (FigurePair(name, base[name], value[name]) for name in base if name in value)

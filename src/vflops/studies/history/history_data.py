@@ -1,4 +1,4 @@
-"""A history as data: what ``vflops history --json`` prints and the page shows."""
+"""The data of a history, which ``vflops history --json`` prints and the page shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Level(Data):
 
     first: int
     last: int
-    """Indices of its first and last run in the group, inclusive."""
+    """The indices in the group of the first and the last run, both inclusive."""
     mean: float
 
 
@@ -27,9 +27,9 @@ class Change(Data):
     """The last run of the previous level."""
     created_utc: str
     difference: float
-    """A share of the previous level."""
+    """The difference of the means, relative to the previous level."""
     p: float
-    """The probability of two such levels by chance."""
+    """The probability of such a difference by chance."""
     worse: bool
     differing: tuple[Differing, ...]
     """System facts and versions that changed between the two runs."""
@@ -44,13 +44,14 @@ class Course(Data):
     better: Better
     kind: Kind
     values: tuple[float | None, ...]
-    """One value per run, the mean of its trainings; None if it has none."""
+    """One value per run, the mean of its repeats; None for a run without this figure."""
     levels: tuple[Level, ...]
     changes: tuple[Change, ...]
     """Changes between consecutive levels."""
     regression: Change | None
-    """The change from the best earlier level than which the newest is worse beyond chance; None
-    if there is none. A partial recovery does not end a regression."""
+    """The change from the best earlier level, if the newest level is significantly worse.
+
+    A partial recovery does not end a regression."""
 
     @property
     def title(self) -> str:
@@ -63,10 +64,10 @@ class PastRun(Data):
 
     run: str
     folder: str
-    """Its path below the searched folder."""
+    """The path of the run below the searched folder."""
     created_utc: str
     rules_broken: tuple[str, ...] = ()
-    """The rules of its rule set that it breaks."""
+    """The rules that the run breaks, from its rule set."""
 
 
 class Group(Data):
@@ -82,7 +83,7 @@ class Group(Data):
     """Newer runs of the same settings that did not finish and are not in progress."""
     courses: tuple[Course, ...]
     apart: tuple[str, ...] = ()
-    """A few facts that distinguish it from other groups of the same workload and profile."""
+    """A few facts that distinguish the group from others of the same workload and profile."""
 
 
 class LeftOut(Data):
@@ -98,11 +99,11 @@ class HistoryRecord(Document):
     schema_name: ClassVar[str] = "vflops.history"
 
     chance: float
-    """The probability that a group without any change is given one, for each kind of figure."""
+    """The probability of a false change in a group, for each kind of figure."""
     least_change: float
     """The smallest change that counts, as a share."""
     least_runs: int
-    """The fewest runs of a level."""
+    """The smallest number of runs of a level."""
     groups: tuple[Group, ...]
     left_out: tuple[LeftOut, ...]
 
@@ -113,7 +114,7 @@ class HistoryRecord(Document):
 
     @property
     def regressions(self) -> list[tuple[Group, Course, Change]]:
-        """Every figure whose newest level is worse than an earlier one."""
+        """Every figure whose newest level is significantly worse than an earlier one."""
         return [
             (group, course, course.regression)
             for group in self.groups

@@ -17,7 +17,7 @@ from vflops.studies.history.history_data import Course, Group, HistoryRecord
 
 
 def write_page(record: HistoryRecord, name: str, path: Path) -> None:
-    """Write the page of the folder ``name``, which needs no network."""
+    """Write the page of the folder ``name``; it works offline."""
     page = render(
         "history.html",
         title=f"History of {name}",
@@ -30,24 +30,24 @@ def write_page(record: HistoryRecord, name: str, path: Path) -> None:
     atomic.write_text(path, page)
 
 
-LEAST_DOTS = 3
-"""The fewest values for a chart."""
+MIN_VALUES = 3
+"""The smallest number of values for which a chart is drawn."""
 _DAYS = timedelta(days=6)
-"""From this span of time on, an axis shows days without hours."""
+"""If the runs span at least this time, the axis shows days without hours."""
 
 
 def drawn(group: Group) -> list[Course]:
-    """Return the figures with a chart: results of several runs, and ceilings that changed."""
+    """Return the figures that get a chart: results of several runs, and ceilings that changed."""
     return [
         course
         for course in group.courses
         if course.changes
-        or (course.kind == "result" and sum(v is not None for v in course.values) >= LEAST_DOTS)
+        or (course.kind == "result" and sum(v is not None for v in course.values) >= MIN_VALUES)
     ]
 
 
 def chart(group: Group, course: Course) -> dict[str, Any]:
-    """Return one dot per run, one line per level, and a rule where a new level begins."""
+    """Return a chart with a dot per run, a line per level, and a rule where a level begins."""
     import altair as alt
 
     runs = group.runs
@@ -56,16 +56,16 @@ def chart(group: Group, course: Course) -> dict[str, Any]:
             "time": run.created_utc,
             "value": value,
             "run": run.run,
-            "when": history_text.moment(run.created_utc),
+            "when": history_text.format_time(run.created_utc),
             "figure": format_value(course.unit, value),
         }
         for run, value in zip(runs, course.values, strict=True)
         if value is not None
     ]
     lines = [
-        {"time": runs[at].created_utc, "value": level.mean, "level": str(number)}
+        {"time": runs[index].created_utc, "value": level.mean, "level": str(number)}
         for number, level in enumerate(course.levels)
-        for at in dict.fromkeys((level.first, level.last))
+        for index in dict.fromkeys((level.first, level.last))
     ]
     rules = [
         {
@@ -94,8 +94,8 @@ def chart(group: Group, course: Course) -> dict[str, Any]:
 
 
 def time_format(group: Group) -> str:
-    """Return the format of the time axis: days, with hours if there are few days."""
-    first, last = (datetime.fromisoformat(group.runs[at].created_utc) for at in (0, -1))
+    """Return the format of the time axis: dates, with hours if the runs span only a few days."""
+    first, last = (datetime.fromisoformat(group.runs[index].created_utc) for index in (0, -1))
     return "%Y-%m-%d" if last - first >= _DAYS else "%m-%d %H:%M"
 
 

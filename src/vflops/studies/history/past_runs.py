@@ -1,4 +1,4 @@
-"""The runs of a folder as a history keeps them."""
+"""Finds the runs below a folder, and reads the summary that a history needs of each."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from vflops.metrics.statistics import mean
 from vflops.record.files.lock import is_locked
 from vflops.results.check.checking import check
 from vflops.results.figures import FigureName
-from vflops.studies.compare.side import Facts, read_run
+from vflops.studies.compare.run_view import Facts, read_run_view
 from vflops.studies.history.history_data import PastRun
 
 _DEPTH = 4
-"""The depth to which folders are searched."""
+"""How many levels of folders are searched."""
 
 
 @dataclass(frozen=True)
-class ReadPastRun:
-    """What a history keeps of a run; its logs would fill the memory."""
+class RunSummary:
+    """What a history needs of a run; keeping all logs would take too much memory."""
 
     id: str
     folder: str
     created: datetime
-    kind: str
+    group_key: str
+    """Equal for runs of the same measurement on the same kind of machine."""
     workload: str
     profile: str
     machine: str
@@ -36,15 +37,15 @@ class ReadPastRun:
     figures: dict[FigureName, float]
     settings: Mapping[str, str]
     """The settings that define the measurement."""
-    measured: Mapping[str, str]
-    """Data and counting rules by workload."""
+    data_and_rules: Mapping[str, str]
+    """The data and the counting rules of each workload."""
     fault: str | None
-    """Why it did not finish; None if it did."""
+    """Why the run did not finish; None if it did."""
     in_progress: bool
     rules_broken: tuple[str, ...]
 
     def as_data(self) -> PastRun:
-        """Return what the history shows of it."""
+        """Return the run as the history lists it."""
         return PastRun(
             run=self.id,
             folder=self.folder,
@@ -54,49 +55,46 @@ class ReadPastRun:
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """Return all run folders below ``folder``, sorted by name."""
+    """Return all run folders below ``folder``, sorted by path."""
     if not folder.is_dir():
         raise UsageError(
             f"{folder} is not a folder", hint="name the folder that holds your runs, e.g. runs"
         )
     runs = []
-    for path, inside, files in os.walk(folder):
-        at = Path(path)
-        if "run.json" in files and at != folder:
-            runs.append(at)
-            inside.clear()
-        elif len(at.relative_to(folder).parts) >= _DEPTH:
-            inside.clear()
+    for name, subfolders, files in os.walk(folder):
+        path = Path(name)
+        if "run.json" in files and path != folder:
+            runs.append(path)
+            subfolders.clear()
+        elif len(path.relative_to(folder).parts) >= _DEPTH:
+            subfolders.clear()
     if not runs:
-        alone = (folder / "run.json").is_file()
-        raise UsageError(
-            f"{folder} is a single run; a history needs several"
-            if alone
-            else f"no run below {folder}",
-            hint=f"name the folder that it is in: vflops history {folder.parent}"
-            if alone
-            else "start one: vflops run",
-        )
+        if (folder / "run.json").is_file():
+            raise UsageError(
+                f"{folder} is a single run; a history needs several",
+                hint=f"name the folder that contains the run: vflops history {folder.parent}",
+            )
+        raise UsageError(f"there is no run below {folder}", hint="start one: vflops run")
     return sorted(runs)
 
 
-def read_past_run(path: Path, below: str) -> ReadPastRun:
-    """Read the run in ``path``, which is ``below`` the searched folder."""
-    run = read_run(path)
+def read_run_summary(path: Path, relative_path: str) -> RunSummary:
+    """Read the run in ``path``; ``relative_path`` is its path below the searched folder."""
+    run = read_run_view(path)
     record, complete = run.record, run.score.complete
-    return ReadPastRun(
+    return RunSummary(
         id=record.id,
-        folder=below,
-        created=moment(record.created_utc),
-        kind=run.kind,
+        folder=relative_path,
+        created=parse_time(record.created_utc),
+        group_key=run.group_key,
         workload=record.workload,
         profile=record.settings.profile,
         machine=run.machine,
         facts=run.facts,
         versions=record.versions,
-        figures={name: mean([e.value for e in samples]) for name, samples in run.samples.items()},
+        figures={name: mean([s.value for s in samples]) for name, samples in run.samples.items()},
         settings=run.measurement_settings,
-        measured={
+        data_and_rules={
             **{f"data of {name}": text[:12] for name, text in run.data.items()},
             **{f"rules of {name}": text for name, text in run.rules.items()},
         },
@@ -108,8 +106,8 @@ def read_past_run(path: Path, below: str) -> ReadPastRun:
     )
 
 
-def moment(text: str) -> datetime:
-    """Return the time of an ISO 8601 text, in UTC unless it names a zone."""
+def parse_time(text: str) -> datetime:
+    """Parse an ISO 8601 time, which is in UTC unless it names a time zone."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:

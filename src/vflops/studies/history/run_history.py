@@ -1,4 +1,4 @@
-"""The history of a folder: finished runs in groups, with the changes of each figure."""
+"""The history of a folder: its finished runs in groups, and how each figure changed over time."""
 
 from __future__ import annotations
 
@@ -19,27 +19,30 @@ from vflops.studies.history.history_data import (
     LeftOut,
     Level,
 )
-from vflops.studies.history.past_runs import ReadPastRun, read_past_run, run_folders
-from vflops.studies.history.segments import LEAST_RUNS, chance_between, change_points
+from vflops.studies.history.past_runs import RunSummary, read_run_summary, run_folders
+from vflops.studies.history.segments import MIN_RUNS, chance_between, change_points
 
 CHANCE = 0.01
-"""The chance of any false change among the results of a group, and among its ceilings."""
-LEAST_CHANGE = 0.02
-_MOST_APART = 3
-"""The most facts that distinguish a group from another."""
+"""The probability of any false change among the results of a group, and among its ceilings."""
+MIN_CHANGE = 0.02
+_MAX_FACTS = 3
+"""The largest number of facts that are listed to tell groups apart."""
 
 
 def history(
-    folder: Path, *, since: datetime | None = None, least_change: float = LEAST_CHANGE
+    folder: Path, *, since: datetime | None = None, least_change: float = MIN_CHANGE
 ) -> HistoryRecord:
-    """Return the finished runs below ``folder`` in groups, and the folders that are left out."""
-    runs: dict[str, ReadPastRun] = {}
-    unfinished: list[ReadPastRun] = []
+    """Return the history of the runs below ``folder``.
+
+    Finished runs are grouped by measurement and machine; folders that are left out have a reason.
+    """
+    runs: dict[str, RunSummary] = {}
+    unfinished: list[RunSummary] = []
     left_out = []
     for path in run_folders(folder):
-        below = str(path.relative_to(folder))
+        relative_path = str(path.relative_to(folder))
         try:
-            run = read_past_run(path, below)
+            run = read_run_summary(path, relative_path)
             if run.id in runs:
                 raise FolderError(f"a copy of {runs[run.id].folder}")
             if run.fault is not None:
@@ -47,54 +50,53 @@ def history(
                     unfinished.append(run)
                 raise FolderError(f"not complete: {run.fault}")
         except VflopsError as error:
-            left_out.append(LeftOut(folder=below, reason=error.message))
+            left_out.append(LeftOut(folder=relative_path, reason=error.message))
         except Exception as error:  # a damaged file may raise anything; the others are still read
             reason = f"cannot be read: {type(error).__name__}: {error}"
-            left_out.append(LeftOut(folder=below, reason=reason))
+            left_out.append(LeftOut(folder=relative_path, reason=reason))
         else:
             if since is None or run.created >= since:
                 runs[run.id] = run
-    groups: dict[str, list[ReadPastRun]] = {}
-    ended = sorted(runs.values(), key=lambda run: (run.created, run.id))
+    groups: dict[str, list[RunSummary]] = {}
+    finished = sorted(runs.values(), key=lambda run: (run.created, run.id))
     unfinished.sort(key=lambda run: (run.created, run.id))
-    for run in ended:
-        groups.setdefault(run.kind, []).append(run)
+    for run in finished:
+        groups.setdefault(run.group_key, []).append(run)
     return HistoryRecord(
         chance=CHANCE,
         least_change=least_change,
-        least_runs=LEAST_RUNS,
+        least_runs=MIN_RUNS,
         groups=tuple(
             _group(
                 runs,
-                [run for run in unfinished if _follows(run, ended) == kind],
-                _apart(kind, groups),
+                [run for run in unfinished if _group_of_unfinished(run, finished) == key],
+                _distinguishing_facts(key, groups),
                 least_change,
             )
-            for kind, runs in groups.items()
+            for key, runs in groups.items()
         ),
         left_out=tuple(left_out),
     )
 
 
-def _apart(kind: str, groups: Mapping[str, Sequence[ReadPastRun]]) -> tuple[str, ...]:
+def _distinguishing_facts(key: str, groups: Mapping[str, Sequence[RunSummary]]) -> tuple[str, ...]:
     """Return what distinguishes a group from others of the same workload and profile.
 
     The machine is left out, because it is shown anyway.
     """
-    newest = groups[kind][-1]
-    titled = [runs[-1] for runs in groups.values()]
-    like = [
-        run for run in titled if (run.workload, run.profile) == (newest.workload, newest.profile)
-    ]
-    facts = [{**run.settings, **run.measured} for run in like]
+    newest = groups[key][-1]
+    title = (newest.workload, newest.profile)
+    newest_runs = [runs[-1] for runs in groups.values()]
+    similar = [run for run in newest_runs if (run.workload, run.profile) == title]
+    facts = [{**run.settings, **run.data_and_rules} for run in similar]
     differing = differences.differing("group", facts)
-    at = like.index(newest)
-    return tuple(f"{fact.name} {fact.values[at] or 'none'}" for fact in differing[:_MOST_APART])
+    index = similar.index(newest)
+    return tuple(f"{fact.name} {fact.values[index] or 'none'}" for fact in differing[:_MAX_FACTS])
 
 
 def _group(
-    runs: Sequence[ReadPastRun],
-    unfinished: Sequence[ReadPastRun],
+    runs: Sequence[RunSummary],
+    unfinished: Sequence[RunSummary],
     apart: tuple[str, ...],
     least_change: float,
 ) -> Group:
@@ -102,7 +104,7 @@ def _group(
     names = dict.fromkeys(name for run in runs for name in run.figures)
     tests = {kind: sum(n.kind == kind for n in names) for kind in ("result", "ceiling")}
     return Group(
-        kind=newest.kind,
+        kind=newest.group_key,
         workload=newest.workload,
         profile=newest.profile,
         machine=newest.machine,
@@ -115,26 +117,26 @@ def _group(
     )
 
 
-def _follows(run: ReadPastRun, ended: Sequence[ReadPastRun]) -> str | None:
-    """Return the kind of the last finished run of the same settings, if it is older.
+def _group_of_unfinished(run: RunSummary, finished: Sequence[RunSummary]) -> str | None:
+    """Return the group of the last finished run with the same settings, if that run is older.
 
     The unfinished ``run`` may have died before it recorded its machine, which is then not compared.
     """
     settings = (run.workload, run.settings)
     same = [
         other
-        for other in ended
+        for other in finished
         if (other.workload, other.settings) == settings
         and (other.machine == run.machine or not run.facts)
     ]
-    return same[-1].kind if same and same[-1].created < run.created else None
+    return same[-1].group_key if same and same[-1].created < run.created else None
 
 
 def _course(
-    name: FigureName, runs: Sequence[ReadPastRun], chance: float, least_change: float
+    name: FigureName, runs: Sequence[RunSummary], chance: float, least_change: float
 ) -> Course:
     values = [run.figures.get(name) for run in runs]
-    positions = [at for at, value in enumerate(values) if value is not None]
+    positions = [index for index, value in enumerate(values) if value is not None]
     known = [value for value in values if value is not None]
     points = [0, *change_points(known, chance=chance, least_change=least_change), len(known)]
     parts = [known[a:b] for a, b in pairwise(points)]
@@ -157,17 +159,17 @@ def _course(
 
 def _regression(
     name: FigureName,
-    runs: Sequence[ReadPastRun],
+    runs: Sequence[RunSummary],
     levels: Sequence[Level],
     parts: Sequence[list[float]],
     chance: float,
     least_change: float,
 ) -> Change | None:
-    """Return the change from the best earlier level that the newest is worse than, if any."""
+    """Return the change to the newest level from the best earlier one, if it is a regression."""
     earlier = range(len(levels) - 1)
-    best = sorted(earlier, key=lambda at: levels[at].mean, reverse=name.better == "higher")
-    for at in best:
-        change = _change(name, runs, (levels[at], levels[at + 1], levels[-1]), parts[at], parts[-1])
+    best = sorted(earlier, key=lambda i: levels[i].mean, reverse=name.better == "higher")
+    for i in best:
+        change = _change(name, runs, (levels[i], levels[i + 1], levels[-1]), parts[i], parts[-1])
         if change.worse and abs(change.difference) >= least_change and change.p <= chance:
             return change
     return None
@@ -175,23 +177,26 @@ def _regression(
 
 def _changes(
     name: FigureName,
-    runs: Sequence[ReadPastRun],
+    runs: Sequence[RunSummary],
     levels: Sequence[Level],
     parts: Sequence[list[float]],
 ) -> Iterator[Change]:
-    for at in range(len(levels) - 1):
-        after = levels[at + 1]
-        yield _change(name, runs, (levels[at], after, after), parts[at], parts[at + 1])
+    for i in range(len(levels) - 1):
+        after = levels[i + 1]
+        yield _change(name, runs, (levels[i], after, after), parts[i], parts[i + 1])
 
 
 def _change(
     name: FigureName,
-    runs: Sequence[ReadPastRun],
+    runs: Sequence[RunSummary],
     levels: tuple[Level, Level, Level],
     old_part: Sequence[float],
     new_part: Sequence[float],
 ) -> Change:
-    """Return the change from the first to the third level; the second followed the first."""
+    """Return the change from the first to the third of ``levels``; the second followed the first.
+
+    The change is dated at the start of the second level.
+    """
     before, next_, after = levels
     old, new = runs[before.last], runs[next_.first]
     return Change(

@@ -1,13 +1,13 @@
-"""Change points of a series of figures: circular binary segmentation with Student's t.
+"""Finds the change points of a series by circular binary segmentation with Student's t.
 
 Olshen, Venkatraman, Lucito and Wigler, Biostatistics 5 (2004), look for the stretch of a series
-whose mean is furthest from that of the rest, which also finds a temporary level; the parts are
-searched again in the same way. They estimate significance by permutation. Here it is the t-test of
-the stretch with Bonferroni's correction for the number of stretches that were tried: this needs no
-random numbers, and finds changes in series that are too short for many permutations.
+whose mean is furthest from that of the rest, which also finds a temporary change; the parts are
+searched again in the same way. They estimate significance by permutation. Here a t-test of the
+stretch is used, with Bonferroni's correction for the number of stretches that were tried: it needs
+no random numbers, and finds changes in series that are too short for many permutations.
 
-It assumes that figures of one level are independent and roughly normal. Then a series without any
-change is given one with at most the requested probability.
+A level is a part of the series between two changes. If the figures of a level are independent and
+roughly normal, a change is found in a series without any with at most the requested probability.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from vflops.metrics.arguments import require_between, require_non_negative, require_samples
 from vflops.metrics.student_t import student_t_outside
 
-LEAST_RUNS = 3
-"""The fewest runs of a level: a single slow run is not a change."""
-MOST_RUNS = 500
-"""The most runs that are searched, the newest ones: stretches grow with the square."""
+MIN_RUNS = 3
+"""The smallest number of runs of a level: a single slow run is not a change."""
+MAX_RUNS = 500
+"""Only this many of the newest runs are searched: the number of stretches grows quadratically."""
 
 _Series = NDArray[np.float64]
 
@@ -35,13 +35,13 @@ def change_points(
 ) -> list[int]:
     """Return the indices at which a new level begins, in ascending order.
 
-    Adjacent levels differ by at least a share of ``least_change`` of the earlier one, and by more
-    than chance.
+    Adjacent levels differ by at least the share ``least_change`` of the earlier one, and the
+    probability of such a difference by chance is at most ``chance``.
     """
     require_between("chance", chance, 0, 1)
     require_non_negative("least_change", least_change)
     require_samples("figures", figures, at_least=0)
-    series = np.asarray(figures[-MOST_RUNS:], dtype=np.float64)
+    series = np.asarray(figures[-MAX_RUNS:], dtype=np.float64)
     skipped = len(figures) - len(series)
     edges = sorted({0, len(series), *_edges(series, 0, chance)})
     while len(edges) > 2:
@@ -70,7 +70,7 @@ def _doubt(before: _Series, after: _Series, chance: float, least_change: float) 
 
 
 def _edges(series: _Series, start: int, chance: float) -> list[int]:
-    """Return both ends of the stretch that stands out, and of those within and beside it."""
+    """Return both ends of the stretch that stands out, and of those inside, before and after it."""
     stretch = _stretch(series, chance)
     if stretch is None:
         return []
@@ -83,15 +83,15 @@ def _edges(series: _Series, start: int, chance: float) -> list[int]:
 def _stretch(series: _Series, chance: float) -> tuple[int, int] | None:
     """Return the stretch whose mean is furthest from that of the rest, if it is significant."""
     length = len(series)
-    if length < 2 * LEAST_RUNS:
+    if length < 2 * MIN_RUNS:
         return None
     centred = series - series.mean()
     sums = np.concatenate([[0.0], centred.cumsum()])
     low, high = np.meshgrid(np.arange(length), np.arange(length), indexing="ij")
     sizes = high - low
     # A stretch that ends with the series is the rest of one that begins it.
-    tried = (sizes >= LEAST_RUNS) & ((low == 0) | (low >= LEAST_RUNS))
-    tried &= length - high >= LEAST_RUNS
+    tried = (sizes >= MIN_RUNS) & ((low == 0) | (low >= MIN_RUNS))
+    tried &= length - high >= MIN_RUNS
     apart = np.zeros_like(sizes, dtype=np.float64)
     lengths = sizes[tried]
     apart[tried] = (
@@ -106,7 +106,10 @@ def _stretch(series: _Series, chance: float) -> tuple[int, int] | None:
 
 
 def _chance(apart: float, total: float, length: int) -> float:
-    """Return the probability that the means differ so that they explain ``apart`` of ``total``."""
+    """Return the p-value of two means whose difference explains ``apart`` of ``total``.
+
+    Both are sums of squares.
+    """
     if total == 0:
         return 1.0
     rest = total - apart

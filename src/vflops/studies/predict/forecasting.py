@@ -1,4 +1,4 @@
-"""Makes the forecast of a training from a run, measurements, or given figures."""
+"""Makes a forecast of the scaling of a training run, from a run, measurements or given figures."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from vflops.config.flatten import flatten
 from vflops.errors import UsageError
 from vflops.record.readout.contents import Contents
 from vflops.studies.predict.from_run import read_inputs
-from vflops.studies.predict.inputs import MOST, given, load
-from vflops.studies.predict.measured_points import read_measured
+from vflops.studies.predict.inputs import MAX_ACCELERATORS, load, read_user_inputs
+from vflops.studies.predict.measured_points import read_measurements
 from vflops.studies.predict.predict_page import Forecast
 from vflops.studies.predict.predict_text import input_rows
 from vflops.studies.predict.scaling_model import predict
-from vflops.studies.predict.sweeps import exchange_lines, fitting, parallel_lines, scales_up_to
-from vflops.studies.predict.validation import MeasuredScale
+from vflops.studies.predict.sweeps import (
+    exchange_lines,
+    fitting_scales,
+    parallel_lines,
+    scales_up_to,
+)
+from vflops.studies.predict.validation import MeasuredEfficiency
 
-UPTO = 1024
-"""Default of the largest number of accelerators."""
+DEFAULT_UPTO = 1024
+"""The default of ``--upto``, the largest number of accelerators."""
 
 
 def make_forecast(
@@ -30,15 +35,17 @@ def make_forecast(
     config: Path | None,
     assignments: list[str],
 ) -> Forecast:
-    """Return the forecast; raise if a figure is missing that the points need.
+    """Return the forecast; raise UsageError if a figure is missing that it needs.
 
-    ``models`` and ``ranks`` are the points; without ranks, they double up to ``upto`` accelerators.
+    The points are all pairs of ``models`` and ``ranks``; if ``ranks`` is empty, the number of ranks
+    doubles up to ``upto`` accelerators.
     """
-    if upto is not None and not 1 <= upto <= MOST:
+    if upto is not None and not 1 <= upto <= MAX_ACCELERATORS:
         raise UsageError(
-            f"--upto {upto}: expected 1 to {MOST:,} accelerators", hint=f"e.g. --upto {UPTO}"
+            f"--upto {upto}: expected 1 to {MAX_ACCELERATORS:,} accelerators",
+            hint=f"e.g. --upto {DEFAULT_UPTO}",
         )
-    measurements = read_measured(measured) if measured else []
+    measurements = read_measurements(measured) if measured else []
     base, sources, absent = _from_run(run)
     if measured and not (run or config or assignments):
         base, sources = _from_measured(measurements, measured)
@@ -48,11 +55,11 @@ def make_forecast(
     left_out = None
     try:
         if not ranks:
-            ranks, left_out = fitting(inputs, max(1, (upto or UPTO) // max(models)))
+            ranks, left_out = fitting_scales(inputs, max(1, (upto or DEFAULT_UPTO) // max(models)))
         points = [predict(inputs, m, p) for m in models for p in ranks]
     except UsageError as error:
-        raise _explained(error, absent) from None
-    largest = max(upto or UPTO, *(point.accelerators for point in points))
+        raise _with_run_reason(error, absent) from None
+    largest = max(upto or DEFAULT_UPTO, *(point.accelerators for point in points))
     scales = sorted({*scales_up_to(inputs, largest), *(point.ranks for point in points)})
     return Forecast(
         inputs=inputs,
@@ -66,12 +73,14 @@ def make_forecast(
     )
 
 
-def _explained(error: UsageError, absent: Mapping[str, str]) -> UsageError:
-    """Return the error with the run's reason for a missing figure."""
+def _with_run_reason(error: UsageError, absent: Mapping[str, str]) -> UsageError:
+    """Return the error, with the reason why the run does not provide a missing figure."""
     missing = error.message.partition(" is not known")[0]
     if missing not in absent:
         return error
-    return UsageError(f"{error.message}; of the run: {absent[missing]}", hint=error.hint)
+    return UsageError(
+        f"{error.message}; the run does not provide it: {absent[missing]}", hint=error.hint
+    )
 
 
 def _from_run(
@@ -84,9 +93,9 @@ def _from_run(
 
 
 def _from_measured(
-    measurements: Sequence[MeasuredScale], file: Path
+    measurements: Sequence[MeasuredEfficiency], file: Path
 ) -> tuple[dict[str, object], dict[str, str]]:
-    """Return the figures of the first point that has any, if no others are given."""
+    """Return the figures and sources of the first point with inputs and several ranks, if any."""
     points = ((p, p.inputs) for p in measurements if p.inputs and p.ranks > 1)
     point, inputs = next(points, (None, None))
     if point is None or inputs is None:
@@ -97,5 +106,5 @@ def _from_measured(
 
 
 def _given_names(config: Path | None, assignments: list[str]) -> set[str]:
-    """Return the names of the figures that the user gave, e.g. ``step.time_s``."""
-    return set(flatten(given(config, assignments)))
+    """Return the names of the figures that the user gave, such as ``step.time_s``."""
+    return set(flatten(read_user_inputs(config, assignments)))

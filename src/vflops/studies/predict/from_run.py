@@ -1,4 +1,4 @@
-"""Inputs of a prediction from a run: each with its source, or why it is not known."""
+"""Reads the inputs of a prediction from a run, with the source of each or why it is not known."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.score_file import TrainingScore
 from vflops.results.score.scoring import score
-from vflops.studies.predict.stage_traffic import cuts
+from vflops.studies.predict.stage_traffic import find_cuts
 
-BYTES_OF_A_GRADIENT = 4
-_WHOLE = ("fp32", "tf32")
-"""Training precisions with activations of 4 bytes; others have 2."""
+BYTES_PER_GRADIENT = 4
+_FULL_PRECISION = ("fp32", "tf32")
+"""Training precisions with activations of 4 bytes; those of other precisions have 2."""
 
 
 @dataclass
 class RunInputs:
-    """Inputs by name, and reasons for those that are not known."""
+    """The inputs that a run provides."""
 
     values: dict[str, float | int] = field(default_factory=dict)
+    """The known inputs by full name, such as ``step.time_s``."""
     sources: dict[str, str] = field(default_factory=dict)
+    """Where each known input comes from."""
     absent: dict[str, str] = field(default_factory=dict)
+    """Why the other inputs are not known."""
 
     def add(self, name: str, value: float | int | None, source: str, reason: str) -> None:
-        """Add an input, or the reason if its value is None."""
+        """Add an input with its source or, if its value is None, with the reason."""
         if value is None:
             self.absent[name] = reason
         else:
@@ -45,7 +48,10 @@ class RunInputs:
 
 
 def read_inputs(contents: Contents) -> RunInputs:
-    """Return the inputs from a complete training, if possible by one rank, and the ceilings."""
+    """Return the inputs from a complete training job and the measured ceilings of a run.
+
+    A job with one rank is preferred.
+    """
     inputs = RunInputs()
     trainings = [
         training for training in score(contents).trainings if training.complete and training.speed
@@ -55,35 +61,36 @@ def read_inputs(contents: Contents) -> RunInputs:
             f"run {contents.folder.path} has no complete training with counted operations",
             hint="run one: vflops run image-classification, or give the inputs with --set",
         )
-    alone = next((training for training in trainings if training.ranks == 1), None)
-    _training(inputs, contents, alone or trainings[0])
-    _network(inputs, contents)
-    _accelerators(inputs, contents)
+    single_rank = next((training for training in trainings if training.ranks == 1), None)
+    _add_training(inputs, contents, single_rank or trainings[0])
+    _add_network(inputs, contents)
+    _add_accelerators(inputs, contents)
     return inputs
 
 
-def _training(inputs: RunInputs, contents: Contents, training: TrainingScore) -> None:
+def _add_training(inputs: RunInputs, contents: Contents, training: TrainingScore) -> None:
     source = f"job {training.job}, {training.workload}"
     (job,) = (trained for trained in contents.training_jobs if trained.record.job == training.job)
     speed, ranks = training.speed, training.ranks
     assert speed is not None
-    shared = f"{source} ran on {ranks} ranks: its steps include the exchange"
+    several_ranks = f"{source} ran on {ranks} ranks, so its steps include communication"
     step_s = training.batch / speed.samples_per_s if training.batch and ranks == 1 else None
-    inputs.add("step.time_s", step_s, f"{source}: {training.batch} samples per step", shared)
+    inputs.add("step.time_s", step_s, f"{source}: {training.batch} samples per step", several_ranks)
     batch = training.batch // ranks if training.batch else None
     inputs.add("step.batch", batch, source, "the batch is not recorded")
     ops = training.work.ops_total if training.work else None
     inputs.add("step.ops_per_sample", ops, f"{source}: counted", "operations are not known")
     parameters = job.started.parameters if job.started else None
-    size = None if parameters is None else BYTES_OF_A_GRADIENT * parameters
+    size = None if parameters is None else BYTES_PER_GRADIENT * parameters
     inputs.add(
         "model.gradient_bytes", size, f"{source}: 4 × {parameters} parameters", "not counted"
     )
-    _cuts(inputs, contents, training, job)
+    _add_cuts(inputs, contents, training, job)
     inputs.add("training.samples", job.record.data.train or None, source, "no samples")
-    reached = f"{source} did not reach its target"
+    not_reached = f"{source} did not reach its target"
     quality = training.quality
-    inputs.add("training.epochs", quality.epochs_to_quality, f"{source}: to the target", reached)
+    to_target = f"{source}: to the target"
+    inputs.add("training.epochs", quality.epochs_to_quality, to_target, not_reached)
     inputs.add("training.quality_factor", quality.penalty, source, "no evaluation")
     power, devices = training.power, job.devices
     watts = None if power.power_w is None else power.power_w / devices
@@ -91,11 +98,14 @@ def _training(inputs: RunInputs, contents: Contents, training: TrainingScore) ->
     inputs.add("node.power_w", watts, f"{source}: {parts}", power.reason or "power not measured")
 
 
-def _cuts(inputs: RunInputs, contents: Contents, training: TrainingScore, job: TrainedJob) -> None:
-    """Add what parts of the model would send each other, from the counted graph."""
+def _add_cuts(
+    inputs: RunInputs, contents: Contents, training: TrainingScore, job: TrainedJob
+) -> None:
+    """Add the bytes that parts of the model would send each other, from the counted graph."""
     graph = next((g for g in contents.graphs if g.model == training.workload), None)
     precision = job.started.precision if job.started else "fp32"
-    shared = None if graph is None else cuts(graph, halved=precision not in _WHOLE)
+    half = precision not in _FULL_PRECISION
+    cuts = None if graph is None else find_cuts(graph, half_precision=half)
     batch = training.batch // training.ranks if training.batch else None
     if graph is None:
         reason = f"the run has no graph of {training.workload}"
@@ -105,21 +115,21 @@ def _cuts(inputs: RunInputs, contents: Contents, training: TrainingScore, job: T
             if batch
             else "the batch is not recorded"
         )
-    if shared is None or batch is None:
+    if cuts is None or batch is None:
         names = ("model.activation_bytes", "model.layer_bytes", "model.layers")
         inputs.absent.update(dict.fromkeys(names, reason))
         return
     source = f"graphs/{training.workload}.json"
     means = f"{source}, {precision}: mean of"
-    cut, output = batch * shared.activation_bytes, batch * shared.layer_bytes
-    stages = f"{means} the cuts into {shared.stages} stages"
-    inputs.add("model.activation_bytes", cut, stages, reason)
-    inputs.add("model.layer_bytes", output, f"{means} the layer outputs", reason)
-    inputs.add("model.layers", shared.layers, f"{source}: with weights", reason)
+    cut_bytes, layer_bytes = batch * cuts.activation_bytes, batch * cuts.layer_bytes
+    stages = f"{means} the cuts into {cuts.stages} stages"
+    inputs.add("model.activation_bytes", cut_bytes, stages, reason)
+    inputs.add("model.layer_bytes", layer_bytes, f"{means} the layer outputs", reason)
+    inputs.add("model.layers", cuts.layers, f"{source}: with weights", reason)
 
 
-def _network(inputs: RunInputs, contents: Contents) -> None:
-    """Add the all-reduce between local ranks: the link within a node."""
+def _add_network(inputs: RunInputs, contents: Contents) -> None:
+    """Add the link within a node, from the measured all-reduce between local ranks."""
     machine = measured_ceilings(contents.measurements)
     case = machine.network_case
     source = f"all-reduce {case}"
@@ -135,28 +145,28 @@ def _network(inputs: RunInputs, contents: Contents) -> None:
     ]
     latency_s = _latency_s(measured[0]) if measured else None
     inputs.add("node.latency_s", latency_s, f"{source}: smallest message", reason)
-    between = "a run measures only links within a node"
     for name in ("link.bandwidth", "link.latency_s"):
-        inputs.absent[name] = between
+        inputs.absent[name] = "a run measures only links within a node"
 
 
 def _latency_s(item: Measurement) -> float | None:
-    """Return the latency of a ring step: (time of the smallest message − bytes/bandwidth) / 2(n−1).
+    """Return the latency of one step of a ring, from the all-reduce of the smallest message.
 
-    The value of a trial is 2(n−1)/n · bytes / time.
+    It is (time − sent bytes / bandwidth) / 2(n−1). The value of a trial is the bus bandwidth,
+    2(n−1)/n · bytes / time.
     """
     trials = [trial for trial in item.tried if trial.value > 0 and "size_bytes" in trial.setting]
     if not trials or not item.value:
         return None
-    least = min(trials, key=lambda trial: int(trial.setting["size_bytes"]))
-    ranks = int(least.setting.get("ranks", item.setting.get("ranks", 0)))
+    smallest = min(trials, key=lambda trial: int(trial.setting["size_bytes"]))
+    ranks = int(smallest.setting.get("ranks", item.setting.get("ranks", 0)))
     if ranks < 2:
         return None
-    sent = 2 * (ranks - 1) / ranks * int(least.setting["size_bytes"])
-    return max(0.0, sent / least.value - sent / item.value) / (2 * (ranks - 1))
+    sent = 2 * (ranks - 1) / ranks * int(smallest.setting["size_bytes"])
+    return max(0.0, sent / smallest.value - sent / item.value) / (2 * (ranks - 1))
 
 
-def _accelerators(inputs: RunInputs, contents: Contents) -> None:
+def _add_accelerators(inputs: RunInputs, contents: Contents) -> None:
     path = contents.folder.system_file
     facts = contents.read(SystemRecord, path).layers if path.is_file() else ()
     counts = [
@@ -166,4 +176,4 @@ def _accelerators(inputs: RunInputs, contents: Contents) -> None:
         if fact.name == "accelerators" and isinstance(fact.value, int) and fact.value
     ]
     value = counts[0] if counts else None
-    inputs.add("node.accelerators", value, "system.json", "system.json names no accelerators")
+    inputs.add("node.accelerators", value, "system.json", "system.json lists no accelerators")

@@ -1,8 +1,8 @@
-"""The inputs of a prediction: figures that are measured or given, and how the training is run.
+"""The inputs of a prediction: measured or given figures, and the settings of the training.
 
-Figures have no default: None means *not known*, and a prediction that needs the figure says so.
-Choices (how gradients are exchanged, how a model is shared) have defaults, which are shown with the
-result; they have the same names and meanings as the settings of a run.
+Figures have no default: None means *not known*, and a prediction that needs the figure raises an
+error. Settings (how gradients are exchanged, how a model is shared) have defaults, which are shown
+with the result; their names and meanings are those of the settings of a run.
 """
 
 from __future__ import annotations
@@ -20,56 +20,56 @@ from vflops.config.toml import parse_assignment, read_toml
 from vflops.errors import UsageError, format_value, unknown_name
 from vflops.studies.predict.exchange_time import SHARES, Algorithm, ExchangeMode
 
-MOST = 100_000
-"""The most accelerators of a prediction."""
+MAX_ACCELERATORS = 100_000
+"""The largest number of accelerators that is predicted."""
 
 _Positive = Annotated[float, Field(gt=0)] | None
-_Some = Annotated[int, Field(ge=1)] | None
+_Count = Annotated[int, Field(ge=1)] | None
 
 
 class StepInputs(Section):
-    """A training step of a single accelerator."""
+    """A training step on a single accelerator."""
 
     time_s: _Positive = None
-    batch: _Some = None
-    """Samples of a step."""
+    batch: _Count = None
+    """Samples per step."""
     ops_per_sample: _Positive = None
 
 
 class ModelInputs(Section):
-    """What is exchanged."""
+    """The sizes of what ranks send each other."""
 
     gradient_bytes: _Positive = None
-    """In fp32: 4 per parameter."""
+    """Bytes of all gradients in fp32: 4 per parameter."""
     activation_bytes: _Positive = None
     """Bytes across a cut between two layers, for the batch of one accelerator."""
     layer_bytes: _Positive = None
-    """Bytes of a layer's output for the same batch; None: as many as across a cut."""
-    layers: _Some = None
-    """Layers that can be split, or between which a model can be cut."""
+    """Bytes of a layer's output for the same batch; if None, those across a cut are used."""
+    layers: _Count = None
+    """The number of layers that can be split, or between which a model can be cut."""
 
 
 class NodeInputs(Section):
-    """A node: its accelerators, and the links between them."""
+    """The accelerators of a node, and the links between them."""
 
-    accelerators: Annotated[int, Field(ge=1, le=MOST)] | None = None
+    accelerators: Annotated[int, Field(ge=1, le=MAX_ACCELERATORS)] | None = None
     bandwidth: _Positive = None
     """B/s from one accelerator to another."""
     latency_s: Annotated[float, Field(ge=0)] | None = None
     power_w: _Positive = None
-    """Power per accelerator, including its share of everything else that was measured."""
+    """Power per accelerator, including its share of the other components that were measured."""
 
 
 class LinkInputs(Section):
-    """The link between nodes."""
+    """The links between nodes."""
 
     bandwidth: _Positive = None
-    """B/s of one node."""
+    """B/s of the link of one node, which all its ranks share."""
     latency_s: Annotated[float, Field(ge=0)] | None = None
 
 
 class StorageInputs(Section):
-    """The file system that all jobs share; if it is not given, reading costs nothing."""
+    """The file system that all jobs share; by default, reading takes no time."""
 
     bandwidth: _Positive = None
     bytes_per_sample: _Positive = None
@@ -82,40 +82,40 @@ class StorageInputs(Section):
 
 
 class TrainingInputs(Section):
-    """The training up to the target, and its quality factor."""
+    """A training run up to the target quality, and its quality factor."""
 
-    samples: _Some = None
-    """Samples of an epoch."""
+    samples: _Count = None
+    """Samples per epoch."""
     epochs: _Positive = None
     quality_factor: Annotated[float, Field(ge=0)] | None = None
     """(quality / target)ⁿ of the whole ensemble."""
 
 
 class TrainInputs(Section):
-    """Other settings of the training."""
+    """Other settings of the training run."""
 
-    accumulate: _Some = None
-    """Micro-batches of a pipeline; None: 4 per rank, or as many as divide the batch."""
+    accumulate: _Count = None
+    """Micro-batches of a pipeline; by default 4 per rank, or fewer if 4 do not divide the batch."""
 
 
 class CommunicationInputs(CommunicationSettings):
     """How gradients are exchanged: the settings of a run, and properties of its library."""
 
     algorithm: Algorithm = "ring"
-    """The algorithm of the library's all-reduce."""
+    """The algorithm that the library uses for its all-reduce."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Bytes sent per byte of fp32; None: given by the precision."""
+    """Bytes sent per byte of fp32; by default, the precision determines them."""
     coding_bandwidth: _Positive = None
     """Bytes of fp32 gradients that a rank encodes, adds and decodes per second if they are sent in
-    another precision; None: encoding costs nothing."""
+    another precision; by default, encoding takes no time."""
     overlap: float = Field(default=0.0, ge=0, le=1)
     """The share of a step that can overlap with the exchange of gradients."""
     buckets: int = Field(default=1, ge=1, le=10_000)
     last_bucket: Annotated[float, Field(gt=0, le=1)] | None = None
-    """The share of bytes in the last bucket; None: all buckets are equal."""
+    """The share of the bytes in the last bucket; by default, all buckets are equal."""
 
     @model_validator(mode="after")
-    def _hides(self) -> Self:
+    def _check_overlap_and_algorithm(self) -> Self:
         if self.overlap and self.buckets == 1:
             raise ValueError(
                 f"overlap = {self.overlap:g} has no effect with one bucket, which is full only"
@@ -129,7 +129,7 @@ class CommunicationInputs(CommunicationSettings):
         return self
 
     @property
-    def way(self) -> ExchangeMode:
+    def exchange_mode(self) -> ExchangeMode:
         """The algorithm of the exchange."""
         return self.algorithm if self.mode == "all-reduce" else self.mode
 
@@ -137,15 +137,16 @@ class CommunicationInputs(CommunicationSettings):
 class ParallelInputs(ParallelSettings):
     """How the ranks of a model share it: the settings of a run, for any number of ranks."""
 
-    sharing: _Some = None
-    """Mode ``mixed``: the ranks that share a copy, unless ``mesh`` gives them; None: those of a
-    node."""
+    sharing: _Count = None
+    """The ranks that share a copy in mode ``mixed``, unless ``mesh`` says so; by default those of
+    a node."""
 
     @model_validator(mode="after")
-    def _agrees(self) -> Self:
+    def _check_sharing(self) -> Self:
         if self.mesh and self.sharing not in (None, self.mesh[1]):
             raise ValueError(
-                f"mesh {list(self.mesh)} and sharing {self.sharing} contradict: give only one"
+                f"mesh {list(self.mesh)} and sharing {self.sharing} contradict each other: give"
+                " only one"
             )
         return self
 
@@ -154,8 +155,8 @@ class ParallelInputs(ParallelSettings):
         """Pipeline stages per rank."""
         return STAGES_PER_RANK if self.effective_schedule == "interleaved" else 1
 
-    def at(self, ranks: int, node: int) -> ParallelSettings:
-        """Return the settings of a run with so many ranks; those of other modes are left out."""
+    def run_settings(self, ranks: int, node: int) -> ParallelSettings:
+        """Return the settings of a run with ``ranks`` ranks; those of other modes are left out."""
         settings: dict[str, Any] = {"mode": self.mode}
         if self.mode == "mixed":
             sharing = self.sharing or node
@@ -189,13 +190,13 @@ class Inputs(Section):
             raise UsageError(
                 f"communication.precision = {communication.precision}: how much it saves depends"
                 " on the shapes of the layers and on its rank",
-                hint="give it, e.g. a sixtieth of the bytes: --set communication.share=0.0167",
+                hint="give the share of bytes that is sent: --set communication.share=0.0167",
             )
         return share
 
     @property
     def coding_s(self) -> float:
-        """Seconds in which a rank encodes and decodes gradients; 0 for fp32."""
+        """The seconds per step that a rank spends encoding and decoding gradients; 0 for fp32."""
         communication, size = self.communication, self.model.gradient_bytes
         if (
             communication.precision == "fp32"
@@ -205,10 +206,10 @@ class Inputs(Section):
             return 0.0
         return size / communication.coding_bandwidth
 
-    def changed(self, **sections: Mapping[str, Any]) -> Inputs:
-        """Return a copy with some values changed, validated again."""
+    def with_changes(self, **sections: Mapping[str, Any]) -> Inputs:
+        """Return a copy with some values changed; the copy is validated."""
         data = self.model_dump(exclude_unset=True)
-        return validated(_merged(data, sections))
+        return parse_inputs(_merged(data, sections))
 
     def figures(self) -> dict[str, Any]:
         """Return every value by its full name, such as ``step.time_s``."""
@@ -216,20 +217,21 @@ class Inputs(Section):
 
 
 def load(base: Mapping[str, Any], file: Path | None, assignments: Sequence[str]) -> Inputs:
-    """Return ``base`` changed by a TOML file and then by ``section.key=value`` assignments."""
-    return validated(_merged(base, given(file, assignments)))
+    """Return ``base``, overridden by a TOML file and then by ``section.key=value`` assignments."""
+    return parse_inputs(_merged(base, read_user_inputs(file, assignments)))
 
 
-def given(file: Path | None, assignments: Sequence[str]) -> dict[str, Any]:
-    """Return what the user gives: the file, changed by the assignments."""
-    data: dict[str, Any] = _short(read_toml(file)) if file is not None else {}
+def read_user_inputs(file: Path | None, assignments: Sequence[str]) -> dict[str, Any]:
+    """Return the values that the user gave: those of the file, overridden by the assignments."""
+    data: dict[str, Any] = _with_short_names(read_toml(file)) if file is not None else {}
     for assignment in assignments:
-        data = _merged(data, _short(parse_assignment(assignment, example="link.bandwidth=1.25e9")))
+        values = _with_short_names(parse_assignment(assignment, example="link.bandwidth=1.25e9"))
+        data = _merged(data, values)
     return data
 
 
-def _short(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``train.parallel.mode`` as ``parallel.mode``: a run accepts both."""
+def _with_short_names(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Rename ``train.parallel.mode`` to ``parallel.mode``, and so on: a run accepts both names."""
     train = data.get("train")
     if not isinstance(train, Mapping):
         return dict(data)
@@ -239,16 +241,16 @@ def _short(data: Mapping[str, Any]) -> dict[str, Any]:
     return _merged({**others, "train": rest} if rest else others, inner)
 
 
-def validated(data: Mapping[str, Any]) -> Inputs:
-    """Return the inputs; raise an error that names a wrong setting and what was expected."""
+def parse_inputs(data: Mapping[str, Any]) -> Inputs:
+    """Return the inputs; raise UsageError with the name of a wrong setting and what is expected."""
     try:
         return Inputs.model_validate(data)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        location = [str(part) for part in fault["loc"] if part in _names(fault["loc"])]
+        location = [str(part) for part in fault["loc"] if part in _user_parts(fault["loc"])]
         name = ".".join(location)
         if fault["type"] == "extra_forbidden":
-            raise unknown_name("setting", name, _every_name(location)) from error
+            raise unknown_name("setting", name, _valid_names(location)) from error
         if isinstance(fault["input"], Mapping):
             message = f"settings {name}: {fault['msg'].removeprefix('Value error, ')}"
             raise UsageError(message) from error
@@ -258,12 +260,13 @@ def validated(data: Mapping[str, Any]) -> Inputs:
         ) from error
 
 
-def _names(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Return the parts of a location that the user wrote: pydantic adds members of unions."""
+def _user_parts(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Return the parts of a location that the user wrote; pydantic adds the members of unions."""
     return loc[:2]
 
 
-def _every_name(location: Sequence[str]) -> list[str]:
+def _valid_names(location: Sequence[str]) -> list[str]:
+    """Return all sections, or all names in the section of ``location``."""
     if len(location) == 1:
         return list(Inputs.model_fields)
     section = Inputs.model_fields[location[0]].annotation
@@ -271,10 +274,10 @@ def _every_name(location: Sequence[str]) -> list[str]:
     return [f"{location[0]}.{key}" for key in section.model_fields]
 
 
-def _merged(data: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(data)
-    for key, value in change.items():
+    for key, value in changes.items():
         before = merged.get(key)
-        both = isinstance(before, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merged(before, value) if both else value  # type: ignore[arg-type]
+        are_sections = isinstance(before, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merged(before, value) if are_sections else value  # type: ignore[arg-type]
     return merged

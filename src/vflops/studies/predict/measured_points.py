@@ -1,4 +1,4 @@
-"""Files of measurements that predictions are compared with."""
+"""Reads files with measurements, to compare predictions with them."""
 
 from __future__ import annotations
 
@@ -9,40 +9,43 @@ from pydantic import Field
 
 from vflops.errors import FolderError, UsageError
 from vflops.record.files.document import Data, Document, read_json
-from vflops.studies.predict.inputs import Inputs, validated
-from vflops.studies.predict.validation import MeasuredScale, measured_scales
+from vflops.studies.predict.inputs import Inputs, parse_inputs
+from vflops.studies.predict.validation import MeasuredEfficiency, measured_efficiencies
 from vflops.studies.scale.scale_result import Scale
 
 _Seconds = Annotated[float, Field(gt=0)]
-_Some = Annotated[int, Field(ge=1)]
+_Count = Annotated[int, Field(ge=1)]
 
 
 class MeasuredStep(Data):
     """The measured time of a step, and the inputs for its prediction."""
 
     name: str
-    models: _Some
-    ranks: _Some
+    models: _Count
+    ranks: _Count
     step_s: _Seconds
     alone_s: _Seconds
-    """The time of the same work without any exchange."""
+    """The step time of the same work without any communication."""
     inputs: dict[str, dict[str, Any]]
-    """By section, as for `vflops predict`."""
+    """Inputs by section, as ``vflops predict`` takes them."""
 
 
 class MeasuredSteps(Document):
-    """``links.json`` of ``benchmarks/links.py``, or measurements of others in this format."""
+    """``links.json`` of ``benchmarks/links.py``, or other measurements in this format."""
 
     schema_name: ClassVar[str] = "vflops.measured-steps"
 
     points: tuple[MeasuredStep, ...] = Field(min_length=1)
     details: dict[str, Any] = Field(default_factory=dict)
-    """Other measurements, which are not read."""
+    """Further measurements, which vflops does not read."""
 
-    def scales(self, source: Path) -> list[MeasuredScale]:
-        """Return the points, each with its own inputs."""
+    def efficiencies(self, source: Path) -> list[MeasuredEfficiency]:
+        """Return the efficiency of each point, with the inputs for its prediction.
+
+        ``source`` is the path of the file, for error messages.
+        """
         return [
-            MeasuredScale(
+            MeasuredEfficiency(
                 models=point.models,
                 ranks=point.ranks,
                 efficiency=point.alone_s / point.step_s,
@@ -54,18 +57,19 @@ class MeasuredSteps(Document):
         ]
 
 
-def read_measured(path: Path) -> list[MeasuredScale]:
-    """Return the points of a ``scale.json`` or of a file of measured steps."""
+def read_measurements(path: Path) -> list[MeasuredEfficiency]:
+    """Return the points of a ``scale.json``, or of a file with measured steps."""
     data = read_json(path)
     if str(data.get("schema")).startswith(f"{MeasuredSteps.schema_name}/"):
-        return MeasuredSteps.parse(data, path).scales(path)
-    return measured_scales(Scale.parse(data, path))
+        return MeasuredSteps.parse(data, path).efficiencies(path)
+    return measured_efficiencies(Scale.parse(data, path))
 
 
 def _inputs(point: MeasuredStep, source: Path) -> Inputs:
     try:
-        return validated(point.inputs)
+        return parse_inputs(point.inputs)
     except UsageError as error:
         raise FolderError(
-            f"{source}: inputs of point {point.name!r}: {error.message}", hint=error.hint
+            f"{source}: the inputs of point {point.name!r} are wrong: {error.message}",
+            hint=error.hint,
         ) from error

@@ -1,4 +1,4 @@
-"""Charts of predictions: one line per mode over accelerators, measurements as points."""
+"""Charts of predictions: one line per mode over accelerators, and measurements as points."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from vflops.publish.pages.chart_style import SERIES, apply_style, data
 from vflops.publish.report.training_charts import WIDTH
-from vflops.studies.predict.sweeps import PAYS
+from vflops.studies.predict.sweeps import MIN_EFFICIENCY
 
 _MARK = "#444"
 _DASHED = [7, 4]
-"""The dashes of lines that may cover others."""
+"""The dash pattern of lines that may cover others."""
 
 
 class Row(NamedTuple):
@@ -36,9 +36,10 @@ def over_accelerators(
 ) -> dict[str, Any]:
     """Return a chart over accelerators on a logarithmic axis.
 
-    ``names`` assigns the colours, so that they agree between charts. ``ends`` are drawn as crosses
-    with numbers: the last points at which lines pay off. The figure axis is linear from 0 to
-    ``top``, or logarithmic without; ``paying`` draws a rule where an efficiency stops paying off.
+    The order of ``names`` determines the colours, so that they agree between charts. ``ends``, the
+    last points at which lines pay off, are drawn as numbered crosses. The vertical axis is linear
+    from 0 to ``top``, or logarithmic if ``top`` is None. ``paying`` draws a horizontal line at the
+    efficiency below which a mode does not pay off.
     """
     import altair as alt
 
@@ -69,7 +70,7 @@ def over_accelerators(
     dots = points.mark_point(size=90, filled=True, stroke=_MARK, strokeWidth=1, opacity=1)
     layers = [predicted, dots, *_crosses(ends, base, x, y)]
     if paying:
-        half = alt.Chart(data([{"value": PAYS, "label": "half of the time is waiting"}]))
+        half = alt.Chart(data([{"value": MIN_EFFICIENCY, "label": "half of the time is waiting"}]))
         layers.append(half.mark_rule(color=_MARK, strokeDash=[6, 4]).encode(y=y))
         text = half.mark_text(align="left", dx=6, dy=10, color=_MARK)
         layers.append(text.encode(y=y, x=alt.value(0), text="label:N"))
@@ -77,7 +78,7 @@ def over_accelerators(
 
 
 def _crosses(ends: Sequence[Row], base: Any, x: Any, y: Any) -> list[Any]:
-    """Return a cross where a line stops paying off, with its number above it."""
+    """Return crosses where lines stop paying off, with the number of accelerators above them."""
     import altair as alt
 
     if not ends:
@@ -91,13 +92,13 @@ def _crosses(ends: Sequence[Row], base: Any, x: Any, y: Any) -> list[Any]:
 
 
 def _decades(values: Sequence[float]) -> list[float]:
-    """Return powers of ten around all values."""
+    """Return the powers of ten from just below the values to just above them."""
     first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     return [10.0**power for power in range(first, max(last, first + 1) + 1)]
 
 
 def _ticks(first: int, last: int) -> list[int]:
-    """Return powers of two, or of four and more if there are many."""
+    """Return powers of two, or every second or third of them and so on if there are many."""
     powers = range(first.bit_length() - 1, last.bit_length())
     every = max(1, -(-len(powers) // 12))
     return [1 << power for power in powers if power % every == 0]

@@ -1,4 +1,4 @@
-"""A prediction in words: tables for the terminal and the page."""
+"""The tables and sentences of a prediction, for the terminal and the HTML page."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from itertools import compress
 from typing import NamedTuple
 
 from vflops.studies.predict.inputs import Inputs
-from vflops.studies.predict.published_scaling import CALIBRATED, Validation
+from vflops.studies.predict.published_scaling import FITTED_PARAMETER, Validation
 from vflops.studies.predict.scaling_model import Prediction, predict
-from vflops.studies.predict.sweeps import Lines, best, inner
-from vflops.studies.predict.validation import MeasuredScale
+from vflops.studies.predict.sweeps import Lines, most_efficient_modes, sharing_mode
+from vflops.studies.predict.validation import MeasuredEfficiency
 from vflops.units import percent, quantity, seconds
 
 Table = list[tuple[str, ...]]
@@ -27,13 +27,13 @@ class InputRow(NamedTuple):
 _UNITS = {"bandwidth": "B/s", "bytes": "B", "power_w": "W", "ops_per_sample": "FLOP"}
 
 
-def story(inputs: Inputs) -> str:
-    """Return how the training is run, in one line."""
+def describe_training(inputs: Inputs) -> str:
+    """Return the parallel mode and the communication of the training run, in one line."""
     parallel, communication = inputs.parallel, inputs.communication
     mode: str = parallel.mode
     if mode == "mixed":
         sharing = parallel.mesh[1] if parallel.mesh else parallel.sharing
-        mode = f"data × {inner(inputs)} of {sharing or inputs.node.accelerators} ranks"
+        mode = f"data × {sharing_mode(inputs)} of {sharing or inputs.node.accelerators} ranks"
     elif mode == "model":
         mode = f"model, {parallel.split}"
     if parallel.inner == "pipeline":
@@ -44,19 +44,19 @@ def story(inputs: Inputs) -> str:
         if communication.overlap
         else "nothing"
     )
-    way = (
+    exchange = (
         f"all-reduce by a {communication.algorithm}"
         if communication.mode == "all-reduce"
         else communication.mode
     )
     return (
-        f"{mode} · communication: {way}, {communication.precision}, "
+        f"{mode} · communication: {exchange}, {communication.precision}, "
         f"buckets: {communication.buckets}, hidden behind: {hidden}{_coding(inputs)}"
     )
 
 
 def _coding(inputs: Inputs) -> str:
-    """Return the cost of compression; empty without compression."""
+    """Return the cost of compression as text; empty without compression."""
     communication = inputs.communication
     if communication.precision == "fp32":
         return ""
@@ -68,23 +68,23 @@ def _coding(inputs: Inputs) -> str:
 def input_rows(
     inputs: Inputs, sources: Mapping[str, str], absent: Mapping[str, str]
 ) -> list[InputRow]:
-    """Return every known input with its source, and why others are not known."""
+    """Return one row per known input with its source, and per missing one with the reason."""
     rows: list[InputRow] = []
     for name, value in inputs.figures().items():
-        choice = name.startswith(("communication.", "parallel.", "train."))
-        if choice and name != "communication.coding_bandwidth":
+        is_setting = name.startswith(("communication.", "parallel.", "train."))
+        if is_setting and name != "communication.coding_bandwidth":
             continue
         if value is not None:
-            rows.append(InputRow(name, _shown(name, value), sources.get(name, "given")))
+            rows.append(InputRow(name, _format_value(name, value), sources.get(name, "given")))
         elif name in absent:
             rows.append(InputRow(name, "—", f"not known: {absent[name]}"))
     return rows
 
 
 def prediction_rows(points: Sequence[Prediction]) -> Table:
-    """Return column names and the figures of every M × P; an empty column is left out.
+    """Return the column names and the figures of every M × P; empty columns are left out.
 
-    Figures that are missing because of a too large batch stay as dashes: ``notes`` say why.
+    VFLOPS and time stay as dashes if a batch is too large to predict them: ``notes`` says why.
     """
     names = ("M × P", "slots", "step", "bubble", "waits", "efficiency")
     rows: Table = [(*names, "FLOPS", "VFLOPS", "VFLOPS/W", "time", "energy")]
@@ -103,16 +103,16 @@ def prediction_rows(points: Sequence[Prediction]) -> Table:
                 quantity(point.flops, ""),
                 quantity(point.vflops, ""),
                 quantity(point.vflops_per_w, ""),
-                _long(point.time_s),
+                _format_duration(point.time_s),
                 quantity(point.energy_j, "J"),
             )
         )
-    lost = ("VFLOPS", "time") if any(point.reason for point in points) else ()
-    kept = [
-        name in lost or any(row[index] != "—" for row in rows[1:])
+    always_shown = ("VFLOPS", "time") if any(point.reason for point in points) else ()
+    is_shown = [
+        name in always_shown or any(row[index] != "—" for row in rows[1:])
         for index, name in enumerate(rows[0])
     ]
-    return [tuple(compress(row, kept)) for row in rows]
+    return [tuple(compress(row, is_shown)) for row in rows]
 
 
 def notes(points: Sequence[Prediction], inputs: Inputs) -> list[str]:
@@ -135,7 +135,7 @@ def notes(points: Sequence[Prediction], inputs: Inputs) -> list[str]:
 
 
 def paying_rows(lines: Lines, scales: Sequence[int]) -> Table:
-    """Return column names and how far each mode pays off; missing modes with the reason."""
+    """Return the column names, and up to which scale each mode pays off or why it is missing."""
     rows: Table = [("mode", "pays off up to", "efficiency at most")]
     for line in lines.lines:
         most = line.pays_up_to(scales)
@@ -147,18 +147,18 @@ def paying_rows(lines: Lines, scales: Sequence[int]) -> Table:
     return rows
 
 
-def ranges(lines: Lines, scales: Sequence[int]) -> list[str]:
-    """Return from which scale on each mode is the most efficient, in words."""
+def most_efficient_sentences(lines: Lines, scales: Sequence[int]) -> list[str]:
+    """Return one sentence per mode that is the most efficient one from some scale on."""
     sentences, ahead = [], None
-    for scale, name in best(lines.lines, scales):
+    for scale, name in most_efficient_modes(lines.lines, scales):
         after = f": it overtakes {ahead} there" if ahead else ""
         sentences.append(f"{name} is the most efficient from {scale:,} accelerators on{after}")
         ahead = name
     return sentences
 
 
-def measured_rows(measured: Sequence[MeasuredScale], inputs: Inputs) -> Table:
-    """Return column names, and measured with predicted efficiencies; empty without any."""
+def measured_rows(measured: Sequence[MeasuredEfficiency], inputs: Inputs) -> Table:
+    """Return the column names, and measured and predicted efficiencies; empty without any."""
     if not measured:
         return []
     rows: Table = [("series", "M × P", "measured", "predicted", "error")]
@@ -171,7 +171,7 @@ def measured_rows(measured: Sequence[MeasuredScale], inputs: Inputs) -> Table:
 
 
 def published_rows(validation: Validation) -> Table:
-    """Return column names, and every published cell with its prediction."""
+    """Return the column names, and every published figure with its prediction."""
     rows: Table = [("workload", "figure", "GPUs", "published", "predicted", "error", "")]
     for cell in validation.cells:
         digits = ".0f" if cell.published > 10 else ".2f"
@@ -190,15 +190,15 @@ def published_rows(validation: Validation) -> Table:
 
 
 def calibration(validation: Validation) -> str:
-    """Return the fitted parameter, its values, and what else was published."""
-    values = ", ".join(f"{name} {value:.2f}" for name, value in validation.pace.items())
+    """Return a sentence with the fitted parameter, its values, and the source of the step time."""
+    values = ", ".join(f"{name} {value:.2f}" for name, value in validation.link_rates.items())
     return (
-        f"one parameter, fitted per workload: {CALIBRATED} ({values}); the time of a step follows"
-        " from the published efficiency of 64 GPUs, which is one of the fitted cells"
+        f"One parameter is fitted per workload: {FITTED_PARAMETER} ({values}). The step time is"
+        " derived from the published efficiency of 64 GPUs, which is one of the fitted figures."
     )
 
 
-def _shown(name: str, value: object) -> str:
+def _format_value(name: str, value: object) -> str:
     key = name.partition(".")[2]
     if not isinstance(value, int | float):
         return str(value)
@@ -210,8 +210,8 @@ def _shown(name: str, value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-def _long(time_s: float | None) -> str:
-    """Return a duration that may be days."""
+def _format_duration(time_s: float | None) -> str:
+    """Return a duration in seconds, hours or days."""
     if time_s is None or time_s < 3600:
         return seconds(time_s)
     hours = time_s / 3600

@@ -1,4 +1,4 @@
-"""Predictions for M models of P ranks, from one accelerator and its links."""
+"""Predicts the training of M models with P ranks each, from the step time of one accelerator."""
 
 from __future__ import annotations
 
@@ -10,43 +10,44 @@ from vflops.errors import UsageError
 from vflops.metrics import system_scale
 from vflops.metrics.training_time import training_steps
 from vflops.studies.predict import step_time as step_times
-from vflops.studies.predict.exchange_time import Group, Link, needs
-from vflops.studies.predict.inputs import MOST, Inputs
-from vflops.studies.predict.step_time import Exchanging, StepTime
+from vflops.studies.predict.exchange_time import Group, Link, missing_input
+from vflops.studies.predict.inputs import MAX_ACCELERATORS, Inputs
+from vflops.studies.predict.step_time import GradientExchange, StepTime
 
 MICRO_BATCHES = 4
-"""Micro-batches per rank by default: the bubble is then small (Huang et al. 2019, GPipe)."""
+"""The default number of micro-batches per rank, which keeps the bubble small (GPipe, 2019)."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A prediction for M models of P ranks; None for figures that need an unknown input."""
+    """A prediction for M models with P ranks each; figures that need an unknown input are None."""
 
     models: int
     ranks: int
     step: StepTime
     efficiency: float
-    """Relative to a single accelerator: T over the time of the step."""
+    """The step time of a single accelerator divided by the predicted step time."""
     flops: float | None
     vflops: float | None
     time_s: float | None
-    """Until every model has trained its epochs."""
+    """The time until every model has trained for all its epochs."""
     energy_j: float | None
     vflops_per_w: float | None
     reason: str | None = None
-    """Why there is no time, energy and VFLOPS: the batch is larger than the data."""
+    """Why time, energy and VFLOPS are None if the batch is larger than the data."""
 
     @property
     def accelerators(self) -> int:
-        """Sys_scale, equation 5."""
+        """The number of accelerators: Sys_scale, equation 5 of HPC AI500 V3.0."""
         return self.models * self.ranks
 
 
 def predict(inputs: Inputs, models: int, ranks: int) -> Prediction:
-    """Return the prediction for ``models`` jobs of ``ranks`` accelerators; raise if impossible.
+    """Return the prediction for ``models`` jobs with ``ranks`` ranks each.
 
-    Jobs of an ensemble share only the file system: if they read more than it delivers, every step
-    waits for it.
+    Raise UsageError if an input is missing, or the numbers do not fit the machine or the settings.
+    The jobs of an ensemble share only the file system: if they read more than it delivers, every
+    step waits for it.
     """
     accelerators = _require_valid_size(inputs, models, ranks)
     compute_s = _known(inputs, "step.time_s")
@@ -55,7 +56,7 @@ def predict(inputs: Inputs, models: int, ranks: int) -> Prediction:
     if reading_s > step.total_s:
         step = replace(step, reading_s=reading_s - step.total_s)
     batch, training = inputs.step.batch, inputs.training
-    reason = _too_large(inputs, ranks)
+    reason = _batch_exceeds_data(inputs, ranks)
     flops = vflops = time_s = energy_j = per_watt = None
     if inputs.step.ops_per_sample and batch:
         flops = accelerators * batch * inputs.step.ops_per_sample / step.total_s
@@ -84,8 +85,8 @@ def predict(inputs: Inputs, models: int, ranks: int) -> Prediction:
     )
 
 
-def _too_large(inputs: Inputs, ranks: int) -> str | None:
-    """Return why the quality is not known: the batch is larger than an epoch."""
+def _batch_exceeds_data(inputs: Inputs, ranks: int) -> str | None:
+    """Return a message if the batch is larger than an epoch, so that the quality is not known."""
     samples, batch = inputs.training.samples, (inputs.step.batch or 0) * ranks
     if samples is None or batch <= samples:
         return None
@@ -93,9 +94,10 @@ def _too_large(inputs: Inputs, ranks: int) -> str | None:
 
 
 def step_time(inputs: Inputs, ranks: int) -> StepTime:
-    """Return the step of one model on ``ranks`` accelerators; raise where a run would.
+    """Return the step time of one model on ``ranks`` accelerators.
 
-    One rank is a single accelerator in any mode: it shares and sends nothing.
+    Raise UsageError for settings that a run would reject. With one rank, all modes are the same:
+    nothing is shared or sent.
     """
     compute_s = _known(inputs, "step.time_s")
     if ranks == 1:
@@ -104,26 +106,28 @@ def step_time(inputs: Inputs, ranks: int) -> StepTime:
     parallel = _run_settings(inputs, ranks)
     near = inputs.communication.near
     if parallel.mode == "data":
-        return step_times.data(compute_s, replace(group, near=near), _exchanging(inputs))
+        return step_times.data(compute_s, replace(group, near=near), _gradient_exchange(inputs))
     if parallel.mode == "sharded":  # gather and scatter are rings in every library
-        return step_times.sharded(compute_s, group, replace(_exchanging(inputs), mode="ring"))
+        return step_times.sharded(
+            compute_s, group, replace(_gradient_exchange(inputs), mode="ring")
+        )
     if parallel.mesh is None:
         return _shared(inputs, parallel, group)
     sharing = parallel.mesh[1]
     inner = _shared(inputs, parallel, group_of(inputs, sharing))
-    between = step_times.copies(group, sharing, near)
-    return step_times.mixed(inner, compute_s, between, _exchanging(inputs, sharing))
+    between = step_times.copy_group(group, sharing, near)
+    return step_times.mixed(inner, compute_s, between, _gradient_exchange(inputs, sharing))
 
 
 def _run_settings(inputs: Inputs, ranks: int) -> ParallelSettings:
-    """Return the settings of a run of so many ranks; raise its errors."""
-    given, node = inputs.parallel, int(_known(inputs, "node.accelerators"))
-    if given.mode == "mixed" and given.mesh is None:
-        _require_whole_copies(given.sharing, ranks, node)
-    settings = given.at(ranks, node)
+    """Return the settings of a run with ``ranks`` ranks; raise the errors that it would raise."""
+    parallel, node = inputs.parallel, int(_known(inputs, "node.accelerators"))
+    if parallel.mode == "mixed" and parallel.mesh is None:
+        _require_whole_copies(parallel.sharing, ranks, node)
+    settings = parallel.run_settings(ranks, node)
     copies = settings.shares(ranks)
     sharing = settings.mesh[1] if settings.mesh else ranks // copies
-    parts = math.gcd(inputs.step.batch or 0, MICRO_BATCHES)  # micro-batches per rank, at least
+    parts = math.gcd(inputs.step.batch or 0, MICRO_BATCHES)  # the fewest micro-batches per rank
     try:
         settings.check(ranks, _micro_batches(inputs, sharing), ranks * parts)
         inputs.communication.check(settings, copies)
@@ -133,42 +137,44 @@ def _run_settings(inputs: Inputs, ranks: int) -> ParallelSettings:
     if settings.mesh and node % sharing and sharing % node:
         raise UsageError(
             f"parallel.sharing = {sharing} neither divides node.accelerators = {node} nor is a"
-            " multiple of it: copies would span nodes unevenly",
-            hint=f"parallel.sharing = {node} would fit",
+            " multiple of it, so copies would span nodes unevenly",
+            hint=f"use parallel.sharing = {node}",
         )
     return settings
 
 
 def _require_whole_copies(sharing: int | None, ranks: int, node: int) -> None:
     if sharing is None and node == 1:
-        raise needs("parallel.sharing", "mode mixed needs the number of ranks that share a copy")
+        raise missing_input(
+            "parallel.sharing", "mode mixed needs the number of ranks that share a copy"
+        )
     per_copy = sharing or node
     if ranks % per_copy:
         raise UsageError(
             f"{ranks:,} ranks are not a multiple of parallel.sharing = {per_copy}",
-            hint=f"{_around(ranks, per_copy)} would fit",
+            hint=f"use {_nearest_multiples(ranks, per_copy)} ranks",
         )
 
 
 def _micro_batches(inputs: Inputs, sharing: int) -> int:
-    """Return the micro-batches of a pipeline of ``sharing`` ranks."""
+    """Return the number of micro-batches of a pipeline with ``sharing`` ranks."""
     return inputs.train.accumulate or sharing * math.gcd(inputs.step.batch or 0, MICRO_BATCHES)
 
 
 def group_of(inputs: Inputs, ranks: int) -> Group:
-    """Return ``ranks`` of one model as a group that fills nodes, or a part of one node."""
+    """Return the group of a model's ranks, which fill whole nodes or fit on one."""
     node = int(_known(inputs, "node.accelerators"))
     if ranks > node and ranks % node:
         raise UsageError(
             f"{ranks:,} ranks do not fill nodes of node.accelerators = {node}",
-            hint=f"{_around(ranks, node)} would",
+            hint=f"use {_nearest_multiples(ranks, node)} ranks",
         )
     within = _link(inputs, "node") if min(ranks, node) > 1 else None
     return Group(ranks, node, within, _link(inputs, "link") if ranks > node else None)
 
 
 def _shared(inputs: Inputs, parallel: ParallelSettings, group: Group) -> StepTime:
-    """Return the step of a copy that the ranks of ``group`` share."""
+    """Return the step time of a copy that the ranks of ``group`` share."""
     compute_s = _known(inputs, "step.time_s")
     layers, activations = inputs.model.layers, _known(inputs, "model.activation_bytes")
     if parallel.divides_channels:
@@ -179,7 +185,7 @@ def _shared(inputs: Inputs, parallel: ParallelSettings, group: Group) -> StepTim
         stages_each = f" of {chunks} stages each" if chunks > 1 else ""
         raise UsageError(
             f"{sharing:,} ranks{stages_each} are more than model.layers = {layers}",
-            hint=f"at most {layers // chunks:,} would fit",
+            hint=f"use at most {layers // chunks:,} ranks",
         )
     if parallel.inner == "model":
         return step_times.model(compute_s, group, activations)
@@ -188,17 +194,17 @@ def _shared(inputs: Inputs, parallel: ParallelSettings, group: Group) -> StepTim
         raise UsageError(
             f"train.accumulate = {micro_batches} does not divide the batch of {sharing} ranks,"
             f" {samples:,} samples",
-            hint=f"train.accumulate = {sharing} would",
+            hint=f"use train.accumulate = {sharing}",
         )
     return step_times.pipeline(compute_s, group, activations, micro_batches, chunks)
 
 
-def _exchanging(inputs: Inputs, sharing: int = 1) -> Exchanging:
+def _gradient_exchange(inputs: Inputs, sharing: int = 1) -> GradientExchange:
     communication = inputs.communication
     size = _known(inputs, "model.gradient_bytes") * inputs.share / sharing
     coding_s = inputs.coding_s / sharing
-    return Exchanging(
-        communication.way,
+    return GradientExchange(
+        communication.exchange_mode,
         size,
         communication.overlap,
         communication.buckets,
@@ -212,7 +218,7 @@ def _link(inputs: Inputs, name: str) -> Link:
 
 
 def _reading_s(inputs: Inputs, accelerators: int) -> float:
-    """Return the least time of a step by what all accelerators read; 0 if that is not known."""
+    """Return how long the storage takes to deliver a step's data; 0 if that is not known."""
     storage = inputs.storage
     if storage.bandwidth is None or storage.bytes_per_sample is None:
         return 0.0
@@ -222,23 +228,25 @@ def _reading_s(inputs: Inputs, accelerators: int) -> float:
 
 _WHY = {
     "step.time_s": "every prediction needs it",
-    "step.batch": "what a step reads depends on it",
-    "node.accelerators": "which link a message takes depends on it",
-    "node.bandwidth": "ranks of a node exchange over it",
-    "node.latency_s": "ranks of a node exchange over that link",
-    "link.bandwidth": "nodes exchange over it",
-    "link.latency_s": "nodes exchange over that link",
-    "model.gradient_bytes": "it is what ranks exchange",
-    "model.activation_bytes": "it is what parts of a model send each other",
-    "model.layers": "each layer exchanges once per direction",
+    "step.batch": "the bytes that a step reads depend on it",
+    "node.accelerators": "it determines which link a message takes",
+    "node.bandwidth": "ranks on a node communicate over these links",
+    "node.latency_s": "ranks on a node communicate over these links",
+    "link.bandwidth": "nodes communicate over these links",
+    "link.latency_s": "nodes communicate over these links",
+    "model.gradient_bytes": "ranks exchange the gradients",
+    "model.activation_bytes": "the parts of a model send each other activations",
+    "model.layers": "every layer needs an exchange in each direction",
 }
+"""Why a prediction needs an input, for error messages: "X is not known, but …"."""
 
 
 def _known(inputs: Inputs, name: str) -> float:
+    """Return an input by its full name; raise UnknownInput if it is None."""
     section, _, key = name.partition(".")
     value: float | None = getattr(getattr(inputs, section), key)
     if value is None:
-        raise needs(name, _WHY[name])
+        raise missing_input(name, _WHY[name])
     return value
 
 
@@ -249,14 +257,17 @@ def _require_valid_size(inputs: Inputs, models: int, ranks: int) -> int:
             hint="e.g. --models 1 --ranks 8",
         )
     accelerators = system_scale(models=models, parallel_degree=ranks)
-    if accelerators > MOST:
+    if accelerators > MAX_ACCELERATORS:
         raise UsageError(
-            f"{models:,} × {ranks:,} are {accelerators:,} accelerators; the limit is {MOST:,}",
-            hint=f"with {min(ranks, MOST):,} ranks each, M = {max(1, MOST // ranks):,} at most",
+            f"{models:,} × {ranks:,} are {accelerators:,} accelerators; the limit is"
+            f" {MAX_ACCELERATORS:,}",
+            hint=f"with {min(ranks, MAX_ACCELERATORS):,} ranks each, use at most"
+            f" {max(1, MAX_ACCELERATORS // ranks):,} models",
         )
     return accelerators
 
 
-def _around(number: int, unit: int) -> str:
+def _nearest_multiples(number: int, unit: int) -> str:
+    """Return the multiples of ``unit`` below and above ``number``, in words."""
     below = number // unit * unit
     return f"{below:,} or {below + unit:,}" if below else f"{unit:,}"

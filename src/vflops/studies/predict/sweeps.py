@@ -1,4 +1,4 @@
-"""Predictions of every mode over accelerators, and where each stops paying off."""
+"""Predictions of every mode at increasing scales, and where each stops paying off."""
 
 from __future__ import annotations
 
@@ -8,83 +8,82 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from vflops.errors import UsageError
-from vflops.studies.predict.exchange_time import NotKnown
+from vflops.studies.predict.exchange_time import UnknownInput
 from vflops.studies.predict.inputs import Inputs
 from vflops.studies.predict.scaling_model import Prediction, predict
 
-PAYS = 0.5
-"""The efficiency below which accelerators wait longer than they work."""
+MIN_EFFICIENCY = 0.5
+"""Below this efficiency, accelerators wait longer than they work: the mode does not pay off."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One mode at increasing scales."""
+    """One mode at increasing scales (numbers of accelerators)."""
 
     name: str
     inputs: Inputs
     bagging: bool = False
-    """Whether models are added, each on the accelerators of a node, instead of ranks."""
+    """Whether more accelerators train more models, one per node, instead of one larger model."""
 
     @property
     def unit(self) -> int:
-        """The unit that numbers above a node are a multiple of."""
+        """Numbers of accelerators larger than a node must be multiples of this."""
         node = self.inputs.node.accelerators or 1
         sharing = self.inputs.parallel.sharing if self.inputs.parallel.mode == "mixed" else None
         return math.lcm(node, sharing or 1)
 
-    def at(self, accelerators: int) -> Prediction:
-        """Return the prediction for so many accelerators."""
+    def predict_at(self, accelerators: int) -> Prediction:
+        """Return the prediction for this number of accelerators."""
         if self.bagging:
             ranks = min(accelerators, self.inputs.node.accelerators or 1)
             return predict(self.inputs, accelerators // ranks, ranks)
         return predict(self.inputs, 1, accelerators)
 
-    def refusal(self, accelerators: int) -> UsageError | None:
-        """Return why the mode does not fit so many accelerators; None if it does."""
+    def error_at(self, accelerators: int) -> UsageError | None:
+        """Return why the mode cannot use this number of accelerators; None if it can."""
         try:
-            self.at(accelerators)
+            self.predict_at(accelerators)
         except UsageError as error:
             return error
         return None
 
     def points(self, scales: Sequence[int]) -> list[Prediction]:
-        """Return the predictions at the scales that the mode fits."""
-        return [self.at(scale) for scale in scales if self.refusal(scale) is None]
+        """Return the predictions at those scales that the mode can use."""
+        return [self.predict_at(scale) for scale in scales if self.error_at(scale) is None]
 
-    def fault(self, scales: Sequence[int]) -> UsageError | None:
-        """Return why there is no line: the mode fits no scale above one accelerator.
+    def error(self, scales: Sequence[int]) -> UsageError | None:
+        """Return why the mode cannot use any scale above one accelerator; None if it can.
 
-        Of several reasons, it is that of the largest scale: few ranks may not fill a mesh.
+        The error is that of the largest scale, because small ones may just not fill a mesh.
         """
         mesh = self.inputs.parallel.mesh
-        asked = [math.prod(mesh)] if mesh else [scale for scale in scales if scale > 1] or scales
-        refusals = [self.refusal(scale) for scale in asked]
-        return None if None in refusals else refusals[-1]
+        tried = [math.prod(mesh)] if mesh else [scale for scale in scales if scale > 1] or scales
+        errors = [self.error_at(scale) for scale in tried]
+        return None if None in errors else errors[-1]
 
     def pays_up_to(self, scales: Sequence[int]) -> int | None:
-        """Return the most accelerators with an efficiency of a half; None if all scales have it.
+        """Return the largest number of accelerators with which the mode pays off.
 
-        0 if none has it.
+        Return None if it pays off at all scales, and 0 if at none.
         """
-        points = self.points(scales)
-        paid = 0
-        for point in points:
-            if point.efficiency < PAYS:
-                return self._edge(paid, point.accelerators) if paid else 0
-            paid = point.accelerators
+        last = 0
+        for point in self.points(scales):
+            if point.efficiency < MIN_EFFICIENCY:
+                return self._bisect(last, point.accelerators) if last else 0
+            last = point.accelerators
         return None
 
-    def _edge(self, pays: int, does_not: int) -> int:
-        """Return the last multiple of the unit between the two that pays off, by bisection."""
+    def _bisect(self, pays: int, too_many: int) -> int:
+        """Return the largest multiple of the unit between the two numbers that pays off."""
         unit = self.unit
-        low, high = pays // unit, does_not // unit
+        low, high = pays // unit, too_many // unit
         while high - low > 1:
             middle = (low + high) // 2
             try:
-                point = self.at(middle * unit)
-            except UsageError:  # micro-batches that do not divide the batch
+                point = self.predict_at(middle * unit)
+            except UsageError:  # for example micro-batches that do not divide the batch
                 break
-            if point.efficiency >= PAYS:
+            if point.efficiency >= MIN_EFFICIENCY:
                 low = middle
             else:
                 high = middle
@@ -93,7 +92,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines of modes, and why others are missing."""
+    """The lines of several modes, and why other modes have none."""
 
     lines: tuple[Line, ...]
     missing: dict[str, UsageError]
@@ -109,7 +108,7 @@ MODES: dict[str, dict[str, Any]] = {
     "mixed": {"mode": "mixed"},
 }
 """The settings of each mode, by the name of its line."""
-WAYS: dict[str, dict[str, Any]] = {
+EXCHANGE_MODES: dict[str, dict[str, Any]] = {
     "all-reduce, ring": {"mode": "all-reduce", "algorithm": "ring", "near": None},
     "all-reduce, tree": {"mode": "all-reduce", "algorithm": "tree", "near": None},
     "hierarchical": {"mode": "hierarchical", "algorithm": "ring"},
@@ -118,36 +117,39 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def parallel_lines(inputs: Inputs, scales: Sequence[int]) -> Lines:
-    """Return lines of bagging and of each parallel mode."""
+    """Return the lines of bagging and of each parallel mode."""
     tried = []
     for name, settings in MODES.items():
-        of_mode = inputs.changed(
+        of_mode = inputs.with_changes(
             parallel=settings if name == "mixed" else {**settings, "mesh": None}
         )
-        name = f"data × {inner(of_mode)}" if name == "mixed" else name
+        name = f"data × {sharing_mode(of_mode)}" if name == "mixed" else name
         tried.append(Line(name, of_mode, bagging=name == "bagging"))
     return _lines(tried, scales)
 
 
 def exchange_lines(inputs: Inputs, scales: Sequence[int]) -> Lines:
-    """Return lines of data parallelism with each exchange algorithm."""
-    data = inputs.changed(parallel={"mode": "data"})
+    """Return the lines of data parallelism with each exchange algorithm."""
+    data = inputs.with_changes(parallel={"mode": "data"})
     return _lines(
-        [Line(name, data.changed(communication=settings)) for name, settings in WAYS.items()],
+        [
+            Line(name, data.with_changes(communication=settings))
+            for name, settings in EXCHANGE_MODES.items()
+        ],
         scales,
     )
 
 
-def inner(inputs: Inputs) -> str:
-    """Return how the ranks of a copy share it in mode mixed."""
+def sharing_mode(inputs: Inputs) -> str:
+    """Return the mode in which the ranks of a copy share it in mode ``mixed``."""
     parallel = inputs.parallel
     return parallel.within if parallel.within == "pipeline" else f"model, {parallel.split}"
 
 
-def _lines(tried: Sequence[Line], scales: Sequence[int]) -> Lines:
+def _lines(candidates: Sequence[Line], scales: Sequence[int]) -> Lines:
     lines, missing = [], {}
-    for line in tried:
-        error = line.fault(scales)
+    for line in candidates:
+        error = line.error(scales)
         if error is None:
             lines.append(line)
         else:
@@ -156,63 +158,64 @@ def _lines(tried: Sequence[Line], scales: Sequence[int]) -> Lines:
 
 
 class Edge(NamedTuple):
-    """The most accelerators at which a mode pays off."""
+    """The prediction at the largest number of accelerators with which a mode pays off."""
 
     name: str
-    at: Prediction
+    prediction: Prediction
 
 
 def edges(lines: Sequence[Line], scales: Sequence[int]) -> list[Edge]:
-    """Return where lines stop paying off; lines that never do or never stop have no edge."""
+    """Return where lines stop paying off; those that never or always pay off have no edge."""
     limits = [(line, line.pays_up_to(scales)) for line in lines]
-    return [Edge(line.name, line.at(most)) for line, most in limits if most]
+    return [Edge(line.name, line.predict_at(limit)) for line, limit in limits if limit]
 
 
-def scales_up_to(inputs: Inputs, most: int) -> list[int]:
-    """Return 1, 2, 4 … up to a node, then 1, 2, 4 … nodes, up to ``most`` accelerators."""
+def scales_up_to(inputs: Inputs, limit: int) -> list[int]:
+    """Return 1, 2, 4 … accelerators up to a node, then 1, 2, 4 … nodes, up to ``limit``."""
     node = inputs.node.accelerators or 1
     inside = [1 << power for power in range(node.bit_length())]
     inside = sorted({*(n for n in inside if n < node), node})
     nodes = [node << power for power in range(1, 18)]
-    return sorted({n for n in [*inside, *nodes, most // node * node] if 1 <= n <= most})
+    return sorted({n for n in [*inside, *nodes, limit // node * node] if 1 <= n <= limit})
 
 
-def fitting(inputs: Inputs, most: int) -> tuple[list[int], str | None]:
-    """Return the scales that the mode fits, and why others are left out.
+def fitting_scales(inputs: Inputs, limit: int) -> tuple[list[int], str | None]:
+    """Return the scales that the mode can use, and why others are left out.
 
-    Raise if it fits only one accelerator, or if an input is missing.
+    Raise UsageError if it can use only one accelerator, or if an input is missing.
     """
     line, mesh = Line("", inputs), inputs.parallel.mesh
-    scales = scales_up_to(inputs, most)
+    scales = scales_up_to(inputs, limit)
     if mesh and inputs.parallel.mode == "mixed":
         scales = sorted({*scales, math.prod(mesh)})
-    refused = {scale: error for scale in scales if (error := line.refusal(scale))}
-    unknown = [error for error in refused.values() if isinstance(error, NotKnown)]
-    if error := line.fault(scales) or next(iter(unknown), None):
+    errors = {scale: error for scale in scales if (error := line.error_at(scale))}
+    unknown = [error for error in errors.values() if isinstance(error, UnknownInput)]
+    if error := line.error(scales) or next(iter(unknown), None):
         raise error
-    if not refused:
+    if not errors:
         return scales, None
-    named = ", ".join(f"{scale:,}" for scale in refused)
-    reason = refused[max(refused)].message
-    return [scale for scale in scales if scale not in refused], f"no P = {named}: {reason}"
+    left_out = ", ".join(f"{scale:,}" for scale in errors)
+    reason = errors[max(errors)].message
+    return [scale for scale in scales if scale not in errors], f"no P = {left_out}: {reason}"
 
 
-def best(lines: Sequence[Line], scales: Sequence[int]) -> list[tuple[int, str]]:
-    """Return from which scale on which mode is the most efficient; ties keep the previous one.
+def most_efficient_modes(lines: Sequence[Line], scales: Sequence[int]) -> list[tuple[int, str]]:
+    """Return each scale from which on another mode is the most efficient, with its name.
 
-    Bagging is left out, because it trains other models.
+    In a tie, the previous mode remains. Bagging is left out, because it trains several models.
     """
-    at: dict[int, dict[str, float]] = {}
+    efficiencies: dict[int, dict[str, float]] = {}
     for line in lines:
         if not line.bagging:
             for point in line.points(scales):
-                at.setdefault(point.accelerators, {})[line.name] = point.efficiency
+                by_name = efficiencies.setdefault(point.accelerators, {})
+                by_name[line.name] = point.efficiency
     ranges: list[tuple[int, str]] = []
-    for scale in sorted(at):
+    for scale, by_name in sorted(efficiencies.items()):
         if scale == 1:
             continue  # all modes are the same on one accelerator
-        first = max(at[scale], key=lambda name: at[scale][name])
-        ahead = ranges[-1][1] if ranges else None
-        if ahead is None or at[scale][first] > at[scale].get(ahead, 0.0):
-            ranges.append((scale, first))
+        best = max(by_name, key=by_name.__getitem__)
+        previous = ranges[-1][1] if ranges else None
+        if previous is None or by_name[best] > by_name.get(previous, 0.0):
+            ranges.append((scale, best))
     return ranges

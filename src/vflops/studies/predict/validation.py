@@ -1,4 +1,4 @@
-"""Predictions compared with measurements: the error of every point."""
+"""Compares predictions with measured step times and efficiencies."""
 
 from __future__ import annotations
 
@@ -14,53 +14,55 @@ from vflops.studies.scale.scale_result import EnsembleFigures, Scale
 
 
 @dataclass(frozen=True)
-class MeasuredPoint:
-    """The measured mean time of a step of ``models`` jobs with ``ranks`` ranks each."""
+class MeasuredStepTime:
+    """The measured mean step time of ``models`` jobs with ``ranks`` ranks each."""
 
     ranks: int
     step_s: float
     models: int = 1
     name: str = ""
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Changes of the common inputs: ``{"link": {"bandwidth": 1.25e8}}``."""
+    """Values that replace those of the common inputs: ``{"link": {"bandwidth": 1.25e8}}``."""
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A measured point and its prediction."""
+class PointComparison:
+    """A measured step time and its prediction."""
 
-    point: MeasuredPoint
+    point: MeasuredStepTime
     predicted_s: float
 
     @property
     def error(self) -> float:
-        """(predicted − measured) / measured time of the step."""
+        """The relative error: (predicted − measured) / measured step time."""
         return self.predicted_s / self.point.step_s - 1
 
 
-def against(measured: Sequence[MeasuredPoint], inputs: Inputs) -> list[Compared]:
-    """Return each point with its prediction from ``inputs`` and the changes of the point."""
-    return [_compared(point, inputs) for point in measured]
+def compare_with_predictions(
+    measured: Sequence[MeasuredStepTime], inputs: Inputs
+) -> list[PointComparison]:
+    """Return each point with its prediction, which uses ``inputs`` and the point's changes."""
+    return [_compare(point, inputs) for point in measured]
 
 
-def worst(compared: Sequence[Compared]) -> float:
+def largest_error(compared: Sequence[PointComparison]) -> float:
     """Return the largest absolute error."""
     return max(abs(point.error) for point in compared)
 
 
-def _compared(point: MeasuredPoint, inputs: Inputs) -> Compared:
+def _compare(point: MeasuredStepTime, inputs: Inputs) -> PointComparison:
     if not 0 < point.step_s < math.inf:
         raise UsageError(
             f"step_s of measured point {point.name or point.ranks} is {point.step_s!r}",
-            hint="expected a finite number of seconds greater than 0",
+            hint="give a finite number of seconds greater than 0",
         )
-    prediction = predict(inputs.changed(**point.changes), point.models, point.ranks)
-    return Compared(point, prediction.step.total_s)
+    prediction = predict(inputs.with_changes(**point.changes), point.models, point.ranks)
+    return PointComparison(point, prediction.step.total_s)
 
 
 @dataclass(frozen=True)
-class MeasuredScale:
-    """A measured point of a scaling experiment."""
+class MeasuredEfficiency:
+    """The measured efficiency at one point of a scaling experiment."""
 
     models: int
     ranks: int
@@ -68,37 +70,37 @@ class MeasuredScale:
     """Relative to a single accelerator."""
     flops: float | None
     name: str = ""
-    """Its series; empty: bagging or data, depending on its models."""
+    """The name of the series; if empty, ``bagging`` for several models and ``data`` for one."""
     inputs: Inputs | None = None
-    """Its own inputs, if they differ from those of the predictions."""
+    """The inputs for this point's prediction, if they differ from the common ones."""
 
     @property
     def series(self) -> str:
-        """The name of its line."""
+        """The name of the series that the point belongs to."""
         return self.name or ("bagging" if self.models > 1 else "data")
 
     @property
     def accelerators(self) -> int:
-        """M × P."""
+        """The number of accelerators: models × ranks."""
         return self.models * self.ranks
 
 
-def measured_scales(scale: Scale) -> list[MeasuredScale]:
+def measured_efficiencies(scale: Scale) -> list[MeasuredEfficiency]:
     """Return the points of an experiment that can be compared with predictions."""
     if scale.base.size.slots != 1:
         raise UsageError(
-            f"this experiment begins with {scale.base.jobs} × {scale.base.ranks}: its efficiencies"
-            " are not relative to one accelerator",
-            hint="start with one: vflops scale WORKLOAD --scales 1,2,4",
+            f"the smallest point of this experiment is {scale.base.jobs} × {scale.base.ranks}, so"
+            " its efficiencies are not relative to one accelerator",
+            hint="include a single accelerator: vflops scale WORKLOAD --scales 1,2,4",
         )
     points = [
-        MeasuredScale(point.jobs, point.ranks, figures.efficiency, figures.flops)
+        MeasuredEfficiency(point.jobs, point.ranks, figures.efficiency, figures.flops)
         for point, figures in scale.completed(EnsembleFigures)
         if figures.efficiency is not None
     ]
     if not points:
         raise UsageError(
-            f"the experiment of {scale.workload} has no complete ensemble with an efficiency",
-            hint="continue it: run the same vflops scale command again",
+            f"the experiment with {scale.workload} has no complete point with an efficiency",
+            hint="run the same vflops scale command again to continue the experiment",
         )
     return points

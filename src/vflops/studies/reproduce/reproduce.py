@@ -1,4 +1,4 @@
-"""Reproduction of a run: its recorded settings for this machine, and how both runs compare."""
+"""Reproduces a run: adapts its recorded settings to this machine, and compares both runs."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.background_load import check_background_load
 from vflops.results.score.twins import same_bits
 from vflops.studies.compare.differences import differing
-from vflops.studies.compare.side import ReadRun
-from vflops.studies.reproduce.reproduced_figures import figures
+from vflops.studies.compare.run_view import RunView
+from vflops.studies.reproduce.reproduced_figures import compare_figures
 from vflops.studies.reproduce.reproduction import Difference, Figure, Reproduction
 from vflops.workloads.contract.run_settings import load
 
 SOFTWARE = ("communication libraries", "accelerator libraries", "framework")
 """The layers of the system that determine the exact bits of a result."""
-_MOST_SENTENCES = 6
-"""Differences that are put into words; all of them are in ``reproduction.json``."""
+_MAX_SENTENCES = 6
+"""The largest number of differences with a sentence; ``reproduction.json`` has all of them."""
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedRun:
     """A run to reproduce."""
 
     folder: RunFolder
@@ -41,8 +41,8 @@ class Recorded:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Recorded]:
-    """Open the run in a folder, or in an archive that is extracted for the time being."""
+def open_recorded(path: Path) -> Iterator[RecordedRun]:
+    """Open the run in a folder or an archive, which is extracted to a temporary folder."""
     if not path.is_file():
         yield _recorded(path)
         return
@@ -50,11 +50,11 @@ def opened(path: Path) -> Iterator[Recorded]:
         yield _recorded(extract(path, Path(temporary)))
 
 
-def _recorded(path: Path) -> Recorded:
+def _recorded(path: Path) -> RecordedRun:
     verification = verify(path)
-    unconcluded = verification.unconcluded
-    open_ = (f"the run was not concluded: {unconcluded}",) if unconcluded else ()
-    return Recorded(RunFolder.open(path), (*open_, *verification.alterations))
+    reason = verification.unconcluded
+    unconcluded = (f"the run was not concluded: {reason}",) if reason else ()
+    return RecordedRun(RunFolder.open(path), (*unconcluded, *verification.alterations))
 
 
 def settings_of(
@@ -65,22 +65,23 @@ def settings_of(
     container: str | None = None,
     allow_command: bool = False,
 ) -> Settings:
-    """Return the settings of a run for this machine.
+    """Return the settings of a run, adapted to this machine.
 
-    A program or a container image of somebody else's record is never run without consent.
+    A program or a container image that the record names is never run without the user's consent.
     """
     settings = folder.record.settings
     for name, section in settings.workloads.items():
-        words = section.get("command")
-        if words and not allow_command:
+        command = section.get("command")
+        if command and not allow_command:
             raise UsageError(
-                f"{name} of {folder.record.id} runs its author's program: {shlex.join(words)}",
+                f"{name} of {folder.record.id} runs its author's program: {shlex.join(command)}",
                 hint="read that program first; if you trust it, add --allow-command",
             )
         recorded_data = section.get("data")
         if data is None and recorded_data is not None and not Path(recorded_data).exists():
             raise UsageError(
-                f"{name} of {folder.record.id} was trained with {recorded_data}, which is not here",
+                f"{name} of {folder.record.id} was trained with {recorded_data}, which does not"
+                " exist here",
                 hint="give the path of that data: --data DIR",
             )
     assignments = [f"launch.on={on}"] if on else []
@@ -93,13 +94,13 @@ def settings_of(
 
 
 def reproduction_file(folder: RunFolder) -> Path:
-    """Return the path of the comparison in the folder of the new run."""
+    """Return the path of ``reproduction.json`` in the folder of the new run."""
     return folder.path / "reproduction.json"
 
 
-def compare(recorded: Recorded, folder: RunFolder) -> Reproduction:
-    """Return what is equal in both runs and what is not, in figures and in words."""
-    old, new = ReadRun.of(recorded.folder), ReadRun.of(folder)
+def compare(recorded: RecordedRun, folder: RunFolder) -> Reproduction:
+    """Return the comparison of a recorded run with its reproduction in ``folder``."""
+    old, new = RunView.from_folder(recorded.folder), RunView.from_folder(folder)
     pairs = _pairs(old.contents, new.contents)
     same_data = _same_data(pairs)
     machine = software = None
@@ -110,8 +111,8 @@ def compare(recorded: Recorded, folder: RunFolder) -> Reproduction:
         software = not differences
     bits, reason = _bits(pairs)
     if bits is False and not (machine and software and same_data):
-        bits, reason = None, "machine, software or data differ, so the bits may differ too"
-    compared = figures(old.score, new.score)
+        bits, reason = None, "machine, software or data differ, so the weights may differ too"
+    compared = compare_figures(old.score, new.score)
     facts = Reproduction(
         recorded=old.id,
         run=new.id,
@@ -131,7 +132,7 @@ def compare(recorded: Recorded, folder: RunFolder) -> Reproduction:
 
 
 def _busy(contents: Contents, when: str) -> Iterator[str]:
-    """Yield a sentence if other processes used the machine, by the rule ``quiet``."""
+    """Yield a sentence if the run breaks the rule ``quiet``: other processes used the machine."""
     outcome = check_background_load(contents)
     if outcome.verdict == "fail":
         yield f"The machine was not quiet {when}: {outcome.evidence}."
@@ -149,9 +150,9 @@ def _software_differences(old: SystemRecord, new: SystemRecord) -> Iterator[Diff
 
 
 def _pairs(old: Contents, new: Contents) -> list[tuple[TrainedJob, TrainedJob]]:
-    """Return the trainings of both runs with the same number, workload and seed."""
-    there = {_key(job): job for job in _jobs(new)}
-    return [(job, there[_key(job)]) for job in _jobs(old) if _key(job) in there]
+    """Return the pairs of jobs with the same number, workload and seed in both runs."""
+    new_jobs = {_key(job): job for job in _jobs(new)}
+    return [(job, new_jobs[_key(job)]) for job in _jobs(old) if _key(job) in new_jobs]
 
 
 def _key(job: TrainedJob) -> tuple[int, str, int]:
@@ -169,13 +170,13 @@ def _same_data(pairs: Sequence[tuple[TrainedJob, TrainedJob]]) -> bool | None:
 
 
 def _bits(pairs: Sequence[tuple[TrainedJob, TrainedJob]]) -> tuple[bool | None, str | None]:
-    """Return whether all trainings are equal to the last bit, or why that is not known.
+    """Return whether all trained models are bitwise equal, or None and why that is not known.
 
-    One pair that differs decides; after that, one pair that is unknown does.
+    The result is False if any pair differs, else None if any pair is unknown.
     """
     trainings = [(a, b) for a, b in pairs if a.record.worker is None]
     if not trainings:
-        return None, "no training is in both runs except those of a search, which depend on time"
+        return None, "both runs have only jobs of a search in common, which depend on timing"
     outcomes = [same_bits(a, b) for a, b in trainings]
     for decisive in (False, None):
         for verdict, reason in outcomes:
@@ -188,17 +189,17 @@ def _contradictions(
     compared: Sequence[Figure], bits: bool | None, same_data: bool | None
 ) -> Iterator[str]:
     if same_data is False:
-        yield "the data is not that of the record"
+        yield "the data differs from that of the recorded run"
     if bits is False:
         yield "machine, software and data are the same, but the trained weights differ"
     elif same_data:
         for figure in compared:
             if figure.kind == "quality" and figure.verdict == "outside":
-                yield f"{figure.name} is outside the spread of the record"
+                yield f"{figure.name} is outside the spread of the recorded run"
 
 
 def _sentences(reproduction: Reproduction) -> Iterator[str]:
-    """Yield the comparison in words, the most important first."""
+    """Yield the sentences of the comparison, the most important first."""
     machine = {True: "the same kind of machine", False: "another machine", None: "a machine"}
     software = {True: "the same software", False: "different software", None: "software"}
     known = reproduction.same_machine is not None
@@ -208,18 +209,18 @@ def _sentences(reproduction: Reproduction) -> Iterator[str]:
         f"with {software[reproduction.same_software]}{unknown}."
     )
     differences = reproduction.differences
-    for row in differences[:_MOST_SENTENCES]:
+    for row in differences[:_MAX_SENTENCES]:
         yield f"{row.name}: {row.recorded or 'none'} then, {row.here or 'none'} here."
-    if len(differences) > _MOST_SENTENCES:
-        more = len(differences) - _MOST_SENTENCES
+    if len(differences) > _MAX_SENTENCES:
+        more = len(differences) - _MAX_SENTENCES
         yield f"{more} more differences are in reproduction.json."
     if reproduction.same_data is not None:
         same = "the same" if reproduction.same_data else "not the same"
         yield f"The data is {same}, by fingerprint."
     if reproduction.same_bits:
-        yield "The trained weights and all qualities are equal to the last bit."
+        yield "The trained weights and all qualities are bitwise equal."
     elif reproduction.same_bits is False:
-        yield "The trained weights should be equal to the last bit, but they are not."
+        yield "The trained weights should be bitwise equal, but they are not."
     elif reproduction.same_data is not None:
         reason = reproduction.bits_reason
-        yield f"Whether the weights are equal to the last bit is not known: {reason}."
+        yield f"It is not known whether the weights are bitwise equal: {reason}."

@@ -1,4 +1,4 @@
-"""The figures of a run and of its reproduction, and whether chance explains the difference."""
+"""Compares the figures of a run with those of its reproduction: can chance explain differences?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from vflops.results.figures import Key
 from vflops.results.figures import figures as score_figures
 from vflops.results.score.score_file import Score
-from vflops.studies.compare.figure_pairs import LEAST_REPEATS, FigurePair, common_figures
+from vflops.studies.compare.figure_pairs import MIN_REPEATS, FigurePair, common_figures
 from vflops.studies.reproduce.reproduction import Figure, Kind, Verdict
 from vflops.units import percent
 
@@ -19,7 +19,10 @@ _KINDS: dict[Key, tuple[Kind, str | None, str | None]] = {
     "regulated": ("score", "regulated score", "FLOPS"),
     "time_to_quality": ("time", "time to quality", "s"),
 }
-"""The compared figures: kind, name (None: that of the figure) and unit in ``reproduction.json``."""
+"""Kind, name and unit of the compared figures in ``reproduction.json``.
+
+If the name is None, the label of the figure is used.
+"""
 
 
 class _Name(NamedTuple):
@@ -28,37 +31,38 @@ class _Name(NamedTuple):
     unit: str | None
 
 
-def figures(recorded: Score, here: Score) -> tuple[Figure, ...]:
+def compare_figures(recorded: Score, here: Score) -> tuple[Figure, ...]:
     """Return every figure that both runs have, with a verdict on the difference."""
     pairs = common_figures(_repeats(recorded), _repeats(here))
     return (*(_judged_by_repeats(pair) for pair in pairs), *_ceilings(recorded, here))
 
 
 def _repeats(score: Score) -> dict[_Name, list[float]]:
-    """Return the values of each figure over the finished trainings that repeat each other."""
+    """Return the values of each figure, one per finished repeat."""
     repeats: dict[_Name, list[float]] = {}
     for named in score_figures(score):
         subject = next(iter(named.values())).subject
         if subject.kind == "base model" or (subject.kind == "training" and not subject.complete):
             continue
-        of = f"{subject.workload} ensemble" if subject.kind == "ensemble" else subject.workload
+        is_ensemble = subject.kind == "ensemble"
+        prefix = f"{subject.workload} ensemble" if is_ensemble else subject.workload
         for key, (kind, name, unit) in _KINDS.items():
             figure = named.get(key)
             if figure is not None and figure.value is not None:
-                full_name = _Name(f"{of} {name or figure.label}", kind, unit)
+                full_name = _Name(f"{prefix} {name or figure.label}", kind, unit)
                 repeats.setdefault(full_name, []).append(figure.value)
     return repeats
 
 
 def _judged_by_repeats(pair: FigurePair[_Name]) -> Figure:
-    if len(pair.base) < LEAST_REPEATS:
-        few = f"too few trainings in the record, {len(pair.base)} of {LEAST_REPEATS}"
+    if len(pair.base) < MIN_REPEATS:
+        few = f"the recorded run has only {len(pair.base)} of the {MIN_REPEATS} repeats needed"
         return _judged(pair, None, few)
     return _judged(pair, pair.expected_spread())
 
 
 def _ceilings(recorded: Score, here: Score) -> Iterator[Figure]:
-    """Yield the ceilings of both, judged by the spread of their samples."""
+    """Yield the ceilings that both runs have, judged by the spread of their samples."""
     new = {(c.benchmark, c.case, c.precision): c for c in here.ceilings}
     for old in recorded.ceilings:
         other = new.get((old.benchmark, old.case, old.precision))
@@ -66,10 +70,10 @@ def _ceilings(recorded: Score, here: Score) -> Iterator[Figure]:
             continue
         name = " ".join(filter(None, (old.benchmark, old.case, old.precision)))
         pair = FigurePair(_Name(name, "ceiling", old.unit), [old.value], [other.value])
-        apart = abs(other.value - old.value)
+        difference = abs(other.value - old.value)
         if old.spread is None or other.spread is None:
             yield _judged(pair, None, "the spread of its samples is not known")
-        elif 0 < apart - old.value * old.spread <= other.value * other.spread:
+        elif 0 < difference - old.value * old.spread <= other.value * other.spread:
             yield _judged(pair, None, f"its samples here spread by {percent(other.spread)}")
         else:
             yield _judged(pair, old.value * old.spread)

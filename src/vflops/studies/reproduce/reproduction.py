@@ -1,4 +1,4 @@
-"""``reproduction.json``: a run compared with the run whose settings it repeated."""
+"""``reproduction.json``: a run compared with its reproduction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLUMNS = ("", "recorded", "here", "difference", "")
 
 
 class Difference(Data):
-    """A fact of the system that is different here."""
+    """A fact of the system that differs between the recorded run and this machine."""
 
     layer: str
     name: str
@@ -24,7 +24,7 @@ class Difference(Data):
 
 
 class Figure(Data):
-    """One figure of both runs, each the mean of its trainings."""
+    """One figure of both runs; each value is the mean of the run's repeats."""
 
     name: str
     """The workload and the figure."""
@@ -33,9 +33,9 @@ class Figure(Data):
     recorded: float
     here: float
     difference: float | None
-    """A share of the recorded figure; None where that is 0."""
+    """The difference relative to the recorded figure; None if that is 0."""
     spread: float | None
-    """The share up to which a difference may be chance; None if it is not known."""
+    """The largest relative difference that chance can explain; None if it is not known."""
     verdict: Verdict
     reason: str | None = None
     """Why there is no verdict."""
@@ -60,13 +60,13 @@ class Reproduction(Document):
     differences: tuple[Difference, ...]
     """Differences in software."""
     same_bits: bool | None
-    """Whether all trainings gave the same weights and qualities; None if that is not known."""
+    """Whether all jobs gave the same weights and qualities; None if that is not known."""
     bits_reason: str | None
     figures: tuple[Figure, ...]
     sentences: tuple[str, ...]
-    """The comparison in words."""
+    """The result of the comparison in sentences."""
     contradictions: tuple[str, ...]
-    """What should be equal and is not; speed is never listed, because machines differ."""
+    """Differences that should not exist; speed is never among them, because machines differ."""
 
 
 def rows(reproduction: Reproduction) -> list[tuple[str, str, str, str, str]]:

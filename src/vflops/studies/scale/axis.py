@@ -1,4 +1,4 @@
-"""The axis of an experiment: what grows from point to point, and what is read from a point."""
+"""The axis of an experiment: what grows from point to point, and the figures of a point."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from vflops.studies.scale.scale_result import (
 
 
 class Axis(ABC):
-    """Everything that differs between experiments; a new experiment implements these methods."""
+    """Everything that differs between kinds of experiments; a new kind is a subclass."""
 
     kind: Kind
     job: str
     """What grows: ``model`` or ``worker``."""
     same_batch: SameBatch | None = None
     variants: tuple[Variant, ...] = ()
-    """Variants that are compared at every size; empty: only sizes are compared."""
+    """The variants that are compared at every size; if empty, only sizes are compared."""
     sharing: Mapping[str, str] = MappingProxyType({})
     """Settings of how ranks share a model, for points with several ranks."""
     heading: str = "Efficiency"
@@ -41,32 +41,37 @@ class Axis(ABC):
     """The number of leading table columns that are text."""
 
     def words(self, size: Size) -> str:
-        """Return ``2 models × 1 rank``."""
+        """Return a size as text, such as ``2 models × 1 rank``."""
         return f"{count(size.jobs, self.job)} × {count(size.ranks, 'rank')}"
 
-    def own(self, size: Size) -> dict[str, str]:
-        """Return the settings of points of this size only."""
+    def settings_for(self, size: Size) -> dict[str, str]:
+        """Return the settings that only points of this size have."""
         return dict(self.sharing) if size.ranks > 1 else {}
 
-    def shared(self, settings: Settings, workload: str, sizes: Sequence[Size]) -> dict[str, Any]:
-        """Return settings that must be equal at all points but would not be by default."""
+    def common_settings(
+        self, settings: Settings, workload: str, sizes: Sequence[Size]
+    ) -> dict[str, Any]:
+        """Return the settings that must be equal at all points but would not be by default."""
         return {}
 
     @abstractmethod
     def changes(self, section: dict[str, Any], size: Size) -> dict[str, Any]:
-        """Return the settings that give the workload's ``section`` this size."""
+        """Return the settings that a point of this size changes in the workload's ``section``."""
 
     @abstractmethod
-    def refuse(self, settings: Settings, workload: str, size: Size) -> None:
-        """Raise if a point cannot be run with these settings."""
+    def check_size(self, settings: Settings, workload: str, size: Size) -> None:
+        """Raise UsageError if a point cannot be run with these settings."""
 
-    def refusal(self, settings: Callable[[], Settings], workload: str) -> str | None:
-        """Return why a point with ``settings`` cannot be run here although others can."""
+    def unsupported_reason(self, settings: Callable[[], Settings], workload: str) -> str | None:
+        """Return why a point has to be left out; None if it can be run.
+
+        ``settings`` loads the settings of the point.
+        """
         return None
 
     @abstractmethod
     def goal(self, record: JobRecord) -> tuple[str, float]:
-        """Return the quality of the points, and its target."""
+        """Return the name of the quality measure, and its target."""
 
     @abstractmethod
     def figures(self, folder: RunFolder, size: Size) -> EnsembleFigures | SearchFigures:
@@ -83,14 +88,14 @@ class Axis(ABC):
 
     @abstractmethod
     def curves(self, scale: Scale) -> list[Curve]:
-        """Return the charts of the page; none before a point is complete."""
+        """Return the charts of the page; there are none before a point is complete."""
 
     @abstractmethod
     def note(self, scale: Scale) -> str:
         """Return an explanation of the columns of the table."""
 
     def remarks(self, scale: Scale) -> list[tuple[str, str]]:
-        """Return remarks on single points, each with their name."""
+        """Return remarks on single points, each with the name of the point."""
         settings = ", ".join(f"{key}={value}" for key, value in scale.sharing.items())
         return [("P > 1", settings)] if settings else []
 
@@ -105,7 +110,7 @@ def axis_of(
     variants: tuple[Variant, ...] = (),
     sharing: Mapping[str, str] = MappingProxyType({}),
 ) -> Axis:
-    """Return the axis of an experiment."""
+    """Return the axis of an experiment of this kind."""
     if variants:
         from vflops.studies.scale.variants import Variants
 
@@ -127,6 +132,6 @@ def checks_failed(folder: RunFolder) -> int:
 
 
 def marks(figures: Figures) -> str:
-    """Return remarks on a row that affect its comparison with others."""
-    again = f", {figures.attempts} attempts" if figures.attempts > 1 else ""
-    return ", partial" * figures.partial + again
+    """Return remarks that limit how a row compares with others, to append to its last cell."""
+    attempts = f", {figures.attempts} attempts" if figures.attempts > 1 else ""
+    return ", partial" * figures.partial + attempts

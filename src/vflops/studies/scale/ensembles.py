@@ -1,4 +1,4 @@
-"""Experiments with ensembles of M models × P ranks: those of HPC AI500 V3.0."""
+"""Scaling experiments with ensembles of M models × P ranks, as in HPC AI500 V3.0."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vflops.results.score.figure_text import number
 from vflops.results.score.score_file import EnsembleScore, Score, TrainingScore
 from vflops.studies.scale import scale_charts
 from vflops.studies.scale.axis import Axis, checks_failed, marks
-from vflops.studies.scale.scale_charts import Across, Curve, Row
+from vflops.studies.scale.scale_charts import Curve, HorizontalAxis, Row
 from vflops.studies.scale.scale_result import EnsembleFigures, Kind, Point, SameBatch, Scale, Size
 from vflops.units import percent, quantity, seconds
 
@@ -30,11 +30,12 @@ TITLES: dict[str, str] = {
     "bagging-vs-data": "Bagging against data parallelism",
     "trade-off": "Models against ranks",
 }
+"""The title of each kind of experiment."""
 
 
 @dataclass(frozen=True)
 class Ensembles(Axis):
-    """More models, or more ranks per model."""
+    """An axis along which the number of models grows, or the number of ranks per model."""
 
     kind: Kind
     same_batch: SameBatch = "rank"
@@ -42,8 +43,11 @@ class Ensembles(Axis):
     sharing: Mapping[str, str] = field(default_factory=dict)
 
     def changes(self, section: dict[str, Any], size: Size) -> dict[str, Any]:
-        """Return models and ranks; unless it is fixed, the batch grows with the copies."""
-        train, settings = section["train"], self.own(size)
+        """Return the settings with the number of models and ranks of ``size``, and its batch.
+
+        The batch of a model grows with its copies, unless ``same_batch`` is ``model``.
+        """
+        train, settings = section["train"], self.settings_for(size)
         batch = train["batch"]
         if self.same_batch == "rank":
             batch = (
@@ -57,8 +61,8 @@ class Ensembles(Axis):
             **settings,
         }
 
-    def refuse(self, settings: Settings, workload: str, size: Size) -> None:
-        """Raise unless all models fit at once."""
+    def check_size(self, settings: Settings, workload: str, size: Size) -> None:
+        """Raise UsageError unless all models fit on the nodes at once."""
         from vflops.launch.factory import backend
         from vflops.launch.nodes import usable_nodes
         from vflops.launch.placement import plan
@@ -69,16 +73,16 @@ class Ensembles(Axis):
             plan(nodes, size.jobs, size.ranks, may_wait=False)
 
     def goal(self, record: JobRecord) -> tuple[str, float]:
-        """Return the quality of the models, and its target."""
+        """Return the name of the quality measure, and its target."""
         return record.goal.quality, record.goal.target
 
     def figures(self, folder: RunFolder, size: Size) -> EnsembleFigures:
-        """Return the means over the repeats; one model is measured like several."""
+        """Return the means over the repeats; a single model is timed like an ensemble."""
         contents, scored = Contents(folder), Score.read(folder.score_file)
         if size.jobs > 1:
-            repeats = [_of_ensemble(ensemble) for ensemble in scored.ensembles]
+            repeats = [_ensemble_repeat(ensemble) for ensemble in scored.ensembles]
         else:
-            repeats = [_of_one(contents, training) for training in scored.trainings]
+            repeats = [_single_model_repeat(contents, training) for training in scored.trainings]
         rates = [repeat.flops for repeat in repeats if repeat.flops is not None]
         valid = [
             repeat.flops * repeat.quality_factor for repeat in repeats if repeat.flops is not None
@@ -98,7 +102,7 @@ class Ensembles(Axis):
             quality_alone=mean([repeat.alone for repeat in repeats]),
             penalty=mean([repeat.quality_factor for repeat in repeats]),
             time_to_quality_s=_time_to_quality(scored.trainings),
-            exchanged_bytes=_exchanged(contents),
+            exchanged_bytes=_exchanged_bytes(contents),
             emulated=next(
                 (training.emulated for training in scored.trainings if training.emulated), None
             ),
@@ -111,8 +115,8 @@ class Ensembles(Axis):
 
     def table(self, scale: Scale) -> list[Sequence[str]]:
         """Return speed, time and quality of every point."""
-        named = scale.quality_name or "quality"
-        names = ("slots", "FLOPS", "efficiency", "VFLOPS", "efficiency", "time", named, "alone")
+        quality = scale.quality_name or "quality"
+        names = ("slots", "FLOPS", "efficiency", "VFLOPS", "efficiency", "time", quality, "alone")
         rows: list[Sequence[str]] = [("M × P", *names)]
         for point in scale.points:
             size, figures = (f"{point.jobs} × {point.ranks}", str(point.size.slots)), point.figures
@@ -134,38 +138,38 @@ class Ensembles(Axis):
         return rows
 
     def curves(self, scale: Scale) -> list[Curve]:
-        """Return speed, time and quality over slots; for a trade-off, over M × P."""
+        """Return charts of speed, time and quality over slots or, for a trade-off, over M × P."""
         if not any(point.figures for point in scale.points):
             return []
         quality = scale.quality_name or "quality"
         speed = self._rows(scale, lambda f: f.flops)
         valid = self._rows(scale, lambda f: f.vflops)
         time = self._rows(scale, lambda f: f.window_s)
-        good = self._rows(scale, lambda f: f.quality)
-        across = Across("models × ranks")
-        if self.kind != "trade-off":  # a trade-off has only one scale
+        qualities = self._rows(scale, lambda f: f.quality)
+        across = HorizontalAxis("models × ranks")
+        if self.kind != "trade-off":  # all points of a trade-off have the same number of slots
             slots = sorted({point.size.slots for point in scale.points})
-            across = Across("slots: models × ranks", tuple(slots))
+            across = HorizontalAxis("slots: models × ranks", tuple(slots))
             speed += scale_charts.ideal(scale, "rate", slots[-1])
             valid += scale_charts.ideal(scale, "valid", slots[-1])
         target = None if scale.target is None else ("target", scale.target)
-        judged = scale_charts.lines(good, across, quality, target=target)
+        quality_chart = scale_charts.lines(qualities, across, quality, target=target)
         return [
             Curve("flops", "FLOPS", scale_charts.lines(speed, across, "FLOPS", rate=True)),
             Curve("vflops", "VFLOPS", scale_charts.lines(valid, across, "VFLOPS", rate=True)),
             Curve("time", "Time", scale_charts.lines(time, across, "seconds")),
-            Curve("quality", f"Quality: {quality}", judged),
+            Curve("quality", f"Quality: {quality}", quality_chart),
         ]
 
     def note(self, scale: Scale) -> str:
         """Return an explanation of the columns of the table."""
         base = f"{scale.base.jobs} × {scale.base.ranks}"
         return (
-            "Slots: M × P, equation 5. FLOPS: operations of all models over the time from the"
-            " first step of the first model to the end of the last one’s training, including its"
-            " last evaluation; time: that window. Efficiency: FLOPS (VFLOPS) per slot relative to"
-            f" {base}. Quality: of the ensemble; alone: mean of single models. Figures are means if"
-            " a point was repeated."
+            "Slots: M × P, equation 5 of HPC AI500 V3.0. Time: from the first step of the first"
+            " model to the end of the last model’s training, including its last evaluation. FLOPS:"
+            " operations of all models divided by that time. Efficiency: FLOPS (VFLOPS) per slot"
+            f" relative to {base}. Quality: that of the ensemble; alone: the mean of single models."
+            " If a point was repeated, figures are means."
         )
 
     def _rows(self, scale: Scale, value: Callable[[EnsembleFigures], float | None]) -> list[Row]:
@@ -181,7 +185,7 @@ class Ensembles(Axis):
         return point.size.slots
 
     def _series(self, point: Point) -> list[str]:
-        """Return the curves of a point: one model of one rank is on both."""
+        """Return the names of the curves that a point is on; one model with one rank is on both."""
         if self.kind != "bagging-vs-data":
             return ["measured"]
         both = (point.ranks == 1, "bagging, P = 1"), (point.jobs == 1, "data parallel, M = 1")
@@ -189,7 +193,7 @@ class Ensembles(Axis):
 
 
 def _copies(train: Mapping[str, Any], changes: Mapping[str, str], ranks: int) -> int:
-    """Return the number of ranks, or groups of ranks, that have separate samples."""
+    """Return the number of copies of a model: ranks, or groups of ranks, with separate samples."""
     parallel = dict(train["parallel"])
     for key, value in changes.items():
         section, _, name = key.removeprefix("train.").rpartition(".")
@@ -197,7 +201,7 @@ def _copies(train: Mapping[str, Any], changes: Mapping[str, str], ranks: int) ->
             parallel |= parse_assignment(f"{name}={value}", example="mode=sharded")
     try:
         return ParallelSettings.model_validate(parallel).shares(ranks)
-    except ValidationError:  # loading the settings of the point raises the error
+    except ValidationError:  # raised again, with a message, when the point's settings are loaded
         return ranks
 
 
@@ -212,7 +216,7 @@ class _Repeat(NamedTuple):
     partial: bool = False
 
 
-def _of_ensemble(score: EnsembleScore) -> _Repeat:
+def _ensemble_repeat(score: EnsembleScore) -> _Repeat:
     return _Repeat(
         score.window_s,
         score.flops,
@@ -223,8 +227,8 @@ def _of_ensemble(score: EnsembleScore) -> _Repeat:
     )
 
 
-def _of_one(contents: Contents, score: TrainingScore) -> _Repeat:
-    """Return the figures of a single training, timed like an ensemble: first step to last."""
+def _single_model_repeat(contents: Contents, score: TrainingScore) -> _Repeat:
+    """Return the figures of a single model, timed like an ensemble from its first step on."""
     (trained,) = (job for job in contents.training_jobs if job.record.job == score.job)
     window_s, quality = training_window_s([trained]), score.quality
     achieved = quality.achieved or 0.0
@@ -237,7 +241,7 @@ def _of_one(contents: Contents, score: TrainingScore) -> _Repeat:
 
 
 def _time_to_quality(scores: Sequence[TrainingScore]) -> float | None:
-    """Return the mean time of the slowest model over the repeats; None if one missed the target."""
+    """Return the slowest model's time, as a mean over repeats; None if one missed the target."""
     slowest: dict[int, float] = {}
     for score in scores:
         time_s = score.quality.time_to_quality_s
@@ -247,8 +251,11 @@ def _time_to_quality(scores: Sequence[TrainingScore]) -> float | None:
     return mean(list(slowest.values()))
 
 
-def _exchanged(contents: Contents) -> float | None:
-    """Return the bytes per step of one model; the stages of a pipeline record theirs separately."""
+def _exchanged_bytes(contents: Contents) -> float | None:
+    """Return the bytes that the ranks of a model send per step; None if they were not counted.
+
+    The stages of a pipeline record their bytes separately.
+    """
     per_step: list[float] = []
     for trained in contents.training_jobs:
         events = contents.history.events("exchange", trained.record.job)

@@ -1,8 +1,9 @@
-"""An experiment: every point is an ordinary run folder, and complete points are not run again.
+"""Runs an experiment: every point is an ordinary run, and complete points are not run again.
 
-DIR/<M>x<P>/<run>/   the run folder of a point; for a variant, in DIR/<variant>/
-DIR/scale.json       the figures of all points
-DIR/scale.html       the same as a page with curves
+DIR/<M>x<P>/<run>/             the run folder of a point
+DIR/<variant>/<M>x<P>/<run>/   the run folder of a point of a variant
+DIR/scale.json                 the figures of all points
+DIR/scale.html                 the same figures as an HTML page with charts
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ from vflops.studies.scale.axis import Axis
 from vflops.studies.scale.scale_result import Kind, Point, Scale, Size, Variant
 from vflops.workloads.contract.run_settings import load
 
-_MOST_NAMED = 4
-"""The most settings that an error names."""
+_MAX_NAMED = 4
+"""The largest number of settings that an error message names."""
 
 
 def sizes(
     kind: Kind, scales: Sequence[int], ranks: int = 1, variants: Sequence[Variant] = ()
 ) -> list[Size]:
-    """Return the points of an experiment, fewest slots first; for a trade-off, the divisors."""
+    """Return the sizes of the points of an experiment, from the given ``scales``.
+
+    For a trade-off there is a single scale, and a point for each of its divisors.
+    """
     if variants:
         pairs = [(1, scale) if kind == "precisions" else (scale, ranks) for scale in scales]
         return [Size(*pair, variant.name) for pair in pairs for variant in variants]
@@ -48,7 +52,7 @@ def sizes(
 
 @dataclass(frozen=True)
 class Experiment:
-    """One workload at several points, with slots of one size."""
+    """One workload at several points; a slot has the same number of cores at all of them."""
 
     folder: Path
     workload: str
@@ -57,42 +61,45 @@ class Experiment:
     settings: Settings
     """The settings of all points, except those that the axis changes."""
     refused: Mapping[Size, str] = field(default_factory=dict)
-    """Points that cannot be run here, each with the reason; the others are run."""
+    """The points that cannot be run here, each with the reason."""
 
     @property
     def page_file(self) -> Path:
-        """The path of the page."""
+        """The path of ``scale.html``."""
         return self.folder / "scale.html"
 
     @property
     def figures_file(self) -> Path:
-        """The path of the figures."""
+        """The path of ``scale.json``."""
         return self.folder / "scale.json"
 
     @classmethod
-    def of(
+    def create(
         cls, folder: Path, workload: str, axis: Axis, points: Sequence[Size], settings: Settings
     ) -> Experiment:
-        """Return an experiment whose points all fit; the largest one limits the size of slots."""
+        """Return an experiment; raise UsageError if its points cannot be run.
+
+        On this machine, the largest point determines the number of cores per slot.
+        """
         if settings.bagging.waves:
             raise UsageError(
                 "bagging.waves = true: models that wait for others do not show scaling",
-                hint="leave it out",
+                hint="leave bagging.waves out",
             )
-        alike = axis.shared(settings, workload, points)
+        common = axis.common_settings(settings, workload, points)
         here = backend(settings.launch.on).is_this_machine
         if here and settings.launch.cores_per_rank is None:
             largest = max(size.slots for size in points)
             device = settings.workloads[workload]["train"]["device"]
-            alike["launch.cores_per_rank"] = _share(device, largest)
-        made = cls(folder, workload, axis, tuple(points), _changed(settings, alike))
-        refused = made._check()
-        if len(refused) == len(made.sizes):
+            common["launch.cores_per_rank"] = _cores_per_slot(device, largest)
+        experiment = cls(folder, workload, axis, tuple(points), _changed(settings, common))
+        refused = experiment._check()
+        if len(refused) == len(experiment.sizes):
             raise UsageError(
                 f"no point of this experiment can be run here: {next(iter(refused.values()))}",
                 hint="choose other variants, sizes or precisions",
             )
-        return replace(made, refused=refused)
+        return replace(experiment, refused=refused)
 
     def point_settings(self, size: Size) -> Settings:
         """Return the settings of one point."""
@@ -100,7 +107,7 @@ class Experiment:
         return _changed(self.settings, self.axis.changes(section, size))
 
     def run(self, watch: RunObserver) -> Scale:
-        """Run the missing points, and write the figures and the page after every one."""
+        """Run the missing points, and write the figures and the page after each of them."""
         from vflops.studies.scale.scale_page import write_page
 
         atomic.make_folder(self.folder)
@@ -115,7 +122,7 @@ class Experiment:
         return scale
 
     def result(self) -> Scale:
-        """Return the figures of all run folders so far."""
+        """Return the result with the figures of all points that are complete so far."""
         points = tuple(self._point(size) for size in self.sizes)
         goal = next(self._goals(), (None, None))
         return Scale(
@@ -161,7 +168,7 @@ class Experiment:
         )
 
     def _goals(self) -> Iterator[tuple[str, float]]:
-        """Yield the quality and target of the points that have them."""
+        """Yield the quality measure and its target, from the points that were started."""
         from vflops.record.formats.job import JobRecord
 
         for size in self.sizes:
@@ -174,9 +181,9 @@ class Experiment:
         return RunFolder.open(path) if path else None
 
     def _check(self) -> dict[Size, str]:
-        """Raise, before anything runs, the errors that any point would raise.
+        """Return the points that cannot be run here, each with the reason.
 
-        Returns the points that are left out because they cannot be run here.
+        Raise the errors that any point would raise, before the first one is run.
         """
         from vflops.run.validate import check_launch
 
@@ -190,33 +197,33 @@ class Experiment:
                 )
         refused: dict[Size, str] = {}
         for size in self.sizes:
-            why = self.axis.refusal(partial(self.point_settings, size), self.workload)
-            if why is not None:
-                refused[size] = why
+            reason = self.axis.unsupported_reason(partial(self.point_settings, size), self.workload)
+            if reason is not None:
+                refused[size] = reason
                 continue
-            wanted = self.point_settings(size)
-            self.axis.refuse(wanted, self.workload, size)
-            before = self._folder_of(size)
-            if before is not None:
-                _require_same_settings(before, wanted)
+            settings = self.point_settings(size)
+            self.axis.check_size(settings, self.workload, size)
+            earlier = self._folder_of(size)
+            if earlier is not None:
+                _require_same_settings(earlier, settings)
         return refused
 
 
-def _require_same_settings(before: RunFolder, wanted: Settings) -> None:
-    """Raise if a point was run with other settings, and name them."""
-    changed = differences(_as_set(wanted), _as_set(before.record.settings))
+def _require_same_settings(earlier: RunFolder, settings: Settings) -> None:
+    """Raise UsageError if a point was run with other settings."""
+    changed = differences(_flat_settings(settings), _flat_settings(earlier.record.settings))
     if not changed:
         return
     lines = [f"{name} is {there} there, {here} here" for name, (here, there) in changed.items()]
-    more = [f"{len(lines) - _MOST_NAMED} more"] if len(lines) > _MOST_NAMED else []
+    more = [f"{len(lines) - _MAX_NAMED} more"] if len(lines) > _MAX_NAMED else []
     raise UsageError(
-        f"{before.path} was run with other settings: {'; '.join(lines[:_MOST_NAMED] + more)}",
+        f"{earlier.path} was run with other settings: {'; '.join(lines[:_MAX_NAMED] + more)}",
         hint="use the same settings to continue it, or choose another --out",
     )
 
 
-def _as_set(settings: Settings) -> dict[str, Any]:
-    """Return the settings with the workload's own at the top, where --set looks for them."""
+def _flat_settings(settings: Settings) -> dict[str, Any]:
+    """Return all settings by their names in ``--set``; those of the workload have no prefix."""
     data = settings.model_dump(mode="json")
     flat: dict[str, Any] = {}
     for key, value in data.items():
@@ -229,7 +236,7 @@ def _changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     return load(settings, None, [f"{key}={value}" for key, value in changes.items()])
 
 
-def _share(device: str, slots: int) -> int:
+def _cores_per_slot(device: str, slots: int) -> int:
     """Return the cores per slot, which are equal at every point."""
     from vflops.machine.devices import rank_capacity
     from vflops.machine.host import usable_cores

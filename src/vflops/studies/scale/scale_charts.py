@@ -1,4 +1,4 @@
-"""Charts of an experiment: figures over what grows, and scores over time."""
+"""Charts of an experiment: figures over its axis, and scores over time."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Across:
-    """The horizontal axis: numbers with ticks, or names."""
+class HorizontalAxis:
+    """The horizontal axis: numbers if there are ticks, else names."""
 
     title: str
     ticks: tuple[int, ...] | None = None
@@ -49,23 +49,24 @@ class Moment(NamedTuple):
     counts: bool
 
 
-def ideal(scale: Scale, figure: Literal["rate", "valid"], most: int, ranks: int = 1) -> list[Row]:
-    """Return the line of ideal scaling from the base, up to ``most`` × ``ranks`` slots."""
-    return [Row(at, scale.ideal(figure, at * ranks), IDEAL) for at in (0, most)]
+def ideal(scale: Scale, figure: Literal["rate", "valid"], end: int, ranks: int = 1) -> list[Row]:
+    """Return the line of ideal scaling from the base, from 0 to ``end`` × ``ranks`` slots."""
+    return [Row(at, scale.ideal(figure, at * ranks), IDEAL) for at in (0, end)]
 
 
 def lines(
     rows: Sequence[Row],
-    across: Across,
+    across: HorizontalAxis,
     title: str,
     *,
     rate: bool = False,
     target: tuple[str, float] | None = None,
     zero: bool | None = None,
 ) -> dict[str, Any]:
-    """Return one line per series, the ideal one dashed; ``target`` is a named level.
+    """Return a chart with one line per series, the ideal one dashed.
 
-    ``zero``: whether the axis includes 0; by default it does without a target.
+    ``target`` is a name and a value, drawn as a horizontal line. ``rate`` formats the vertical axis
+    with SI prefixes, and ``zero`` makes it include 0; by default it does if there is no target.
     """
     import altair as alt
 
@@ -101,15 +102,18 @@ def bars(
     *,
     target: tuple[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Return one bar per row with its value in ``words``; dots with a target, far from 0."""
+    """Return a chart with one bar per row, labelled with its value as ``words`` formats it.
+
+    With a target, values are dots instead, on an axis that need not include 0.
+    """
     import altair as alt
 
     names = list(dict.fromkeys(row.series for row in rows))
     single = len({row.at for row in rows}) == 1
     levels = [row.value for row in rows if row.value is not None] + ([target[1]] if target else [])
-    least, most = (min(levels) if target else 0.0), max(levels, default=0.0)
-    room = (most - least or 1.0) / 10
-    domain = [least - room if target else 0.0, most + 2 * room]  # room for the words
+    lowest, highest = (min(levels) if target else 0.0), max(levels, default=0.0)
+    margin = (highest - lowest or 1.0) / 10
+    domain = [lowest - margin if target else 0.0, highest + 2 * margin]  # space for the labels
     labels = [row.series if single else f"{row.at}, {row.series}" for row in rows]
     drawn = [
         {
@@ -138,12 +142,12 @@ def bars(
 
 
 def _coloured(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return each name with a colour; colours repeat after the last."""
+    """Return each name with a colour; the colours repeat if there are too few."""
     return list(zip(names, itertools.cycle(SERIES), strict=False))
 
 
 def _level(target: tuple[str, float] | None, y: Any) -> list[Any]:
-    """Return a dashed line at a level, with its name."""
+    """Return a dashed horizontal line at the target, with its name."""
     import altair as alt
 
     if target is None:
@@ -158,7 +162,10 @@ def _level(target: tuple[str, float] | None, y: Any) -> list[Any]:
 
 
 def over_time(courses: Mapping[str, Sequence[Moment]], title: str) -> dict[str, Any] | None:
-    """Return one line per point over time, darker with its size; dashed: does not count."""
+    """Return a chart with one line per point over time, darker for larger points.
+
+    Values that do not count are dashed. Return None if there are no values.
+    """
     import altair as alt
 
     rows = [

@@ -1,4 +1,4 @@
-"""``scale.html``: the curves of an experiment with the ideal line, and its table."""
+"""``scale.html``: the charts and the table of an experiment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``scale.json``: the figures of an experiment, and their run folders."""
+"""``scale.json``: the points of an experiment, with their figures and run folders."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Kind = Literal["weak", "bagging-vs-data", "trade-off", "workers", "optimisations
 SameBatch = Literal["model", "rank"]
 
 _BRIEF_S = 30.0
-"""Below this duration of a point, its efficiency should not be quoted."""
+"""Efficiencies of points shorter than this should not be quoted."""
 
 
 class Size(NamedTuple):
-    """M jobs of P ranks: the base models of an ensemble, or the workers of a search."""
+    """M jobs with P ranks each; a job is a base model of an ensemble, or a worker of a search."""
 
     jobs: int
     ranks: int
@@ -28,7 +28,7 @@ class Size(NamedTuple):
 
     @property
     def slots(self) -> int:
-        """Sys_scale, equation 5."""
+        """The number of slots: Sys_scale, equation 5 of HPC AI500 V3.0."""
         return self.jobs * self.ranks
 
     def __str__(self) -> str:
@@ -36,11 +36,11 @@ class Size(NamedTuple):
 
 
 class Variant(Data):
-    """One of several variants of a training, and its settings."""
+    """One of several variants of a training run, and its settings."""
 
     name: str
     settings: dict[str, str]
-    """As for ``--set``."""
+    """The settings that the variant changes, as ``--set`` takes them."""
 
 
 class Figures(Data):
@@ -49,15 +49,15 @@ class Figures(Data):
     partial: bool
     """Whether a planned job is missing."""
     attempts: int
-    """The most attempts of a job; interruptions are included in its time."""
+    """The largest number of attempts at a job; its time includes interruptions."""
     checks_failed: int
     """The number of rules that the run breaks."""
     window_s: float
-    """From the first step of the first job to the end of the last one's work."""
+    """The time from the first step of the first job to the end of the last job's work."""
     efficiency: float | None = None
-    """The rate per slot relative to the base."""
+    """Operations per second and slot, relative to the base."""
     efficiency_valid: float | None = None
-    """The valid rate per slot relative to the base."""
+    """The same, with operations per second times the quality factor."""
 
     @property
     def rate(self) -> float | None:
@@ -71,13 +71,15 @@ class Figures(Data):
 
 
 class EnsembleFigures(Figures):
-    """An ensemble: means over the repeats."""
+    """The figures of an ensemble; they are means over the repeats."""
 
     repeats: int
     flops: float | None
-    """Operations of all models over the window; None if not known."""
+    """Operations of all models divided by ``window_s``; None if not known."""
     flops_least: float | None
+    """The minimum over the repeats."""
     flops_most: float | None
+    """The maximum over the repeats."""
     vflops: float | None
     quality: float
     """The quality of the ensemble."""
@@ -86,7 +88,7 @@ class EnsembleFigures(Figures):
     penalty: float | None = None
     """The quality factor, (quality / target)ⁿ."""
     time_to_quality_s: float | None = None
-    """Until the last single model reached the target; None if one never did."""
+    """The time until the last single model reached the target; None if one never did."""
     exchanged_bytes: float | None = None
     """Gradient bytes that the ranks of a model sent per step; None if not counted."""
     emulated: str | None = None
@@ -108,12 +110,12 @@ class EnsembleFigures(Figures):
 
 
 class SearchFigures(Figures):
-    """A whole search."""
+    """The figures of a search."""
 
     ops_per_s: float | None
-    """The largest of all samples that count."""
+    """The largest operations per second of all samples over time that count."""
     regulated: float | None
-    """The largest −ln(error) · operations per second of those."""
+    """The largest −ln(error) · operations per second of these samples."""
     error: float | None
     """The error of the best model."""
     architectures: int
@@ -121,9 +123,9 @@ class SearchFigures(Figures):
     idle_share: float | None
     """The share of the workers' time between candidates."""
     converged: bool | None
-    """Whether operations per second were stable in the last fifth of the time; None: unknown."""
+    """Whether operations per second were stable in the last fifth of the time; None if unknown."""
     broken: tuple[str, ...]
-    """Why it is not valid by AIPerf's rules."""
+    """Why the search is not valid by AIPerf's rules; empty if it is."""
     deviations: tuple[str, ...]
     """Deviations from AIPerf's table IV."""
     moments: tuple[SearchMoment, ...]
@@ -144,19 +146,19 @@ AnyFigures = TypeVar("AnyFigures", bound=Figures)
 
 
 class Point(Data):
-    """M jobs of P ranks, and their figures."""
+    """A point of an experiment: M jobs with P ranks each, and their figures."""
 
     jobs: int
-    """Base models, or workers."""
+    """The number of base models or workers."""
     ranks: int
     """Ranks per job."""
     variant: str | None = None
     refused: str | None = None
-    """Why it cannot be run here; None if it can."""
+    """Why the point cannot be run here; None if it can."""
     run: str | None
-    """The run folder, relative to that of the experiment; None: not begun."""
+    """The run folder, relative to the experiment's folder; None if it has not been started."""
     figures: EnsembleFigures | SearchFigures | None
-    """None: not complete."""
+    """None until the point is complete."""
 
     @property
     def size(self) -> Size:
@@ -165,7 +167,7 @@ class Point(Data):
 
 
 class Scale(Document):
-    """An experiment with the figures so far."""
+    """An experiment, with the figures that are available so far."""
 
     schema_name: ClassVar[str] = "vflops.scale"
 
@@ -174,14 +176,14 @@ class Scale(Document):
     profile: str
     on: str
     cores_per_rank: int | None
-    """At every point; None: as the scheduler assigns them."""
+    """The cores per rank at every point; None if the scheduler assigns them."""
     same_batch: SameBatch | None
-    """Whose batch is equal at all points; None: the ranks are equal, so every batch is."""
+    """Whether the batch of a model or of a rank is the same at all points; None if both are."""
     quality_name: str | None
     target: float | None
     """The target quality; for a search, the largest valid error."""
     variants: tuple[Variant, ...] = ()
-    """Variants that are compared with the first; empty: only sizes are compared."""
+    """The variants, which are compared with the first; if empty, only sizes are compared."""
     sharing: dict[str, str] = Field(default_factory=dict)
     """Settings of how ranks share a model, for points with several ranks."""
     points: tuple[Point, ...]
@@ -208,25 +210,27 @@ class Scale(Document):
                 yield point, point.figures
 
     def ideal(self, figure: Literal["rate", "valid"], slots: int) -> float | None:
-        """Return the figure of ``slots`` with ideal scaling from the base."""
+        """Return the figure that ``slots`` slots would have with ideal scaling from the base."""
         base = self.base
         figures = base.figures
         value: float | None = getattr(figures, figure) if figures and not figures.partial else None
         return None if value is None else value * slots / base.size.slots
 
     def with_efficiency(self) -> Scale:
-        """Return the experiment with complete points compared with the base or first variant."""
+        """Return a copy in which complete points are compared with the base or first variant."""
         if self.variants:
             first = self.variants[0].name
             others = {p.size: p.figures for p in self.points if p.variant == first}
-            points = [_beside(p, others.get(p.size._replace(variant=first))) for p in self.points]
+            points = [
+                _with_speedup(p, others.get(p.size._replace(variant=first))) for p in self.points
+            ]
         else:
             base = self.base
-            points = [_compared(point, base) for point in self.points]
+            points = [_with_efficiency(point, base) for point in self.points]
         return self.model_copy(update={"points": tuple(points)})
 
 
-def _compared(point: Point, base: Point) -> Point:
+def _with_efficiency(point: Point, base: Point) -> Point:
     figures, other = point.figures, base.figures
     if figures is None or other is None or figures.partial or other.partial:
         return point
@@ -237,7 +241,8 @@ def _compared(point: Point, base: Point) -> Point:
     return point.model_copy(update={"figures": figures.model_copy(update=update)})
 
 
-def _beside(point: Point, other: Figures | None) -> Point:
+def _with_speedup(point: Point, other: Figures | None) -> Point:
+    """Return the point compared with ``other``, the first variant at the same size."""
     figures = point.figures
     if not isinstance(figures, EnsembleFigures) or not isinstance(other, EnsembleFigures):
         return point
@@ -250,7 +255,11 @@ def _beside(point: Point, other: Figures | None) -> Point:
     return point.model_copy(update={"figures": figures.model_copy(update=update)})
 
 
-def _efficiency(value: float | None, size: Size, base: float | None, of: Size) -> float | None:
+def _efficiency(
+    value: float | None, size: Size, base: float | None, base_size: Size
+) -> float | None:
     if value is None or not base:
         return None
-    return weak_efficiency(base_flops=base, base_ranks=of.slots, flops=value, ranks=size.slots)
+    return weak_efficiency(
+        base_flops=base, base_ranks=base_size.slots, flops=value, ranks=size.slots
+    )

@@ -1,7 +1,8 @@
-"""Experiments with variants of a training: V3.0's figure 8, and V2.0's figure 1.
+"""Experiments with variants of a training run, as in HPC AI500.
 
-*optimisations*: the original, mixed precision, and mixed precision with compressed communication.
-*precisions*: the quality that each precision reaches with more and more ranks per model.
+*optimisations* (figure 8 of V3.0) compares the original, mixed precision, and mixed precision with
+compressed communication. *precisions* (figure 1 of V2.0) shows the quality that each precision
+reaches with more and more ranks per model.
 """
 
 from __future__ import annotations
@@ -23,28 +24,29 @@ from vflops.results.score.figure_text import NOT_REACHED, number
 from vflops.studies.scale import scale_charts
 from vflops.studies.scale.axis import marks
 from vflops.studies.scale.ensembles import Ensembles
-from vflops.studies.scale.scale_charts import Across, Curve
+from vflops.studies.scale.scale_charts import Curve, HorizontalAxis
 from vflops.studies.scale.scale_result import EnsembleFigures, Point, Scale, Size, Variant
 from vflops.units import quantity, seconds
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 _NEXT_SETTING = re.compile(r",(?=[\w.-]+=)")
-_OF_THE_SIZE = ("ranks", "models")
+_SIZE_SETTINGS = ("ranks", "models")
+"""Settings that the size of a point determines, so that a variant cannot change them."""
 _MIXED, _COMPRESSED = "mixed-bf16", "fp16"
 PRECISIONS = ("fp32", _MIXED)
 """The precisions that are compared by default."""
 
 
 def optimisations(precision: str) -> tuple[Variant, ...]:
-    """Return the three variants of figure 8, with ``precision`` if it is a mixed one."""
-    exchange = "train.communication."
-    plain = {f"{exchange}mode": "all-reduce", f"{exchange}precision": "fp32"}
+    """Return the three variants of figure 8; ``precision`` is used if it is a mixed one."""
+    prefix = "train.communication."
+    plain = {f"{prefix}mode": "all-reduce", f"{prefix}precision": "fp32"}
     mixed = {"train.precision": precision if precision.startswith("mixed-") else _MIXED}
-    packed = {f"{exchange}mode": "all-reduce", f"{exchange}precision": _COMPRESSED}
+    compressed = {f"{prefix}mode": "all-reduce", f"{prefix}precision": _COMPRESSED}
     return (
         Variant(name="original", settings={"train.precision": "fp32", **plain}),
         Variant(name="mixed", settings={**mixed, **plain}),
-        Variant(name="mixed+compression", settings={**mixed, **packed}),
+        Variant(name="mixed+compression", settings={**mixed, **compressed}),
     )
 
 
@@ -52,30 +54,30 @@ def precisions(names: Sequence[str]) -> tuple[Variant, ...]:
     """Return one variant per precision; fp32 comes first, as the base of the comparison."""
     known: tuple[str, ...] = get_args(TrainingPrecision)
     if not all(names):
-        several = "has an empty name" if len(names) > 1 else "is empty"
-        raise UsageError(f"--precisions {','.join(names)!r} {several}", hint="e.g. fp32,mixed-bf16")
+        fault = "has an empty name" if len(names) > 1 else "is empty"
+        raise UsageError(f"--precisions {','.join(names)!r} {fault}", hint="e.g. fp32,mixed-bf16")
     for name in names:
         if name not in known:
             raise unknown_name("training precision", name, known, where=" in --precisions")
-    _refuse_twice("--precisions", names, "name each once")
+    _check_unique("--precisions", names, "name each once")
     ordered = sorted(names, key=lambda name: name != "fp32")
     return tuple(Variant(name=name, settings={"train.precision": name}) for name in ordered)
 
 
-def parsed(texts: Sequence[str]) -> tuple[Variant, ...]:
-    """Return variants from ``NAME=key=value,key=value``; without settings, nothing is changed."""
-    variants = tuple(_parsed(text) for text in texts)
-    _refuse_twice("--variant", [variant.name for variant in variants], "give each a different name")
+def parse_variants(texts: Sequence[str]) -> tuple[Variant, ...]:
+    """Parse variants like ``NAME=key=value,key=value``; a name alone changes no setting."""
+    variants = tuple(_parse_variant(text) for text in texts)
+    _check_unique("--variant", [variant.name for variant in variants], "give each a different name")
     return variants
 
 
-def _refuse_twice(option: str, names: Sequence[str], hint: str) -> None:
+def _check_unique(option: str, names: Sequence[str], hint: str) -> None:
     (most, times), *_ = Counter(names).most_common()
     if times > 1:
         raise UsageError(f"{option} {most} is given {times} times", hint=hint)
 
 
-def _parsed(text: str) -> Variant:
+def _parse_variant(text: str) -> Variant:
     name, _, rest = text.partition("=")
     if not _NAME.fullmatch(name):
         raise UsageError(
@@ -90,7 +92,7 @@ def _parsed(text: str) -> Variant:
                 f"--variant {text!r}: {assignment!r} has no '='",
                 hint="write NAME=key=value,key=value",
             )
-        if key.rpartition(".")[2] in _OF_THE_SIZE:
+        if key.rpartition(".")[2] in _SIZE_SETTINGS:
             raise UsageError(
                 f"--variant {text!r}: {key} is the same for all variants",
                 hint="use --ranks, and --scales for models",
@@ -101,30 +103,30 @@ def _parsed(text: str) -> Variant:
 
 @dataclass(frozen=True)
 class Variants(Ensembles):
-    """Every variant at every size, compared with the first variant at the same size."""
+    """An axis with several variants at every size; each is compared with the first variant."""
 
     variants: tuple[Variant, ...] = field(kw_only=True)
     heading: str = "Figures"
     named_columns: int = 1
 
     def words(self, size: Size) -> str:
-        """Return ``mixed, 1 model × 2 ranks``."""
+        """Return a size as text, such as ``mixed, 1 model × 2 ranks``."""
         return f"{size.variant}, {super().words(size)}"
 
-    def own(self, size: Size) -> dict[str, str]:
-        """Return how ranks share a model, changed by the settings of the variant."""
+    def settings_for(self, size: Size) -> dict[str, str]:
+        """Return the settings of how ranks share a model, overridden by those of the variant."""
         (variant,) = (v for v in self.variants if v.name == size.variant)
-        return {**super().own(size), **variant.settings}
+        return {**super().settings_for(size), **variant.settings}
 
-    def refusal(self, settings: Callable[[], Settings], workload: str) -> str | None:
-        """Return why settings contradict at this size, or that the machine lacks the precision."""
+    def unsupported_reason(self, settings: Callable[[], Settings], workload: str) -> str | None:
+        """Return how settings contradict each other, or that the device lacks the precision."""
         try:
             loaded = settings()
         except UsageError as error:
             if _contradicts(error):
                 return error.message
             raise  # an unknown setting or value
-        if not backend(loaded.launch.on).is_this_machine:  # its nodes are not visible
+        if not backend(loaded.launch.on).is_this_machine:  # other nodes' devices are not known
             return None
         from vflops.machine.devices import pick
         from vflops.train.precision import Precision
@@ -152,20 +154,21 @@ class Variants(Ensembles):
 
     def table(self, scale: Scale) -> list[Sequence[str]]:
         """Return speed and quality of every variant at every size."""
-        named = scale.quality_name or "quality"
+        quality = scale.quality_name or "quality"
         if self._by_scale:
-            names = ("P", named, f"against {self._first}", "factor", "FLOPS", "VFLOPS", "speed-up")
+            against = f"against {self._first}"
+            names = ("P", quality, against, "factor", "FLOPS", "VFLOPS", "speed-up")
             cells = self._quality_cells
         else:
-            names = ("M × P", "FLOPS", "VFLOPS", "speed-up", named, "to target", "sent")
+            names = ("M × P", "FLOPS", "VFLOPS", "speed-up", quality, "to target", "sent")
             cells = self._speed_cells
         rows: list[Sequence[str]] = [("precision" if self._by_scale else "variant", *names)]
         for point in scale.points:
             figures = point.figures
             start = (point.variant or "", self._at(point))
             if isinstance(figures, EnsembleFigures):
-                *most, last = cells(figures)
-                rows.append((*start, *most, last + marks(figures)))
+                *others, last = cells(figures)
+                rows.append((*start, *others, last + marks(figures)))
             else:
                 blank = ("—",) * (len(names) - 2)
                 rows.append((*start, *blank, "refused" if point.refused else "not complete"))
@@ -193,7 +196,7 @@ class Variants(Ensembles):
         )
 
     def curves(self, scale: Scale) -> list[Curve]:
-        """Return one curve per precision over ranks, or one bar per optimisation."""
+        """Return charts with one line per precision over ranks, or with one bar per variant."""
         if not any(point.figures for point in scale.points):
             return []
         named = scale.quality_name or "quality"
@@ -203,7 +206,7 @@ class Variants(Ensembles):
         good = self._rows(scale, lambda f: f.quality)
         title = f"Quality: {named}"
         if self._by_scale:
-            across = Across("ranks of the model: P")
+            across = HorizontalAxis("ranks of the model: P")
             factor = self._rows(scale, lambda f: f.penalty)
             level = ("at the target:", 1.0)
             drawn = scale_charts.lines(factor, across, "(quality / target)ⁿ", target=level)
@@ -230,23 +233,23 @@ class Variants(Ensembles):
     def note(self, scale: Scale) -> str:
         """Return an explanation of the columns of the table."""
         speed = (
-            "FLOPS: operations of all models over the time from the first step of the first to the"
-            " end of the last one’s training; VFLOPS: FLOPS × quality factor, (quality / target)ⁿ,"
-            " so that a loss of quality lowers the score. Speed-up: FLOPS relative to"
-            f" {self._first} at the same size."
+            "FLOPS: operations of all models, divided by the time from the first step of the first"
+            " model to the end of the last model’s training. VFLOPS: FLOPS × quality factor,"
+            " (quality / target)ⁿ, so that a loss of quality lowers the score. Speed-up: FLOPS"
+            f" relative to {self._first} at the same size."
         )
         if self._by_scale:
             return (
                 f"{speed} Against {self._first}: quality minus that of {self._first} at the same P."
             )
         return (
-            f"{speed} In brackets: quality minus that of {self._first}. To target: time until the"
-            " last single model reached it, including start-up. Sent: gradient bytes per step"
-            " between all ranks of a model."
+            f"{speed} In brackets: quality minus that of {self._first}. To target: the time until"
+            " the last single model reached the target, including start-up. Sent: gradient bytes"
+            " per step between all ranks of a model."
         )
 
     def remarks(self, scale: Scale) -> list[tuple[str, str]]:
-        """Return the variants that cannot be run here, and those that the device emulates."""
+        """Return the variants that cannot be run here, and those whose precision is emulated."""
         remarks = [(p.variant or "", f"refused: {p.refused}") for p in scale.points if p.refused]
         remarks += [
             (point.variant or "", figures.emulated)
@@ -263,13 +266,13 @@ class Variants(Ensembles):
 
 
 def _contradicts(error: UsageError) -> bool:
-    """Whether known settings contradict each other."""
+    """Whether the error is about valid settings that contradict each other."""
     cause = error.__cause__
     return isinstance(cause, ValidationError) and cause.errors()[0]["type"] == "value_error"
 
 
 def _signed(change: float | None) -> str:
-    """Return ``−0.003``."""
+    """Return a change with its sign, such as ``−0.003``."""
     if change is None:
         return "—"
     return f"{change:+.2g}".replace("-", "−") if change else "0"

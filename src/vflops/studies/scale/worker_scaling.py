@@ -1,4 +1,4 @@
-"""Experiments with more and more workers of a search: AIPerf's figure 4."""
+"""Scaling experiments with the workers of a search, as in figure 4 of AIPerf."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vflops.results.score.figure_text import count, number
 from vflops.results.score.score_file import Score
 from vflops.studies.scale import scale_charts
 from vflops.studies.scale.axis import Axis, checks_failed, marks
-from vflops.studies.scale.scale_charts import Across, Curve, Moment, Row
+from vflops.studies.scale.scale_charts import Curve, HorizontalAxis, Moment, Row
 from vflops.studies.scale.scale_result import Kind, Scale, SearchFigures, Size
 from vflops.units import percent, quantity
 from vflops.workloads.automl.settings import AutomlSettings
@@ -26,37 +26,39 @@ _CONVERGED = {None: "cannot tell", True: "yes", False: "no"}
 
 @dataclass(frozen=True)
 class Workers(Axis):
-    """More workers, with the same duration and seed of each search."""
+    """An axis along which the number of workers grows; all searches have one duration and seed."""
 
     kind: Kind = "workers"
     job: str = "worker"
     sharing: Mapping[str, str] = field(default_factory=dict)
 
-    def shared(self, settings: Settings, workload: str, sizes: Sequence[Size]) -> dict[str, Any]:
-        """Return one order of search: `auto` would differ between small and large points."""
-        most = max(size.jobs for size in sizes)
+    def common_settings(
+        self, settings: Settings, workload: str, sizes: Sequence[Size]
+    ) -> dict[str, Any]:
+        """Return the order of the search, because ``auto`` may differ between points."""
+        workers = max(size.jobs for size in sizes)
         section = settings.workloads[workload]
-        search = {**section["search"], "workers": most}
+        search = {**section["search"], "workers": workers}
         ordered = AutomlSettings.model_validate({**section, "search": search}).ordered
         return {"search.order": "ordered" if ordered else "free"}
 
     def changes(self, section: dict[str, Any], size: Size) -> dict[str, Any]:
         """Return the number of workers, and the ranks of each."""
-        return {"search.workers": size.jobs, "train.ranks": size.ranks, **self.own(size)}
+        return {"search.workers": size.jobs, "train.ranks": size.ranks, **self.settings_for(size)}
 
-    def refuse(self, settings: Settings, workload: str, size: Size) -> None:
-        """Raise what `vflops run` would raise: too many workers, repeats, base models."""
+    def check_size(self, settings: Settings, workload: str, size: Size) -> None:
+        """Raise the errors of ``vflops run``: too many workers, repeats, base models."""
         from vflops.run.validate import check
         from vflops.workloads.contract.registry import workload as find
 
         check(settings, find(workload), workload_settings(settings)[workload])
 
     def goal(self, record: JobRecord) -> tuple[str, float]:
-        """Return the error of the best model, and the largest valid one."""
+        """Return the name of the measure, ``error``, and the largest valid error."""
         return "error", record.settings["search"]["error"]
 
     def figures(self, folder: RunFolder, size: Size) -> SearchFigures:
-        """Return the figures of the search from `score.json`."""
+        """Return the figures of the search from ``score.json``."""
         contents = Contents(folder)
         (score,) = Score.read(folder.score_file).searches
         jobs = [worker.record.job for worker in contents.workers]
@@ -82,7 +84,7 @@ class Workers(Axis):
         return "Score against workers"
 
     def table(self, scale: Scale) -> list[Sequence[str]]:
-        """Return both scores for every number of workers, and what they are based on."""
+        """Return both scores for every number of workers, and the figures behind them."""
         first = "workers" if _single(scale) else "workers × ranks"
         names = ("OPS", "efficiency", "regulated", "efficiency", "error", "tried", "idle")
         rows: list[Sequence[str]] = [(first, *names, "converged")]
@@ -108,12 +110,12 @@ class Workers(Axis):
         return rows
 
     def curves(self, scale: Scale) -> list[Curve]:
-        """Return both scores over workers and over time, and the error."""
+        """Return charts of both scores over workers and over time, and of the error."""
         done = list(scale.completed(SearchFigures))
         if not done:
             return []
         ranks, jobs = scale.base.ranks, tuple(point.jobs for point in scale.points)
-        across = Across("workers" if ranks == 1 else f"workers of {ranks} ranks", jobs)
+        across = HorizontalAxis("workers" if ranks == 1 else f"workers of {ranks} ranks", jobs)
         curves = []
         for score in _SCORES:
             rows = [Row(point.jobs, score.final(figures)) for point, figures in done]
@@ -134,16 +136,16 @@ class Workers(Axis):
     def note(self, scale: Scale) -> str:
         """Return an explanation of the columns of the table."""
         return (
-            "OPS: operations so far over seconds so far, the largest of all samples that count;"
-            " regulated: the largest −ln(error of the best model so far) × OPS. Efficiency: OPS"
-            f" (regulated score) per worker relative to {self.words(scale.base.size)}. Tried:"
-            " different architectures. Idle: share of the workers’ time between candidates."
-            " Converged: OPS varies by less than 2 % in the last fifth of the time. Over time:"
-            " dashed samples do not count."
+            "OPS: operations so far divided by seconds so far, the largest of all samples that"
+            " count. Regulated: the largest −ln(error of the best model so far) × OPS. Efficiency:"
+            f" OPS (regulated score) per worker relative to {self.words(scale.base.size)}. Tried:"
+            " the number of different architectures. Idle: the share of the workers’ time between"
+            " candidates. Converged: OPS varies by less than 2 % in the last fifth of the time. In"
+            " the charts over time, dashed samples do not count."
         )
 
     def remarks(self, scale: Scale) -> list[tuple[str, str]]:
-        """Return the searches that are not valid by AIPerf's rules."""
+        """Return the searches that are not valid by AIPerf's rules, each with the reasons."""
         return [
             (
                 count(point.jobs, self.job),

@@ -1,4 +1,4 @@
-"""A run as comparisons and histories need it: its figures, and what makes runs comparable."""
+"""A view of a run for comparisons and histories: its figures, and what makes runs comparable."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from vflops.results.score.figure_text import count
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import score
 
-REPEATED = ("seed", "repeat")
-"""Settings in which repeats of one measurement may differ."""
-MOMENTARY = ("* clock now", "*pcie generation now", "* free", "allocation*")
-"""Facts of a system that change from moment to moment."""
+SETTINGS_OF_REPEATS = ("seed", "repeat")
+"""The settings that may differ between repeats of a measurement."""
+TRANSIENT_FACTS = ("* clock now", "*pcie generation now", "* free", "allocation*")
+"""Patterns of system facts that change all the time, and are not compared."""
 
 Facts = dict[tuple[str, str], str]
 """Facts of a system, by layer and name."""
 
 
 @dataclass(frozen=True)
-class ReadRun:
+class RunView:
     """A run with its score and its system."""
 
     contents: Contents
@@ -37,15 +37,15 @@ class ReadRun:
     system: SystemRecord | None
 
     @classmethod
-    def of(cls, folder: RunFolder) -> ReadRun:
-        """Read the run of an open folder."""
+    def from_folder(cls, folder: RunFolder) -> RunView:
+        """Read the run in a folder, and compute its score."""
         contents, file = Contents(folder), folder.system_file
         system = SystemRecord.read(file) if file.is_file() else None
         return cls(contents, score(contents), system)
 
     @property
     def record(self) -> RunRecord:
-        """The content of its ``run.json``."""
+        """The contents of ``run.json``."""
         return self.contents.folder.record
 
     @property
@@ -55,7 +55,7 @@ class ReadRun:
 
     @cached_property
     def samples(self) -> Samples:
-        """Its figures with their repeats."""
+        """The repeats of each figure."""
         return samples(self.score)
 
     @cached_property
@@ -66,30 +66,30 @@ class ReadRun:
 
     @cached_property
     def measurement_settings(self) -> dict[str, str]:
-        """The settings that define the measurement, without the path of the data.
+        """The settings that define the measurement.
 
-        Data is compared by its fingerprint.
+        The path of the data is left out, because data is compared by its fingerprint.
         """
         paths = {f"workloads.{name}.data" for name in self.record.settings.workloads}
         return {
             key: value
             for key, value in self.settings.items()
-            if key not in REPEATED and key not in paths
+            if key not in SETTINGS_OF_REPEATS and key not in paths
         }
 
     @cached_property
     def facts(self) -> Facts:
-        """The lasting facts of its system, by layer and name."""
+        """The facts of the system by layer and name, without those that change all the time."""
         return {
             (layer.name, fact.name): format_fact(fact)
             for layer in (self.system.layers if self.system else ())
             for fact in layer.facts
-            if not any(fnmatchcase(fact.name, pattern) for pattern in MOMENTARY)
+            if not any(fnmatchcase(fact.name, pattern) for pattern in TRANSIENT_FACTS)
         }
 
     @property
     def machine(self) -> str:
-        """Processor, cores and accelerators in words."""
+        """The processor, the cores and the accelerators as text."""
         return ", ".join(self.system.machine) if self.system else "a system that is not described"
 
     @cached_property
@@ -127,7 +127,7 @@ class ReadRun:
         }
 
     @cached_property
-    def lengths(self) -> dict[str, str]:
+    def planned_epochs(self) -> dict[str, str]:
         """The planned number of epochs, by workload."""
         return {
             job.record.workload: count(train.get("end_epoch") or train["epochs"], "epoch")
@@ -136,13 +136,13 @@ class ReadRun:
         }
 
     @cached_property
-    def kind(self) -> str:
+    def group_key(self) -> str:
         """A hash that is equal for runs of the same measurement on the same kind of machine."""
         settings, machine = self.measurement_settings, self.machine
         parts = (self.record.workload, settings, self.data, self.rules, machine)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def read_run(path: Path) -> ReadRun:
-    """Return the run in ``path``; raise an error that says why it cannot be read."""
-    return ReadRun.of(RunFolder.open(path))
+def read_run_view(path: Path) -> RunView:
+    """Return the run in ``path``; raise VflopsError if it cannot be read."""
+    return RunView.from_folder(RunFolder.open(path))
