@@ -320,7 +320,7 @@ GOOD: dict[str, Any] = {
         ({"thresholds": (0.5, 0.0)}, r"thresholds are \[0.5, 0.0\]: expected .* greater than 0"),
         ({"frames": np.arange(2)}, r"frames has shape \(2,\): expected \(1,\)"),
         ({"classes": 0}, "classes is 0: expected an integer of 1 or more"),
-        ({"most": 0}, "most is 0: expected an integer of 1 or more"),
+        ({"max_per_class": 0}, "max_per_class is 0: expected an integer of 1 or more"),
     ],
 )
 def test_what_cannot_be_matched_is_named(wrong: dict[str, Any], expected: str) -> None:

@@ -275,7 +275,7 @@ def test_frames_of_another_split_are_not_the_published_data() -> None:
     data = DataFacts(**facts, train=9, validation=9, facts={**sizes, "split": "own"})
     trained = TrainedJob(job(1, data=data).model_copy(update={"workload": "extreme-weather"}), ())
     found = PaperRules(HPCAI500_V2).check_published_data(
-        cast("Contents", SimpleNamespace(trained=[trained]))
+        cast("Contents", SimpleNamespace(training_jobs=[trained]))
     )
     assert (found.verdict, found.evidence) == (
         "fail",
