@@ -311,7 +311,7 @@ def test_without_a_manifest_the_log_knows_the_hashes_of_files(handmade_run: Hand
     assert {f"{name}: does not match its hash in the log" for name in names} < set(told)
     (folder.path / "system.json").unlink()
     told = verify(folder.path).alterations
-    assert "system.json: missing, but the log has its hash" in told
+    assert "system.json: missing, but its hash is in the log" in told
 
 
 def test_a_damaged_run_json_is_named_once(run_folder: RunFolder) -> None:
