@@ -107,7 +107,8 @@ class Workspace:
                 self.remove_parts()
                 return
             holds = (
-                f"holds other {samples} or was packed with other settings, or its source changed"
+                f"holds other {samples} or was packed with other settings, "
+                "or its source has changed"
             )
         elif self.destination.is_dir():
             holds = "is a folder that holds something else"
