@@ -133,7 +133,7 @@ def test_steps_of_other_links_have_lines_and_predictions_of_their_own(
 def test_a_file_of_steps_that_cannot_be_is_refused_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "links.json"
     steps(bad={"link": {"bandwidth": -1.0}}).write(file)
-    with pytest.raises(FolderError, match=r"point 'bad': setting link.bandwidth = -1.0"):
+    with pytest.raises(FolderError, match=r"point 'bad' are wrong: setting link.bandwidth = -1.0"):
         read_measurements(file)
     file.write_text(json.dumps({"schema": "vflops.measured-steps/1", "points": []}))
     with pytest.raises(FolderError, match="points"):

@@ -145,7 +145,7 @@ def test_rows_are_a_node_or_as_asked_where_all_links_are_alike() -> None:
     told = {"mode": "torus", "near": 4}
     assert predict(inputs(communication=told), 1, 8).step.exchange_s > 0
     error = refused(inputs(communication={**told, "near": 2}), 1, 8)
-    assert "predictions use rows of the 4 ranks of a node" in error.message
+    assert "predictions need rows of the 4 ranks of a node" in error.message
     alike = inputs(node={"accelerators": 1}, communication={"mode": "hierarchical", "near": 4})
     # 2 rows of 4: 1 GB to a leader and back, 2 · 1/2 of it between two of them, at 10 GB/s.
     assert predict(alike, 1, 8).step.exchange_s == pytest.approx(0.2 + 0.1)

@@ -94,7 +94,7 @@ def test_other_weights_on_another_machine_are_none(make: Make) -> None:
     found = compared(make(0.85, weights="a"), make(0.86, weights="b", cpu="Other CPU"))
     assert (found.same_machine, found.same_bits, found.contradictions) == (False, None, ())
     assert "on another machine with the same software" in found.sentences[0]
-    assert "is not known: machine, software or data differ" in found.sentences[-1]
+    assert "bitwise equal: machine, software or data differ" in found.sentences[-1]
     assert quality(found).verdict == "cannot tell"
     assert quality(found).difference == pytest.approx(0.01 / 0.85)
 
