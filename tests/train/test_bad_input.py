@@ -56,7 +56,11 @@ def images(folder: Path, classes: int = 2, count: int = 20) -> Path:
         (["target=0"], "target = 0", ""),
         (["train.batch=512"], "batch 512 is larger than the data: 256", "train.batch=256"),
         (["train.batch=33", "train.accumulate=2"], "batch 33 cannot be divided evenly", ""),
-        (["train.ranks=4096", "train.batch=4096"], "4096 ranks need a device each", "--ranks"),
+        (
+            ["train.ranks=4096", "train.batch=4096"],
+            "4096 ranks do not fit on this machine",
+            "--ranks",
+        ),
         (["train.nesterov=true", "train.momentum=0"], "nesterov needs", ""),
         (["train.ghosts=2", "train.batch_norm=synchronised"], "ghosts split a batch", ""),
         (["train.warmup_epochs=2"], "is not less than the 2 epochs", ""),

@@ -170,7 +170,9 @@ class Controller:
             ) from None
         except KeyboardInterrupt:
             self._stop()
-            raise Interrupted("stopped; its jobs were asked to write checkpoints") from None
+            raise Interrupted(
+                "the run was stopped; its jobs were asked to write checkpoints"
+            ) from None
         return list(self._jobs.values())
 
     @property

@@ -15,7 +15,7 @@ _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 class HostLoad:
-    """Measures the CPU load by other processes since the object was created."""
+    """Measures the CPU load caused by other processes since the object was created."""
 
     def __init__(self) -> None:
         self._start_times = psutil.cpu_times()
@@ -25,7 +25,7 @@ class HostLoad:
         """Return the share of CPU time that other processes, or other virtual machines, used."""
         now, before = psutil.cpu_times(), self._start_times
         spent_s = {name: getattr(now, name) - getattr(before, name) for name in now._fields}
-        # The kernel counts the time of guests twice: also as user time.
+        # The kernel also counts guest time as user time; do not count it twice.
         total_s = sum(s for name, s in spent_s.items() if not name.startswith("guest"))
         idle_s = spent_s["idle"] + spent_s.get("iowait", 0.0)
         others_s = total_s - idle_s - (self._process_time() - self._process_s)
@@ -61,7 +61,10 @@ def last_level_cache_bytes() -> int | None:
 
 
 def _cgroup_left_bytes() -> int | None:
-    """Return the bytes left within the cgroup limit of this process; None without a limit."""
+    """Return the cgroup's memory limit less the memory of this process; None without a limit.
+
+    Other processes of the cgroup are ignored.
+    """
     try:
         limit = memory_limit_b(Path("/"))
     except (OSError, ValueError, AbsentError):

@@ -142,23 +142,21 @@ def _check_search(settings: Settings, name: str, train: TrainSettings) -> None:
 
 
 def _check_placement(
-    settings: TrainSettings, models: int, launch: LaunchSettings, *, waves: bool
+    train: TrainSettings, models: int, launch: LaunchSettings, *, waves: bool
 ) -> None:
     """Raise if this machine has too few devices, or they do not support the precision."""
     from vflops.launch.placement import Node, plan
     from vflops.machine.devices import pick, rank_capacity
     from vflops.train.precision import Precision
 
-    name, ranks = settings.device, settings.ranks
+    name, ranks = train.device, train.ranks
     device = pick(name, "train.device").torch_device
-    count, devices = rank_capacity(name, launch.cores_per_rank)
-    what = f"{device.type} devices" if devices else "processor cores"
-    if devices and ":" in name:
-        what = f"named device, {name}"
+    count, on_accelerators = rank_capacity(name, launch.cores_per_rank)
+    slot = f"{device.type} device" if on_accelerators else "processor core"
     if ranks > count:
         raise UsageError(
-            f"{ranks} ranks need a device each: there are {count} {what}",
+            f"{ranks} ranks do not fit on this machine: it has room for {count}, one {slot} each",
             hint=f"use --ranks {count}" + (" or fewer" if count > 1 else ""),
         )
     plan([Node("this machine", count)], models, ranks, waves=waves)
-    Precision.named(settings.precision, device)
+    Precision.named(train.precision, device)

@@ -39,7 +39,7 @@ def test_build_settings_without_mkl_say_so(tmp_path: Path) -> None:
     torch.__config__ = SimpleNamespace(show=lambda: ARM_BUILD)
     facts = libraries(torch, tmp_path)
     assert (value(facts, "onednn"), value(facts, "blas")) == ("3.5.3", "open")
-    assert named(facts, "mkl").reason == "torch's build settings name no MKL"
+    assert named(facts, "mkl").reason == "torch's build settings do not mention MKL"
 
 
 def test_the_real_torch_names_its_cpu_libraries(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_wrong_questions_are_refused() -> None:
     with pytest.raises(ValueError, match="an end after its start"):
         over(POWER, [(0.0, 1.0), (1.0, 1.0)], 5, 5)
     clock = POWER.model_copy(update={"unit": "MHz"})
-    with pytest.raises(ValueError, match="neither J nor W"):
+    with pytest.raises(ValueError, match="not a counter in J or a gauge in W"):
         over(clock, [(0.0, 1.0), (1.0, 1.0)], 0, 1)
 
 

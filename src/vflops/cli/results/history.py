@@ -129,7 +129,8 @@ def _raise_if_worse(record: HistoryRecord, folder: Path) -> None:
             hint=f"see why: vflops report {run}; remove a run that was stopped on purpose",
         )
     if worse:
-        more = f"; {len(worse) - 1} more figures got worse" if len(worse) > 1 else ""
+        others = len(worse) - 1
+        more = f"; {others} more figure{'s' * (others > 1)} got worse" if others else ""
         group, _, change = worse[0]
         paths = {run.run: console.shell_path(folder / run.folder) for run in group.runs}
         raise CheckFailed(

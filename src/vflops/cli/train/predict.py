@@ -14,7 +14,7 @@ from vflops.cli.typed_values import parse_counts
 from vflops.errors import UsageError
 
 _UPTO = 1024
-"""Default of --upto, as in `vflops.studies.predict.forecasting`, whose import costs time."""
+"""Default of --upto; repeats ``forecasting``'s, because importing that would slow down --help."""
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +40,10 @@ def predict(
         typer.Option(help="scale.json or links.json with measurements to compare with."),
     ] = None,
     published: Annotated[
-        bool, typer.Option("--published", help="Compare predictions with the published table.")
+        bool,
+        typer.Option(
+            "--published", help="Compare predictions with the published scaling of HPC AI500."
+        ),
     ] = False,
     config: options.Config = None,
     set_: Annotated[

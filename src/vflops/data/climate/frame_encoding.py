@@ -17,7 +17,7 @@ from vflops.data.packed_index import hash_file
 from vflops.errors import UsageError
 
 SHARD_BYTES = 1 << 30
-"""Maximum size of a shard: few files for decades of frames, each quickly written again."""
+"""Maximum size of a shard: few files hold decades of frames, and each is quick to rewrite."""
 
 _BAND_VALUES = 1 << 19
 """Number of values that are transposed at a time, so that they stay in the cache."""

@@ -1,7 +1,7 @@
 """A folder of image files: ``DIR/train/<class>/*`` and ``DIR/val/<class>/*`` or a labels file.
 
-The order depends on names alone, so it is the same on every machine: labels number the sorted
-classes, images are sorted by their path within a class.
+The order depends on names alone, so it is the same on every machine: classes are sorted by name and
+numbered in that order, and the images of a class are sorted by path.
 """
 
 from __future__ import annotations

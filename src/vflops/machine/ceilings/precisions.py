@@ -105,7 +105,7 @@ def operand(numbers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def multiply(precision: Precision, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-    """Compute ``out = a @ b``; for fp8, with scales of one and exact accumulation."""
+    """Compute ``out = a @ b``; for fp8, with scales of one and full-precision accumulation."""
     if precision.dtype is torch.float8_e4m3fn:
         scaled_multiply(a, b, out, torch.ones((), device=a.device), fast=False)
     elif precision.dtype is torch.int8:

@@ -1,9 +1,10 @@
 """The search for the fastest setting: tries settings, checks results, times the best again.
 
-The value of a measurement is the median of samples that are taken after the search with the fastest
-of the best settings. A lucky sample during the search may select a setting, but does not count. A
-sample is a burst of calls after a short warm-up. On an accelerator each sample follows a pause,
-since a ceiling is the highest speed of the device, which it cannot sustain at its power limit.
+After the search the best settings are timed again, and the value of a measurement is the median of
+the samples of the fastest one. A lucky sample during the search may select a setting, but does not
+count. A final sample is a burst of calls after a short warm-up. On an accelerator each final sample
+follows a pause, since a ceiling is the highest speed of the device, which it cannot sustain at its
+power limit.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ _WARM_CALLS = 3
 _STEADY_SHARE = 0.1
 """The warm-up ends when two calls differ by less than this share."""
 _LONG_CALL_S = 0.03
-"""A call that takes longer needs no warm-up besides its check."""
+"""For a longer call, the correctness check is warm-up enough."""
 _PAUSE_FACTOR, _MAX_PAUSE_S = 3.0, 0.05
-"""Pause of an accelerator before a sample: a multiple of the sample's length, and its maximum."""
+"""Pause of an accelerator before a final sample: multiple of the sample's length, and maximum."""
 
 
 class Search:

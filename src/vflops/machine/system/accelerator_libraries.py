@@ -34,7 +34,7 @@ def accelerator_library_facts(
                 torch, r"Math Kernel Library Version (\S+?)(?:-Product)? ", "MKL"
             ),
         ),
-        fact("blas", "torch", lambda: _build_setting(torch, r"BLAS_INFO=(\w+)", "a named BLAS")),
+        fact("blas", "torch", lambda: _build_setting(torch, r"BLAS_INFO=(\w+)", "a BLAS library")),
         fact("cpu kernels", "torch", lambda: str(torch.backends.cpu.get_cpu_capability())),
     ]
 
@@ -75,4 +75,4 @@ def _cublas(torch: Any, environ: Mapping[str, str]) -> str:
 
 def _build_setting(torch: Any, pattern: str, name: str) -> str:
     match = re.search(pattern, torch.__config__.show())
-    return match[1] if match else missing(f"torch's build settings name no {name}")
+    return match[1] if match else missing(f"torch's build settings do not mention {name}")

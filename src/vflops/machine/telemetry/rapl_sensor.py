@@ -16,8 +16,8 @@ _HINT = "only root may read it by default: make it readable (chmod a+r), or run 
 def rapl_sensor(root: Path = Path("/")) -> Channels:
     """Return the energy counters of each package and of its memory.
 
-    Counters of cores and uncore are omitted since they are part of the package, and so are ``psys``
-    and the memory-mapped copies: a sum must not count any energy twice.
+    The counters of cores and uncore are part of the package; ``psys`` and the memory-mapped copies
+    overlap with it. All of these are omitted, so that no energy is counted twice.
     """
     channels = list(_zones(root))
     missing = [] if channels else [Absent(what="processor energy", reason=_absence_reason(root))]

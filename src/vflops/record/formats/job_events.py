@@ -312,7 +312,7 @@ class Exchanged(Data):
     bytes_far: NonNegative
     """Bytes sent between such groups."""
     steps: NonNegative
-    """Number of backward passes whose gradients were averaged or, within one copy, of steps."""
+    """Number of backward passes whose gradients were averaged; within one copy, of steps."""
     elements: NonNegative | None = None
     """Number of gradient elements that were averaged, over all steps; None in logs of older
     versions."""

@@ -35,9 +35,8 @@ def check_planned_ceilings(contents: Contents) -> Outcome:
     if missing:
         first = [" ".join(filter(None, key)) for key in sorted(missing, key=str)][:3]
         named = ", ".join(first) + (" …" if len(missing) > len(first) else "")
-        evidence = (
-            f"{len(missing)} of {len(keys)} were neither measured nor skipped with reason: {named}"
-        )
+        evidence = f"{len(missing)} of {len(keys)} were neither measured nor skipped with a reason: "
+            f"{named}"
         return Outcome("fail", evidence, plans[-1].source)
     return Outcome("pass", f"{len(keys)} planned, each measured or skipped with a reason")
 
@@ -46,7 +45,7 @@ def check_correctness(contents: Contents) -> Outcome:
     """Fail unless every ceiling's results agree with a reference of higher precision."""
     checked = [item for item in contents.measurements if item.value and item.unit == "FLOPS"]
     if not checked:
-        return Outcome("not applicable", "no ceiling of this run computes anything")
+        return Outcome("not applicable", "no compute ceiling was measured in this run")
     for item in checked:
         name, where = (
             f"{item.benchmark} {item.case} {item.precision}",
@@ -62,7 +61,7 @@ def check_correctness(contents: Contents) -> Outcome:
             return Outcome("fail", f"{name}: error {item.error} exceeds the limit {limit}", where)
     return Outcome(
         "pass",
-        f"{count(len(checked), 'ceiling')}, each agrees with a reference of higher precision",
+        f"{count(len(checked), 'ceiling')}, each in agreement with a reference of higher precision",
     )
 
 
@@ -95,7 +94,9 @@ def check_plausibility(contents: Contents) -> Outcome:
             return Outcome("fail", evidence, run_event_location(contents, "measurement"))
     if not pairs:
         return Outcome("not applicable", _not_compared(contents, machine))
-    return Outcome("pass", f"matrix product and convolution agree in {count(pairs, 'precision')}")
+    return Outcome(
+        "pass", f"matrix product is not far slower than convolution in {count(pairs, 'precision')}"
+    )
 
 
 def _not_compared(contents: Contents, trusted: Ceilings) -> str:
@@ -152,7 +153,9 @@ def check_upper_bounds(contents: Contents) -> Outcome:
             return Outcome("fail", evidence, event_location(job, *PROGRESS_EVENTS))
         nearest = max(nearest, executed / ceiling)
         if item.caveat:
-            doubts.add(f"; its {item.benchmark} {item.precision} is in doubt: {item.caveat}")
+            doubts.add(
+                f"; the ceiling {item.benchmark} {item.precision} is in doubt: {item.caveat}"
+            )
     if not nearest:
         return Outcome("not applicable", "no job has both counted operations and a ceiling")
     evidence = f"at most {percent(nearest)} of the measured ceiling was reached"
@@ -180,7 +183,7 @@ def _bound(
 
 
 def _executed_flops(contents: Contents, job: TrainedJob) -> float | None:
-    """Return the executed FLOPS of a job, because analytic counts may exceed any ceiling.
+    """Return the FLOPS of a job by executed operations; analytic counts may exceed any ceiling.
 
     None if the operations were declared instead of counted.
     """

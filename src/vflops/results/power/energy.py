@@ -89,7 +89,9 @@ def energy(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -
     elif (series.kind, series.unit) == ("gauge", "W"):
         powers = _gauge_powers(telemetry.header.interval_s)
     else:
-        raise ValueError(f"{series.id} is a {series.kind} in {series.unit}: neither J nor W")
+        raise ValueError(
+            f"{series.id} is a {series.kind} in {series.unit}, not a counter in J or a gauge in W"
+        )
     return _integral(telemetry, series, start_s, end_s, powers)
 
 
@@ -132,7 +134,7 @@ def mean_power_w(
 
 
 def _gauge_powers(interval_s: float) -> _Powers:
-    longest_s = _longest_s(interval_s)
+    longest_s = _max_bridged_s(interval_s)
 
     def powers(piece: _Piece) -> tuple[float, float] | str:
         if piece.length_s > longest_s:
@@ -144,7 +146,7 @@ def _gauge_powers(interval_s: float) -> _Powers:
 
 def _counter_powers(interval_s: float, wraps_at_j: float | None) -> _Powers:
     def powers(piece: _Piece) -> tuple[float, float] | str:
-        if not piece.is_whole and piece.length_s > _longest_s(interval_s):
+        if not piece.is_whole and piece.length_s > _max_bridged_s(interval_s):
             return "no reading of energy near the edge of the span"
         if wraps_at_j is not None and piece.length_s > wraps_at_j / _MAX_W:
             return "no reading of energy for so long that the counter may have come around unseen"
@@ -161,7 +163,7 @@ def _counter_powers(interval_s: float, wraps_at_j: float | None) -> _Powers:
     return powers
 
 
-def _longest_s(interval_s: float) -> float:
+def _max_bridged_s(interval_s: float) -> float:
     # Slightly more, because intervals jitter and 5 × 0.1 may not be 0.5 in floating point.
     return BRIDGED_INTERVALS * interval_s * 1.001
 

@@ -14,7 +14,7 @@ from vflops.results.roofline.bytes_moved import BYTES_OF, backward_bytes, forwar
 MATRIX = {"convolution": "convolution", "dense": "gemm", "product": "gemm"}
 """Kinds of graph nodes that run on matrix units, and the benchmark that bounds them."""
 COMPUTE = ("gemm", "convolution")
-"""The benchmarks of arithmetic. The ceiling is the highest value in a precision."""
+"""The compute benchmarks; the ceiling of a precision is the highest value of either."""
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,10 @@ def training_window_s(members: Sequence[TrainedJob]) -> float:
 
 
 def _epoch_flops(members: Sequence[TrainedJob], scores: Sequence[TrainingScore]) -> float | None:
-    """Return FLOPS as published (eq. 4 and 6): operations of an epoch / time of the slowest."""
+    """Return the FLOPS of HPC AI500 V3.0, eq. 4 and 6.
+
+    These are the operations of one epoch of all models over the epoch time of the slowest model.
+    """
     epoch_s = max((_epoch_s(member) for member in members), default=0.0)
     work = scores[0].work
     if work is None or epoch_s <= 0:

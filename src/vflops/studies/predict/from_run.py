@@ -135,7 +135,7 @@ def _add_network(inputs: RunInputs, contents: Contents) -> None:
     source = f"all-reduce {case}"
     reasons = [item.reason for item in contents.measurements if item.benchmark == "all-reduce"]
     reason = next(
-        filter(None, reversed(reasons)), "no all-reduce between such devices was measured"
+        filter(None, reversed(reasons)), "no all-reduce between the devices of a node was measured"
     )
     inputs.add("node.bandwidth", machine.network, source, reason)
     measured = [

@@ -57,7 +57,7 @@ class ShardedData(DividedPlan):
         return objective
 
     def _shard(self, module: nn.Module) -> None:
-        """Shard a module as one message, or as two if batch norm has another type than the rest."""
+        """Shard a module as one message, or as two if its batch norm has a different dtype."""
         by_dtype: dict[torch.dtype, list[nn.Module]] = {}
         for child in module.modules():
             for parameter in child.parameters(recurse=False):

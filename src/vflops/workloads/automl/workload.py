@@ -1,4 +1,4 @@
-"""AutoML on images; as a workload it stands for the network that the search starts from."""
+"""The AutoML workload; its model and operation count are those of the starting network."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Predicts the final accuracy of a model from its first epochs.
 
-Models of the warm-up rounds train for few epochs. They are ranked by the curve a · log2(e + b) + c,
-fitted to their accuracies by least squares and evaluated at a later epoch, minus twice its root
-mean squared error: uncertain curves rank lower.
+Models of the warm-up rounds train for few epochs. They are ranked by the curve
+a · log2(epoch + b) + c, fitted to their accuracies by least squares and evaluated at a later epoch,
+minus twice its root mean squared error: uncertain curves rank lower.
 
 The curve has three parameters, but a model may stop after one epoch, so with few points fewer of
 them are fitted:
