@@ -35,8 +35,8 @@ def check_planned_ceilings(contents: Contents) -> Outcome:
     if missing:
         first = [" ".join(filter(None, key)) for key in sorted(missing, key=str)][:3]
         named = ", ".join(first) + (" …" if len(missing) > len(first) else "")
-        evidence = f"{len(missing)} of {len(keys)} were neither measured nor skipped with a reason: "
-            f"{named}"
+        share = f"{len(missing)} of {len(keys)}"
+        evidence = f"{share} were neither measured nor skipped with a reason: {named}"
         return Outcome("fail", evidence, plans[-1].source)
     return Outcome("pass", f"{len(keys)} planned, each measured or skipped with a reason")
 
