@@ -52,11 +52,18 @@ class ImportGraph:
 
     @cached_property
     def imports_of_torch(self) -> tuple[Import, ...]:
-        """All imports of torch itself."""
+        """All imports of torch, or of a library that imports it."""
         return tuple(
             edge
             for module, path in self.modules.items()
-            for edge in self._imports(module, path, of="torch")
+            for edge in self._imports(module, path, of=("torch", "torchvision", "triton"))
+        )
+
+    @cached_property
+    def named(self) -> tuple[Import, ...]:
+        """All modules that are named in strings, such as ``"vflops.train.engine:run"``."""
+        return tuple(
+            edge for module, path in self.modules.items() for edge in self._named(module, path)
         )
 
     def units(self) -> list[str]:
@@ -103,43 +110,62 @@ class ImportGraph:
         parts = path.relative_to(self._source).with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
-    def _imports(self, module: str, path: Path, of: str = PACKAGE) -> Iterator[Import]:
+    def _imports(
+        self, module: str, path: Path, of: tuple[str, ...] = (PACKAGE,)
+    ) -> Iterator[Import]:
         file = self.file(module)
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node, at_import_time in _statements(tree.body, True):
-            for name in self._names(node):
-                if name == of or name.startswith(f"{of}."):
+        for node, at_import_time in _statements(tree, True):
+            for name in self._names(node, module):
+                if name.partition(".")[0] in of:
                     yield Import(module, name, file, node.lineno, at_import_time)
 
-    def _names(self, node: ast.Import | ast.ImportFrom) -> list[str]:
+    def _names(self, node: ast.Import | ast.ImportFrom, importer: str) -> list[str]:
         if isinstance(node, ast.Import):
             return [alias.name for alias in node.names]
         module = node.module or ""
-        inside = [f"{module}.{alias.name}" for alias in node.names]
-        found = [name if name in self.modules else module for name in inside]
-        return list(dict.fromkeys(found))
+        if node.level:  # relative to the importer's package
+            is_package = self.modules[importer].name == "__init__.py"
+            parts = importer.split(".")
+            base = parts[: len(parts) - node.level + is_package]
+            module = ".".join([*base, *([module] if module else [])])
+        submodules = [f"{module}.{alias.name}" for alias in node.names]
+        names = [name if name in self.modules else module for name in submodules]
+        return list(dict.fromkeys(names))
+
+    def _named(self, module: str, path: Path) -> Iterator[Import]:
+        """Yield the modules that a module names in a string, to import or start them later."""
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                name = node.value.partition(":")[0]
+                if name in self.modules and name.count(".") > 1:
+                    yield Import(module, name, self.file(module), node.lineno, False)
 
 
-def _statements(
-    body: Iterable[ast.stmt], at_import_time: bool
-) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    for node in body:
+def _statements(parent: ast.AST, runs: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Yield every import below ``parent``, and whether it runs when the module is imported."""
+    for node in ast.iter_child_nodes(parent):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node, at_import_time
-            continue
-        typing_only = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        runs = at_import_time and not typing_only
-        runs = runs and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        inner = [child for child in ast.walk(node) if isinstance(child, ast.stmt) and child != node]
-        if isinstance(node, ast.ClassDef | ast.If | ast.Try | ast.With):
-            nested = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
-            handlers = getattr(node, "handlers", [])
-            nested += [statement for handler in handlers for statement in handler.body]
-            yield from _statements(nested, runs)
-            continue
-        for child in inner:
-            if isinstance(child, ast.Import | ast.ImportFrom):
-                yield child, False
+            yield node, runs
+        elif (
+            isinstance(node, ast.If) and (for_types := _tests_type_checking(node.test)) is not None
+        ):
+            for statements, typing_only in ((node.body, for_types), (node.orelse, not for_types)):
+                block = ast.Module(statements, [])
+                yield from _statements(block, runs and not typing_only)
+        else:
+            inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from _statements(node, runs and not inside)
+
+
+def _tests_type_checking(test: ast.expr) -> bool | None:
+    """Whether a condition holds for type checkers only; None if it is about something else."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        negated = _tests_type_checking(test.operand)
+        return None if negated is None else not negated
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", None)
+    return True if name == "TYPE_CHECKING" else None
 
 
 def _with_parents(module: str) -> Iterator[str]:

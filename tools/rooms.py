@@ -45,6 +45,11 @@ and the averaging between ranks, which is trained with and measured as a ceiling
 """
 FOUNDATION = ("extensions", "text", "units", "errors")
 """Modules that every room may import; the picture leaves out the arrows to them."""
+STARTED_BY_NAME = {
+    ("vflops.workloads.contract.spec", "vflops.train.engine"),
+    ("vflops.launch.attempt", "vflops.train.rank"),
+}
+"""The modules that a lower room names in a string: the runner of a job, and a rank's program."""
 TORCH_FREE = ("record", "results", "publish", "config", "metrics")
 """Rooms that never import torch, not even inside a function: they read results on any machine."""
 TORCH_FREE_AT_IMPORT = ("cli", "studies", "run")
@@ -77,8 +82,13 @@ def _unknown_rooms(graph: ImportGraph) -> list[str]:
 
 
 def _wrong_directions(graph: ImportGraph) -> list[str]:
-    found = []
-    for edge in graph.imports:
+    found = [
+        f"{edge.file}:{edge.line}: vflops/__init__.py must import nothing of the package"
+        for edge in graph.imports
+        if edge.importer == PACKAGE
+    ]
+    named = [edge for edge in graph.named if (edge.importer, edge.imported) not in STARTED_BY_NAME]
+    for edge in (*graph.imports, *named):
         importer, imported = layer(edge.importer), layer(edge.imported)
         if importer and imported and ORDER.index(imported) < ORDER.index(importer):
             found.append(

@@ -55,6 +55,10 @@ def made(folder: Path, files: dict[str, str]) -> ImportGraph:
         "def call() -> None:\n    from vflops.results.figures import one\n",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import vflops.results.figures\n",
         "try:\n    pass\nexcept ValueError:\n    from vflops.results import figures\n",
+        "from ..results import figures  # vflops\n",
+        "from .. import results  # vflops\n",
+        "for _ in ():\n    import vflops.results.figures\n",
+        "NAME = 'vflops.results.figures:one'\n",
         "class Some:\n    def method(self) -> None:\n        from vflops.results import figures\n",
     ],
 )
@@ -98,6 +102,11 @@ def test_a_package_may_stand_lower_than_its_room(tmp_path: Path) -> None:
         ("run/pipeline.py", "def call():\n    import torch\n", 0),
         ("run/pipeline.py", "from vflops.counting import capture\n", 1),
         ("train/engine.py", "import torch\n", 0),
+        ("record/log.py", "import torchvision\n", 1),
+        ("run/pipeline.py", "for _ in ():\n    import torch\n", 1),
+        ("run/pipeline.py", "if not TYPE_CHECKING:\n    import torch\n", 1),
+        ("run/pipeline.py", "if TYPE_CHECKING:\n    pass\nelse:\n    import torch\n", 1),
+        ("run/pipeline.py", "if TYPE_CHECKING:\n    import torch\n", 0),
     ],
 )
 def test_torch_is_found_through_other_modules(
@@ -105,6 +114,15 @@ def test_torch_is_found_through_other_modules(
 ) -> None:
     graph = made(tmp_path, {"counting/capture.py": "from torch import nn\n", module: text})
     assert len(rooms.complaints(graph)) == faults
+
+
+def test_the_package_itself_imports_nothing(tmp_path: Path) -> None:
+    (complaint,) = rooms.complaints(made(tmp_path, {"__init__.py": "from vflops import cli\n"}))
+    assert "vflops/__init__.py must import nothing" in complaint
+
+
+def test_what_is_started_by_name_exists(graph: ImportGraph) -> None:
+    assert {(edge.importer, edge.imported) for edge in graph.named} >= rooms.STARTED_BY_NAME
 
 
 def test_a_new_room_must_be_added_to_the_order(tmp_path: Path) -> None:
