@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from vflops.metrics.arguments import require_count, require_positive
+from vflops.metrics.arguments import require_count, require_non_negative, require_positive
 
 
 def training_steps(*, epochs: float, samples: int, batch_size: int) -> int:
@@ -18,3 +18,21 @@ def training_steps(*, epochs: float, samples: int, batch_size: int) -> int:
     if isinstance(epochs, int):
         return -(-epochs * samples // batch_size)
     return math.ceil(epochs * samples / batch_size)
+
+
+def training_time_s(
+    *,
+    samples: int,
+    samples_per_s: float,
+    start_s: float = 0.0,
+    evaluated: int = 0,
+    evaluated_per_s: float | None = None,
+) -> float:
+    """Return the seconds from process start to the last evaluation.
+
+    Evaluations whose speed is not known take no time.
+    """
+    require_positive("samples_per_s", samples_per_s)
+    require_non_negative("start_s", start_s)
+    evaluation_s = evaluated / evaluated_per_s if evaluated_per_s else 0.0
+    return start_s + samples / samples_per_s + evaluation_s

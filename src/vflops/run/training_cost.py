@@ -9,7 +9,7 @@ from vflops.config.training import CEILING_PRECISIONS, TrainSettings
 from vflops.counting.count import Count
 from vflops.launch.placement import Placement, Plan
 from vflops.metrics import apc, epoch_ops, out_of_bag_samples
-from vflops.metrics.training_time import training_steps
+from vflops.metrics.training_time import training_steps, training_time_s
 from vflops.record.files.document import Data
 from vflops.results.roofline.analysis import Ceilings, bound
 from vflops.results.score.score_file import TrainingScore
@@ -209,8 +209,13 @@ def estimate(
 
 def _time_s(training: Training, speed: Speed) -> float:
     """Return the time to train one model, from process start to the last evaluation."""
-    evaluation_s = training.evaluated / speed.evaluated_per_s if speed.evaluated_per_s else 0.0
-    return speed.start_s + training.trained / speed.samples_per_s + evaluation_s
+    return training_time_s(
+        samples=training.trained,
+        samples_per_s=speed.samples_per_s,
+        start_s=speed.start_s,
+        evaluated=training.evaluated,
+        evaluated_per_s=speed.evaluated_per_s,
+    )
 
 
 def measured_speed(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from vflops.config.parallel import ParallelSettings
 from vflops.errors import UsageError
 from vflops.metrics import system_scale
-from vflops.metrics.training_time import training_steps
+from vflops.metrics.training_time import training_steps, training_time_s
 from vflops.studies.predict import step_time as step_times
 from vflops.studies.predict.exchange_time import Group, Link, missing_input
 from vflops.studies.predict.inputs import MAX_ACCELERATORS, Inputs
@@ -66,7 +66,9 @@ def predict(inputs: Inputs, models: int, ranks: int) -> Prediction:
         steps = training_steps(
             epochs=training.epochs, samples=training.samples, batch_size=batch * ranks
         )
-        time_s = steps * step.total_s
+        time_s = training_time_s(
+            samples=steps * batch * ranks, samples_per_s=batch * ranks / step.total_s
+        )
     if inputs.node.power_w is not None:
         watts = accelerators * inputs.node.power_w
         energy_j = None if time_s is None else watts * time_s
