@@ -219,7 +219,7 @@ SHARED = ("--set", "parallel.mode=model", "--set", "parallel.split=tensor")
     [
         (("automl", "--set", "train.precision=tf32"), "precision tf32 is not available here"),
         ((TINY[0], "--set", "train.precision=tf32"), "precision tf32 is not available here"),
-        (("automl", "--repeat", 2), "a run has only one: repeat is 2"),
+        (("automl", "--repeat", 2), "which a run cannot repeat, but repeat is 2"),
         (("automl", "--set", "search.limits.parameters=10"), "starts from is too large"),
         (
             (TINY[0], "--set", "launch.container=here.sif"),
@@ -241,7 +241,7 @@ def test_what_a_run_refuses_is_not_planned(
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("automl", "--repeat", 2), "a run has only one: repeat is 2"),
+        (("automl", "--repeat", 2), "which a run cannot repeat, but repeat is 2"),
         (("automl", "--waves"), "--waves does not apply"),
         ((*TINY[:1], "--ranks", 16, *SHARED), "16 ranks cannot share the 8 channels"),
         ((*TINY[:1], "--ranks", 16, *SHARED[:2]), "cannot be cut into 16 stages"),
@@ -288,7 +288,7 @@ def test_memory_follows_the_mode(vflops: Vflops) -> None:
         <= planned_run["memory_rank_bytes"]
         < whole["memory_rank_bytes"]
     )
-    assert planned_run["memory_rank_holds"].endswith("of its stage, where they are most")
+    assert planned_run["memory_rank_holds"].endswith("of its stage, on the rank with most")
     assert planned_run["checkpoint_bytes"] == whole["checkpoint_bytes"]
 
 
