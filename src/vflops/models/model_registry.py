@@ -84,7 +84,7 @@ def model(name: str) -> ModelSpec:
                 hint=f"a run counts the operations that it trains: vflops run {name}",
             )
         error = unknown_name("model", name, models())
-        hint = f"{error.hint} Or name your own model as package.module:callable"
+        hint = f"{error.hint}; or name your own model as package.module:callable"
         raise UsageError(error.message, hint=hint)
     return models()[name]
 

@@ -26,7 +26,7 @@ def check_graph_hashes(contents: Contents) -> Outcome:
         if counted.sha256 != contents.hash(path):
             return Outcome("fail", "the graph was changed after it was counted", str(path))
     return Outcome(
-        "pass", f"{count(len(contents.graphs), 'graph')}, unchanged since they were counted"
+        "pass", f"{count(len(contents.graphs), 'graph')}, unchanged since the count"
     )
 
 
