@@ -156,7 +156,7 @@ def switches() -> list[object]:
 def on_an_accelerator(name: str, monkeypatch: pytest.MonkeyPatch) -> Precision:
     """As if there were one that has everything."""
     monkeypatch.setattr(module, "product_unavailable_reason", lambda *_: None)
-    monkeypatch.setattr(module, "emulated", lambda *_: None)
+    monkeypatch.setattr(module, "emulation_caveat", lambda *_: None)
     return Precision.named(name, "cuda")
 
 

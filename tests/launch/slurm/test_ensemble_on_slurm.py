@@ -251,7 +251,7 @@ def test_jobs_in_an_allocation_outlive_the_controller_and_are_found_again(
         monkeypatch.delenv(name)  # another shell
     again = vflops("attach", folder.path)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "of 2 jobs 2 are active" in again.stderr
+    assert "of 2 jobs, 2 are active" in again.stderr
     assert_complete(folder, 2, epochs=8)
     history = folder.history()
     begun = [event.payload(JobBegun) for event in history.events("job-begun")]

@@ -393,7 +393,7 @@ def test_a_submission_of_a_command_that_died_is_found_and_not_repeated(
     assert len(read_intents(folder)) == 1 and read_submission(folder, 1) is None
     attached = vflops("attach", folder.path)
     assert attached.returncode == 0, attached.stderr
-    assert "of 1 jobs 1 are active" in attached.stderr or "1 have ended" in attached.stderr
+    assert "of 1 jobs, 1 are active" in attached.stderr or "1 have ended" in attached.stderr
     record = read_submission(folder, 1)
     assert record is not None and record.attempt == 1
     history = folder.history()

@@ -121,7 +121,7 @@ def test_a_worker_that_dies_for_good_is_told_and_the_others_come_to_their_end(
         (("--for", "0s"), "'0s' is not a duration"),
         (("--for", "999d"), "search.duration_s"),
         (("--models", "2"), "use --workers 2"),
-        (("--repeat", "2"), "a run has only one"),
+        (("--repeat", "2"), "which a run cannot repeat"),
         (("--set", "target=1.5"), "target = 1.5"),
         (("--set", "search.error=1"), "search.error = 1"),
         (("--set", "search.searcher=baysian"), "'bayesian', 'evolution' or 'random'"),

@@ -261,7 +261,7 @@ class TestCurves:
         assert "have no curve: atmospheric river" in caption
 
 
-_IMPORT = "import sys; from vflops.extensions import imported; imported(sys.argv[1]); "
+_IMPORT = "import sys; from vflops.extensions import import_object; import_object(sys.argv[1]); "
 DRAWN = sorted(
     {"vflops.workloads.extreme_weather.exhibit:figures"}
     | {spec.exhibit for spec in workloads().values() if spec.exhibit}

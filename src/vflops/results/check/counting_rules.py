@@ -25,9 +25,7 @@ def check_graph_hashes(contents: Contents) -> Outcome:
             return Outcome("fail", f"the graph of {counted.model} is missing", str(path))
         if counted.sha256 != contents.hash(path):
             return Outcome("fail", "the graph was changed after it was counted", str(path))
-    return Outcome(
-        "pass", f"{count(len(contents.graphs), 'graph')}, unchanged since the count"
-    )
+    return Outcome("pass", f"{count(len(contents.graphs), 'graph')}, unchanged since the count")
 
 
 def check_operations(contents: Contents) -> Outcome:
