@@ -240,7 +240,7 @@ def test_who_is_below_a_ceiling_in_doubt_is_below_the_true_one(
     findings = judged(good("one model"), tmp_path, "practice", harm)
     assert findings.passed
     (found,) = (finding for finding in findings.findings if finding.rule == "bounded")
-    doubt = f"was reached; its {doubted} fp32 is in doubt: it varied"
+    doubt = f"was reached; the ceiling {doubted} fp32 is in doubt: it varied"
     assert found.evidence.endswith(doubt if doubted else "was reached")
 
 
