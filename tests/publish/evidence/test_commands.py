@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.support.evidence_runs import concluded
+from tests.support.ssh_keygen import needs_ssh_keygen
 from vflops.config.profiles import tiny
 from vflops.record.folder import RunFolder
 from vflops.studies.reproduce.reproduction import Reproduction
@@ -20,10 +18,7 @@ from vflops.studies.reproduce.reproduction import Reproduction
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-@pytest.mark.skipif(
-    shutil.which("ssh-keygen") is None and not os.environ.get("CI"),  # there it is a failure
-    reason="no ssh-keygen here",
-)
+@needs_ssh_keygen
 def test_from_a_run_to_a_reader(vflops: Vflops, run_folder: RunFolder, tmp_path: Path) -> None:
     concluded(run_folder)
     key = tmp_path / "key"

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.evidence_runs import concluded
+from tests.support.ssh_keygen import needs_ssh_keygen
 from vflops.errors import UsageError
 from vflops.publish.evidence.archive import archive
 from vflops.publish.evidence.sign_run import allowed_line, sign_run, signing_key
@@ -15,10 +14,7 @@ from vflops.publish.evidence.verify import verify
 from vflops.record.folder import RunFolder
 from vflops.results.evidence.manifest import write_manifest
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("ssh-keygen") is None and not os.environ.get("CI"),  # there it is a failure
-    reason="no ssh-keygen here",
-)
+pytestmark = needs_ssh_keygen
 
 
 def make_key(path: Path, passphrase: str = "") -> Path:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.ranking_runs import REAL, Submitted, submit
 from tests.support.sample_parts import Vflops
+from tests.support.ssh_keygen import needs_ssh_keygen
 from vflops.errors import RunFailed, UsageError
 from vflops.publish.evidence.archive import archive
 from vflops.publish.evidence.sign_run import allowed_line, sign_run
@@ -274,7 +275,7 @@ def test_two_runs_with_one_id_do_not_rank(runs: Path, rebuilt: Callable[[], Buil
     assert all(f"2 different submissions have the id {FAST.id}" in each for each in why(built))
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen here")
+@needs_ssh_keygen
 def test_with_signers_the_signer_is_the_source_and_others_do_not_rank(
     runs: Path, tmp_path: Path
 ) -> None:
