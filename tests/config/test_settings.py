@@ -100,6 +100,16 @@ def test_the_suite_of_a_laptop_shows_an_ensemble_where_two_cores_are(
     assert for_suite(laptop) == laptop
 
 
+def test_the_suite_searches_for_a_shorter_time_on_an_accelerator() -> None:
+    alone = profile("gpu", ["automl", "extreme-weather"])
+    chosen = for_suite(alone)
+    assert chosen.workloads["automl"]["search"]["duration_s"] == 75
+    assert alone.workloads["automl"]["search"]["duration_s"] == 300
+    assert chosen.workloads["extreme-weather"] == alone.workloads["extreme-weather"]
+    given = load(chosen, None, ["automl.search.duration_s=120"])
+    assert given.workloads["automl"]["search"]["duration_s"] == 120
+
+
 def test_a_key_without_its_section_is_refused_with_its_full_name() -> None:
     with pytest.raises(UsageError, match="unknown setting 'epochs'") as error:
         load(profile("tiny", ["image-classification"]), None, ["epochs=3"])

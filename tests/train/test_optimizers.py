@@ -179,7 +179,9 @@ def test_a_step_does_not_import_the_compiler() -> None:
     code = """
 import sys, torch
 from vflops.config import training
-from vflops.train.optimizers import build
+from vflops.train.optimizers import _has_fused, build
+for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad):
+    assert _has_fused(kind, [{"params": [torch.ones(2)]}])  # accelerators are asked this
 for name in training.Optimizer.__args__:
     weights = [torch.ones(2, requires_grad=True)]
     optimizer = build(name, weights, learning_rate=0.1)

@@ -40,6 +40,7 @@ class FusedResNet(ResNet):
     def __init__(self, *args: Any, dtype: torch.dtype = torch.float16, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.dtype = dtype
+        self._compiled_for: torch.Size | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return class scores (logits), one row per sample."""
@@ -49,6 +50,7 @@ class FusedResNet(ResNet):
         run: Any = _Trunk.apply
         classifier = self.classifier
         with torch.autocast(x.device.type, enabled=False):  # the dtypes are chosen here
+            self._compile_kernels(x)
             features = run(self, x, *self._trunk_parameters())
             return functional.linear(
                 features, classifier.weight.to(self.dtype), classifier.bias.to(self.dtype)
@@ -70,6 +72,22 @@ class FusedResNet(ResNet):
             and largest < 2**31  # the kernels use 32-bit offsets
         )
 
+    def _compile_kernels(self, x: Tensor) -> None:
+        """Compile all kernels together before the first step: one by one they take half a minute.
+
+        The step of which this is done changes neither weights nor running statistics.
+        """
+        if self._compiled_for != x.shape:
+            with torch.no_grad():
+                TrunkStep(self, self.dtype).compile_kernels(x)
+            self._compiled_for = x.shape
+
+    def _count_batch(self) -> None:
+        """Increment the number of batches that each batch normalisation has seen."""
+        norms = [module for module in self.modules() if isinstance(module, nn.BatchNorm2d)]
+        counters = [n.num_batches_tracked for n in norms if n.num_batches_tracked is not None]
+        torch._foreach_add_(counters, 1)
+
     def _trunk_parameters(self) -> Iterator[nn.Parameter]:
         yield from self.stem.parameters()
         yield from self.stages.parameters()
@@ -85,6 +103,7 @@ class _Trunk(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, model: FusedResNet, x: Tensor, *parameters: nn.Parameter) -> Tensor:
+        model._count_batch()
         step = TrunkStep(model, model.dtype)
         ctx.step, ctx.parameters = step, parameters
         return step.forward(x)

@@ -72,12 +72,6 @@ class TrunkStep:
             torch.empty_like(w, dtype=dtype, memory_format=torch.channels_last) for w in masters
         ]
         torch._foreach_copy_(weights, masters)
-        counters = [
-            module.num_batches_tracked
-            for module in model.modules()
-            if isinstance(module, nn.BatchNorm2d) and module.num_batches_tracked is not None
-        ]
-        torch._foreach_add_(counters, 1)
         cast = dict(zip(convolutions, weights, strict=True))
 
         def layer(conv: nn.Module, bn: nn.Module) -> _Layer:
@@ -96,6 +90,17 @@ class TrunkStep:
             for block in model.modules()
             if isinstance(block, Bottleneck)
         ]
+
+    def compile_kernels(self, x: Tensor) -> None:
+        """Compile the kernels of a step on images like ``x``; the step cannot be used afterwards.
+
+        Convolutions by cuDNN do run, on arbitrary values, so that it searches its algorithms while
+        the kernels compile.
+        """
+        from vflops.models.kernels.launching import compiled_together
+
+        with compiled_together():
+            self.backward(self.forward(x))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the features ``[batch, channels]``."""

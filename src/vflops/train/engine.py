@@ -81,8 +81,7 @@ class Engine:
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         model = self.plan.place(model, self.workload, self.device)
         model = self.precision.prepare(model)
-        compiles = _compiles(self.settings, self.device)
-        self.compiled = fast is None and compiles and self.plan.can_compile
+        self.compiled = fast is None and self.plan.can_compile and self._compiles()
         objective = Objective(model, self.workload, self.precision)
         module = self.plan.wrap(objective)
         predict = self.plan.predictor(objective)
@@ -90,8 +89,6 @@ class Engine:
             module.compile()
             predict = torch.compile(predict)
         self.prepare = self.workload.inputs
-        if compiles:
-            self.prepare = torch.compile(self.workload.inputs)
         optimizer = build(
             self.settings.optimizer,
             parameter_groups(model, self.settings.weight_decay, self.plan.part),
@@ -114,6 +111,10 @@ class Engine:
             return None
         assert operands is not None
         return self.workload.fast_model(operands, self.device)
+
+    def _compiles(self) -> bool:
+        choice = self.settings.compile
+        return choice == "on" or (choice == "auto" and self.device.type != "cpu")
 
     def _can_record(self, step: Step) -> bool:
         """Whether the step is recorded once as a CUDA graph and then replayed.
@@ -259,7 +260,3 @@ class Engine:
             f"(batch {train.batch}, {train.ranks} ranks): {first_line(error)}",
             hint=hint,
         )
-
-
-def _compiles(settings: TrainSettings, device: torch.device) -> bool:
-    return settings.compile == "on" or (settings.compile == "auto" and device.type != "cpu")

@@ -208,7 +208,7 @@ _BUILDERS: dict[str, Callable[[list[Group], _Options], Optimizer]] = {
 
 
 def _kernels(
-    optimizer: Callable[..., Optimizer], groups: list[Group], options: _Options
+    optimizer: type[Optimizer], groups: list[Group], options: _Options
 ) -> tuple[Tensor, dict[str, Any]]:
     """Return the learning rate as a tensor, and the options that select torch's kernels.
 
@@ -233,7 +233,7 @@ def _device_of(groups: list[Group]) -> torch.device:
     return device
 
 
-def _has_fused(optimizer: Callable[..., Optimizer], groups: list[Group]) -> bool:
+def _has_fused(optimizer: type[Optimizer], groups: list[Group]) -> bool:
     """Whether torch has fused kernels for the parameters; this takes a step to find out.
 
     Versions of torch differ in this.
@@ -243,10 +243,11 @@ def _has_fused(optimizer: Callable[..., Optimizer], groups: list[Group]) -> bool
         for group in groups
         for p in group["params"]
     }
+    build_optimizer: Callable[..., Optimizer] = eager(optimizer)
     try:
         for probe in probes.values():
             probe.grad = torch.zeros_like(probe)
-            optimizer([probe], lr=_rate(0.0, probe.device), fused=True).step()
+            build_optimizer([probe], lr=_rate(0.0, probe.device), fused=True).step()
     except RuntimeError:
         return False
     return True

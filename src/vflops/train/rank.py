@@ -17,6 +17,7 @@ from vflops.data.staging import read_staged, staged_nodes
 from vflops.errors import Interrupted, VflopsError
 from vflops.extensions import import_object
 from vflops.record.files import atomic
+from vflops.record.files.cache import keep_compiled_kernels
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import Finished
 from vflops.train.context import JobContext
@@ -30,6 +31,7 @@ def main(run: str, job: str, attempt: str) -> int:
     """Run this rank's part of the job; return the exit code."""
     clock, stop = Clock(), StopRequest()
     die_with(int(os.environ["VFLOPS_LAUNCHER"]))
+    keep_compiled_kernels()
     folder = RunFolder.open(Path(run))
     rank = int(os.environ["RANK"])
     record = read_staged(folder.effective_job(int(job)))

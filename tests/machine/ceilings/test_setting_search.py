@@ -40,6 +40,50 @@ def test_the_value_is_the_median_at_the_best_setting_and_all_are_listed() -> Non
     assert len(trials) == 3
 
 
+def _steady_search(monkeypatch: pytest.MonkeyPatch) -> Search:
+    """Return a search on a machine without noise: a call takes its setting's microseconds."""
+
+    def time_s(self: Device, call: Callable[[], float], calls: int = 1, **options: int) -> float:
+        return call()
+
+    monkeypatch.setattr(Device, "time_s", time_s)
+    clock = FakeClock(step_s=0.0)
+    return Search(make_task("gemm", "peak", "fp32", seconds=10, clock=clock), tolerance=0.1)
+
+
+def _lasting(call_us: int) -> Candidate:
+    kernel = Kernel(lambda: call_us / 1e6, lambda: 0.0)
+    return Candidate(setting={"call_us": call_us}, work=1000, build=lambda: kernel)
+
+
+def test_the_search_ends_when_further_settings_are_no_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search = _steady_search(monkeypatch)
+    speeds = [search.attempt(_lasting(call_us)) for call_us in [2000, 1000, *[1100] * 30]]
+    assert speeds.index(None) == 2 + 12
+
+
+def test_a_faster_setting_prolongs_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = _steady_search(monkeypatch)
+    speeds = [search.attempt(_lasting(us)) for us in [*[1000] * 11, 900, *[1000] * 20]]
+    assert speeds.index(None) == 12 + 12
+
+
+def test_settings_of_another_kind_are_tried_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = _steady_search(monkeypatch)
+    first = [search.attempt(_lasting(1000)) for _ in range(20)]
+    search.start_round()
+    second = [search.attempt(_lasting(1000)) for _ in range(20)]
+    assert (first.index(None), second.index(None)) == (13, 12)
+
+
+def test_steady_final_samples_end_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = _steady_search(monkeypatch)
+    search.attempt(_lasting(1000))
+    assert len(search.finish().samples) == 7
+
+
 @pytest.mark.parametrize("error", [0.2, math.nan, math.inf])
 def test_a_wrong_result_has_no_speed(error: float) -> None:
     search = Search(make_task("gemm", "peak", "fp32"), tolerance=0.1)

@@ -9,6 +9,8 @@ shapes, never waits for the device, and compiles to one graph. The result is nor
 from __future__ import annotations
 
 import math
+from functools import cache
+from importlib.util import find_spec
 from typing import Literal
 
 import torch
@@ -16,6 +18,8 @@ from torch import Tensor
 
 MEAN = (0.485, 0.456, 0.406)  # of ImageNet's channels, as every published ResNet uses them
 DEVIATION = (0.229, 0.224, 0.225)
+_FACTORS = [1 / (255 * d) for d in DEVIATION]
+_BIASES = [-m / d for m, d in zip(MEAN, DEVIATION, strict=True)]
 CROP_TRIES = 10  # torchvision's number
 CROP_DRAWS = 2 * CROP_TRIES + 3  # an area and an aspect per try, then top, left and flip
 SHIFT_DRAWS = 3  # down, right and flip
@@ -46,7 +50,7 @@ def random_resized_crop(
     y = _source_coordinates(step, tall[:, None], size) + top[:, None]
     x = _source_coordinates(column, wide[:, None], size) + left[:, None]
     last_y, last_x = top + tall - 1, left + wide - 1
-    return _normalised(_blend(pixels, offsets, widths, y, x, last_y, last_x), dtype)
+    return _sample(pixels, offsets, widths, y, x, last_y, last_x, dtype)
 
 
 def crop_boxes(
@@ -109,8 +113,8 @@ def centre_crop(
         return source.clamp(min=0.0)
 
     y, x = coordinates(heights), coordinates(widths)
-    out = _blend(pixels, offsets, widths, y, x, heights.float() - 1, widths.float() - 1)
-    return _normalised(out, dtype)
+    last_y, last_x = heights.float() - 1, widths.float() - 1
+    return _sample(pixels, offsets, widths, y, x, last_y, last_x, dtype)
 
 
 def shift(
@@ -157,6 +161,30 @@ def _centred_start(outer: Tensor, inner: Tensor) -> Tensor:
     return torch.floor((outer - inner) / 2)
 
 
+def _sample(
+    pixels: Tensor,
+    offsets: Tensor,
+    widths: Tensor,
+    y: Tensor,
+    x: Tensor,
+    last_y: Tensor,
+    last_x: Tensor,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Sample each image at rows ``y`` and columns ``x``, normalised."""
+    where = (pixels, offsets, widths, y, x, last_y, last_x)
+    if not _has_kernel(pixels.device):
+        return _normalised(_blend(*where), dtype)
+    from vflops.data.images import crop_kernel
+
+    return crop_kernel.sample(*where, _FACTORS, _BIASES, dtype).permute(0, 3, 1, 2)
+
+
+@cache
+def _has_kernel(device: torch.device) -> bool:
+    return device.type == "cuda" and find_spec("triton") is not None
+
+
 def _blend(
     pixels: Tensor,
     offsets: Tensor,
@@ -193,8 +221,7 @@ def _gather(pixels: Tensor, offsets: Tensor, y: Tensor, x: Tensor, width: Tensor
 
 def _normalised(image: Tensor, dtype: torch.dtype) -> Tensor:
     """Normalise levels from 0 to 255 for the network, [images, 3, rows, columns]."""
-    factor = _constants([1 / (255 * d) for d in DEVIATION], image.device)
-    bias = _constants([-m / d for m, d in zip(MEAN, DEVIATION, strict=True)], image.device)
+    factor, bias = _constants(_FACTORS, image.device), _constants(_BIASES, image.device)
     return torch.addcmul(bias, image.float(), factor).to(dtype).permute(0, 3, 1, 2)
 
 

@@ -91,6 +91,7 @@ class _Bench:
             return
         m, n, k = (int(best.setting[side]) for side in "mnk")
         variant = next(v for v in self._variants() if v.name == best.setting["layout"])
+        self.search.start_round()
         waves = whole_waves(self._device.multiprocessors(), k)
         for shape in interleave(waves, _neighbours(m, n, k)):
             self._attempt(shape, variant)

@@ -13,6 +13,7 @@ import math
 import time
 
 from vflops.machine.ceilings.deadline import Deadline
+from vflops.machine.ceilings.sample_statistics import median, spread
 from vflops.machine.ceilings.task import Task
 from vflops.machine.ceilings.trial import Candidate, Kernel, TimedCandidate
 from vflops.machine.ceilings.trial_cost import Costs
@@ -26,6 +27,12 @@ _SAMPLE_SHARE = 0.01
 _COARSE_SAMPLES = 3
 _FINAL_SAMPLES = 15
 _MIN_FINAL_SAMPLES = 3
+_STEADY_FINAL_SAMPLES, _STEADY_SPREAD = 7, 0.002
+"""Final samples end early once there are this many and those of the fastest setting spread less
+than this."""
+_STEADY_TRIALS, _STEADY_GAIN = 12, 0.005
+"""A round of the search ends when this many trials in a row have raised the best speed by less than
+this share."""
 _MAX_FINALISTS = 5
 _FINAL_SHARE = 0.35
 """Share of an item's time that is reserved for the final samples, which count."""
@@ -51,6 +58,7 @@ class Search:
         self._tolerance = tolerance
         self._deadline = task.deadline.limited_to((1 - _FINAL_SHARE) * task.deadline.left_s())
         self._tried: list[TimedCandidate] = []
+        self._round_start = 0
         self._wrong: list[str] = []
         self._refused: list[str] = []
         self._threads = task.device.thread_counts()
@@ -63,7 +71,7 @@ class Search:
         too long."""
         is_first = not (self._tried or self._wrong or self._refused)
         deadline = self._task.overall_deadline if is_first else self._deadline
-        if _TRIAL_SHARE * deadline.left_s() < self._expected_s(candidate):
+        if self._is_steady() or _TRIAL_SHARE * deadline.left_s() < self._expected_s(candidate):
             return None
         try:
             if is_first:
@@ -87,6 +95,18 @@ class Search:
         self.costs.add(candidate.family, candidate.work, min(tried.times_s), setup_s)
         self._task.on_trial(tried.trial)
         return candidate.work / min(tried.times_s)
+
+    def start_round(self) -> None:
+        """Start to try settings of another kind: those of the last kind no longer end the search."""
+        self._round_start = len(self._tried)
+
+    def _is_steady(self) -> bool:
+        """Whether the last trials of this round have not found a faster setting."""
+        earlier, latest = self._tried[:-_STEADY_TRIALS], self._tried[-_STEADY_TRIALS:]
+        if not earlier or len(self._tried) - self._round_start < _STEADY_TRIALS:
+            return False
+        best = max(tried.speed for tried in earlier)
+        return max(tried.speed for tried in latest) <= (1 + _STEADY_GAIN) * best
 
     def best(self) -> Candidate | None:
         """Return the fastest candidate so far; None if there is none."""
@@ -163,6 +183,8 @@ class Search:
         ):
             for tried, kernel, times_s in zip(finalists, kernels, samples, strict=True):
                 times_s.append(self._burst(tried, kernel))
+            if len(samples[0]) >= _STEADY_FINAL_SAMPLES and _are_steady(samples):
+                break
         for tried, times_s in zip(finalists, samples, strict=True):
             tried.times_s = times_s
         return max(finalists, key=lambda tried: tried.speed)
@@ -208,6 +230,12 @@ class Search:
             tolerance=self._tolerance,
             caveat="; ".join(caveats) or None,
         )
+
+
+def _are_steady(samples: list[list[float]]) -> bool:
+    """Whether the samples of the fastest setting hardly differ."""
+    width = spread(min(samples, key=median))
+    return width is not None and width <= _STEADY_SPREAD
 
 
 def _format_setting(setting: dict[str, int | str]) -> str:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vflops.models.kernels import bottleneck_kernels
+from vflops.models.kernels.launching import launch
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,9 @@ def conv1x1_forward(
     programs = max(1, min(tiles, processors(x) * tile.waves // columns))
     partial = torch.empty((programs, 2, channels_out), device=x.device)
     coefficients = partial if bn is None else bn
-    bottleneck_kernels.conv1x1_forward[(columns, programs)](
+    launch(
+        bottleneck_kernels.conv1x1_forward,
+        (columns, programs),
         x,
         coefficients,
         coefficients[1],
@@ -141,7 +144,9 @@ def conv1x1_backward(
     partial = torch.empty((programs, sums, channels_in), device=x.device)
     strided = shortcut is not None and shortcut.shape != x.shape
     coefficients_in = bn if x_bn is None else x_bn
-    bottleneck_kernels.conv1x1_backward[(columns, programs)](
+    launch(
+        bottleneck_kernels.conv1x1_backward,
+        (columns, programs),
         g,
         y,
         bn,
@@ -180,8 +185,16 @@ def channel_sums(y: Tensor) -> Sums:
     channels = y.shape[1]
     cols, rows, programs, tiles = _reduction_grid(y, channels)
     partial = torch.empty((programs, 2, channels), device=y.device)
-    bottleneck_kernels.channel_sums[(channels // cols, programs)](
-        y, partial, tiles, C=channels, ROWS=rows, COLS=cols, num_warps=8
+    launch(
+        bottleneck_kernels.channel_sums,
+        (channels // cols, programs),
+        y,
+        partial,
+        tiles,
+        C=channels,
+        ROWS=rows,
+        COLS=cols,
+        num_warps=8,
     )
     return Sums(partial)
 
@@ -199,7 +212,9 @@ def forward_coefficients(
     """Return scale, shift, mean and 1/deviation ``[4, channels]``; update running statistics."""
     channels = weight.shape[0]
     out = torch.empty((4, channels), device=weight.device)
-    bottleneck_kernels.forward_coefficients[(channels // 16,)](
+    launch(
+        bottleneck_kernels.forward_coefficients,
+        (channels // 16,),
         sums.partial,
         sums.programs,
         weight,
@@ -228,7 +243,9 @@ def backward_coefficients(
     channels = weight.shape[0]
     out = torch.empty((3, channels), device=weight.device)
     dweight, dbias = torch.empty_like(weight), torch.empty_like(weight)
-    bottleneck_kernels.backward_coefficients[(channels // 16,)](
+    launch(
+        bottleneck_kernels.backward_coefficients,
+        (channels // 16,),
         sums.partial,
         sums.programs,
         weight,
@@ -255,7 +272,9 @@ def normalise(
     out = torch.empty_like(y)
     cols = min(channels, 128)
     rows = 4096 // cols
-    bottleneck_kernels.normalise[(pixels(y) // rows, channels // cols)](
+    launch(
+        bottleneck_kernels.normalise,
+        (pixels(y) // rows, channels // cols),
         y,
         bn,
         y if shortcut is None else shortcut,
@@ -275,7 +294,9 @@ def gradient_sums(g: Tensor, y: Tensor, bn: Tensor | None) -> Sums:
     channels = y.shape[1]
     cols, rows, programs, tiles = _reduction_grid(y, channels)
     partial = torch.empty((programs, 2, channels), device=y.device)
-    bottleneck_kernels.gradient_sums[(channels // cols, programs)](
+    launch(
+        bottleneck_kernels.gradient_sums,
+        (channels // cols, programs),
         g,
         g,
         g,
@@ -308,7 +329,9 @@ def join_gradients(
     partial = torch.empty((programs, sums, channels), device=y.device)
     masked = torch.empty_like(y)
     strided = shortcut is not None and shortcut.shape != y.shape
-    bottleneck_kernels.gradient_sums[(channels // cols, programs)](
+    launch(
+        bottleneck_kernels.gradient_sums,
+        (channels // cols, programs),
         g,
         g if shortcut is None else shortcut,
         output,
@@ -339,8 +362,19 @@ def normalise_backward(
     dy = torch.empty_like(y)
     cols = min(channels, 128)
     rows = 4096 // cols
-    bottleneck_kernels.normalise_backward[(pixels(y) // rows, channels // cols)](
-        g, y, bn, coefficients, dy, C=channels, ROWS=rows, COLS=cols, MASK=mask, num_warps=8
+    launch(
+        bottleneck_kernels.normalise_backward,
+        (pixels(y) // rows, channels // cols),
+        g,
+        y,
+        bn,
+        coefficients,
+        dy,
+        C=channels,
+        ROWS=rows,
+        COLS=cols,
+        MASK=mask,
+        num_warps=8,
     )
     return dy
 

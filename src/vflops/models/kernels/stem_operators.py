@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vflops.models.kernels import stem_kernels
 from vflops.models.kernels.fused_operators import Sums, Tile, pixels, processors
+from vflops.models.kernels.launching import launch
 
 STEM = Tile(64, 64, 4, 2, 2)
 STEM_BACKWARD = Tile(64, 64, 8, 2, 1)
@@ -20,7 +21,9 @@ def space_to_depth(x: Tensor, dtype: torch.dtype) -> Tensor:
     batch, _, height, width = x.shape
     shape = (batch, 16, height // 2 + 3, width // 2 + 3)
     out = torch.empty(shape, dtype=dtype, device=x.device, memory_format=torch.channels_last)
-    stem_kernels.space_to_depth[(-(-out.numel() // 4096),)](
+    launch(
+        stem_kernels.space_to_depth,
+        (-(-out.numel() // 4096),),
         x,
         out,
         out.numel(),
@@ -46,7 +49,9 @@ def stem_forward(images: Tensor, weight: Tensor, tile: Tile = STEM) -> tuple[Ten
     tiles = pixels(y) // tile.rows
     programs = min(tiles, processors(y) * tile.waves)
     partial = torch.empty((programs, 2, channels), device=y.device)
-    stem_kernels.stem_forward[(programs,)](
+    launch(
+        stem_kernels.stem_forward,
+        (programs,),
         images,
         weight,
         y,
@@ -72,7 +77,9 @@ def pool_forward(y: Tensor, bn: Tensor, rows: int = 32, warps: int = 4) -> tuple
         memory_format=torch.channels_last,
     )
     where = torch.empty_like(chosen, dtype=torch.uint8)
-    stem_kernels.pool_forward[(pixels(chosen) // rows,)](
+    launch(
+        stem_kernels.pool_forward,
+        (pixels(chosen) // rows,),
         y,
         bn,
         chosen,
@@ -99,7 +106,9 @@ def stem_backward(
     tiles = pixels(y) // tile.rows
     programs = min(tiles, processors(y) * tile.waves)
     dw = torch.empty((programs, channels, 256), device=y.device)
-    stem_kernels.stem_backward[(programs,)](
+    launch(
+        stem_kernels.stem_backward,
+        (programs,),
         g,
         where,
         y,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from vflops.errors import VflopsError
 from vflops.record.files import atomic
 
 _STALE_AFTER_S = 24 * 3600.0
@@ -19,6 +20,24 @@ def cache_folder() -> Path:
     """Return ``$VFLOPS_CACHE``, or ``~/.cache/vflops``."""
     path = os.environ.get("VFLOPS_CACHE")
     return Path(path) if path else Path.home() / ".cache" / "vflops"
+
+
+_COMPILERS = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
+"""The variables that tell each compiler where to keep its results, and their folders here."""
+
+
+def keep_compiled_kernels() -> None:
+    """Have torch's compilers keep their results in the cache, for all workloads and later runs.
+
+    It does nothing where the cache cannot be written to, or the user has chosen another folder.
+    Call it before torch compiles anything; child processes inherit it.
+    """
+    folder = cache_folder() / "kernels"
+    with suppress(VflopsError):
+        atomic.make_folder(folder)
+        if os.access(folder, os.W_OK):
+            for variable, name in _COMPILERS.items():
+                os.environ.setdefault(variable, str(folder / name))
 
 
 def cached_folder(name: str, make: Callable[[Path], object]) -> Path:

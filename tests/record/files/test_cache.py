@@ -1,0 +1,42 @@
+"""The cache, and where torch's compilers keep their results."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from vflops.record.files.cache import keep_compiled_kernels
+
+VARIABLES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+
+
+@pytest.fixture(autouse=True)
+def _own_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path / "cache"))
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "")  # so that it is restored after the test
+        monkeypatch.delenv(name)
+
+
+def test_compilers_keep_their_results_in_the_cache(tmp_path: Path) -> None:
+    keep_compiled_kernels()
+    folders = [Path(os.environ[name]) for name in VARIABLES]
+    assert {folder.parent for folder in folders} == {tmp_path / "cache" / "kernels"}
+    assert len(set(folders)) == 2
+
+
+def test_the_users_choice_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/elsewhere")
+    keep_compiled_kernels()
+    assert os.environ["TRITON_CACHE_DIR"] == "/elsewhere"
+
+
+def test_a_cache_that_cannot_be_written_to_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path / "file"))
+    keep_compiled_kernels()
+    assert not set(VARIABLES) & os.environ.keys()
