@@ -97,7 +97,7 @@ class Search:
         return candidate.work / min(tried.times_s)
 
     def start_round(self) -> None:
-        """Start to try settings of another kind: those of the last kind no longer end the search."""
+        """Start to try settings of another kind, whatever the last trials have found."""
         self._round_start = len(self._tried)
 
     def _is_steady(self) -> bool:
