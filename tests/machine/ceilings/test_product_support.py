@@ -21,6 +21,7 @@ from tests.support.saturating_product import (
 from vflops.machine.ceilings import gemm, product_support
 from vflops.machine.ceilings.precisions import PRECISIONS
 from vflops.machine.ceilings.product_support import product_unavailable_reason
+from vflops.machine.devices import Device
 
 INT8 = PRECISIONS["int8"]
 HAS_VNNI = {"architecture": "x86_64", "avx2": True, "avx512_vnni": True}
@@ -186,6 +187,7 @@ import json, torch
 from vflops.machine.ceilings.precisions import PRECISIONS
 from vflops.machine.ceilings.product_support import product_unavailable_reason
 from vflops.machine.devices import Device
+from vflops.machine.devices import Device
 a = torch.full((64, 128), 127, dtype=torch.int8)
 exact = torch.equal(torch._int_mm(a, a.t()), torch.full((64, 64), 127 * 127 * 128).int())
 reason = product_unavailable_reason(Device(torch.device("cpu")), PRECISIONS["int8"])
@@ -205,3 +207,16 @@ def test_the_answer_agrees_with_this_cpu_under_any_limit_of_its_instructions(isa
     else:
         assert found["reason"].startswith("torch computes wrong int8 products on cpu")
         assert "int8 instructions" in found["reason"] or f"ISA={isa}" in found["reason"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["fp8", "int8"])
+def test_an_nvidia_gpu_has_right_8_bit_products_or_none(name: str) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    device = Device(torch.device("cuda:0"))
+    reason = product_unavailable_reason(device, PRECISIONS[name])
+    if torch.cuda.get_device_capability() >= (8, 9):
+        assert reason is None
+    else:
+        assert reason is None or reason.startswith(f"torch has no {name} product")
