@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from vflops.machine.host import usable_cores
+from vflops.machine.system.cpu_share import usable_cores
 from vflops.record.folder import RunFolder, latest
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob

@@ -9,7 +9,7 @@ import pytest
 from torch import Tensor, nn
 
 from vflops.cli import main
-from vflops.machine import host
+from vflops.machine.system import cpu_share
 from vflops.models.resnet import ResNet
 
 IMAGES = ("image-classification", "--profile", "tiny")
@@ -32,7 +32,7 @@ COMMAND = ("command", *(w for name in SCRIPT for w in ("--set", f"{name}={SCRIPT
 def eight_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "1000")
-    monkeypatch.setattr(host, "usable_cores", lambda: list(range(8)))
+    monkeypatch.setattr(cpu_share, "usable_cores", lambda: list(range(8)))
 
 
 def refused(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.support.saturating_product import use_saturating_products
 from tests.support.train_runs import planned
 from vflops.errors import UsageError
+from vflops.machine.ceilings.precisions import PRECISIONS
+from vflops.machine.ceilings.product_support import product_unavailable_reason
+from vflops.machine.devices import Device
 from vflops.models.resnet import ResNet
 from vflops.train.eight_bit import Kind, check_convertible, convert, converted_layers
 from vflops.train.precision import Precision
@@ -53,12 +58,22 @@ def results(layer: nn.Module, x: Tensor) -> list[Tensor]:
     return [y.detach(), x.grad, weight.grad.clone()]
 
 
+def skip_if_refused(kind: Kind, device: str = "cpu") -> None:
+    """Skip the test on a device with wrong products, which has to be refused for training."""
+    reason = product_unavailable_reason(Device(torch.device(device)), PRECISIONS[kind])
+    if reason is not None:
+        with pytest.raises(UsageError, match=re.escape(reason)):
+            Precision.named(f"mixed-{kind}", device)
+        pytest.skip(reason)
+
+
 @pytest.mark.parametrize("device", ["cpu", CUDA])
 @pytest.mark.parametrize("kind", ["fp8", "int8"])
 @pytest.mark.parametrize("number", range(3))
 def test_they_are_near_the_exact_ones_and_not_the_same(
     kind: Kind, number: int, device: str
 ) -> None:
+    skip_if_refused(kind, device)
     layer = layers()[number].to(device)
     x = sample(layer).to(device)
     exact = results(layer, x)
@@ -75,6 +90,7 @@ def test_they_are_near_the_exact_ones_and_not_the_same(
 
 def test_rows_of_any_size_are_worth_the_same_in_int8() -> None:
     """One large sample does not take the others' digits."""
+    skip_if_refused("int8")
     layer = nn.Linear(32, 32, bias=False)
     x = torch.randn(16, 32)
     x[0] *= 1e4
@@ -127,3 +143,23 @@ def test_a_processor_without_the_instructions_is_refused(
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True}, raising=False)
     with pytest.raises(UsageError, match=f"precision {name} is not available here"):
         Precision.named(name, "cpu")
+
+
+def test_a_run_on_a_cpu_whose_products_saturate_is_refused_before_data_are_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_saturating_products(monkeypatch)
+    monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(UsageError, match="torch computes wrong int8 products on cpu") as error:
+        planned(tmp_path, "train.precision=mixed-int8", "train.device=cpu")
+    assert "use precision fp32" in (error.value.hint or "")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_hint_is_to_lift_the_limit_of_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_saturating_products(monkeypatch)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx_vnni": True}, raising=False)
+    monkeypatch.setenv("DNNL_MAX_CPU_ISA", "AVX2")
+    with pytest.raises(UsageError, match="DNNL_MAX_CPU_ISA=AVX2 keeps") as error:
+        Precision.named("mixed-int8", "cpu")
+    assert (error.value.hint or "").startswith("unset DNNL_MAX_CPU_ISA, or use precision fp32")

@@ -14,6 +14,7 @@ from multiprocessing.synchronize import Event
 from typing import Any, Protocol, TypeVar
 
 from vflops.errors import Interrupted, RunFailed
+from vflops.machine.system.cpu_share import available_cpus
 
 OnProgress = Callable[[int, int], None]
 """Called with the amount done and the total amount."""
@@ -39,14 +40,9 @@ def no_progress(done: int, total: int) -> None:
     """Show no progress."""
 
 
-def usable_cpus() -> int:
-    """Return the number of CPUs that this process may run on."""
-    return len(os.sched_getaffinity(0))
-
-
 def default_workers(size: int, small: int) -> int:
     """Return the number of workers: 1 for up to ``small`` units of work, otherwise one per CPU."""
-    return 1 if size <= small else usable_cpus()
+    return 1 if size <= small else available_cpus()
 
 
 def iter_results(

@@ -11,6 +11,7 @@ import torch
 
 from vflops.errors import UsageError, unknown_name
 from vflops.machine import host
+from vflops.machine.system import cpu_share
 
 _ASSUMED_CACHE_BYTES = 64 << 20
 """Assumed for devices that do not report the size of their last-level cache; larger than most."""
@@ -38,15 +39,17 @@ class Device:
         return 0 if self.is_cpu else torch.accelerator.device_count()
 
     def thread_counts(self) -> list[int | None]:
-        """Return the thread counts to measure a CPU with: all threads, and one fewer.
+        """Return the thread counts to measure a CPU with: all threads, and fewer.
 
         If another process occupies a core, all threads wait for the thread on that core, and one
-        thread fewer is faster. For an accelerator the only entry is None.
+        thread fewer is faster. If cores run two threads each, one per core may be faster. For an
+        accelerator the only entry is None.
         """
         if not self.is_cpu:
             return [None]
-        count = torch.get_num_threads()
-        return [count, count - 1] if count > 1 else [1]
+        count = cpu_share.cpu_threads().count
+        fewer = {count - 1, cpu_share.physical_cores()}
+        return [count, *sorted((n for n in fewer if 0 < n < count), reverse=True)]
 
     def current(self) -> AbstractContextManager[object]:
         """Make this accelerator torch's current device for the duration of a block."""
@@ -171,7 +174,7 @@ def _device_hint(names: list[str], setting: str) -> str:
 
 def rank_capacity(name: str, cores_per_rank: int | None = None) -> tuple[int, bool]:
     """Return how many ranks fit on this machine, and whether they compute on accelerators."""
-    cores = len(host.usable_cores())
+    cores = len(cpu_share.usable_cores())
     by_cores = cores // (cores_per_rank or 1)
     if by_cores < 1:
         raise UsageError(

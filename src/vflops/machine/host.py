@@ -1,4 +1,4 @@
-"""The host: its load, its free memory, its last-level cache and its cores."""
+"""The host: its load, its free memory and its last-level cache."""
 
 from __future__ import annotations
 
@@ -70,10 +70,3 @@ def _cgroup_left_bytes() -> int | None:
     except (OSError, ValueError, AbsentError):
         return None
     return max(limit - int(psutil.Process().memory_info().rss), 0)
-
-
-def usable_cores() -> list[int]:
-    """Return the cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))

@@ -16,10 +16,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from vflops.errors import UsageError, unknown_name
 from vflops.machine.ceilings.precisions import PRECISIONS as PRODUCTS
-from vflops.machine.ceilings.precisions import (
-    Fp32Mode,
+from vflops.machine.ceilings.precisions import Fp32Mode, fp32_arithmetic
+from vflops.machine.ceilings.product_support import (
     emulation_caveat,
-    fp32_arithmetic,
+    isa_limit,
     product_unavailable_reason,
 )
 from vflops.machine.devices import Device
@@ -87,7 +87,9 @@ class Precision:
         policy, target = _POLICIES[name], Device(torch.device(device))
         reason = _unavailable_reason(target, policy)
         if reason is not None:
-            raise UsageError(f"precision {name} is not available here: {reason}", hint=_HINT)
+            raise UsageError(
+                f"precision {name} is not available here: {reason}", hint=_hint(reason)
+            )
         return cls(
             name=name,
             device=target.torch_device,
@@ -184,7 +186,10 @@ class LossScaler(torch.amp.GradScaler):
         return {device: self._maximum(overflow) for device, overflow in overflows.items()}
 
 
-_HINT = "use precision fp32, which every device has, or another device"
+def _hint(reason: str) -> str:
+    other = "use precision fp32, which every device has, or another device"
+    variable = isa_limit()
+    return f"unset {variable}, or {other}" if variable and variable in reason else other
 
 
 def _unavailable_reason(device: Device, policy: _Policy) -> str | None:

@@ -7,8 +7,8 @@ import os
 import torch
 
 from vflops.launch.core_binding import BINDING
-from vflops.machine import host
 from vflops.machine.devices import pick
+from vflops.machine.system.cpu_share import cpu_threads
 
 
 def rank_device(name: str, local_rank: int) -> torch.device:
@@ -23,12 +23,8 @@ def rank_device(name: str, local_rank: int) -> torch.device:
 
 
 def use_threads(device: torch.device, ranks: int) -> int:
-    """Set the number of CPU threads to a rank's share of the cores; return the number."""
-    cores = len(host.usable_cores())
-    if "SLURM_CPUS_PER_TASK" in os.environ:  # not every site binds a task to its cores
-        cores = min(cores, int(os.environ["SLURM_CPUS_PER_TASK"]))
-    # A rank that is bound to cores sees only those.
-    count = max(cores // ranks, 1) if BINDING not in os.environ else len(host.usable_cores())
+    """Set the number of CPU threads of one of this node's ranks; return the number."""
+    count = cpu_threads(ranks, bound=BINDING in os.environ).count
     if device.type == "cpu":
         torch.set_num_threads(count)
     return count

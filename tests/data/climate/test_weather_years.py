@@ -170,7 +170,7 @@ def test_several_processes_pack_in_the_same_order(
     monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path))
     for name, value in (("_SMALL_PIXELS", 0), ("_PIECE_BYTES", 1), ("_WAVE_BYTES", 1)):
         monkeypatch.setattr(synthetic_weather, name, value)
-    monkeypatch.setattr(process_pool, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(process_pool, "available_cpus", lambda: 2)
     seen: list[tuple[int, int]] = []
     path = cached_frames(RECIPE, 5, 2, 1, lambda *done: seen.append(done))  # two waves of four
     check_packed(path, {"train": 5, "validation": 2, "test": 1})

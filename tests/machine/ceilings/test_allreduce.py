@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import os
 import subprocess
 import sys
 import time
@@ -80,7 +79,7 @@ def test_a_mode_is_measured_against_the_exact_mean(
         return [sys.executable, str(script), *map(str, arguments)]
 
     monkeypatch.setattr(allreduce, "command", command)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(allreduce, "available_cpus", lambda: 2)
     task = make_task("all-reduce-modes", f"{mode}-4-ranks", precision, seconds=30.0)
     measured = allreduce.measure_mode(task)
     assert measured.value is not None, measured.reason

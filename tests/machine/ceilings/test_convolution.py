@@ -48,6 +48,15 @@ def test_what_torch_cannot_convolve_is_lacking_although_it_can_multiply() -> Non
     )
 
 
+def test_an_int8_convolution_that_overflows_is_said_to_be_absent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(convolution, "product_unavailable_reason", lambda *_: None)
+    item = make_task("convolution", "forward", "int8").item
+    reason = convolution.unavailable_reason(CPU, item) or ""
+    assert reason.startswith("torch has no int8 convolution on cpu")
+
+
 def test_the_tuning_of_cudnn_comes_back() -> None:
     before = torch.backends.cudnn.benchmark
     convolution.measure(make_task("convolution", "forward", "fp32", seconds=0.05))

@@ -229,3 +229,15 @@ def test_a_run_that_breaks_just_one_rule_fails_just_that(
         assert line.isdigit() or not file.endswith("events.jsonl"), "a log is named with its line"
     for finding in findings.findings:
         assert str(tmp_path) not in json.dumps(finding.model_dump()), "findings can be moved"
+
+
+@pytest.mark.parametrize(("threads", "measured_with", "passes"), [(2, 2, True), (3, 2, False)])
+def test_more_threads_than_the_ceiling_had_are_no_fair_comparison(
+    good: GoodRun, tmp_path: Path, threads: int, measured_with: int, passes: bool
+) -> None:
+    harm = together(changed("job", threads=threads), measured("gemm", threads=measured_with))
+    findings = judged(good("one model"), tmp_path, "practice", harm)
+    failed = {finding.rule: finding.evidence for finding in findings.failures}
+    expected = f"with {threads} CPU threads, but its fp32 gemm was measured with {measured_with}"
+    assert failed.keys() == (set() if passes else {"peaks"})
+    assert passes or expected in failed["peaks"]

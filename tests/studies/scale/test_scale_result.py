@@ -15,7 +15,7 @@ from tests.support.trained_runs import HandmadeRun, course, job
 from vflops.cli.schemas import schemas
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
-from vflops.machine.host import usable_cores
+from vflops.machine.system.cpu_share import usable_cores
 from vflops.record.folder import RunFolder
 from vflops.run.pipeline import RunObserver, conclude
 from vflops.studies.scale.axis import axis_of

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tests.support.divided_runs import all_losses, trained
 from tests.support.train_runs import planned
 from vflops.errors import UsageError
-from vflops.machine import host
+from vflops.machine.system import cpu_share
 from vflops.record.formats.job_events import StagesRun
 from vflops.train.parallel import pipeline_parallel
 from vflops.train.parallel.pipeline_parallel import Pipeline
@@ -62,6 +62,6 @@ def test_a_step_ends_for_a_rank_when_the_last_one_is_done(monkeypatch: pytest.Mo
 def test_stages_that_a_model_does_not_have_are_refused_before_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "usable_cores", lambda: list(range(64)))
+    monkeypatch.setattr(cpu_share, "usable_cores", lambda: list(range(64)))
     with pytest.raises(UsageError, match="image-classification cannot be cut into 64 stages"):
         planned(tmp_path, "train.ranks=64", "train.parallel.mode=model")

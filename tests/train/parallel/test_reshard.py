@@ -12,7 +12,7 @@ from tests.support.divided_runs import SHORT, all_losses
 from tests.support.team_runs import SMALL, Team
 from tests.support.train_runs import losses, planned, run_ranks, start_ranks
 from vflops.errors import UsageError
-from vflops.machine import host
+from vflops.machine.system import cpu_share
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.check.consistency import check_settings
@@ -80,7 +80,7 @@ def test_settings_of_a_different_training_are_refused(tmp_path: Path) -> None:
 def test_what_belongs_to_the_mode_goes_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "usable_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(cpu_share, "usable_cores", lambda: [0, 1, 2, 3])
     sharing = (
         "train.ranks=4",
         "parallel.mode=mixed",

@@ -13,7 +13,7 @@ from torch import nn
 from tests.support.train_runs import planned
 from vflops.config.training import TrainSettings
 from vflops.errors import UsageError
-from vflops.machine import host
+from vflops.machine.system import cpu_share
 from vflops.models.resnet import ResNet
 from vflops.train.layerwise import norms
 from vflops.train.parallel.channel_pairs import check_pairs
@@ -45,7 +45,7 @@ def test_the_norm_of_a_layer_is_that_of_all_its_channels(
 def test_channels_that_ranks_do_not_divide_are_refused_with_numbers_that_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "usable_cores", lambda: [0, 1, 2])
+    monkeypatch.setattr(cpu_share, "usable_cores", lambda: [0, 1, 2])
     with pytest.raises(UsageError, match="3 ranks cannot share the 8 channels of stages"):
         planned(tmp_path, *TENSOR, "train.ranks=3", "train.batch=33")
     with pytest.raises(UsageError) as refused:

@@ -12,7 +12,8 @@ from typing import ClassVar
 from vflops.data.data_report import DataReport
 from vflops.data.images.decode import EMPTY, BadImage, decode, read_file
 from vflops.data.images.image_folder import ImageFolder, ImageSplit, first_few
-from vflops.data.process_pool import OnProgress, Reporter, no_progress, run_all, usable_cpus
+from vflops.data.process_pool import OnProgress, Reporter, no_progress, run_all
+from vflops.machine.system.cpu_share import available_cpus
 from vflops.record.files.document import Data
 
 _FILES_PER_TASK = 64
@@ -94,7 +95,7 @@ def check(
     results = run_all(
         _check_files,
         tasks,
-        workers=workers or usable_cpus(),
+        workers=workers or available_cpus(),
         total=sum(len(split) for split in folder.splits),
         on_progress=on_progress,
         done="groups of files are checked",

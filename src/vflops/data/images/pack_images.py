@@ -16,10 +16,11 @@ from vflops.data.images.image_writer import ImageShardFile, finish, write_shard
 from vflops.data.images.packed_images import PackedImages
 from vflops.data.packed_index import PackingRecord, digest
 from vflops.data.packing import Policy, ShardTask, check_omissions, group_by_split, make_shards
-from vflops.data.process_pool import OnProgress, Reporter, no_progress, usable_cpus
+from vflops.data.process_pool import OnProgress, Reporter, no_progress
 from vflops.data.synthetic_folder import recipe_of
 from vflops.data.workspace import Workspace
 from vflops.errors import UsageError
+from vflops.machine.system.cpu_share import available_cpus
 
 _FILTER = "bilinear"
 
@@ -45,7 +46,7 @@ def pack(
             _make_shard,
             tasks,
             workspace,
-            workers=workers or usable_cpus(),
+            workers=workers or available_cpus(),
             on_progress=on_progress,
         )
         _finish(workspace, folder, short_side, tasks, parts)

@@ -16,7 +16,7 @@ from vflops.launch.interface import Launcher
 from vflops.launch.job_script import AGENT, ELSEWHERE, ELSEWHERE_CODE
 from vflops.launch.node_group import CORES
 from vflops.launch.placement import Node, plan
-from vflops.machine.host import usable_cores
+from vflops.machine.system.cpu_share import usable_cores
 from vflops.machine.visible_devices import visible_devices
 from vflops.record.files import atomic
 from vflops.record.files.lock import is_locked

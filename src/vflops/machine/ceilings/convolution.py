@@ -12,9 +12,11 @@ from vflops.machine.ceilings.convolution_shapes import ConvolutionShape, search_
 from vflops.machine.ceilings.operands import Operands
 from vflops.machine.ceilings.precisions import (
     Precision,
-    emulation_caveat,
     fp32_arithmetic,
     precision_of,
+)
+from vflops.machine.ceilings.product_support import (
+    emulation_caveat,
     product_unavailable_reason,
 )
 from vflops.machine.ceilings.reference import convolution_error
@@ -39,11 +41,14 @@ def unavailable_reason(device: Device, item: Item) -> str | None:
     no_product = product_unavailable_reason(device, precision)
     if no_product:
         return no_product
+    absent = f"torch has no {precision.name} convolution on {device.name}"
     try:
         x, weight = torch.ones(2, 8, 8, 3, 3, device=device.torch_device).to(precision.dtype)
-        torch.ops.aten.convolution(x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+        out = torch.ops.aten.convolution(x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
     except (RuntimeError, TypeError) as refusal:
-        return f"torch has no {precision.name} convolution on {device.name}: {first_line(refusal)}"
+        return f"{absent}: {first_line(refusal)}"
+    if not out.is_floating_point() and out.dtype is not precision.result:
+        return f"{absent} with 32-bit sums: its results are {precision.name}, which overflows"
     return None
 
 

@@ -14,12 +14,14 @@ from vflops.machine.ceilings.interleave import interleave
 from vflops.machine.ceilings.operands import Operands
 from vflops.machine.ceilings.precisions import (
     Precision,
-    emulation_caveat,
     fp32_arithmetic,
     multiply,
     precision_of,
-    product_unavailable_reason,
     scaled_multiply,
+)
+from vflops.machine.ceilings.product_support import (
+    emulation_caveat,
+    product_unavailable_reason,
 )
 from vflops.machine.ceilings.reference import product_error
 from vflops.machine.ceilings.setting_search import Search

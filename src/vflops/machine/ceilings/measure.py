@@ -19,7 +19,7 @@ from vflops.machine.ceilings import (
 from vflops.machine.ceilings.ceiling_plan import Item, Key, plan, time_share_s
 from vflops.machine.ceilings.deadline import Clock, Deadline
 from vflops.machine.ceilings.task import Task
-from vflops.machine.devices import Device, first_line, pick
+from vflops.machine.devices import Device, first_line, pick, threads
 from vflops.record.formats.measurement import Measurement, Trial
 
 GRACE_S = 2.0
@@ -115,7 +115,7 @@ def _unavailable_reasons(device: Device, items: Iterable[Item]) -> dict[Key, str
 def _measure(task: Task) -> Measurement:
     """Measure one item; if it fails, return a measurement with the error as the reason."""
     try:
-        with task.device.current():
+        with task.device.current(), threads(task.device.thread_counts()[0]):
             return _MEASURE[task.item.benchmark](task)
     except (RuntimeError, OSError) as failure:
         return task.absent_measurement(f"it failed: {first_line(failure)}")

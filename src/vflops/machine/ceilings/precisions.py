@@ -1,8 +1,8 @@
-"""The precisions: their types in torch, their tolerances, and the devices that support them."""
+"""The precisions: their types in torch, their tolerances, and their matrix products."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,8 +10,6 @@ from typing import Any, Literal
 import torch
 
 from vflops.machine.ceilings.ceiling_plan import Item
-from vflops.machine.ceilings.reference import product_error
-from vflops.machine.devices import Device, first_line
 
 Fp32Mode = Literal["ieee", "tf32"]
 
@@ -67,7 +65,7 @@ PRECISIONS = {
             torch.int8,
             torch.int32,
             1e-12,  # sums of integers are exact
-            cpu_flags=("avx512_vnni", "amx_int8", "i8mm"),
+            cpu_flags=("avx512_vnni", "avx_vnni", "amx_int8", "i8mm"),
         ),
     )
 }
@@ -121,43 +119,3 @@ def scaled_multiply(
     torch._scaled_mm(
         a, b, scale_a=one, scale_b=one, out_dtype=out.dtype, use_fast_accum=fast, out=out
     )
-
-
-def product_unavailable_reason(device: Device, precision: Precision) -> str | None:
-    """Return why ``device`` has no matrix products in ``precision``, or None.
-
-    A small product is computed to find out. If the result of tf32 is as exact as fp32, the device
-    has no tf32, since it did not round the operands.
-    """
-    if precision.dtype is torch.int8 and emulation_caveat(device, precision):
-        return f"{device.name} has no int8 instructions: torch would multiply one by one"
-    size = 256
-    generator = torch.Generator(device.torch_device).manual_seed(0)
-    try:
-        numbers = torch.randn(2, size, size, device=device.torch_device, generator=generator)
-        a, b = operand(numbers, precision.dtype)
-        out = torch.empty(size, size, dtype=precision.result, device=device.torch_device)
-        b = b.t()  # for fp8, torch requires a column-major second operand
-        with fp32_arithmetic(precision.fp32_mode):
-            multiply(precision, a, b, out)
-        error = product_error(a, b, out, generator)
-    except (RuntimeError, TypeError) as refusal:
-        return f"torch has no {precision.name} product on {device.name}: {first_line(refusal)}"
-    if precision.fp32_mode == "tf32" and error < PRECISIONS["fp32"].tolerance:
-        return f"{device.name} has no tf32: asked for it, torch's product is as exact as fp32"
-    return None
-
-
-def emulation_caveat(device: Device, precision: Precision) -> str | None:
-    """Return a caveat if the device emulates the precision in a wider one, else None."""
-    if device.is_cpu and precision.cpu_flags:
-        capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
-        if capabilities and not any(capabilities.get(flag) for flag in precision.cpu_flags):
-            return f"emulated: this CPU has no {precision.name} instructions"
-    if (
-        device.torch_device.type == "cuda"
-        and precision.dtype is torch.bfloat16
-        and not torch.cuda.is_bf16_supported(including_emulation=False)
-    ):
-        return "emulated: this GPU has no bf16 units"
-    return None

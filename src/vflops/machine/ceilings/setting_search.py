@@ -62,6 +62,7 @@ class Search:
         self._wrong: list[str] = []
         self._refused: list[str] = []
         self._threads = task.device.thread_counts()
+        self._max_threads = self._threads[0]
         wanted_s = _SAMPLE_SHARE * task.deadline.left_s()
         self._sample_s = min(max(wanted_s, _MIN_SAMPLE_S), _MAX_SAMPLE_S)
         self.costs = Costs()
@@ -225,6 +226,7 @@ class Search:
         return self._task.measurement(
             winner.speeds,
             setting=winner.setting,
+            threads=self._max_threads,
             tried=tuple(tried.trial for tried in self._tried),
             error=error,
             tolerance=self._tolerance,

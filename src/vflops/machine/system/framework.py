@@ -9,6 +9,7 @@ from typing import Any
 
 import vflops
 from vflops.machine.probe import AbsentError, fact
+from vflops.machine.system.cpu_share import cpu_threads
 from vflops.record.formats.system import Fact
 
 
@@ -17,12 +18,18 @@ def framework_facts(torch: Any) -> list[Fact]:
     return [
         fact("torch", "torch", lambda: str(torch.__version__)),
         fact("torch commit", "torch", lambda: str(torch.version.git_version)),
-        fact("torch threads", "torch", lambda: int(torch.get_num_threads())),
+        _threads(),
         fact("torch threads between ops", "torch", lambda: int(torch.get_num_interop_threads())),
         fact("python", "python", _python),
         *(fact(name, f"package {name}", partial(_package, name)) for name in ("numpy", "triton")),
         fact("vflops", "vflops", lambda: vflops.__version__),
     ]
+
+
+def _threads() -> Fact:
+    """Return the number of CPU threads in ceilings and in a training on one rank."""
+    threads = cpu_threads()
+    return fact("torch threads", threads.source, lambda: threads.count)
 
 
 def _python() -> str:

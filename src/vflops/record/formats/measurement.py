@@ -39,6 +39,8 @@ class Measurement(Data):
     samples: tuple[float, ...] = ()
     setting: dict[str, int | str] = Field(default={})
     """The setting with which ``value`` was reached: sizes, layout, threads."""
+    threads: int | None = None
+    """The largest number of CPU threads that the search could use; None on an accelerator."""
     tried: tuple[Trial, ...] = ()
     """All settings that the search tried, including the best one."""
     error: float | None = None

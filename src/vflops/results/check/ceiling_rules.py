@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from vflops.counting.conventions import convention
 from vflops.counting.count import count as counted_by
 from vflops.metrics import flops
+from vflops.record.formats.job_events import JobStarted
 from vflops.record.formats.measurement import Measurement
+from vflops.record.formats.node import node_records
 from vflops.record.log.events import Planned
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
@@ -110,7 +114,7 @@ def _not_compared(contents: Contents, trusted: Ceilings) -> str:
 
 
 def check_device_kinds(contents: Contents) -> Outcome:
-    """Fail if a job is compared with a ceiling of another kind of device."""
+    """Fail if a job is compared with a ceiling of another kind of device, or of fewer threads."""
     compared = 0
     for job in contents.training_jobs:
         started = job.started
@@ -125,10 +129,22 @@ def check_device_kinds(contents: Contents) -> Outcome:
                 trained = f"job {job.record.job} trained on {started.device_name}"
                 where = measurement_location(contents, item)
                 return Outcome("fail", f"{trained} ({started.device}), but {measured}", where)
+            threads = _threads_per_node(job, started)
+            if item.value is not None and item.threads is not None and threads > item.threads:
+                trained = f"job {job.record.job} trained with {count(threads, 'CPU thread')}"
+                measured = f"its {item.precision} {item.benchmark} was measured with {item.threads}"
+                where = measurement_location(contents, item)
+                return Outcome("fail", f"{trained}, but {measured}", where)
             compared += item.value is not None
     if not compared:
         return Outcome("not applicable", "no job is compared with a ceiling")
     return Outcome("pass", "every job is compared with ceilings of its own kind of device")
+
+
+def _threads_per_node(job: TrainedJob, started: JobStarted) -> int:
+    """Return the CPU threads of all ranks on one node; 0 if the job trained on accelerators."""
+    nodes = max(len(node_records(job.folders[-1])), 1)
+    return started.threads * math.ceil(started.ranks / nodes)
 
 
 def check_upper_bounds(contents: Contents) -> Outcome:

@@ -106,9 +106,10 @@ _PRACTICE = (
     ),
     _rule(
         "peaks",
-        "no training is compared with the ceiling of another kind of device",
+        "no training is compared with the ceiling of another kind of device or of fewer threads",
         ceiling_rules.check_device_kinds,
         _LOGS,
+        "jobs/*/*/node-*.json",
     ),
     _rule(
         "bounded",

@@ -29,7 +29,7 @@ from vflops.train.parallel.factory import SingleRank
 from vflops.train.parent_death import die_with
 from vflops.train.phase_clock import Clock
 from vflops.train.precision import Precision
-from vflops.train.rank_device import rank_device
+from vflops.train.rank_device import rank_device, use_threads
 from vflops.train.signals import StopRequest
 from vflops.workloads.automl.architecture.module_builder import build
 from vflops.workloads.automl.candidate import CandidateTraining, Deadline, candidate_record
@@ -146,6 +146,7 @@ def main(run: str, job: str, name: str, local_rank: str) -> None:
     record = candidate_record(record, candidate, compile="on")
     settings = AutomlSettings.model_validate(record.settings)
     device = rank_device(settings.train.device, int(local_rank))
+    use_threads(device, int(os.environ.get("LOCAL_WORLD_SIZE", record.ranks)))
     precision = Precision.named(settings.train.precision, device)
     with tempfile.TemporaryDirectory(prefix="vflops-") as scratch, precision.settings():
         context = JobContext(

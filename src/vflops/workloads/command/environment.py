@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from vflops.errors import Interrupted, RunFailed
+from vflops.launch.core_binding import BINDING
+from vflops.machine.system.cpu_share import OMP, cpu_threads
 from vflops.record.files import atomic
 from vflops.record.files.document import read_json
 from vflops.train.context import JobContext
@@ -54,14 +56,14 @@ def environment(context: JobContext, settings: CommandSettings) -> Mapping[str, 
         "MASTER_PORT": address["port"],
     }
     defaults = {"PYTHONUNBUFFERED": "1"}  # output arrives line by line
-    if record.ranks > 1:  # otherwise every rank would start one thread per core
-        defaults["OMP_NUM_THREADS"] = str(cores_per_rank(record.ranks))
+    defaults[OMP] = str(threads_per_rank(context))
     return {**defaults, **os.environ, **{name: str(value) for name, value in variables.items()}}
 
 
-def cores_per_rank(ranks: int) -> int:
-    """Return the number of processor cores for each of ``ranks`` ranks."""
-    return max(len(os.sched_getaffinity(0)) // ranks, 1)
+def threads_per_rank(context: JobContext) -> int:
+    """Return the number of CPU threads that the command should use on this rank."""
+    ranks = context.local_ranks or context.record.ranks
+    return cpu_threads(ranks, bound=BINDING in os.environ).count
 
 
 def write_indices(path: Path, samples: int) -> None:

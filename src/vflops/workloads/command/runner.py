@@ -13,7 +13,7 @@ from vflops.config.training import CEILING_PRECISIONS
 from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
 from vflops.record.formats.job_events import Evaluated, Finished, JobStarted, Progressed, Resumed
 from vflops.train.context import JobContext
-from vflops.workloads.command.environment import cores_per_rank, environment
+from vflops.workloads.command.environment import environment, threads_per_rank
 from vflops.workloads.command.process import Process
 from vflops.workloads.command.reports import Reader, Report
 from vflops.workloads.command.settings import CommandSettings
@@ -119,7 +119,7 @@ class CommandJob:
             ceiling_precision=CEILING_PRECISIONS[precision] if precision else None,
             batch=settings.train.batch,
             compiled=False,
-            threads=cores_per_rank(self._context.record.ranks) if device == "cpu" else 0,
+            threads=threads_per_rank(self._context) if device == "cpu" else 0,
             parameters=None,
             torch=None,
         )
