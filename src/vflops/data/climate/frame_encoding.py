@@ -22,6 +22,9 @@ SHARD_BYTES = 1 << 30
 _BAND_VALUES = 1 << 19
 """Number of values that are transposed at a time, so that they stay in the cache."""
 
+_INFINITY_BITS = 0x7C00
+"""The bits of infinity in float16; those of NaN are larger."""
+
 
 @dataclass(frozen=True)
 class FrameEncoding:
@@ -60,7 +63,8 @@ class FrameEncoding:
             if self.layout == "half":
                 with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for overflow
                     band = ((band - offset) * factor).astype(np.float16)
-            out[start : start + band_rows] = np.moveaxis(band, 0, -1)
+            for channel, values in enumerate(band):  # faster than moving the axis of all at once
+                out[start : start + band_rows, :, channel] = values
         return out
 
 
@@ -81,7 +85,7 @@ def frame_encoding(
 
 def check_overflow(stored: NDArray[Any], fields: NDArray[Any], where: str) -> None:
     """Raise ``UsageError`` if values of finite ``fields`` do not fit into half precision."""
-    if stored.dtype != np.float16 or np.isfinite(stored).all():
+    if stored.dtype != np.float16 or _largest_bits(stored) < _INFINITY_BITS:
         return
     if not (np.abs(fields) < FILL).all():  # NaN, infinite or fill values: reported elsewhere
         return
@@ -91,6 +95,11 @@ def check_overflow(stored: NDArray[Any], fields: NDArray[Any], where: str) -> No
         "precision",
         hint="keep the values of the file: --layout raw",
     )
+
+
+def _largest_bits(stored: NDArray[np.float16]) -> int:
+    """Return the largest absolute value as bits: much faster than ``isfinite`` of float16."""
+    return int((stored.view(np.uint16) & np.uint16(0x7FFF)).max())
 
 
 class FrameShardFile:
