@@ -146,9 +146,7 @@ def _fill_band(
     set_field("PSL", pressure)
     set_field("PS", pressure - 900.0 * elevation)
     set_field("Z1000", (pressure - 100_000.0) / PA_PER_M)
-    set_field(
-        "QREFHT", 0.0006 + 0.0125 * humid + (water - 3.0) * 0.000095 + surface * 0.0002
-    )
+    set_field("QREFHT", 0.0006 + 0.0125 * humid + (water - 3.0) * 0.000095 + surface * 0.0002)
     set_field("T200", 222.0 - 3.5 * warm + warmth * 1.4 - highs * west * 1.2)
     set_field(
         "T500", 235.0 + 18.0 * warm + 15.0 * humid + 3.0 * summer + ridge * (3.4 - 1.8 * humid)

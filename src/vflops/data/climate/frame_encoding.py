@@ -118,7 +118,8 @@ class FrameShardFile:
     def close(self, frames: int) -> FrameShard:
         """Rename the shard of ``frames`` frames to its final name and return its index entry."""
         size = frames * self._encoding.stride_bytes  # including the padding of the last frame
-        self._file.close(size)
+        self._file.set_size(size)
+        self._file.close()
         path = self._file.path
         # Hashed at the end, because rows come in any order; the page cache still has them.
         return FrameShard(file=path.name, frames=frames, bytes=size, sha256=hash_file(path))

@@ -20,7 +20,7 @@ FILL = 1e20
 """Values from this size on mark missing data: 1e20 in CMIP files, 9.96921e36 in netCDF."""
 _VARIES = np.array([name != "PRECT" for name in CHANNELS])
 """Channels that are never constant over a frame; rain may be 0 everywhere."""
-_BAND_VALUES = 1 << 18
+_BAND_VALUES = 1 << 19
 """Number of values that are summed at a time, so that they stay in the cache."""
 
 

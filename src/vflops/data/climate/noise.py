@@ -15,7 +15,7 @@ Field = NDArray[np.floating[Any]]
 """Always float32: Python floats do not widen it, although the type checker assumes so."""
 
 _FINEST_PX = 4  # the smallest eddies: anything smaller would be grain, not weather
-_BAND_PIXELS = 1 << 14  # pixels computed at a time, so that they fit the cache of a core
+_BAND_PIXELS = 1 << 15  # pixels computed at a time, so that they fit the cache of a core
 _UNIT = 3.4  # scales smoothed uniform numbers to a standard deviation of about 1
 
 
