@@ -41,14 +41,7 @@ class SmoothField:
 
     def rows(self, rows: slice) -> Field:
         """Return some rows of the field."""
-        points, weights = self._points[:, rows], self._weights[:, rows, None]
-        out = self._wide.take(points[0], axis=0)
-        out *= weights[0]
-        for point, weight in zip(points[1:], weights[1:], strict=True):
-            term = self._wide.take(point, axis=0)
-            term *= weight
-            out += term
-        return out
+        return _weighted_sum(self._wide, self._points[:, rows], self._weights[:, rows])
 
     def whole(self) -> Field:
         """Return all rows of the field."""
@@ -92,13 +85,22 @@ def _widened(grid: Field, width: int) -> Field:
     """Return ``grid`` smoothly enlarged from west to east, around the globe."""
     points, weights = _spline(grid.shape[1], width, periodic=True)
     columns = np.ascontiguousarray(grid.T)  # whole columns are gathered faster than single values
-    wide = columns.take(points[0], axis=0)
-    wide *= weights[0, :, None]
+    return np.ascontiguousarray(_weighted_sum(columns, points, weights).T)
+
+
+def _weighted_sum(rows: Field, points: NDArray[np.intp], weights: Field) -> Field:
+    """Return the sum of the four rows ``points[:, i]``, multiplied by ``weights[:, i]``, for all i.
+
+    One scratch array serves all terms: allocating one for each takes longer than computing it.
+    """
+    total: Field = rows.take(points[0], axis=0)
+    total *= weights[0, :, None]
+    term = np.empty_like(total)
     for point, weight in zip(points[1:], weights[1:, :, None], strict=True):
-        term = columns.take(point, axis=0)
+        rows.take(point, axis=0, out=term, mode="clip")  # the mode that writes without a copy
         term *= weight
-        wide += term
-    return np.ascontiguousarray(wide.T)
+        total += term
+    return total
 
 
 @lru_cache(maxsize=64)
