@@ -44,8 +44,10 @@ class Case:
 
 
 def cases(options: argparse.Namespace) -> list[Case]:
+    share: float = options.share
+
     def part(samples: int) -> int:
-        return max(1, round(samples * options.share))
+        return max(1, round(samples * share))
 
     drawn = []
     of_weather = weather.PROFILES[options.profile]().synthetic

@@ -4,13 +4,15 @@ import hashlib
 import io
 import sys
 import zipfile
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from vflops.data.npz_bytes import npz_bytes
 
-ARRAYS = {
+ARRAYS: dict[str, NDArray[Any]] = {
     "boxes": np.arange(24, dtype=np.float32).reshape(2, 3, 4),
     "labels": np.array([[1, -1], [0, 2]], np.int64),
     "empty": np.empty((0, 4), np.int32),

@@ -8,7 +8,7 @@ complete. If the work is stopped, the same call keeps the complete shards and dr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
@@ -103,7 +103,7 @@ def draw_shards(
         done_before = sum(shard.count for shard in parts)
         total = sum(shard.count for shard in shards)
         on_progress(done_before, total)
-        drawn = _drawn_in_order(
+        drawn = _complete_shards(
             drawing, files, workers, lambda done, _: on_progress(done_before + done, total)
         )
         with closing(drawn):
@@ -139,12 +139,12 @@ class _Piece:
     count: int
 
 
-def _drawn_in_order(
+def _complete_shards(
     drawing: Drawing[FactsType, PartType],
     files: Mapping[DrawnShard, NewFile],
     workers: int,
     on_progress: OnProgress,
-) -> Iterator[tuple[DrawnShard, list[FactsType]]]:
+) -> Generator[tuple[DrawnShard, list[FactsType]], None, None]:
     """Draw into ``files``; yield each shard with the facts of its samples when it is complete."""
     step = drawing.piece_samples
     pieces = [

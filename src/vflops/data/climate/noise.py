@@ -66,9 +66,10 @@ def noises(
     while height >= rows * _FINEST_PX:
         sizes.append((rows, max(round(rows * width / height), 4)))
         rows *= 2
-    drawn = random.random((count, sum(rows * columns for rows, columns in sizes)))
-    drawn = drawn.astype(np.float32) * 2.0 - 1.0
-    strength, first, grids = 1.0, 0, np.zeros((count, 1, 1), np.float32)
+    uniform = random.random((count, sum(rows * columns for rows, columns in sizes)))
+    drawn: Field = uniform.astype(np.float32) * 2.0 - 1.0
+    grids: Field = np.zeros((count, 1, 1), np.float32)
+    strength, first = 1.0, 0
     for rows, columns in sizes:
         octave = drawn[:, first : first + rows * columns].reshape(count, rows, columns)
         grids = np.stack([_resized(grid, rows, columns) for grid in grids]) + octave * strength
