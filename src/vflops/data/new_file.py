@@ -16,9 +16,10 @@ class NewFile:
         self.path = path
         self.bytes = 0
         """The size so far: the end of the last byte written."""
-        self._temporary = path.parent / f".{os.getpid()}-{os.urandom(3).hex()}.tmp"
+        self.temporary = path.parent / f".{os.getpid()}-{os.urandom(3).hex()}.tmp"
+        """Where the file is until it is closed; other processes may write to it, too."""
         try:
-            self._file = self._temporary.open("wb", buffering=0)
+            self._file = self.temporary.open("wb", buffering=0)
         except OSError as error:
             raise atomic.cannot_write(path, error) from error
 
@@ -26,23 +27,27 @@ class NewFile:
         """Write ``data`` at ``offset``, by default at the end."""
         offset = self.bytes if offset is None else offset
         try:
-            while len(data):  # a full disk accepts part of the data before it fails
-                written = os.pwrite(self._file.fileno(), data, offset)
-                data, offset = data[written:], offset + written
+            write_fully(self._file.fileno(), data, offset)
         except OSError as error:
             self.abandon()
             raise atomic.cannot_write(self.path, error) from error
-        self.bytes = max(self.bytes, offset)
+        self.bytes = max(self.bytes, offset + len(data))
 
-    def close(self, size: int | None = None) -> None:
-        """Rename the file to ``path``, truncated or filled with zeros to ``size``."""
+    def set_size(self, size: int) -> None:
+        """Truncate the file, or fill it with zeros, to ``size`` bytes."""
         try:
-            if size is not None:
-                os.ftruncate(self._file.fileno(), size)
-                self.bytes = size
+            os.ftruncate(self._file.fileno(), size)
+        except OSError as error:
+            self.abandon()
+            raise atomic.cannot_write(self.path, error) from error
+        self.bytes = size
+
+    def close(self) -> None:
+        """Sync the file and rename it to ``path``."""
+        try:
             os.fsync(self._file.fileno())
             self._file.close()
-            self._temporary.replace(self.path)  # the folder is synced once, with the index
+            self.temporary.replace(self.path)  # the folder is synced once, with the index
         except OSError as error:
             self.abandon()
             raise atomic.cannot_write(self.path, error) from error
@@ -52,4 +57,11 @@ class NewFile:
         with suppress(OSError):
             self._file.close()
         with suppress(OSError):
-            self._temporary.unlink()
+            self.temporary.unlink()
+
+
+def write_fully(descriptor: int, data: memoryview, offset: int) -> None:
+    """Write all of ``data`` at ``offset``; raise ``OSError`` if that fails."""
+    while len(data):  # a full disk accepts part of the data before it fails
+        written = os.pwrite(descriptor, data, offset)
+        data, offset = data[written:], offset + written

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from vflops.data.npz_bytes import npz_bytes
 from vflops.data.packed_index import REPAIR, StoredFile, table_name
 from vflops.errors import FolderError
 from vflops.record.files import atomic
@@ -29,10 +29,7 @@ _DAMAGED = (
 
 def write_table(folder: Path, split: str, columns: Mapping[str, NDArray[Any]]) -> StoredFile:
     """Write the table of a split into ``folder`` and return its entry in the index."""
-    file = io.BytesIO()
-    arrays: dict[str, Any] = dict(columns)
-    np.savez(file, **arrays)
-    data = file.getvalue()
+    data = npz_bytes(columns)
     atomic.write_bytes(folder / table_name(split), data)
     return StoredFile(
         file=table_name(split), bytes=len(data), sha256=hashlib.sha256(data).hexdigest()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from vflops.data.destination import (
+    is_occupied,
     move_into_place,
     partial_path,
     require_replaceable,
@@ -117,6 +118,13 @@ class Workspace:
         raise UsageError(
             f"{self.destination} {holds}", hint="remove it, or choose another destination"
         )
+
+    def finished_elsewhere(self) -> bool:
+        """Whether another process finished the destination before this one had the lock."""
+        finished = is_occupied(self.destination)
+        if finished:
+            self.discard()
+        return finished
 
     def finish(self, index: IndexDocument, identity: str) -> None:
         """Write the index, delete shards that it does not name, and rename the folder."""

@@ -22,6 +22,7 @@ from tests.support.data_climate import HEIGHT, OFFSET, SCALE, WIDTH, boxes, fiel
 from tests.support.data_images import contents
 from vflops.data.climate import packed_frames
 from vflops.data.climate.field_names import CHANNELS, CLASSES
+from vflops.data.climate.frame_encoding import to_half
 from vflops.data.climate.frame_writer import FrameWriter
 from vflops.data.climate.moments import Moments, frame_moments, row_moments
 from vflops.data.climate.packed_frames import PackedFrames
@@ -185,6 +186,48 @@ def test_bands_of_rows_give_the_same_bits() -> None:
     )
     assert joined.mean.tobytes() == whole.mean.tobytes()
     assert joined.squares.tobytes() == whole.squares.tobytes()
+
+
+def sum_of_squares(values: list[float], mean: float) -> float:
+    """Return the sum in the documented order: lanes of two, four pairs at a time from the last."""
+    squares = [(value - mean) * (value - mean) for value in values]
+    squares += [0.0] * (len(squares) % 2)
+    in_fours = len(values) // 8 * 4
+    order = [first + pair for first in range(0, in_fours, 4) for pair in (3, 2, 1, 0)]
+    order += range(in_fours, len(squares) // 2)
+    lanes = [0.0, 0.0]
+    for pair in order:
+        for lane in (0, 1):
+            lanes[lane] += squares[2 * pair + lane]
+    return lanes[0] + lanes[1]
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 8, 9, 24, 31, 144])
+def test_squares_are_added_in_the_same_order_on_every_machine(width: int) -> None:
+    values = np.random.default_rng(width).normal(300.0, 20.0, (2, 3, width)).astype(np.float32)
+    rows = row_moments(values)
+    for channel in range(2):
+        for row in range(3):
+            expected = sum_of_squares(
+                values[channel, row].astype(np.float64).tolist(), float(rows.mean[channel, row])
+            )
+            assert rows.squares[channel, row] == expected
+
+
+def test_half_precision_is_rounded_as_numpy_does() -> None:
+    """Compare all sums of a half, its neighbours and the ties between them, and random floats."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    bits = halves[np.isfinite(halves)].view(np.uint32)
+    offsets = np.array([0, 1, 0x0FFF, 0x1000, 0x1001, 0x1FFF], np.uint32)
+    near = (bits[:, None] + offsets).ravel()
+    random = np.random.default_rng(1).integers(0, 1 << 32, 1 << 17, np.uint32)
+    values = np.concatenate([near, random]).view(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = values.astype(np.float16)
+        actual = to_half(values)
+    number = ~np.isnan(expected)
+    np.testing.assert_array_equal(actual.view(np.uint16)[number], expected.view(np.uint16)[number])
+    assert np.isnan(actual[~number]).all()
 
 
 def test_frames_are_aligned(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.support.data_weather import SMALL, anomaly, check_boxes, check_ranges, fields, frames
 from vflops.data.climate.background_fields import channel, latitude
 from vflops.data.climate.field_names import CHANNELS
-from vflops.data.climate.noise import generator, noise
+from vflops.data.climate.noise import generator, noise, noises
 from vflops.data.climate.weather import OFFSET, RANGES, SCALE, Frame, WeatherRecipe, draw
 from vflops.errors import UsageError
 
@@ -125,11 +125,25 @@ def test_wind_goes_round_lows_the_way_of_its_hemisphere() -> None:
 
 
 def test_noise_is_of_unit_spread_and_round_the_globe() -> None:
-    fields = np.stack([noise(generator(5, number), 192, 288, 6, 0.5) for number in range(8)])
+    drawn = [noise(generator(5, number), 192, 288, 6, 0.5) for number in range(8)]
+    fields = np.stack([field.whole() for field in drawn])
     assert abs(fields.mean()) < 0.15 and 0.85 < fields.std() < 1.2
     field = fields[0]
     seam = np.abs(field[:, 0] - field[:, -1]).mean()
     assert seam < 1.5 * np.abs(np.diff(field, axis=1)).mean()
+
+
+def test_rows_of_a_field_do_not_depend_on_how_many_are_asked_for() -> None:
+    field = noise(generator(5), 97, 151, 6, 0.5)
+    parts = [field.rows(slice(first, min(first + 10, 97))) for first in range(0, 97, 10)]
+    np.testing.assert_array_equal(np.concatenate(parts), field.whole())
+
+
+def test_fields_drawn_together_are_those_drawn_one_by_one() -> None:
+    random = generator(5)
+    alone = [noise(random, 64, 96, 8, 0.6).whole() for _ in range(3)]
+    together = noises(generator(5), 3, 64, 96, 8, 0.6)
+    np.testing.assert_array_equal(np.stack([field.whole() for field in together]), alone)
 
 
 @pytest.mark.parametrize(

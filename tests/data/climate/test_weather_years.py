@@ -7,8 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from vflops.data import process_pool
-from vflops.data.climate import synthetic_weather
+from vflops.data.climate import frame_drawing, frame_encoding, synthetic_weather
 from vflops.data.climate.box_rows import PUBLISHED
 from vflops.data.climate.field_names import MAX_BOXES
 from vflops.data.climate.packed_frames import PackedFrames
@@ -164,29 +163,68 @@ def test_packed_frames_are_those_of_the_years(
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_several_processes_pack_in_the_same_order(
+def test_the_fingerprint_is_that_of_every_machine(tmp_path: Path) -> None:
+    packed = synthetic_weather.pack(RECIPE, tmp_path / "set", 4, 2, 3)
+    assert packed.fingerprint == FINGERPRINT
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_bytes_do_not_depend_on_the_number_of_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path))
-    for name, value in (("_SMALL_PIXELS", 0), ("_PIECE_BYTES", 1), ("_WAVE_BYTES", 1)):
-        monkeypatch.setattr(synthetic_weather, name, value)
-    monkeypatch.setattr(process_pool, "available_cpus", lambda: 2)
+    alone = synthetic_weather.pack(RECIPE, tmp_path / "alone", 7, 2, 1, workers=1)
+    monkeypatch.setattr(frame_drawing, "_PIECE_PIXELS", 2 * RECIPE.height * RECIPE.width)
     seen: list[tuple[int, int]] = []
-    path = cached_frames(RECIPE, 5, 2, 1, lambda *done: seen.append(done))  # two waves of four
-    check_packed(path, {"train": 5, "validation": 2, "test": 1})
-    assert seen[-1] == (8, 8)
+    shared = synthetic_weather.pack(
+        RECIPE, tmp_path / "shared", 7, 2, 1, lambda *done: seen.append(done), workers=3
+    )
+    assert tree(shared.path) == tree(alone.path)
+    assert seen[0] == (0, 10) and seen[-1] == (10, 10)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
-def test_a_stopped_packing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path))
+def test_frames_of_a_split_continue_in_the_next_year(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (frame_drawing, synthetic_weather):
+        monkeypatch.setattr(module, "FRAMES_PER_YEAR", 3)
+    packed = synthetic_weather.pack(RECIPE, tmp_path / "set", 5, 1, 1)
+    assert packed.index.years == {"train": (1979, 1980), "validation": (1981,), "test": (1982,)}
+    frame = draw(RECIPE, 1980, 1)
+    error = np.abs(packed.split("train").fields(4) - frame.fields).max(axis=(1, 2))
+    assert (error < 0.01 * SCALE).all()
+
+
+def test_a_stopped_packing_keeps_complete_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(frame_encoding, "SHARD_BYTES", 2 * 32 * 48 * 16 * 2)
+    monkeypatch.setattr(frame_drawing, "_PIECE_PIXELS", 1)
+    whole = synthetic_weather.pack(RECIPE, tmp_path / "whole", 4, 1, 1)
+    assert len(whole.index.splits["train"].shards) == 2
 
     def stop(done: int, total: int) -> None:
-        raise KeyboardInterrupt
+        if done == 3:
+            raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted):
+    with pytest.raises(Interrupted, match="1 of 4 shards"):
         cached_frames(RECIPE, 4, 1, 1, stop)
-    assert not list(tmp_path.iterdir())
+    (partial,) = (tmp_path / "cache").iterdir()
+    assert partial.name.endswith(".partial") and not list(partial.glob(".*.tmp"))
+    shard = partial / "train-00000.bin"
+    kept = shard.stat().st_mtime_ns
+    (partial / ".1-0.tmp").write_bytes(b"of a process that was killed")
+
+    seen: list[tuple[int, int]] = []
+    path = cached_frames(RECIPE, 4, 1, 1, lambda *done: seen.append(done))
+    assert seen[0] == (2, 6) and seen[-1] == (6, 6)
+    assert tree(path) == tree(whole.path)
+    assert (path / shard.name).stat().st_mtime_ns == kept
+    assert list((tmp_path / "cache").iterdir()) == [path]
 
 
 def test_a_link_is_followed_and_a_mount_point_refused(tmp_path: Path, small_disk: Path) -> None:
@@ -197,3 +235,6 @@ def test_a_link_is_followed_and_a_mount_point_refused(tmp_path: Path, small_disk
     assert (tmp_path / "link" / year.name).is_file() and (tmp_path / "link").is_symlink()
     with pytest.raises(UsageError, match="small is a mount point"):
         write_years(recipe, small_disk, {1979: 1})
+
+
+FINGERPRINT = "fd11af50a58a5475243ea0142444e8b53cb4a9bd795b973c265e13fef7a61d6e"

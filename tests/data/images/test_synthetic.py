@@ -144,24 +144,30 @@ def test_the_cache_is_filled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(list((tmp_path / "cache").iterdir())) == 3
 
 
-def fill(cache: str, barrier: Barrier, result: mp.Queue[str]) -> None:
+def fill(cache: str, barrier: Barrier, result: mp.Queue[tuple[str, bool]]) -> None:
     os.environ["VFLOPS_CACHE"] = cache
+    seen: list[tuple[int, int]] = []
     barrier.wait(60)
-    result.put(str(synthetic_images.cached_images(Recipe(classes=3, size=16), 400, 70)))
+    path = synthetic_images.cached_images(
+        Recipe(classes=3, size=16), 400, 70, lambda *done: seen.append(done)
+    )
+    result.put((str(path), bool(seen)))
 
 
-def test_processes_that_fill_the_cache_together_agree(tmp_path: Path) -> None:
+def test_of_two_processes_one_fills_the_cache_and_the_other_waits(tmp_path: Path) -> None:
     context = mp.get_context("spawn")
     barrier, result = context.Barrier(2), context.Queue()
     cache = tmp_path / "cache"
     both = [context.Process(target=fill, args=(str(cache), barrier, result)) for _ in range(2)]
     for process in both:
         process.start()
-    paths = {result.get(timeout=60) for _ in both}
+    results = [result.get(timeout=60) for _ in both]
+    paths = {path for path, _ in results}
     for process in both:
         process.join(60)
 
     assert [process.exitcode for process in both] == [0, 0]
+    assert sorted(has_drawn for _, has_drawn in results) == [False, True]
     assert [str(path) for path in cache.iterdir()] == [*paths]
     PackedImages.open(Path(*paths)).verify()
 

@@ -17,6 +17,8 @@ _EYEWALL = 0.5  # where the wind is fastest, in the same unit
 _SOFT = 1.5  # a filament fades out over this many half widths
 _DISTORTION = 0.13  # how far eddies distort the shape of a storm
 
+_Columns = slice | NDArray[np.intp]
+
 
 @dataclass(frozen=True)
 class _Patch:
@@ -40,8 +42,11 @@ def paint(fields: NDArray[np.float32], storm: Storm, eddies: Eddies) -> None:
     above = int((box.bottom - box.top) * margin) + 3
     beside = int((box.right - box.left) * margin) + 3
     rows = slice(max(box.top - above, 0), min(box.bottom + above, height))
-    columns = np.arange(box.left - beside, box.right + beside) % width  # around the globe
-    dx = np.arange(box.left - beside, box.right + beside, dtype=np.float32) - storm.column
+    left, right = box.left - beside, box.right + beside
+    columns: _Columns = slice(left, right)
+    if left < 0 or right > width:
+        columns = np.arange(left, right) % width  # around the globe
+    dx = np.arange(left, right, dtype=np.float32) - storm.column
     dy = np.arange(rows.start, rows.stop, dtype=np.float32)[:, None] - storm.row
     draw_shape = _filament if storm.kind.shape == "filament" else _vortex
     patch = draw_shape(storm, dx, dy, eddies.moisture[rows, columns], eddies.gusts[rows, columns])
@@ -49,7 +54,7 @@ def paint(fields: NDArray[np.float32], storm: Storm, eddies: Eddies) -> None:
 
 
 def _add(
-    fields: NDArray[np.float32], storm: Storm, patch: _Patch, rows: slice, columns: NDArray[np.intp]
+    fields: NDArray[np.float32], storm: Storm, patch: _Patch, rows: slice, columns: _Columns
 ) -> None:
     def add(name: str, value: Field) -> None:
         channel(fields, name)[rows, columns] += value

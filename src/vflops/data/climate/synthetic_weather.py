@@ -1,53 +1,55 @@
 """Synthetic frames in the same forms as real ones: a folder of HDF5 files, or packed.
 
 Both forms hold the same frames and appear only when they are complete: they are built in
-``DEST.partial``, then renamed. If writing years is stopped, the same call resumes with the first
-unfinished year.
+``DEST.partial``, then renamed. If a call is stopped, the same call resumes with the first
+unfinished year or shard.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from vflops.data.cached_data import OnWait, cached_data, no_wait
+from vflops.data.climate import channel_statistics
 from vflops.data.climate.field_names import CHANNELS, MAX_BOXES
-from vflops.data.climate.frame_writer import FrameWriter
-from vflops.data.climate.weather import OFFSET, SCALE, Frame, WeatherRecipe, draw
+from vflops.data.climate.frame_drawing import FrameDrawing, frame_moments_of
+from vflops.data.climate.frame_encoding import frame_encoding
+from vflops.data.climate.frame_writer import make_index, write_split
+from vflops.data.climate.packed_frames import PackedFrames
+from vflops.data.climate.weather import FRAMES_PER_YEAR, OFFSET, SCALE, WeatherRecipe, draw
 from vflops.data.destination import (
     move_into_place,
     require_replaceable,
     require_unoccupied,
     resolve_link,
 )
-from vflops.data.packed_index import digest
+from vflops.data.drawn_shards import draw_shards, shards_of
+from vflops.data.packed_index import PackingRecord, digest
+from vflops.data.packing import group_by_split
 from vflops.data.process_pool import (
     OnProgress,
     Reporter,
     default_workers,
-    iter_results,
     no_progress,
     run_all,
 )
 from vflops.data.synthetic_folder import begin_folder
-from vflops.errors import Interrupted, UsageError
+from vflops.data.workspace import Workspace
+from vflops.errors import UsageError
 from vflops.record.files import atomic
-from vflops.record.files.cache import cached_folder
 
 ORIGIN = "synthetic weather"
 FIRST_YEAR = 1979
-FRAMES_PER_YEAR = 1460
-"""Four per day, as published."""
 COMPRESSIONS = ("gzip", "lzf")
 
-_SMALL_PIXELS = 1 << 21  # drawing fewer is faster than starting other processes
-_PIECE_BYTES = 1 << 24  # frames that a process draws at a time
-_WAVE_BYTES = 1 << 30  # finished frames that may wait in memory for earlier ones
+_SMALL_PIXELS = 1 << 23  # drawing fewer is faster than starting other processes
 
 
 def years_of(train: int, validation: int, test: int) -> dict[str, dict[int, int]]:
@@ -112,99 +114,72 @@ def cached_frames(
     validation: int,
     test: int,
     on_progress: OnProgress = no_progress,
+    on_wait: OnWait = no_wait,
 ) -> Path:
     """Return the folder of these frames in the cache, in layout ``half``; create it if missing."""
-    years = years_of(train, validation, test)
-    counts = {split: sum(frames_by_year.values()) for split, frames_by_year in years.items()}
+    counts = {
+        split: sum(frames_by_year.values())
+        for split, frames_by_year in years_of(train, validation, test).items()
+    }
     full_recipe = {**recipe.as_dict(), "frames": counts}
     # The split is part of the name: a cache may hold older frames without reference_split.
     name = f"weather-{digest([full_recipe, 'reference split'])[:16]}"
-
-    def make(folder: Path) -> None:
-        with FrameWriter(
-            folder,
-            origin=ORIGIN,
-            height=recipe.height,
-            width=recipe.width,
-            layout="half",
-            offset=OFFSET,
-            scale=SCALE,
-            synthetic=True,
-            recipe=full_recipe,
-            years={split: tuple(frames_by_year) for split, frames_by_year in years.items()},
-            reference_split=True,
-        ) as writer:
-            for split, frame in _draw_frames(recipe, years, on_progress):
-                writer.add(split, frame.fields, frame.boxes)
-            writer.finish()
-
-    try:
-        return cached_folder(name, make)
-    except KeyboardInterrupt:
-        raise Interrupted("stopped by the user", hint="the same command starts again") from None
+    return cached_data(
+        name, lambda folder: pack(recipe, folder, train, validation, test, on_progress), on_wait
+    )
 
 
-def _draw_frames(
-    recipe: WeatherRecipe, years: Mapping[str, Mapping[int, int]], on_progress: OnProgress
-) -> Iterator[tuple[str, Frame]]:
-    """Yield every frame with its split, in order; several processes draw if that is faster."""
-    frame_bytes = recipe.height * recipe.width * len(CHANNELS) * 4
-    step = max(1, _PIECE_BYTES // frame_bytes)
-    pieces = [
-        _Piece(recipe, split, year, start, min(step, count - start))
-        for split, frames_by_year in years.items()
-        for year, count in frames_by_year.items()
-        for start in range(0, count, step)
-    ]
-    total = sum(piece.count for piece in pieces)
-    workers = _workers(recipe, total)
-    # One process draws frames on demand; several would run ahead without limit.
-    wave = len(pieces) if workers == 1 else max(2 * workers, _WAVE_BYTES // (step * frame_bytes))
-    done = 0
-    for first in range(0, len(pieces), wave):
-        batch = pieces[first : first + wave]
-        for piece, frames in _in_order(batch, workers, _offset_progress(done, total, on_progress)):
-            yield from ((piece.split, frame) for frame in frames)
-        done += sum(piece.count for piece in batch)
-
-
-def _offset_progress(done: int, total: int, on_progress: OnProgress) -> OnProgress:
-    """Return a callback for work that starts when ``done`` of ``total`` is finished."""
-    return lambda more, _: on_progress(done + more, total)
-
-
-def _in_order(
-    pieces: Sequence[_Piece], workers: int, on_progress: OnProgress
-) -> Iterator[tuple[_Piece, list[Frame]]]:
-    total = sum(piece.count for piece in pieces)
-    ready: dict[int, list[Frame]] = {}
-    next_position = 0
-    work = iter_results(_draw_piece, pieces, workers=workers, total=total, on_progress=on_progress)
-    with closing(work):
-        for position, frames in work:
-            ready[position] = frames
-            while next_position in ready:
-                yield pieces[next_position], ready.pop(next_position)
-                next_position += 1
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """Frames of one year that one process draws."""
-
-    recipe: WeatherRecipe
-    split: str
-    year: int
-    start: int
-    count: int
-
-
-def _draw_piece(piece: _Piece, report: Reporter) -> list[Frame]:
-    frames = []
-    for number in range(piece.start, piece.start + piece.count):
-        frames.append(draw(piece.recipe, piece.year, number))
-        report()
-    return frames
+def pack(
+    recipe: WeatherRecipe,
+    folder: Path,
+    train: int,
+    validation: int,
+    test: int,
+    on_progress: OnProgress = no_progress,
+    workers: int | None = None,
+) -> PackedFrames:
+    """Draw frames and pack them into ``folder`` in layout ``half``; complete shards are kept."""
+    require_unoccupied(folder)
+    years = years_of(train, validation, test)
+    counts = {split: sum(frames_by_year.values()) for split, frames_by_year in years.items()}
+    index_fields = {
+        "origin": ORIGIN,
+        "synthetic": True,
+        "recipe": {**recipe.as_dict(), "frames": counts},
+        "years": {split: tuple(frames_by_year) for split, frames_by_year in years.items()},
+        "reference_split": True,
+    }
+    encoding = frame_encoding(recipe.height, recipe.width, "half", OFFSET, SCALE)
+    settings = {"layout": "half", "recipe": index_fields["recipe"]}
+    with Workspace(folder, PackingRecord(source=ORIGIN, settings=settings)).locked() as workspace:
+        if workspace.finished_elsewhere():
+            return PackedFrames.open(folder)
+        shards = shards_of(counts, encoding.frames_per_shard)
+        parts = draw_shards(
+            FrameDrawing(
+                recipe, {split: min(of_split) for split, of_split in years.items()}, encoding
+            ),
+            shards,
+            workspace,
+            workers=workers or _workers(recipe, sum(counts.values())),
+            on_progress=on_progress,
+        )
+        groups = group_by_split(counts, shards, parts)
+        moments = channel_statistics.merge(
+            [moments for part in groups["train"] for moments in frame_moments_of(part, encoding)]
+        )
+        splits = {
+            split: write_split(
+                workspace.path,
+                split,
+                [np.array(boxes, np.int32) for part in group for boxes in part.boxes],
+                [part.shard for part in group],
+            )
+            for split, group in groups.items()
+        }
+        index = make_index(encoding, moments, splits, **index_fields)
+        workspace.finish(index, digest(index_fields))
+    return PackedFrames.open(folder)
 
 
 @dataclass(frozen=True)

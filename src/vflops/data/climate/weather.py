@@ -24,6 +24,8 @@ from vflops.data.synthetic_folder import check_limits
 
 VERSION = 1  # of the bytes: raise it with any change that alters a frame
 GENERATOR = "vflops.weather"
+FRAMES_PER_YEAR = 1460
+"""Four per day, as published."""
 
 _AIR, _STORMS = 0, 1  # independent random streams of a frame
 

@@ -64,13 +64,18 @@ def draw(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return ``count`` images of a split from ``start`` on, [count, size, size, 3], and labels."""
     images = np.empty((count, recipe.size, recipe.size, 3), np.uint8)
-    labels = np.arange(start, start + count, dtype=np.int64) % recipe.classes
+    labels = labels_of(recipe, start, count)
     step = max(_PIXELS_AT_ONCE // recipe.size**2, 1)
     for first in range(0, count, step):
         chunk = slice(first, min(first + step, count))
         index = np.arange(start + chunk.start, start + chunk.stop, dtype=np.uint64)
         _paint(recipe, _key(recipe, split), index, labels[chunk], images[chunk])
     return images, labels
+
+
+def labels_of(recipe: Recipe, start: int, count: int) -> NDArray[np.int64]:
+    """Return the classes of ``count`` images from ``start`` on: all classes in turn."""
+    return np.arange(start, start + count, dtype=np.int64) % recipe.classes
 
 
 def _key(recipe: Recipe, split: str) -> np.uint64:

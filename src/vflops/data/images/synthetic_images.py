@@ -7,6 +7,7 @@ Both forms hold the same pixels and appear only when they are complete: they are
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,24 +16,25 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from vflops.data.cached_data import OnWait, cached_data, no_wait
 from vflops.data.destination import (
     move_into_place,
     require_replaceable,
     require_unoccupied,
     resolve_link,
 )
-from vflops.data.images.drawing import Recipe, draw
-from vflops.data.images.image_index import CHANNELS, SHARD_BYTES, ImagePart, SkippedImage
-from vflops.data.images.image_writer import ImageShardFile, finish, write_shard
+from vflops.data.drawn_shards import Drawing, DrawnShard, draw_shards, shards_of
+from vflops.data.images.drawing import Recipe, draw, labels_of
+from vflops.data.images.image_index import CHANNELS, SHARD_BYTES, ImagePart, ImageShard
+from vflops.data.images.image_writer import finish
 from vflops.data.images.packed_images import PackedImages
 from vflops.data.packed_index import PackingRecord, digest
-from vflops.data.packing import ShardTask, group_by_split, make_shards
+from vflops.data.packing import group_by_split
 from vflops.data.process_pool import OnProgress, Reporter, default_workers, no_progress, run_all
 from vflops.data.synthetic_folder import begin_folder
 from vflops.data.workspace import Workspace
 from vflops.errors import UsageError
 from vflops.record.files import atomic
-from vflops.record.files.cache import cached_folder
 
 Format = Literal["png", "jpeg", "webp"]
 ORIGIN = "synthetic images"
@@ -109,14 +111,12 @@ def pack(
     with Workspace(
         folder, PackingRecord(source=ORIGIN, settings=full_recipe)
     ).locked() as workspace:
-        tasks = [
-            _DrawnShardTask(split, number, recipe, start, count)
-            for split, images in splits.items()
-            for number, (start, count) in enumerate(_chunks(images, images_per_shard(recipe)))
-        ]
-        parts = make_shards(
-            _make_shard,
-            tasks,
+        if workspace.finished_elsewhere():
+            return PackedImages.open(folder)
+        shards = shards_of(splits, images_per_shard(recipe))
+        parts = draw_shards(
+            ImageDrawing(recipe),
+            shards,
             workspace,
             workers=workers or _workers(recipe, train + val),
             on_progress=on_progress,
@@ -128,17 +128,21 @@ def pack(
             "short_side": recipe.size,
             "classes": class_names(recipe),
         }
-        finish(workspace, index, group_by_split(splits, tasks, parts), digest(full_recipe))
+        finish(workspace, index, group_by_split(splits, shards, parts), digest(full_recipe))
     return PackedImages.open(folder)
 
 
 def cached_images(
-    recipe: Recipe, train: int, val: int, on_progress: OnProgress = no_progress
+    recipe: Recipe,
+    train: int,
+    val: int,
+    on_progress: OnProgress = no_progress,
+    on_wait: OnWait = no_wait,
 ) -> Path:
     """Return the folder of these packed images in the cache; create it if it is missing."""
     full_recipe = {**recipe.as_dict(), "images": _splits(recipe, train, val)}
     name = f"images-{digest(full_recipe)[:16]}"
-    return cached_folder(name, lambda folder: pack(recipe, folder, train, val, on_progress))
+    return cached_data(name, lambda folder: pack(recipe, folder, train, val, on_progress), on_wait)
 
 
 def images_per_shard(recipe: Recipe) -> int:
@@ -199,36 +203,46 @@ def _write_file(path: Path, image: NDArray[np.uint8], format: Format) -> None:
 
 
 @dataclass(frozen=True)
-class _DrawnShardTask(ShardTask):
-    """Images of one split that one process draws into one shard."""
+class ImageDrawing(Drawing[None, ImagePart]):
+    """Images of a recipe, as they are stored."""
+
+    part_type = ImagePart
 
     recipe: Recipe
-    start: int
-    count: int
 
     @property
-    def samples(self) -> int:
-        """Number of images to draw."""
-        return self.count
+    def stride_bytes(self) -> int:
+        """Bytes from the start of an image to the start of the next."""
+        return self.recipe.size**2 * CHANNELS
 
+    @property
+    def piece_samples(self) -> int:
+        """Number of images that a process draws at a time."""
+        return _chunk_images(self.recipe)
 
-def _make_shard(job: tuple[_DrawnShardTask, Workspace], report: Reporter) -> ImagePart:
-    """Write one shard, unless an earlier call finished it."""
-    task, workspace = job
-    part = workspace.finished_part(ImagePart, task.shard, "")
-    if part is not None:
-        report(task.samples)
-        return part
-    return write_shard(workspace, task.shard, lambda shard: _fill(shard, task, report))
+    def draw(
+        self, split: str, start: int, count: int
+    ) -> Iterator[tuple[NDArray[np.uint8], list[None]]]:
+        """Yield all images at once; nothing has to be known of them to write the index."""
+        images, _ = draw(self.recipe, split, start, count)
+        yield images, [None] * count
 
-
-def _fill(shard: ImageShardFile, task: _DrawnShardTask, report: Reporter) -> list[SkippedImage]:
-    for start, count in _chunks(task.count, _chunk_images(task.recipe)):
-        images, labels = draw(task.recipe, task.split, task.start + start, count)
-        for image, label in zip(images, labels.tolist(), strict=True):
-            shard.add(image, label)
-        report(count)
-    return []
+    def part(self, shard: DrawnShard, sha256: str, facts: Sequence[None]) -> ImagePart:
+        """Return the part of a complete shard."""
+        sides = (self.recipe.size,) * shard.count
+        return ImagePart(
+            source_digest="",
+            shard=ImageShard(
+                file=shard.shard,
+                images=shard.count,
+                bytes=shard.count * self.stride_bytes,
+                sha256=sha256,
+            ),
+            heights=sides,
+            widths=sides,
+            labels=tuple(labels_of(self.recipe, shard.start, shard.count).tolist()),
+            skipped=(),
+        )
 
 
 def _splits(recipe: Recipe, train: int, val: int, folder: Path | None = None) -> dict[str, int]:

@@ -105,8 +105,9 @@ def _synthetic(settings: WeatherSettings, progress: Progress) -> Path:
         )
     recipe = WeatherRecipe(height=synthetic.height, width=synthetic.width, seed=synthetic.seed)
     on_progress = partial(progress, "drawing frames")
+    on_wait = partial(progress, "waiting for a process that draws these frames", 0, frames)
     return synthetic_weather.cached_frames(
-        recipe, synthetic.train, synthetic.validation, synthetic.test, on_progress
+        recipe, synthetic.train, synthetic.validation, synthetic.test, on_progress, on_wait
     )
 
 

@@ -65,16 +65,17 @@ def prepare(settings: ImageSettings, progress: Progress) -> DataFacts:
 def _synthetic(settings: ImageSettings, progress: Progress) -> Path:
     synthetic = settings.synthetic
     recipe = Recipe(classes=synthetic.classes, size=synthetic.size, seed=synthetic.seed)
-    size_bytes = (synthetic.train + synthetic.validation) * synthetic.size * synthetic.size * 3
+    images = synthetic.train + synthetic.validation
+    size_bytes = images * synthetic.size * synthetic.size * 3
     if size_bytes > 16 * _MAX_AUTO_PACK_BYTES:
         raise UsageError(
-            f"{synthetic.train + synthetic.validation} synthetic images would take "
-            f"{quantity(size_bytes, 'B')}",
+            f"{images} synthetic images would take {quantity(size_bytes, 'B')}",
             hint="give your images with --data DIR, or use fewer: --set synthetic.train=N",
         )
     on_progress = partial(progress, "drawing images")
+    on_wait = partial(progress, "waiting for a process that draws these images", 0, images)
     return synthetic_images.cached_images(
-        recipe, synthetic.train, synthetic.validation, on_progress
+        recipe, synthetic.train, synthetic.validation, on_progress, on_wait
     )
 
 
