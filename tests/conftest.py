@@ -15,6 +15,7 @@ from tests.support import slurm_bench
 from tests.support.fork_server import server
 from tests.support.paths import ROOT
 from tests.support.sample_parts import MEASUREMENTS, Vflops, write_system
+from tests.support.stored_machines import MACHINES, Machine, write_machine
 from tests.support.trained_runs import HandmadeRun, two_seeds
 from vflops.config.profiles import tiny
 from vflops.record.files import atomic
@@ -71,6 +72,18 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     os.environ["VFLOPS_CACHE"] = str(root / "vflops-cache")
     os.environ["OMP_WAIT_POLICY"] = "passive"  # trainings of several tests share the cores
+
+
+@pytest.fixture(scope="session", params=MACHINES)
+def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """Each of the stored machines."""
+    return write_machine(request.param, tmp_path_factory.mktemp(request.param))
+
+
+@pytest.fixture(scope="session")
+def described(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> SystemRecord:
+    """The description of each stored machine."""
+    return machine.gather(tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture

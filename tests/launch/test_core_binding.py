@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from vflops.launch.core_binding import BINDING, Topology, bind, numbers, spans, variables
+from vflops.launch.core_binding import BINDING, Topology, bind, spans, variables
 from vflops.launch.local.launcher import split_cores
 from vflops.launch.local.processes import LocalRanks
+from vflops.machine.probe import numbers
 from vflops.machine.visible_devices import visible_devices
 
 
@@ -26,8 +27,9 @@ def machine(
     """Write a ``/sys`` of NUMA nodes; thread k + ``siblings`` is on the core of thread k."""
 
     def write(path: str, text: object) -> None:
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(f"{text}\n")
+        file = root / "sys" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
 
     for number, cores in enumerate(nodes):
         write(f"devices/system/node/node{number}/cpulist", cores)

@@ -14,6 +14,7 @@ from multiprocessing.synchronize import Event
 from typing import Any, Protocol, TypeVar
 
 from vflops.errors import Interrupted, RunFailed
+from vflops.machine import host
 
 OnProgress = Callable[[int, int], None]
 """Called with the amount done and the total amount."""
@@ -40,8 +41,8 @@ def no_progress(done: int, total: int) -> None:
 
 
 def usable_cpus() -> int:
-    """Return the number of CPUs that this process may run on."""
-    return len(os.sched_getaffinity(0))
+    """Return how many processes can compute at a time."""
+    return host.usable_cpus()
 
 
 def default_workers(size: int, small: int) -> int:

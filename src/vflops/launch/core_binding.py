@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vflops.machine.host import usable_cores
+from vflops.machine.probe import numbers
 from vflops.machine.visible_devices import visible_devices
 
 BINDING = "VFLOPS_BINDING"
@@ -35,18 +36,19 @@ class Topology:
     """The NUMA node of each InfiniBand device that has an active port."""
 
     @classmethod
-    def read(cls, root: Path = Path("/sys")) -> Topology:
-        """Return the topology of this machine, or of one whose ``/sys`` is at ``root``."""
-        system = root / "devices/system"
+    def read(cls, root: Path = Path("/")) -> Topology:
+        """Return the topology of this machine, or of one whose files are at ``root``."""
+        sys = root / "sys"
+        system = sys / "devices/system"
         nodes = {}
         for path in sorted(system.glob("node/node[0-9]*"), key=lambda path: int(path.name[4:])):
             if cores := numbers(_text(path / "cpulist")):
                 nodes[int(path.name[4:])] = tuple(sorted(cores, key=_core_of(system)))
-        if not nodes:  # a kernel without NUMA
-            online = numbers(_text(system / "cpu/online")) or range(os.cpu_count() or 1)
+        if not nodes:  # a kernel without NUMA, or a container without /sys
+            online = numbers(_text(system / "cpu/online")) or usable_cores()
             nodes = {0: tuple(sorted(online, key=_core_of(system)))}
-        cards = sorted((root / "bus/pci/devices").glob("*"), key=lambda path: path.name)
-        bands = sorted((root / "class/infiniband").glob("*"))
+        cards = sorted((sys / "bus/pci/devices").glob("*"), key=lambda path: path.name)
+        bands = sorted((sys / "class/infiniband").glob("*"))
         return cls(
             nodes,
             tuple(_near(card) for card in cards if _is_gpu(card)),
@@ -130,16 +132,6 @@ def variables(
         result[HCA] = ",".join(near)
         words += f"; {HCA}={result[HCA]}"
     return result, f"bound: {words}"
-
-
-def numbers(text: str) -> list[int]:
-    """Return the numbers in a list as the kernel writes it, such as ``0-3,8``."""
-    values: list[int] = []
-    for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        with suppress(ValueError):
-            values += range(int(first), int(last or first) + 1)
-    return values
 
 
 def spans(values: Iterable[int]) -> str:

@@ -45,7 +45,7 @@ class Device:
         """
         if not self.is_cpu:
             return [None]
-        count = torch.get_num_threads()
+        count = min(torch.get_num_threads(), host.usable_cpus())
         return [count, count - 1] if count > 1 else [1]
 
     def current(self) -> AbstractContextManager[object]:
@@ -171,7 +171,7 @@ def _device_hint(names: list[str], setting: str) -> str:
 
 def rank_capacity(name: str, cores_per_rank: int | None = None) -> tuple[int, bool]:
     """Return how many ranks fit on this machine, and whether they compute on accelerators."""
-    cores = len(host.usable_cores())
+    cores = host.usable_cpus()
     by_cores = cores // (cores_per_rank or 1)
     if by_cores < 1:
         raise UsageError(

@@ -24,11 +24,14 @@ def rank_device(name: str, local_rank: int) -> torch.device:
 
 def use_threads(device: torch.device, ranks: int) -> int:
     """Set the number of CPU threads to a rank's share of the cores; return the number."""
-    cores = len(host.usable_cores())
+    cores = host.usable_cpus()
     if "SLURM_CPUS_PER_TASK" in os.environ:  # not every site binds a task to its cores
         cores = min(cores, int(os.environ["SLURM_CPUS_PER_TASK"]))
-    # A rank that is bound to cores sees only those.
-    count = max(cores // ranks, 1) if BINDING not in os.environ else len(host.usable_cores())
+    count = max(cores // ranks, 1)
+    if BINDING in os.environ:  # the rank sees only its own cores, but a quota is for all ranks
+        quota = host.quota_cpus()
+        bound = len(host.usable_cores())
+        count = bound if quota is None else min(bound, max(quota // ranks, 1))
     if device.type == "cpu":
         torch.set_num_threads(count)
     return count

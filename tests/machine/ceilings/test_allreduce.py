@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import os
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ import pytest
 import torch
 
 from tests.support.micro_tasks import CPU, make_task
+from vflops.machine import host
 from vflops.machine.ceilings import allreduce
 from vflops.machine.devices import Device
 from vflops.metrics.traffic import Sent, bytes_sent, powersgd_elements
@@ -80,7 +80,7 @@ def test_a_mode_is_measured_against_the_exact_mean(
         return [sys.executable, str(script), *map(str, arguments)]
 
     monkeypatch.setattr(allreduce, "command", command)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(host, "usable_cpus", lambda: 2)
     task = make_task("all-reduce-modes", f"{mode}-4-ranks", precision, seconds=30.0)
     measured = allreduce.measure_mode(task)
     assert measured.value is not None, measured.reason

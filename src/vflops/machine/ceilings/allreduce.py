@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vflops.machine import host
 from vflops.machine.ceilings.ceiling_plan import Item, has_equal_rows, mode_of
 from vflops.machine.ceilings.sample_statistics import median
 from vflops.machine.ceilings.task import Task
@@ -90,7 +91,7 @@ def measure_mode(task: Task) -> Measurement:
         return task.absent_measurement(
             f"{ranks} ranks have no rows of equal length: {mode} needs 4, 6, 8 …"
         )
-    caveat, cores = None, os.cpu_count() or 1
+    caveat, cores = None, host.usable_cpus()
     if backend == "gloo" and ranks > cores:
         shared = "1 core" if cores == 1 else f"{cores} cores"
         caveat = f"{shared}: {ranks} ranks share them, and wait for these, not for a link"
@@ -202,7 +203,7 @@ def _run(task: Task, backend: str, ranks: int, mode: tuple[str, ...]) -> list[_S
 
 
 def _environment(backend: str, ranks: int) -> dict[str, str]:
-    threads = str(max((os.cpu_count() or 1) // ranks, 1))
+    threads = str(max(host.usable_cpus() // ranks, 1))
     # OpenBLAS would start threads when numpy is imported, before the process forks.
     changes = {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1"}
     if backend == "gloo" and Path("/sys/class/net/lo").exists():

@@ -74,6 +74,10 @@ def _model_names(facts: Sequence[Fact], device: str) -> Iterator[str]:
 
 
 def _is_same_product(recorded: str, name: str) -> bool:
-    """Whether two names mean the same product, that is, one contains the other."""
-    recorded, name = recorded.casefold(), name.casefold()
-    return bool(recorded.strip()) and (recorded in name or name in recorded)
+    """Whether two names mean the same product, that is, one contains the other.
+
+    The description has single spaces between words, and it cuts very long names.
+    """
+    recorded, name = (" ".join(text.casefold().split()) for text in (recorded, name))
+    name = name.removesuffix("…")
+    return bool(recorded) and (recorded in name or name in recorded)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from vflops.errors import Interrupted, RunFailed
+from vflops.machine import host
 from vflops.record.files import atomic
 from vflops.record.files.document import read_json
 from vflops.train.context import JobContext
@@ -61,7 +62,7 @@ def environment(context: JobContext, settings: CommandSettings) -> Mapping[str, 
 
 def cores_per_rank(ranks: int) -> int:
     """Return the number of processor cores for each of ``ranks`` ranks."""
-    return max(len(os.sched_getaffinity(0)) // ranks, 1)
+    return max(host.usable_cpus() // ranks, 1)
 
 
 def write_indices(path: Path, samples: int) -> None:
