@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,8 +33,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture
 def run_folder(tmp_path: Path) -> RunFolder:
     """A complete run that measured a few ceilings and counted one model."""
-    folder = RunFolder.create(tmp_path / "runs", "suite", tiny())
-    write_system(folder)
+    return complete_run(tmp_path / "runs", write_system)
+
+
+@pytest.fixture
+def stored_run(tmp_path: Path, described: SystemRecord) -> RunFolder:
+    """The same run, on each of the stored machines."""
+    return complete_run(tmp_path / "runs", lambda folder: described.write(folder.system_file))
+
+
+def complete_run(root: Path, write: Callable[[RunFolder], object]) -> RunFolder:
+    """Write a run whose system ``write`` describes."""
+    folder = RunFolder.create(root, "suite", tiny())
+    write(folder)
     graph = sample_graph(batch=4)
     atomic.make_folder(folder.path / "graphs")
     graph.write(folder.graph_file(graph.model))
