@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -85,10 +86,16 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["OMP_WAIT_POLICY"] = "passive"  # trainings of several tests share the cores
 
 
+@pytest.fixture(scope="session")
+def stored_machine(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Machine]:
+    """Returns a stored machine by its name; its files are written once."""
+    return cache(lambda name: write_machine(name, tmp_path_factory.mktemp(name)))
+
+
 @pytest.fixture(scope="session", params=MACHINES)
-def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+def machine(request: pytest.FixtureRequest, stored_machine: Callable[[str], Machine]) -> Machine:
     """Each of the stored machines."""
-    return write_machine(request.param, tmp_path_factory.mktemp(request.param))
+    return stored_machine(request.param)
 
 
 @pytest.fixture(scope="session")
