@@ -100,6 +100,17 @@ def test_threads_of_all_ranks_fit_the_quota(
     assert use_threads(CPU.torch_device, ranks) == max(here.usable_cpus // ranks, 1)
 
 
+@pytest.mark.parametrize(
+    ("machine", "threads"), [("container-with-limits", 1), ("wsl", 16)], indirect=["machine"]
+)
+def test_a_rank_that_is_bound_uses_all_its_cores_but_no_more_than_its_share_of_a_quota(
+    here: Machine, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VFLOPS_BINDING", "0-15;16-31")
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    assert use_threads(CPU.torch_device, ranks=2) == threads
+
+
 @pytest.mark.parametrize("torch_threads", [1, 2, 128])
 def test_ceilings_use_no_more_threads_than_can_run(
     here: Machine, torch_threads: int, monkeypatch: pytest.MonkeyPatch
@@ -118,7 +129,7 @@ def test_arrays_exceed_the_cache_and_fit_into_the_memory(here: Machine) -> None:
     assert (caveat is not None) == (here.name == "container-with-limits")
 
 
-SERIES = {
+SERIES: dict[str, dict[str, float]] = {
     "arm-server": {"net.enP5p1s0f0.received": 123456, "disk.read": 720 * 512},
     "four-sockets": {"package3.energy": 4.0, "package3.memory_energy": 5.0},
     "eight-gpus": {"gpu7.power": 79.007, "rdma.mlx5_7:1.sent": 4 * 14000},

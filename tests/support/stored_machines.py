@@ -31,6 +31,7 @@ from tests.support.system_fakes import FakeNvml, fake_torch, tree
 from vflops.machine import host
 from vflops.machine.probe import numbers
 from vflops.machine.system import gather as gather_module
+from vflops.machine.system.torch_module import load_torch
 from vflops.record.formats.system import SystemRecord
 
 _FOLDER = Path(__file__).parent / "machines"
@@ -72,10 +73,9 @@ class Machine:
         """Let torch, NVML and the kernel answer as on this machine."""
         uuids = [f"{index:04x}" for index in range(self.gpus)]
         patch.setitem(sys.modules, "pynvml", FakeNvml(uuids) if self.gpus else None)
-        load = gather_module.load_torch
         patch.setattr(
             *(gather_module, "load_torch"),
-            lambda wanted: _TorchWithGpus(uuids) if wanted else load(wanted),
+            lambda wanted: _TorchWithGpus(uuids) if wanted else load_torch(wanted),
         )
         patch.setattr(host, "_ROOT", self.root)
         patch.setattr(os, "sched_getaffinity", lambda pid: set(self.cores))

@@ -114,16 +114,24 @@ def test_a_stored_machine_has_its_page(
     assert system_name(described, []) and "None" not in system_name(described, [])
 
 
-def test_accelerators_of_several_models_are_all_in_the_headline(run_folder: RunFolder) -> None:
+@pytest.mark.parametrize(
+    ("usable", "headline"), [(4, "2 × A100, 1 × H200"), (0, "unknown processor")]
+)
+def test_usable_accelerators_of_several_models_are_all_in_the_headline(
+    run_folder: RunFolder, usable: int, headline: str
+) -> None:
     system = SystemRecord.read(run_folder.system_file)
     models = ("A100", "A100", None, "H200")
     facts = [
-        Fact(name=f"accelerator {n} model", value=model, source="x", reason=None if model else "?")
-        for n, model in enumerate(models)
+        Fact(name="accelerators", value=usable, source="x"),
+        *(
+            Fact(name=f"accelerator {n} model", value=m, source="x", reason=None if m else "?")
+            for n, m in enumerate(models)
+        ),
     ]
     hardware = Layer(name="hardware", facts=tuple(facts))
     system.model_copy(update={"layers": (hardware, *system.layers[1:])}).write(
         run_folder.system_file
     )
     write_report(Contents(run_folder))
-    assert "<h1>2 × A100, 1 × H200</h1>" in run_folder.report_file.read_text()
+    assert f"<h1>{headline}</h1>" in run_folder.report_file.read_text()

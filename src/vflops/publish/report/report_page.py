@@ -106,7 +106,7 @@ def _headline(system: SystemRecord | None, scored: Score) -> str:
     if accelerators:
         return ", ".join(f"{number} × {model}" for model, number in accelerators.items())
     facts = {fact.name: fact.value for fact in system.matching("hardware", "*cpu*")}
-    processor, cores = facts.get("cpu model") or "unknown processor", facts.get("usable cpus")
+    processor, cores = str(facts.get("cpu model") or "unknown processor"), facts.get("usable cpus")
     return processor if cores is None else f"{processor}, {cores} core{'' if cores == 1 else 's'}"
 
 

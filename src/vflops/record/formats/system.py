@@ -84,7 +84,9 @@ class SystemRecord(Document):
 
     @property
     def accelerator_counts(self) -> dict[str, int]:
-        """The number of accelerators by model; empty if there are none or no model is known."""
+        """The number of accelerators by model; empty if none is usable or no model is known."""
+        if any(fact.value == 0 for fact in self.matching("hardware", "accelerators")):
+            return {}  # the driver may list devices that torch cannot use
         facts = self.matching("hardware", "accelerator * model")
         return dict(Counter(str(fact.value) for fact in facts if fact.value is not None))
 
