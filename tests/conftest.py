@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.support import slurm_bench
 from tests.support.fork_server import server
 from tests.support.paths import ROOT
 from tests.support.sample_parts import MEASUREMENTS, Vflops, write_system
+from tests.support.stored_machines import MACHINES, Machine, write_machine
 from tests.support.trained_runs import HandmadeRun, two_seeds
 from vflops.config.profiles import tiny
 from vflops.record.files import atomic
@@ -32,8 +34,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture
 def run_folder(tmp_path: Path) -> RunFolder:
     """A complete run that measured a few ceilings and counted one model."""
-    folder = RunFolder.create(tmp_path / "runs", "suite", tiny())
-    write_system(folder)
+    return complete_run(tmp_path / "runs", write_system)
+
+
+@pytest.fixture
+def stored_run(tmp_path: Path, described: SystemRecord) -> RunFolder:
+    """The same run, on each of the stored machines."""
+    return complete_run(tmp_path / "runs", lambda folder: described.write(folder.system_file))
+
+
+def complete_run(root: Path, write: Callable[[RunFolder], object]) -> RunFolder:
+    """Write a run whose system ``write`` describes."""
+    folder = RunFolder.create(root, "suite", tiny())
+    write(folder)
     graph = sample_graph(batch=4)
     atomic.make_folder(folder.path / "graphs")
     graph.write(folder.graph_file(graph.model))
@@ -71,6 +84,24 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     os.environ["VFLOPS_CACHE"] = str(root / "vflops-cache")
     os.environ["OMP_WAIT_POLICY"] = "passive"  # trainings of several tests share the cores
+
+
+@pytest.fixture(scope="session")
+def stored_machine(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Machine]:
+    """Returns a stored machine by its name; its files are written once."""
+    return cache(lambda name: write_machine(name, tmp_path_factory.mktemp(name)))
+
+
+@pytest.fixture(scope="session", params=MACHINES)
+def machine(request: pytest.FixtureRequest, stored_machine: Callable[[str], Machine]) -> Machine:
+    """Each of the stored machines."""
+    return stored_machine(request.param)
+
+
+@pytest.fixture(scope="session")
+def described(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> SystemRecord:
+    """The description of each stored machine."""
+    return machine.gather(tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture

@@ -6,15 +6,21 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import typer
 from typer.core import TyperGroup
+from typer.testing import CliRunner
 
+from tests.support.stored_machines import Machine
 from vflops import cli
 from vflops.cli import COMMANDS
+from vflops.machine.system import gather as gather_module
+from vflops.machine.system.gather import gather
 from vflops.record.folder import RunFolder
+from vflops.record.formats.system import LAYERS
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
 
@@ -305,6 +311,22 @@ def test_system_as_json_and_for_mlperf(vflops: Vflops, tmp_path: Path) -> None:
     description = json.loads((tmp_path / "desc.json").read_text())
     assert description["submitter"] == "us"
     assert len(description) >= 33
+
+
+def test_system_of_a_stored_machine(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.become(monkeypatch)
+    monkeypatch.setattr(
+        gather_module, "gather", partial(gather, root=machine.root, environ=machine.environ)
+    )
+    monkeypatch.chdir(tmp_path)
+    app, asked = cli.application(["system"]), ["system", "--mlperf", "desc.json", "--name", "it"]
+    shown = CliRunner().invoke(app, ["system"])
+    assert (shown.exit_code, shown.exception) == (0, None)
+    assert all(layer in shown.stdout for layer in LAYERS)
+    assert CliRunner().invoke(app, [*asked, "--submitter", "us"]).exit_code == 0
+    assert all(json.loads((tmp_path / "desc.json").read_text()).values())
 
 
 def test_the_groups_of_help_are_the_folders_of_cli() -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from vflops.launch.core_binding import BINDING, Topology, bind, numbers, spans, variables
+from vflops.launch.core_binding import BINDING, Topology, bind, spans, variables
 from vflops.launch.local.launcher import split_cores
 from vflops.launch.local.processes import LocalRanks
+from vflops.machine.probe import numbers
 from vflops.machine.visible_devices import visible_devices
 
 
@@ -26,8 +27,9 @@ def machine(
     """Write a ``/sys`` of NUMA nodes; thread k + ``siblings`` is on the core of thread k."""
 
     def write(path: str, text: object) -> None:
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(f"{text}\n")
+        file = root / "sys" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
 
     for number, cores in enumerate(nodes):
         write(f"devices/system/node/node{number}/cpulist", cores)
@@ -94,6 +96,10 @@ def test_threads_of_one_core_go_to_one_rank(tmp_path: Path) -> None:
     assert cores_of(one, range(8), 2) == ["0-1,4-5", "2-3,6-7"]
     slots = split_cores(one, range(8), 4)
     assert [spans(slot.cores) for slot in slots] == ["0,4", "1,5", "2,6", "3,7"]
+    odd = machine(tmp_path / "odd", ["0-9"], siblings=5)
+    assert cores_of(odd, range(10), 2) == ["0-1,5-6", "2-3,7-8"]  # and not a half of core 2 each
+    assert cores_of(odd, range(5), 2) == ["0-1", "2-3"]
+    assert cores_of(odd, range(10), 10) == ["0", "5", "1", "6", "2", "7", "3", "8", "4", "9"]
 
 
 def test_local_slots_are_near_their_devices(tmp_path: Path) -> None:

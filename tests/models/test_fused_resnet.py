@@ -65,12 +65,12 @@ def test_it_is_a_resnet_with_the_same_state() -> None:
 
 def test_on_a_cpu_it_computes_as_the_plain_one() -> None:
     torch.manual_seed(0)
-    plain = ResNet((1, 1), classes=3, width=8)
-    fused = FusedResNet((1, 1), classes=3, width=8)
+    plain = ResNet((1, 1), classes=3, width=8).double()
+    fused = FusedResNet((1, 1), classes=3, width=8).double()
     fused.load_state_dict(plain.state_dict())
-    x = torch.randn(4, 3, 32, 32)
-    assert not fused.fuses(x)
-    torch.testing.assert_close(fused(x), plain(x))
+    x = torch.randn(4, 3, 32, 32, dtype=torch.float64)
+    assert not fused.fuses(x) and not fused.fuses(x.float())
+    torch.testing.assert_close(fused(x), plain(x), rtol=1e-12, atol=1e-12)
 
 
 def test_the_model_imports_without_triton() -> None:

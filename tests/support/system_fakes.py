@@ -48,7 +48,7 @@ class FakeNotSupportedError(FakeNvmlError):
 
 
 class FakeNvml:
-    """A pynvml with two H200: the second without ECC, and with half of its NVLinks."""
+    """A pynvml with H200s: the second without ECC, and with half of its NVLinks."""
 
     NVMLError = FakeNvmlError
     NVMLError_NotSupported = FakeNotSupportedError
@@ -58,8 +58,8 @@ class FakeNvml:
     NVML_CLOCK_SM = 1
     NVML_CLOCK_MEM = 2
 
-    def __init__(self) -> None:
-        self.uuids = ["GPU-aaaa", "GPU-bbbb"]
+    def __init__(self, uuids: Iterable[str] = ("aaaa", "bbbb")) -> None:
+        self.uuids = [f"GPU-{uuid}" for uuid in uuids]
         self.open = 0
 
     def nvmlInit(self) -> None:  # noqa: N802
@@ -84,7 +84,7 @@ class FakeNvml:
     def nvmlDeviceGetNvLinkState(self, gpu: int, link: int) -> int:  # noqa: N802
         if link >= 18:
             raise self.NVMLError_InvalidArgument("Invalid Argument")
-        return 1 if gpu == 0 or link < 9 else 0
+        return 1 if gpu != 1 or link < 9 else 0
 
     def nvmlDeviceGetMaxClockInfo(self, gpu: int, kind: int) -> int:  # noqa: N802
         return 1980 if kind == self.NVML_CLOCK_SM else 3201
@@ -96,7 +96,7 @@ class FakeNvml:
         answers = {
             "nvmlSystemGetDriverVersion": b"570.86.15",
             "nvmlSystemGetCudaDriverVersion": 12080,
-            "nvmlDeviceGetCount": 2,
+            "nvmlDeviceGetCount": len(self.uuids),
             "nvmlDeviceGetName": "NVIDIA H200",
             "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150754820096),
             "nvmlDeviceGetMemoryBusWidth": 6144,

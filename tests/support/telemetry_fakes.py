@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,7 +52,7 @@ class FakeNvmlError(Exception):
 
 
 class FakeNvml:
-    """A pynvml with two H200: the second reports no energy, and there is no NVLink."""
+    """A pynvml with H200s: the second reports no energy, and there is no NVLink."""
 
     NVMLError = FakeNvmlError
     NVML_SUCCESS = 0
@@ -60,8 +60,8 @@ class FakeNvml:
     NVML_TEMPERATURE_GPU = 0
     NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 139
 
-    def __init__(self) -> None:
-        self.uuids = ["GPU-aaaa", "GPU-bbbb"]
+    def __init__(self, uuids: Iterable[str] = ("aaaa", "bbbb")) -> None:
+        self.uuids = [f"GPU-{uuid}" for uuid in uuids]
         self.energy_mj = 5_000_000
         self.is_lost = False
 
@@ -69,10 +69,10 @@ class FakeNvml:
         pass
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return 2
+        return len(self.uuids)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
-        if index > 1:
+        if index >= len(self.uuids):
             raise FakeNvmlError("Invalid Argument")
         return index
 

@@ -92,19 +92,21 @@ def copies(mesh: tuple[int, int], communication: dict[str, str], **options: Any)
 
 TENSOR = {"within": "model", "split": "tensor"}
 PIPED = {"accumulate": 2, "end_epoch": 3}
-BETWEEN_COPIES: dict[str, dict[str, Any]] = {
+NARROW: dict[str, dict[str, Any]] = {
     "bf16": {**copies((2, 2), {"precision": "bf16"}), **PIPED},
     "int8": {**copies((2, 2), {"precision": "int8"}, schedule="interleaved"), **PIPED},
     "powersgd": {**copies((2, 2), {"precision": "powersgd"}, **TENSOR), "end_epoch": 6},
+}
+INDIRECT: dict[str, dict[str, Any]] = {
     "hierarchical": {**copies((4, 2), {"mode": "hierarchical"}, within="model"), "end_epoch": 2},
     "torus": {**copies((4, 2), {"mode": "torus"}, **TENSOR), "end_epoch": 2},
 }
 
 
-def test_copies_that_several_ranks_have_average_in_any_way(tmp_path: Path) -> None:
+def test_copies_that_several_ranks_have_average_in_every_precision(tmp_path: Path) -> None:
     """In mode mixed: by stages, and by channels. PowerSGD begins after 8 of the 12 steps."""
     team = Team(tmp_path, *DEEP, "train.learning_rate=0.002", precision="single")
-    trainings = team.train({name: (team.way(**way),) for name, way in BETWEEN_COPIES.items()})
+    trainings = team.train({name: (team.way(**way),) for name, way in NARROW.items()})
     width = {name: bytes_of_one(mine) for name, (mine, _) in trainings.items()}
     averaged = {
         name: sum(item["elements"] for item in between(mine))
@@ -116,14 +118,20 @@ def test_copies_that_several_ranks_have_average_in_any_way(tmp_path: Path) -> No
     assert width["bf16"] == 2
     assert 1 < width["int8"] < 1.1
     assert 2 < width["powersgd"] < 4
-    assert width["hierarchical"] == width["torus"] == 2 * 3 / 4 * 4
-    far = {name: mine.far(alone) for name, (mine, alone) in trainings.items()}
-    assert max(far["hierarchical"], far["torus"]) < 1e-4
-    for name in ("bf16", "int8", "powersgd"):
-        mine, alone = trainings[name]
+    for name, (mine, alone) in trainings.items():
         # Rounded gradients change the weights by the learning rate times the rounding.
         assert 1e-7 < mine.losses_far(alone) < 1e-3, name
-        assert 1e-7 < mine.losses_far(alone) < 0.01, name
+
+
+def test_copies_that_several_ranks_have_average_in_every_mode(tmp_path: Path) -> None:
+    """Over rows of copies, in double precision; only the gradients are sent in single precision."""
+    team = Team(tmp_path, *DEEP, "train.learning_rate=0.002")
+    trainings = team.train({name: (team.way(**way),) for name, way in INDIRECT.items()})
+    for mine, alone in trainings.values():
+        assert bytes_of_one(mine) == 2 * 3 / 4 * 4
+        # Messages and sums are rounded by 6e-8 each, and so are the losses that are recorded.
+        assert mine.far(alone) < 1e-6
+        assert mine.losses_far(alone) < 1e-6
 
 
 def between(run: Trained) -> list[dict[str, Any]]:

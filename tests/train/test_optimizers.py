@@ -21,15 +21,17 @@ from vflops.train.optimizers import build, parameter_groups, set_learning_rate
 NAMES = training.Optimizer.__args__  # type: ignore[attr-defined]
 
 
-def weights(seed: int = 0, *, layers: int = 2) -> list[Tensor]:
+def weights(seed: int = 0, *, layers: int = 2, dtype: torch.dtype = torch.float32) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(3, 4, generator=generator).requires_grad_() for _ in range(layers)]
+    return [
+        torch.randn(3, 4, generator=generator, dtype=dtype).requires_grad_() for _ in range(layers)
+    ]
 
 
 def step(optimizer: Optimizer, parameters: list[Tensor], seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     for parameter in parameters:
-        parameter.grad = torch.randn(parameter.shape, generator=generator)
+        parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
     optimizer.step()
 
 
@@ -87,7 +89,7 @@ def test_a_plain_number_can_be_set_as_well() -> None:
 )
 @pytest.mark.parametrize("fused", [None, True])
 def test_torchs_optimizers_are_torchs(name: str, theirs: Any, fused: bool | None) -> None:
-    ours, reference = weights(), weights()
+    ours, reference = weights(dtype=torch.float64), weights(dtype=torch.float64)
     optimizer = build(
         name,
         ours,
@@ -101,7 +103,7 @@ def test_torchs_optimizers_are_torchs(name: str, theirs: Any, fused: bool | None
         step(optimizer, ours, seed)
         step(other, reference, seed)
     for a, b in zip(ours, reference, strict=True):
-        assert torch.allclose(a, b, rtol=1e-5, atol=1e-7)
+        assert torch.allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)

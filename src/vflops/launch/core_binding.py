@@ -6,11 +6,14 @@ The topology is read from Linux's ``/sys``; GPUs are numbered in the order of PC
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
+from vflops.machine.probe import numbers
+from vflops.machine.system.cpu_share import usable_cores
 from vflops.machine.visible_devices import visible_devices
 
 BINDING = "VFLOPS_BINDING"
@@ -33,24 +36,31 @@ class Topology:
     """The NUMA node of each GPU; None if it is not known."""
     hcas: Mapping[str, int | None] = field(default_factory=dict)
     """The NUMA node of each InfiniBand device that has an active port."""
+    first_thread: Mapping[int, int] = field(default_factory=dict)
+    """The first thread of the physical core of each core that has several threads."""
 
     @classmethod
-    def read(cls, root: Path = Path("/sys")) -> Topology:
-        """Return the topology of this machine, or of one whose ``/sys`` is at ``root``."""
-        system = root / "devices/system"
+    def read(cls, root: Path = Path("/")) -> Topology:
+        """Return the topology of this machine, or of one whose files are at ``root``."""
+        sys = root / "sys"
+        system = sys / "devices/system"
         nodes = {}
         for path in sorted(system.glob("node/node[0-9]*"), key=lambda path: int(path.name[4:])):
             if cores := numbers(_text(path / "cpulist")):
-                nodes[int(path.name[4:])] = tuple(sorted(cores, key=_core_of(system)))
-        if not nodes:  # a kernel without NUMA
-            online = numbers(_text(system / "cpu/online")) or range(os.cpu_count() or 1)
-            nodes = {0: tuple(sorted(online, key=_core_of(system)))}
-        cards = sorted((root / "bus/pci/devices").glob("*"), key=lambda path: path.name)
-        bands = sorted((root / "class/infiniband").glob("*"))
+                nodes[int(path.name[4:])] = cores
+        if not nodes:  # a kernel without NUMA, or a container without /sys
+            nodes = {0: numbers(_text(system / "cpu/online")) or usable_cores()}
+        first = {core: _first_thread(system, core) for node in nodes.values() for core in node}
+        cards = sorted((sys / "bus/pci/devices").glob("*"), key=lambda path: path.name)
+        bands = sorted((sys / "class/infiniband").glob("*"))
         return cls(
-            nodes,
+            {
+                number: tuple(sorted(node, key=lambda core: (first[core], core)))
+                for number, node in nodes.items()
+            },
             tuple(_near(card) for card in cards if _is_gpu(card)),
             {band.name: _near(band / "device") for band in bands if _is_active(band)},
+            first,
         )
 
     def near(self, gpu: int | None) -> int | None:
@@ -62,6 +72,12 @@ class Topology:
         known = [core for node in self.nodes.values() for core in node]
         position = {core: number for number, core in enumerate(known)}
         return sorted(cores, key=lambda core: (position.get(core, len(position)), core))
+
+    def whole_cores(self, size: int, cores: Iterable[int]) -> int:
+        """Return a share of ``cores`` of at most ``size`` that leaves no physical core divided."""
+        threads = Counter(self.first_thread.get(core, core) for core in cores)
+        most = max(threads.values(), default=1)
+        return size - size % most if size > most else size
 
 
 @dataclass(frozen=True)
@@ -83,6 +99,8 @@ def bind(
 ) -> list[RankBinding]:
     """Return equal and disjoint shares of ``cores``, one per rank; none if there are too few.
 
+    The threads of a physical core stay together, even if some cores remain unused.
+
     ``gpus`` are the GPUs of the ranks, in the order of ranks. Every rank gets cores of its GPU's
     NUMA node; if that is impossible for one of them, the GPUs of all are ignored.
     """
@@ -90,8 +108,11 @@ def bind(
     free = {number: [c for c in node if c in cores] for number, node in topology.nodes.items()}
     free = {number: node for number, node in free.items() if node}
     near = [topology.near(gpu) for gpu in rank_gpus]
-    shares = _shares(free, near) if near else None
-    shares = shares or _shares(free, _spread(free, ranks)) or _in_order(topology, cores, ranks)
+    shares = _shares(topology, free, near) if near else None
+    if not shares:
+        groups = _merged(free, ranks)
+        shares = _shares(topology, groups, _spread(groups, ranks))
+    shares = shares or _in_order(topology, cores, ranks)
     node_of = {core: number for number, node in topology.nodes.items() for core in node}
     return [
         RankBinding(
@@ -132,16 +153,6 @@ def variables(
     return result, f"bound: {words}"
 
 
-def numbers(text: str) -> list[int]:
-    """Return the numbers in a list as the kernel writes it, such as ``0-3,8``."""
-    values: list[int] = []
-    for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        with suppress(ValueError):
-            values += range(int(first), int(last or first) + 1)
-    return values
-
-
 def spans(values: Iterable[int]) -> str:
     """Return the numbers as the kernel writes them, such as ``0-3,8``."""
     ends: list[list[int]] = []
@@ -154,13 +165,17 @@ def spans(values: Iterable[int]) -> str:
 
 
 def _shares(
-    free: Mapping[int, Sequence[int]], near: Sequence[int | None]
+    topology: Topology, free: Mapping[int, Sequence[int]], near: Sequence[int | None]
 ) -> list[tuple[int, ...]] | None:
     """Return the cores of each rank in its NUMA node in ``near``; None if one would get none."""
     count = {number: near.count(number) for number in free}
     if not near or any(number not in free for number in near):
         return None
-    size = min(len(free[number]) // ranks for number, ranks in count.items() if ranks)
+    size = min(
+        topology.whole_cores(len(free[number]) // ranks, free[number])
+        for number, ranks in count.items()
+        if ranks
+    )
     if not size:
         return None
     taken = dict.fromkeys(free, 0)
@@ -171,6 +186,17 @@ def _shares(
         taken[number] = start + size
         shares.append(tuple(free[number][start : start + size]))
     return shares
+
+
+def _merged(free: Mapping[int, list[int]], ranks: int) -> Mapping[int, list[int]]:
+    """Return the NUMA nodes in groups of equal number, one per rank, if there are more nodes."""
+    if ranks >= len(free) or len(free) % ranks:
+        return free
+    nodes, size = list(free.values()), len(free) // ranks
+    return {
+        rank: list(chain.from_iterable(nodes[rank * size : (rank + 1) * size]))
+        for rank in range(ranks)
+    }
 
 
 def _spread(free: Mapping[int, Sequence[int]], ranks: int) -> list[int | None]:
@@ -185,18 +211,14 @@ def _spread(free: Mapping[int, Sequence[int]], ranks: int) -> list[int | None]:
 
 
 def _in_order(topology: Topology, cores: Collection[int], ranks: int) -> list[tuple[int, ...]]:
-    size, ordered = len(cores) // ranks, topology.order(cores)
+    size, ordered = topology.whole_cores(len(cores) // ranks, cores), topology.order(cores)
     return [tuple(ordered[r * size : (r + 1) * size]) for r in range(ranks)] if size else []
 
 
-def _core_of(system: Path) -> Callable[[int], tuple[int, int]]:
-    """Return a sort key that keeps the threads of a core together."""
-
-    def key(thread: int) -> tuple[int, int]:
-        siblings = _text(system / f"cpu/cpu{thread}/topology/thread_siblings_list")
-        return min(numbers(siblings), default=thread), thread
-
-    return key
+def _first_thread(system: Path, core: int) -> int:
+    """Return the first thread of a physical core, given any of its threads."""
+    siblings = _text(system / f"cpu/cpu{core}/topology/thread_siblings_list")
+    return min(numbers(siblings), default=core)
 
 
 def _is_gpu(card: Path) -> bool:

@@ -174,7 +174,7 @@ def _device_hint(names: list[str], setting: str) -> str:
 
 def rank_capacity(name: str, cores_per_rank: int | None = None) -> tuple[int, bool]:
     """Return how many ranks fit on this machine, and whether they compute on accelerators."""
-    cores = len(cpu_share.usable_cores())
+    cores = cpu_share.available_cpus()
     by_cores = cores // (cores_per_rank or 1)
     if by_cores < 1:
         raise UsageError(

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import psutil
 
-from vflops.machine.probe import AbsentError
+from vflops.machine.probe import AbsentError, text
 from vflops.machine.system.cgroup import memory_limit_b
+from vflops.machine.system.memory import available_b
 
-_CPUS = Path("/sys/devices/system/cpu")
+_ROOT = Path("/")
 _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -38,7 +39,10 @@ class HostLoad:
 
 def free_memory_bytes() -> int:
     """Return the main memory that this process may still use, within the limit of its cgroup."""
-    available = int(psutil.virtual_memory().available)
+    try:
+        available = available_b(_ROOT)
+    except (OSError, AbsentError):  # not Linux
+        available = int(psutil.virtual_memory().available)
     limit = _cgroup_left_bytes()
     return available if limit is None else min(available, limit)
 
@@ -46,14 +50,14 @@ def free_memory_bytes() -> int:
 def last_level_cache_bytes() -> int | None:
     """Return the total size of the last-level caches; None if the kernel does not report it."""
     caches: dict[tuple[int, str], int] = {}
-    for index in _CPUS.glob("cpu[0-9]*/cache/index[0-9]*"):
+    for index in _ROOT.glob("sys/devices/system/cpu/cpu[0-9]*/cache/index[0-9]*"):
         try:
-            level = int((index / "level").read_text())
-            shared = (index / "shared_cpu_list").read_text().strip()
-            size = (index / "size").read_text().strip()
+            level, size = int(text(index / "level")), text(index / "size")
+            size_bytes = int(size.rstrip("KMG")) * _SUFFIXES.get(size[-1:], 1)
+            shared = text(index / "shared_cpu_list")
         except (OSError, ValueError):
             continue
-        caches[level, shared] = int(size.rstrip("KMG")) * _SUFFIXES.get(size[-1:], 1)
+        caches[level, shared] = size_bytes
     if not caches:
         return None
     last = max(level for level, _ in caches)
@@ -66,7 +70,7 @@ def _cgroup_left_bytes() -> int | None:
     Other processes of the cgroup are ignored.
     """
     try:
-        limit = memory_limit_b(Path("/"))
+        limit = memory_limit_b(_ROOT)
     except (OSError, ValueError, AbsentError):
         return None
     return max(limit - int(psutil.Process().memory_info().rss), 0)

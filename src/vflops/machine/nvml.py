@@ -22,7 +22,7 @@ def driver_present(root: Path = Path("/")) -> bool:
     return any((root / file).exists() for file in _DRIVER_FILES)
 
 
-def open_nvml() -> Any:
+def open_nvml(root: Path = Path("/")) -> Any:
     """Return the module ``pynvml`` with NVML initialised, or raise ``AbsentError``.
 
     NVML is reference-counted: a process may keep it open until it exits.
@@ -30,18 +30,18 @@ def open_nvml() -> Any:
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError as error:
-        raise AbsentError(_reason(f"pynvml is not installed: {_HINT}")) from error
+        raise AbsentError(_reason(f"pynvml is not installed: {_HINT}", root)) from error
     try:
         nvml.nvmlInit()
     except Exception as error:  # an NVMLError, or anything that a broken driver raises
-        raise AbsentError(_reason(f"no NVIDIA driver answers ({error})")) from error
+        raise AbsentError(_reason(f"no NVIDIA driver answers ({error})", root)) from error
     return nvml
 
 
 @contextmanager
-def nvml_session() -> Iterator[Any]:
+def nvml_session(root: Path = Path("/")) -> Iterator[Any]:
     """Open NVML for the duration of a block, or raise ``AbsentError``."""
-    nvml = open_nvml()
+    nvml = open_nvml(root)
     try:
         yield nvml
     finally:
@@ -66,6 +66,6 @@ def decode(name: str | bytes) -> str:
     return name.decode() if isinstance(name, bytes) else name
 
 
-def _reason(reason: str) -> str:
+def _reason(reason: str, root: Path) -> str:
     """Return ``reason`` if a driver is loaded; otherwise there is no accelerator."""
-    return reason if driver_present() else NO_ACCELERATOR
+    return reason if driver_present(root) else NO_ACCELERATOR

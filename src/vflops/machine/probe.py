@@ -6,10 +6,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 from vflops.record.formats.system import Fact, Value
+
+_MAX_LENGTH = 300
 
 
 class AbsentError(Exception):
@@ -42,6 +45,11 @@ def text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace").strip()
 
 
+def filled_text(path: Path) -> str:
+    """Return the content of a small file; raise ``AbsentError`` if it is empty."""
+    return text(path) or missing(f"{path.name} is empty")
+
+
 def command(*arguments: str, timeout_s: float = 2.0) -> str:
     """Return the output of a command; raise ``AbsentError`` if it is missing, hangs or fails."""
     if shutil.which(arguments[0]) is None:
@@ -64,13 +72,19 @@ def command(*arguments: str, timeout_s: float = 2.0) -> str:
     return process.stdout.strip() or process.stderr.strip()
 
 
-def count_listed(numbers: str) -> int:
-    """Return how many numbers a kernel list such as ``0-3,8`` contains."""
-    count = 0
-    for part in numbers.split(","):
+def numbers(text: str) -> list[int]:
+    """Return the numbers in a list as the kernel writes it, such as ``0-3,8``."""
+    values: list[int] = []
+    for part in text.strip().split(","):
         first, _, last = part.partition("-")
-        count += int(last or first) - int(first) + 1
-    return count
+        with suppress(ValueError):
+            values += range(int(first), int(last or first) + 1)
+    return values
+
+
+def count_listed(text: str) -> int:
+    """Return how many numbers a kernel list contains; raise ``AbsentError`` if there are none."""
+    return len(numbers(text)) or missing(f"{text!r} lists no number")
 
 
 def reason_of(error: Exception, source: str) -> str:
@@ -88,4 +102,5 @@ def _printable(value: str) -> str:
     """Return the text as one line of valid UTF-8, with the home folder abbreviated to ``~``."""
     line = " ".join(value.encode("utf-8", "replace").decode().split())
     home = os.environ.get("HOME", "").rstrip("/")
-    return (line.replace(f"{home}/", "~/") if home else line)[:300]
+    line = line.replace(f"{home}/", "~/") if home else line
+    return line if len(line) <= _MAX_LENGTH else f"{line[: _MAX_LENGTH - 1]}…"

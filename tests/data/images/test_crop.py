@@ -268,4 +268,5 @@ def test_all_compile_as_one_graph() -> None:
     batch, draws = random_batch(), torch.rand(len(SIZES), crop.CROP_DRAWS)
     for function in CROPS:
         compiled = torch.compile(partial(function, batch), fullgraph=True, backend="eager")
-        torch.testing.assert_close(compiled(draws), function(batch, draws))
+        # Equal to the bit: this back end runs the operators of the graph one by one.
+        assert torch.equal(compiled(draws), function(batch, draws))

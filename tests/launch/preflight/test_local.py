@@ -152,11 +152,11 @@ def test_only_the_gpus_of_the_job_are_checked(monkeypatch: pytest.MonkeyPatch) -
 
 def test_without_nvml_there_are_no_gpus_and_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setattr("vflops.machine.nvml.driver_present", lambda: True)
+    monkeypatch.setattr("vflops.machine.nvml.driver_present", lambda root: True)
     visible, reason = gpus()
     assert visible == ()
     assert "pynvml is not installed" in (reason or "")
-    monkeypatch.setattr("vflops.machine.nvml.driver_present", lambda: False)
+    monkeypatch.setattr("vflops.machine.nvml.driver_present", lambda root: False)
     assert gpus() == ((), "no NVIDIA accelerator on this machine")
 
 

@@ -32,6 +32,16 @@ def test_arrays_that_must_be_small_are_marked(monkeypatch: pytest.MonkeyPatch) -
     assert (measurement.caveat or "").startswith("cached in part: no memory for larger arrays")
 
 
+@pytest.mark.parametrize("case", ["copy", "triad"])
+def test_without_free_memory_there_is_no_speed(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Device, "free_bytes", lambda self: 0)
+    measurement = memory_bandwidth.measure(make_task("memory", case))
+    assert (measurement.value, measurement.reason) == (
+        None,
+        "the free memory is too small for even the smallest operands",
+    )
+
+
 def test_a_copy_that_does_not_arrive_has_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "copy_", lambda self, source, non_blocking=False: self)
     measurement = memory_bandwidth.measure(make_task("memory", "copy", seconds=0.1))
@@ -71,12 +81,13 @@ def _cache(cpus: Path, cpu: int, level: int, size: str, shared: str) -> None:
 def test_last_level_caches_of_all_cores_are_summed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    cpus = tmp_path / "sys/devices/system/cpu"
     for cpu, shared in ((0, "0-1"), (1, "0-1"), (2, "2-3"), (3, "2-3")):
-        _cache(tmp_path, cpu, 2, "512K", str(cpu))
-        _cache(tmp_path, cpu, 3, "32M", shared)
-    monkeypatch.setattr(host, "_CPUS", tmp_path)
+        _cache(cpus, cpu, 2, "512K", str(cpu))
+        _cache(cpus, cpu, 3, "32M", shared)
+    monkeypatch.setattr(host, "_ROOT", tmp_path)
     assert host.last_level_cache_bytes() == 64 << 20
-    monkeypatch.setattr(host, "_CPUS", tmp_path / "nowhere")
+    monkeypatch.setattr(host, "_ROOT", tmp_path / "nowhere")
     assert host.last_level_cache_bytes() is None
 
 

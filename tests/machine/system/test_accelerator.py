@@ -73,7 +73,7 @@ def test_a_driver_leaves_signs_of_a_device(tmp_path: Path) -> None:
 
 
 def test_without_pynvml_the_reason_has_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml_module, "driver_present", lambda: True)
+    monkeypatch.setattr(nvml_module, "driver_present", lambda root: True)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with nvidia() as vendor:
         facts = vendor.device_facts("accelerator 0", lambda: 0)
@@ -85,7 +85,7 @@ def test_without_pynvml_the_reason_has_a_hint(monkeypatch: pytest.MonkeyPatch) -
 
 def test_without_a_driver_nvml_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = FakeNvml()
-    monkeypatch.setattr(nvml_module, "driver_present", lambda: True)
+    monkeypatch.setattr(nvml_module, "driver_present", lambda root: True)
 
     def fail() -> None:
         raise FakeNvmlError("Driver Not Loaded")

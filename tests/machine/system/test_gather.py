@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import jsonschema
 import pytest
 import torch
 
+from tests.support.paths import ROOT
+from tests.support.stored_machines import Machine
 from tests.support.system_fakes import tree
 from vflops.machine.system import gather as gather_module
 from vflops.machine.system.gather import gather
@@ -30,11 +34,33 @@ def test_this_machine_in_nine_layers(tmp_path: Path) -> None:
         assert record.fact("hardware", name).value is not None
 
 
-def test_every_fact_has_a_value_or_a_reason(tmp_path: Path) -> None:
-    for fact in facts(gather(tmp_path)):
+def assert_sound(record: SystemRecord) -> None:
+    """Assert that every fact has a value or a reason that a person can understand."""
+    assert tuple(layer.name for layer in record.layers) == LAYERS
+    for fact in facts(record):
         assert (fact.value is None) != (fact.reason is None)
         assert fact.reason != ""
         assert fact.source
+        assert "Error" not in str(fact.reason), fact
+        assert fact.value not in ("", "None"), fact
+        assert not isinstance(fact.value, int | float) or fact.value >= 0, fact
+        assert fact.unit is None or fact.value != 0 or fact.name == "swap", fact
+
+
+def test_every_fact_has_a_value_or_a_reason(tmp_path: Path) -> None:
+    assert_sound(gather(tmp_path))
+
+
+def test_every_fact_of_a_stored_machine_has_a_value_or_a_reason(described: SystemRecord) -> None:
+    assert_sound(described)
+
+
+def test_facts_of_a_stored_machine_are_as_expected(
+    machine: Machine, described: SystemRecord
+) -> None:
+    for expected in machine.facts:
+        fact = described.fact(expected.layer, expected.name)
+        assert (None if fact.value is None else str(fact.value)) == expected.value, fact
 
 
 def test_it_takes_less_than_a_second(tmp_path: Path) -> None:
@@ -44,9 +70,21 @@ def test_it_takes_less_than_a_second(tmp_path: Path) -> None:
 
 
 def test_the_record_survives_its_file(tmp_path: Path) -> None:
-    record = gather(tmp_path)
-    record.write(tmp_path / "system.json")
-    assert SystemRecord.read(tmp_path / "system.json") == record
+    assert_survives(gather(tmp_path), tmp_path / "system.json")
+
+
+def test_the_record_of_a_stored_machine_survives_its_file(
+    described: SystemRecord, tmp_path: Path
+) -> None:
+    assert_survives(described, tmp_path / "system.json")
+
+
+def assert_survives(record: SystemRecord, file: Path) -> None:
+    """Assert that the file is valid by its schema, and gives the same record."""
+    record.write(file)
+    assert SystemRecord.read(file) == record
+    schema = json.loads((ROOT / "docs/schemas/vflops.system.json").read_text())
+    jsonschema.validate(json.loads(file.read_text()), schema)
 
 
 def test_without_a_workload_the_last_three_layers_say_so(tmp_path: Path) -> None:

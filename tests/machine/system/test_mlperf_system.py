@@ -43,8 +43,15 @@ def known(**values: Any) -> list[Fact]:
 
 
 def test_the_checker_takes_this_machine(tmp_path: Path) -> None:
-    description = describe(gather(tmp_path))
-    assert is_valid(description, tmp_path)
+    assert_complete(describe(gather(tmp_path)), tmp_path)
+
+
+def test_the_checker_takes_a_stored_machine(described: SystemRecord, tmp_path: Path) -> None:
+    assert_complete(describe(described), tmp_path)
+
+
+def assert_complete(description: dict[str, str], folder: Path) -> None:
+    assert is_valid(description, folder)
     assert len(description) == 33
     assert {type(value) for value in description.values()} == {str}
     assert all(description.values())

@@ -56,12 +56,17 @@ def without_spaces(text: str) -> str:
     return "".join(text.split())
 
 
-WIDTHS = pytest.mark.parametrize("width", [40, 80, 109, 110, 120, 200])
+WIDTHS = pytest.mark.parametrize("width", [40, 80, 109, 110, 120, 300])
 
 
 @WIDTHS
 def test_all_of_this_machine_is_in_it(tmp_path: Path, width: int) -> None:
     assert_all_is_printed(gather(tmp_path), width)
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 300])
+def test_all_of_a_stored_machine_is_in_it(described: SystemRecord, width: int) -> None:
+    assert_all_is_printed(described, width)
 
 
 LARGE = (
@@ -76,6 +81,7 @@ LARGE = (
 EMPTY = (
     *(Fact(name=f"figure {n}", value=None, source="x", reason="no driver") for n in range(60)),
     Fact(name="machine model", value=None, source="x", reason="the firmware gives " + "no " * 90),
+    Fact(name="huge pages", value=None, source="x", reason="/sys/" + "x" * 200 + " is empty"),
     Fact(name="swap", value=0, unit="B", source=""),
     Fact(name="container", value="", source=""),
 )
@@ -100,6 +106,30 @@ def test_equal_accelerators_share_a_line_and_unequal_ones_do_not() -> None:
     assert "accelerator 0 nvlinks active" in out
     assert "accelerator 1 nvlinks active" in out
     assert out.count("NVIDIA H200") == 1
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        (["0", "1", "2", "10"], "rdma 0–2, 10 rate"),
+        (["0", "10", "11", "9"], "rdma 0, 9–11 rate"),
+        (["mlx5_0:1", "mlx5_1:1", "mlx5_2:1"], "rdma mlx5_0–2:1 rate"),
+        (["mlx5_0:1", "mlx5_0:2"], "rdma mlx5_0:1, mlx5_0:2 rate"),
+        (["enp1s0f0np0", "enp1s0f0np1", "wlan"], "rdma enp1s0f0np0–1, wlan rate"),
+        (["ib07", "ib08"], "rdma ib07, ib08 rate"),
+        (["eth0.4094"], "rdma eth0.4094 rate"),
+    ],
+)
+def test_consecutive_devices_are_a_range(members: list[str], words: str) -> None:
+    facts = [Fact(name=f"rdma {name} rate", value=400, source="x") for name in members]
+    assert f"  {words} " in printed(record_of(*facts), 120)
+
+
+def test_a_label_that_wraps_stays_indented() -> None:
+    record = record_of(Fact(name="interface " + "name " * 20, value="up", source="x"))
+    lines = printed(record, 80).splitlines()
+    assert len(lines) > 3
+    assert all(line.startswith("  ") for line in lines[1:4])
 
 
 def test_one_reason_for_several_facts_is_said_once_and_grey() -> None:

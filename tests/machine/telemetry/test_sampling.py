@@ -114,7 +114,7 @@ def test_a_sensor_that_hangs_does_not_delay_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampling, "_SENSOR_TIMEOUT_S", 0.1)
-    monkeypatch.setattr(sampling, "nvidia_sensor", lambda devices: time.sleep(2))
+    monkeypatch.setattr(sampling, "nvidia_sensor", lambda *_: time.sleep(2))
     started_s = time.monotonic()
     with Sampler(tmp_path / "telemetry.jsonl", tmp_path) as sampler:
         pass

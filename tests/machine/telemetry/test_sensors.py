@@ -99,14 +99,14 @@ def test_only_gpus_of_the_run_are_read(
 def test_without_a_device_nothing_needs_to_be_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(nvml_module, "driver_present", lambda: False)
+    monkeypatch.setattr(nvml_module, "driver_present", lambda root: False)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     expected = {"NVIDIA accelerators": "no NVIDIA accelerator on this machine"}
     assert reasons(nvidia_sensor()) == expected
 
 
 def test_without_pynvml_or_driver_the_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml_module, "driver_present", lambda: True)
+    monkeypatch.setattr(nvml_module, "driver_present", lambda root: True)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "pip install 'vflops[nvidia]'" in reasons(nvidia_sensor())["NVIDIA accelerators"]
 

@@ -68,11 +68,11 @@ def test_iou_is_symmetric_and_a_fraction_whatever_the_corners(corners: list[floa
 
 
 def test_decode_undoes_encode() -> None:
-    references, boxes = random_boxes(4, 50, seed=3), random_boxes(4, 50, seed=4)
+    references, boxes = random_boxes(4, 50, seed=3).double(), random_boxes(4, 50, seed=4).double()
     boxes[..., 2:] += 5
     references[..., 2:] += 5
     codes = encode(references, boxes, WEIGHTS)
-    torch.testing.assert_close(decode(codes, references, WEIGHTS), boxes, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(decode(codes, references, WEIGHTS), boxes, rtol=0, atol=1e-10)
 
 
 def test_codes_are_offsets_in_sides_and_logarithms_of_growth() -> None:
@@ -179,8 +179,8 @@ class Boxes(nn.Module):
 
 
 def test_all_of_it_compiles_whole_and_counts_on_the_meta_device() -> None:
-    x, y = random_boxes(3, 16), torch.randn(3, 16, 4)
+    x, y = random_boxes(3, 16).double(), torch.randn(3, 16, 4, dtype=torch.float64)
     compiled = torch.compile(Boxes(), backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x, y), Boxes()(x, y))
+    torch.testing.assert_close(compiled(x, y), Boxes()(x, y), rtol=0, atol=1e-10)
     graph = capture(Boxes, [InputSpec((16, 4)), InputSpec((16, 4))], name="boxes", batch=3)
     assert graph.values[graph.outputs[0]].shape == (3, 16, 16)

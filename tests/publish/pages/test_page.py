@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
+from markupsafe import escape
 
+from tests.support.stored_machines import Machine
+from vflops.machine.system.fact_text import format_fact
 from vflops.publish.pages.page import chart_library
+from vflops.publish.ranking.system_summary import system_name
 from vflops.publish.report import report_page
 from vflops.publish.report.report_page import write_report
 from vflops.record.folder import RunFolder
 from vflops.record.formats.measurement import Measurement
+from vflops.record.formats.system import Fact, Layer, SystemRecord
 from vflops.record.readout.contents import Contents
+from vflops.results.check.checking import check
 from vflops.results.roofline.analysis import measured_ceilings
 
 
@@ -83,3 +90,48 @@ def test_the_card_and_the_roofline_have_one_ceiling_of_a_kind() -> None:
     assert measured_ceilings(found).compute["convolution", "fp32"] == 63.2e9
     assert (tile["name"], tile["value"]) == ("fp32 convolution", "63.2 GFLOPS")
     assert tile["note"] == "unsteady: the samples differ"
+
+
+def test_a_stored_machine_has_its_page(
+    stored_run: RunFolder,
+    machine: Machine,
+    described: SystemRecord,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(report_page, "chart_library", lambda: "")
+    contents = Contents(stored_run)
+    write_report(contents)
+    page = stored_run.report_file.read_text()
+    for layer in described.layers:
+        for fact in layer.facts:
+            assert f"<td>{escape(fact.reason or format_fact(fact))}</td>" in page, fact.name
+    (headline,) = re.findall("<h1>(.*?)</h1>", page)
+    assert "None" not in headline
+    if machine.gpus:
+        assert headline == f"{machine.gpus} × NVIDIA H200"
+    findings = {finding.rule: finding.verdict for finding in contents.once(check).findings}
+    assert findings["system"] == "pass"
+    assert system_name(described, []) and "None" not in system_name(described, [])
+
+
+@pytest.mark.parametrize(
+    ("usable", "headline"), [(4, "2 × A100, 1 × H200"), (0, "unknown processor")]
+)
+def test_usable_accelerators_of_several_models_are_all_in_the_headline(
+    run_folder: RunFolder, usable: int, headline: str
+) -> None:
+    system = SystemRecord.read(run_folder.system_file)
+    models = ("A100", "A100", None, "H200")
+    facts = [
+        Fact(name="accelerators", value=usable, source="x"),
+        *(
+            Fact(name=f"accelerator {n} model", value=m, source="x", reason=None if m else "?")
+            for n, m in enumerate(models)
+        ),
+    ]
+    hardware = Layer(name="hardware", facts=tuple(facts))
+    system.model_copy(update={"layers": (hardware, *system.layers[1:])}).write(
+        run_folder.system_file
+    )
+    write_report(Contents(run_folder))
+    assert f"<h1>{headline}</h1>" in run_folder.report_file.read_text()

@@ -65,9 +65,9 @@ def through(model: nn.Module, cuts: list[StageCut], *inputs: Tensor) -> Passed:
 
 @pytest.mark.parametrize("number", [2, 4, 11])
 def test_stages_compute_what_the_model_does(number: int) -> None:
-    """Also the gradients, with a cut at every place that a layer allows."""
+    """Also the gradients, with a cut at every place that a layer allows; in double precision."""
     torch.manual_seed(1)
-    model, images = small(), torch.randn(4, *IMAGE.shape)
+    model, images = small().double(), torch.randn(4, *IMAGE.shape, dtype=torch.float64)
     cuts = stages(small, number, IMAGE)
     passed = through(model, cuts, images)
     gradients: list[Tensor | None] = [2 * passed[-1][1][0].detach()]
@@ -80,7 +80,7 @@ def test_stages_compute_what_the_model_does(number: int) -> None:
     assert torch.equal(passed[-1][1][0], whole)
     whole.square().sum().backward()
     for name, parameter in model.named_parameters():
-        torch.testing.assert_close(chosen[name], parameter.grad, msg=name)
+        torch.testing.assert_close(chosen[name], parameter.grad, rtol=1e-10, atol=1e-12, msg=name)
     assert sum(item.operations for item in cuts) > 0 and len(cuts) == number
 
 

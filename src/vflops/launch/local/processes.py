@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from vflops.launch.core_binding import BINDING, numbers
+from vflops.launch.core_binding import BINDING
+from vflops.machine.probe import numbers
 from vflops.record.files import atomic
 
 STORE = "VFLOPS_STORE"

@@ -15,6 +15,7 @@ from vflops.machine.ceilings.reference import relative_error
 from vflops.machine.ceilings.setting_search import Search
 from vflops.machine.ceilings.task import Task
 from vflops.machine.ceilings.trial import Candidate, Kernel
+from vflops.machine.devices import Device
 from vflops.record.formats.measurement import Measurement
 
 _CPU_MULTIPLES = (4, 8, 16)
@@ -24,6 +25,7 @@ _MULTIPLES = (16, 64, 256)
 The cache of a CPU keeps the last used data, so smaller arrays suffice; they are faster to fill."""
 _MEMORY_SHARE = 0.2
 """Maximum size of one array as a share of the free memory."""
+_MIN_ARRAY_BYTES = 1 << 16
 _FACTOR = 1.5
 _TOLERANCES = {"copy": 0.0, "triad": 1e-6}
 _CHECKED_ELEMENTS = 1 << 20
@@ -36,15 +38,25 @@ def measure(task: Task) -> Measurement:
     device, case = task.device, task.item.case
     operands = Operands(device, torch.float32, task.item_seed)
     search = Search(task, _TOLERANCES[case])
-    cache_bytes = device.cache_bytes()
-    max_bytes = int(_MEMORY_SHARE * device.free_bytes())
-    wanted = [
-        multiple * cache_bytes for multiple in (_CPU_MULTIPLES if device.is_cpu else _MULTIPLES)
-    ]
-    sizes = [size_bytes for size_bytes in wanted if size_bytes <= max_bytes]
-    for size_bytes in sizes or [max_bytes]:
+    sizes, caveat = array_sizes(device)
+    for size_bytes in sizes:
         search.attempt(_candidate(operands, case, size_bytes // 4))
-    return search.finish(None if sizes else "cached in part: no memory for larger arrays")
+    return search.finish(caveat)
+
+
+def array_sizes(device: Device) -> tuple[list[int], str | None]:
+    """Return the bytes of one array, for each size to try, and a caveat if they are too small.
+
+    There are none if less than ``_MIN_ARRAY_BYTES`` are free for an array.
+    """
+    multiples = _CPU_MULTIPLES if device.is_cpu else _MULTIPLES
+    wanted = [multiple * device.cache_bytes() for multiple in multiples]
+    max_bytes = int(_MEMORY_SHARE * device.free_bytes())
+    sizes = [size_bytes for size_bytes in wanted if size_bytes <= max_bytes]
+    if sizes:
+        return sizes, None
+    largest = [max_bytes] if max_bytes >= _MIN_ARRAY_BYTES else []
+    return largest, "cached in part: no memory for larger arrays"
 
 
 def _candidate(operands: Operands, case: str, count: int) -> Candidate:

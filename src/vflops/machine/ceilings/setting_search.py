@@ -46,6 +46,7 @@ _STEADY_SHARE = 0.1
 _LONG_CALL_S = 0.03
 """For a longer call, the correctness check is warm-up enough."""
 _PAUSE_FACTOR, _MAX_PAUSE_S = 3.0, 0.05
+_NO_MEMORY = "the free memory is too small for even the smallest operands"
 """Pause of an accelerator before a final sample: multiple of the sample's length, and maximum."""
 
 
@@ -59,6 +60,7 @@ class Search:
         self._deadline = task.deadline.limited_to((1 - _FINAL_SHARE) * task.deadline.left_s())
         self._tried: list[TimedCandidate] = []
         self._round_start = 0
+        self._offered = 0
         self._wrong: list[str] = []
         self._refused: list[str] = []
         self._threads = task.device.thread_counts()
@@ -70,6 +72,7 @@ class Search:
     def attempt(self, candidate: Candidate) -> float | None:
         """Return the best speed of ``candidate``; None if its result is wrong, it fails or takes
         too long."""
+        self._offered += 1
         is_first = not (self._tried or self._wrong or self._refused)
         deadline = self._task.overall_deadline if is_first else self._deadline
         if self._is_steady() or _TRIAL_SHARE * deadline.left_s() < self._expected_s(candidate):
@@ -125,9 +128,8 @@ class Search:
         if self._wrong:
             reason = f"wrong result: {self._wrong[0]}, tolerance {self._tolerance:g}"
             return self._task.absent_measurement(reason)
-        return self._task.absent_measurement(
-            self._refused[0] if self._refused else self._task.out_of_time_reason
-        )
+        reason = self._task.out_of_time_reason if self._offered else _NO_MEMORY
+        return self._task.absent_measurement(self._refused[0] if self._refused else reason)
 
     def _time(
         self, candidate: Candidate, kernel: Kernel, error: float, deadline: Deadline

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from vflops.machine.probe import AbsentError, count_listed, fact, missing, text
+from vflops.machine.probe import AbsentError, count_listed, fact, filled_text, missing, text
 from vflops.machine.system import cgroup
 from vflops.machine.system.cpu_caches import read_caches
 from vflops.machine.system.cpu_info import CpuInfo
@@ -33,7 +33,7 @@ def cpu_facts(root: Path) -> list[Fact]:
         fact("cpu model", _CPUINFO, info.model),
         fact("cpu sockets", f"{_CPUS}/cpu*/topology", lambda: _sockets(cpus, info)),
         fact("physical cores", f"{_CPUS}/cpu*/topology", lambda: _cores(cpus, info)),
-        fact("logical cpus", f"{_CPUS}/online", lambda: count_listed(text(cpus / "online"))),
+        fact("logical cpus", f"{_CPUS}/online", lambda: _logical(cpus, info)),
         fact("usable cpus", "/proc/self/status and cgroup", lambda: _usable(root)),
         fact("cpus in affinity", "/proc/self/status", lambda: _affinity(root)),
         fact("cpus in cgroup quota", "cgroup", lambda: _as_integer(cgroup.cpu_quota(root))),
@@ -59,21 +59,32 @@ def cpu_facts(root: Path) -> list[Fact]:
 
 
 def _sockets(cpus: Path, info: CpuInfo) -> int:
-    ids = {text(file) for file in cpus.glob("cpu[0-9]*/topology/physical_package_id")}
-    ids = ids or info.all("physical id")
+    ids = _topology(cpus, "physical_package_id") or info.all("physical id")
     if not ids or "-1" in ids:
         raise AbsentError("the kernel does not report which socket a CPU is in")
     return len(ids)
 
 
 def _cores(cpus: Path, info: CpuInfo) -> int:
-    siblings = {text(file) for file in cpus.glob("cpu[0-9]*/topology/thread_siblings_list")}
-    cores = siblings or {
-        f"{cpu['physical id']}:{cpu['core id']}" for cpu in info.cpus if "core id" in cpu
+    cores = _topology(cpus, "thread_siblings_list") or {
+        f"{cpu.get('physical id')}:{cpu['core id']}" for cpu in info.cpus if cpu.get("core id")
     }
     if not cores:
         raise AbsentError("the kernel does not report which CPUs share a core")
     return len(cores)
+
+
+def _topology(cpus: Path, name: str) -> set[str]:
+    """Return the distinct values of one file of the CPUs that are online."""
+    return {text(file) for file in cpus.glob(f"cpu[0-9]*/topology/{name}")} - {""}
+
+
+def _logical(cpus: Path, info: CpuInfo) -> int:
+    """Return the number of CPUs that are online; containers may hide the kernel's list."""
+    try:
+        return count_listed(text(cpus / "online"))
+    except (OSError, AbsentError):
+        return len(info.all("processor")) or missing("neither /sys nor /proc/cpuinfo lists CPUs")
 
 
 def _affinity(root: Path) -> int:
@@ -98,11 +109,12 @@ def _as_integer(count: float) -> int | float:
 
 
 def _numa_nodes(root: Path) -> int:
-    return count_listed(text(root / "sys/devices/system/node/online"))
+    return count_listed(filled_text(root / "sys/devices/system/node/online"))
 
 
 def _cpufreq(cpus: Path, name: str) -> list[str]:
     values = [text(file) for file in sorted(cpus.glob(f"cpu[0-9]*/cpufreq/{name}"))]
+    values = [value for value in values if value]
     if not values:
         raise AbsentError(
             "the kernel has no cpufreq driver for these CPUs, as in most virtual machines"
@@ -111,7 +123,7 @@ def _cpufreq(cpus: Path, name: str) -> list[str]:
 
 
 def _clock_now_mhz(cpus: Path, info: CpuInfo) -> float:
-    clocks = [float(cpu["cpu MHz"]) for cpu in info.cpus if "cpu MHz" in cpu]
+    clocks = [float(cpu["cpu MHz"]) for cpu in info.cpus if cpu.get("cpu MHz")]
     if not clocks:
         clocks = [int(khz) / 1e3 for khz in _cpufreq(cpus, "scaling_cur_freq")]
     return round(median(clocks), 1)

@@ -64,4 +64,5 @@ class CpuInfo:
 
 def _parse_block(lines: str) -> dict[str, str]:
     pairs = (line.partition(":") for line in lines.splitlines())
-    return {key.strip(): value.strip() for key, _, value in pairs}
+    # Some processors have several spaces in their name, which a record does not keep.
+    return {key.strip(): " ".join(value.split()) for key, _, value in pairs}

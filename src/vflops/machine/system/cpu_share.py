@@ -16,7 +16,7 @@ from vflops.machine.system.cgroup import cpu_quota
 
 OMP = "OMP_NUM_THREADS"
 _SLURM = "SLURM_CPUS_PER_TASK"
-_CPUS = Path("/sys/devices/system/cpu")
+_ROOT = Path("/")
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ def physical_cores() -> int:
     siblings = set()
     for core in usable_cores():
         try:
-            path = _CPUS / f"cpu{core}/topology/thread_siblings_list"
-            siblings.add(path.read_text().strip())
+            path = _ROOT / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
+            siblings.add(path.read_text().strip() or str(core))
         except OSError:
             siblings.add(str(core))
     return len(siblings)
@@ -60,6 +60,8 @@ def cpu_threads(ranks: int = 1, *, bound: bool = False) -> CpuThreads:
     cores = len(usable_cores())
     cpus = CpuThreads(cores, "affinity") if bound else _available(cores)
     share = CpuThreads(cpus.count if bound else max(cpus.count // ranks, 1), cpus.source)
+    if bound and (quota := _quota()) is not None and quota // ranks < cores:  # it is for all ranks
+        share = CpuThreads(max(quota // ranks, 1), "cgroup quota")
     limit = _number(OMP)
     return CpuThreads(limit, OMP) if limit is not None and limit < share.count else share
 
@@ -76,7 +78,7 @@ def _available(cores: int) -> CpuThreads:
 def _quota() -> int | None:
     """Return the whole CPUs in the quota of this process's cgroup, at least 1; None without one."""
     try:
-        return max(int(cpu_quota(Path("/"))), 1)
+        return max(int(cpu_quota(_ROOT)), 1)
     except (AbsentError, OSError, ValueError):
         return None
 

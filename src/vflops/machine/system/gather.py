@@ -44,7 +44,7 @@ def gather(
     describe the workload; a run with a workload passes them as plain values.
     """
     torch = load_torch(import_torch)
-    with nvidia() as vendor:
+    with nvidia(root) as vendor:
         layers: dict[str, tuple[Area, ...]] = {
             "hardware": (
                 ("machine", lambda: machine_facts(root)),

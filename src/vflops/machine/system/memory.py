@@ -22,12 +22,33 @@ def memory_facts(root: Path) -> list[Fact]:
     ]
 
 
+def available_b(root: Path) -> int:
+    """Return the bytes that can be allocated without swapping."""
+    sizes = _meminfo(root)
+    if "MemAvailable" in sizes:
+        return sizes["MemAvailable"]
+    # Kernels before 3.14: the cache can be dropped.
+    return _meminfo_b(root, "MemFree") + sizes.get("Buffers", 0) + sizes.get("Cached", 0)
+
+
+def used_b(root: Path) -> int:
+    """Return the bytes that are in use by all processes and by the kernel."""
+    return max(_meminfo_b(root, "MemTotal") - available_b(root), 0)
+
+
 def _meminfo_b(root: Path, key: str) -> int:
-    for line in text(root / "proc/meminfo").splitlines():
-        name, _, size = line.partition(":")
-        if name == key:
-            return int(size.split()[0]) * 1024
-    raise AbsentError(f"/proc/meminfo has no {key}")
+    sizes = _meminfo(root)
+    return sizes[key] if key in sizes else missing(f"/proc/meminfo has no {key}")
+
+
+def _meminfo(root: Path) -> dict[str, int]:
+    """Return the bytes of all lines that have a size."""
+    lines = [line.split() for line in text(root / "proc/meminfo").splitlines()]
+    return {
+        words[0].removesuffix(":"): int(words[1]) * 1024
+        for words in lines
+        if len(words) > 1 and words[1].isdigit()
+    }
 
 
 def _module_facts(root: Path) -> list[Fact]:

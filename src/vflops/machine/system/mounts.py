@@ -43,7 +43,8 @@ def mount_of(path: PurePosixPath, table: Sequence[Mount]) -> Mount:
 def _mount(line: str) -> Mount:
     fields, _, system = line.partition(" - ")
     _, _, number, root, point, *_ = fields.split()
-    kind, device, options = [*system.split(), "", ""][:3]
+    # A device may be empty, so that two spaces follow each other.
+    kind, device, options = [*system.split(" "), "", ""][:3]
     return Mount(
         device_number=number,
         root=PurePosixPath(_unescape(root)),

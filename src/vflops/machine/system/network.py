@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from vflops.machine.probe import AbsentError, absent, fact, missing, text
+from vflops.machine.probe import AbsentError, absent, fact, filled_text, missing, text
 from vflops.record.formats.system import Fact
 
 _NET = "/sys/class/net"
@@ -56,7 +56,7 @@ def _uevent(path: Path) -> list[str]:
 
 def _speed_mbit_s(path: Path) -> int:
     try:
-        speed = int(text(path / "speed"))
+        speed = int(filled_text(path / "speed"))
     except FileNotFoundError:
         raise
     except OSError as error:  # the kernel refuses to read the speed of a link that is down
@@ -86,7 +86,7 @@ def _rdma_facts(root: Path) -> list[Fact]:
 
 def _rate_gbit_s(port: Path) -> float:
     """Return 400 for ``400 Gb/sec (4X NDR)``."""
-    number, unit, *_ = text(port / "rate").split()
+    number, unit, *_ = filled_text(port / "rate").split()
     if unit != "Gb/sec":
         raise AbsentError(f"the rate is in {unit!r}, expected Gb/sec")
     return float(number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from vflops.machine.nvml import decode, device_handle, nvml_session
@@ -24,11 +25,11 @@ NVIDIA_FIGURES: dict[str, str | None] = {
 
 
 @contextmanager
-def nvidia() -> Iterator[Vendor]:
+def nvidia(root: Path = Path("/")) -> Iterator[Vendor]:
     """Open the reader for NVIDIA's devices; a null object without pynvml or a driver."""
     with ExitStack() as stack:
         try:
-            vendor: Vendor = Nvidia(stack.enter_context(nvml_session()))
+            vendor: Vendor = Nvidia(stack.enter_context(nvml_session(root)))
         except AbsentError as error:
             vendor = NoVendor(_SOURCE, str(error), NVIDIA_FIGURES)
         yield vendor

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +16,7 @@ from vflops.record.formats.system import Fact, Layer, SystemRecord
 
 MIN_WIDTH_FOR_SOURCES = 110
 SOURCE_WIDTH = 44
+_NUMBERED_NAME = re.compile(r"(|.*?[^0-9])(0|[1-9][0-9]*)(:[0-9]+|)")
 _NUMBERED_DEVICE = re.compile(r"(accelerator|interface|rdma) (\S+) (.+)")
 
 
@@ -34,8 +36,11 @@ class Section:
             known_table.columns[1].width = options.max_width - self.label_width - SOURCE_WIDTH - 4
             known_table.add_column(width=SOURCE_WIDTH, overflow="fold", style="dim")
         for label, value, source in _known_rows(self.layer.facts):
-            known_table.add_row(Text(f"  {label}"), Text(value), *([Text(source)] if wide else []))
+            name = Padding(Text(label), (0, 0, 0, 2))  # so that wrapped labels are indented too
+            known_table.add_row(name, Text(value), *([Text(source)] if wide else []))
         absent_table = Table.grid(padding=(0, 1))
+        absent_table.add_column()
+        absent_table.add_column(overflow="fold")
         for names, reason in _absent_rows(self.layer.facts):
             absent_table.add_row("  —", Text(f"{', '.join(names)}: {reason}", style="dim"))
         yield Text(self.layer.name, style="bold")
@@ -84,7 +89,23 @@ def _grouped(facts: Iterable[Fact], key: Callable[[Fact], str]) -> list[tuple[st
 
 
 def _span(members: list[str]) -> str:
-    numbers = [str(number) for number in range(len(members))]
-    if len(members) > 1 and members == numbers:
-        return f"{numbers[0]}–{numbers[-1]}"
-    return ", ".join(members)
+    """Return ``0–3, 7`` or ``mlx5_0–7:1``: devices with consecutive numbers as one range."""
+    ranges: list[tuple[str, list[int], str]] = []
+    for prefix, number, suffix in sorted(map(_numbered, members)):
+        if ranges and ranges[-1][::2] == (prefix, suffix) and ranges[-1][1][-1] == number - 1:
+            ranges[-1][1].append(number)
+        else:
+            ranges.append((prefix, [number], suffix))
+    return ", ".join(f"{prefix}{_ends(numbers)}{suffix}" for prefix, numbers, suffix in ranges)
+
+
+def _numbered(member: str) -> tuple[str, int, str]:
+    """Return ``("mlx5_", 0, ":1")`` for ``mlx5_0:1``; the number is -1 if there is none."""
+    match = _NUMBERED_NAME.fullmatch(member)
+    return (match[1], int(match[2]), match[3]) if match else (member, -1, "")
+
+
+def _ends(numbers: list[int]) -> str:
+    if numbers == [-1]:
+        return ""
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]}"

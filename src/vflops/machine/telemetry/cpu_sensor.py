@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vflops.machine.probe import AbsentError, reason_of, text
 from vflops.machine.system.cgroup import cpu_quota
+from vflops.machine.system.memory import used_b
 from vflops.machine.telemetry.process_tree import ProcessTree
 from vflops.record.formats.telemetry import Absent, Part, Series
 
@@ -63,9 +64,8 @@ class CpuSensor:
         total, busy = self._ticks()
         now = _Ticks(total, busy, sum(process.cpu_ticks for process in processes))
         before, self._before = self._before, now
-        used_b = self._used_memory_b()
         run_b = self._page_b * sum(process.memory_pages for process in processes)
-        return [*self._percentages(before, now), used_b, run_b]
+        return [*self._percentages(before, now), used_b(self._root), run_b]
 
     def _percentages(self, before: _Ticks | None, now: _Ticks) -> list[float | None]:
         if before is None or now.total <= before.total:
@@ -78,7 +78,7 @@ class CpuSensor:
 
     def _ticks(self) -> tuple[int, int]:
         """Return total and busy time of the CPUs that the run may use."""
-        total = busy = 0
+        total = busy = found = 0
         for line in text(self._root / "proc/stat").splitlines():
             name, *fields = line.split()
             if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in self._cpus:
@@ -86,12 +86,10 @@ class CpuSensor:
                 ticks = [int(field) for field in fields[:8]]
                 total += sum(ticks)
                 busy += sum(ticks) - sum(ticks[3:5])
+                found += 1
+        if not found:
+            raise AbsentError(f"{_STAT} lists none of the CPUs that the run may use")
         return total, busy
-
-    def _used_memory_b(self) -> float:
-        lines = text(self._root / "proc/meminfo").splitlines()
-        kib = {name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)}
-        return 1024 * (kib["MemTotal"] - kib["MemAvailable"])
 
     def _cpus_of_run(self) -> float:
         """Return the number of CPUs whose time the run may use: all of them, or a quota."""

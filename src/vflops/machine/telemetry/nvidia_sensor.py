@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vflops.machine.nvml import device_handle, open_nvml
@@ -28,14 +29,16 @@ class _Figure:
     read: Callable[[Any, Any], float]
 
 
-def nvidia_sensor(accelerators: Sequence[str | int] | None = None) -> Channels:
+def nvidia_sensor(
+    accelerators: Sequence[str | int] | None = None, root: Path = Path("/")
+) -> Channels:
     """Return a sensor for ``accelerators``, which are indices or UUIDs of NVML.
 
     If None, it reads all devices that the run may use. Series are numbered in the given order.
     Without pynvml, a driver or a device, all series are absent.
     """
     try:
-        nvml = open_nvml()  # left open until the process ends
+        nvml = open_nvml(root)  # left open until the process ends
         devices = cuda_devices() if accelerators is None else accelerators
         if devices is None:
             devices = range(nvml.nvmlDeviceGetCount())

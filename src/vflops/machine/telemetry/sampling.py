@@ -51,7 +51,7 @@ class Sampler:
         self._node = node
         pid = os.getpid() if pid is None else pid
         self._factories: dict[str, Callable[[], Sensor]] = {
-            "NVIDIA accelerators": lambda: nvidia_sensor(accelerators),
+            "NVIDIA accelerators": lambda: nvidia_sensor(accelerators, root),
             "processor energy": lambda: rapl_sensor(root),
             "cpu": lambda: CpuSensor(pid, root),
             "network": lambda: network_sensor(root),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from vflops.machine.probe import reason_of, text
+from vflops.machine.probe import filled_text, reason_of
 from vflops.record.formats.telemetry import Absent, Series
 
 
@@ -63,7 +63,7 @@ class Channels:
 
 def number_reader(path: Path, scale: float = 1) -> Callable[[], float]:
     """Return a function that reads the number in a small file of ``/sys``, times ``scale``."""
-    return lambda: scale * float(text(path))
+    return lambda: scale * float(filled_text(path))
 
 
 def _read_value(read: Callable[[], float]) -> float | None:

@@ -17,6 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from vflops.errors import RunFailed
+from vflops.machine.system.cpu_share import available_cpus
 from vflops.publish.ranking.entry import Entry
 from vflops.publish.ranking.submission_folders import Submission
 from vflops.publish.ranking.submission_reader import read
@@ -40,7 +41,7 @@ Entries = dict[Submission, tuple[str, Entry]]
 def read_all(new: Sequence[Submission], signers: Path | None) -> Iterator[Entries]:
     """Yield the entries of new submissions in chunks, in no particular order."""
     waiting = [new[start : start + CHUNK] for start in range(0, len(new), CHUNK)]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    cores = available_cpus()
     while waiting:
         workers = min(cores, len(waiting))
         futures = []

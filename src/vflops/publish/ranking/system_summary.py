@@ -31,9 +31,7 @@ _FACTS = {
 
 def system_name(record: SystemRecord, results: Sequence[Result]) -> str:
     """Return a short name for a system: its accelerators with their number, and its processor."""
-    models = [str(fact.value) for fact in record.matching("hardware", "accelerator * model")]
-    known = [model for model in dict.fromkeys(models) if model != "None"]
-    parts = [f"{models.count(model)} × {model}" for model in known]
+    parts = [f"{number} × {model}" for model, number in record.accelerator_counts.items()]
     if not parts:  # the machine in system.json may not be the one that trained
         parts = list(dict.fromkeys(result.device for result in results if result.accelerators))
     processors = record.matching("hardware", "cpu model")

@@ -102,12 +102,12 @@ def _headline(system: SystemRecord | None, scored: Score) -> str:
     """Return the machine in one line: its accelerators, or else its processor."""
     if system is None:
         return f"{scored.workload} run"
-    models = [str(fact.value) for fact in system.matching("hardware", "accelerator * model")]
-    if models:
-        return f"{len(models)} × {models[0]}"
-    processor = system.fact("hardware", "cpu model").value or "unknown processor"
-    cores = system.fact("hardware", "usable cpus").value
-    return f"{processor}, {cores} core{'' if cores == 1 else 's'}"
+    accelerators = system.accelerator_counts
+    if accelerators:
+        return ", ".join(f"{number} × {model}" for model, number in accelerators.items())
+    facts = {fact.name: fact.value for fact in system.matching("hardware", "*cpu*")}
+    processor, cores = str(facts.get("cpu model") or "unknown processor"), facts.get("usable cpus")
+    return processor if cores is None else f"{processor}, {cores} core{'' if cores == 1 else 's'}"
 
 
 def _tiles(measurements: Sequence[Measurement]) -> list[Tile]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from fnmatch import fnmatchcase
 from typing import ClassVar, Self
 
@@ -77,9 +78,17 @@ class SystemRecord(Document):
     @property
     def machine(self) -> tuple[str, ...]:
         """The facts that identify the kind of machine: processor, cores and accelerators."""
-        facts = [self.fact("hardware", name) for name in ("cpu model", "usable cpus")]
-        facts += self.matching("hardware", "accelerator * model")
+        names = ("cpu model", "usable cpus", "accelerator * model")
+        facts = [fact for name in names for fact in self.matching("hardware", name)]
         return tuple(f"{fact.name} {fact.value}" for fact in facts)
+
+    @property
+    def accelerator_counts(self) -> dict[str, int]:
+        """The number of accelerators by model; empty if none is usable or no model is known."""
+        if any(fact.value == 0 for fact in self.matching("hardware", "accelerators")):
+            return {}  # the driver may list devices that torch cannot use
+        facts = self.matching("hardware", "accelerator * model")
+        return dict(Counter(str(fact.value) for fact in facts if fact.value is not None))
 
     def layer(self, name: str) -> Layer:
         """Return the layer called ``name``."""

@@ -36,7 +36,7 @@ def check_devices(contents: Contents) -> Outcome:
         used, described_by = job.started, _node_facts(job) or facts
         names = sorted(set(_model_names(described_by, used.device)))
         fault = _absence(described_by, used.device, 0) if used.device != CPU else None
-        if names and not any(_is_same_product(used.device_name, name) for name in names):
+        if names and not any(is_same_product(used.device_name, name) for name in names):
             fault = f"the description names {', '.join(names)}"
         if fault:
             evidence = f"job {job.record.job} ran on {used.device_name!r}: {fault}"
@@ -73,7 +73,11 @@ def _model_names(facts: Sequence[Fact], device: str) -> Iterator[str]:
             yield str(fact.value)
 
 
-def _is_same_product(recorded: str, name: str) -> bool:
-    """Whether two names mean the same product, that is, one contains the other."""
-    recorded, name = recorded.casefold(), name.casefold()
-    return bool(recorded.strip()) and (recorded in name or name in recorded)
+def is_same_product(recorded: str, name: str) -> bool:
+    """Whether two names mean the same product, that is, one contains the other.
+
+    The description has single spaces between words, and it cuts very long names.
+    """
+    recorded, name = (" ".join(text.casefold().split()) for text in (recorded, name))
+    name = name.removesuffix("…")
+    return bool(recorded) and (recorded in name or name in recorded)

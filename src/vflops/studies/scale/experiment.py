@@ -239,7 +239,7 @@ def _changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 def _cores_per_slot(device: str, slots: int) -> int:
     """Return the cores per slot, which are equal at every point."""
     from vflops.machine.devices import rank_capacity
-    from vflops.machine.system.cpu_share import usable_cores
+    from vflops.machine.system.cpu_share import available_cpus
 
     count, devices = rank_capacity(device)
-    return max(len(usable_cores()) // (count if devices else slots), 1)
+    return max(available_cpus() // (count if devices else slots), 1)

@@ -142,10 +142,11 @@ def _require_one_system(runs: Sequence[Contents]) -> SystemRecord:
 
 def _system_name(record: SystemRecord) -> str:
     """Return a name for the system: its accelerators, or its processor if it has none."""
-    models = [str(fact.value) for fact in record.matching("hardware", "accelerator * model")]
-    if models:
-        return f"{len(models)}x {models[0]}"
-    return str(record.fact("hardware", "cpu model").value or "unnamed system")
+    accelerators = record.accelerator_counts
+    if accelerators:
+        return ", ".join(f"{number}x {model}" for model, number in accelerators.items())
+    processors = [fact.value for fact in record.matching("hardware", "cpu model") if fact.value]
+    return str(processors[0]) if processors else "unnamed system"
 
 
 def _file_name(name: str) -> str:
