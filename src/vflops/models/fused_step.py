@@ -91,17 +91,6 @@ class TrunkStep:
             if isinstance(block, Bottleneck)
         ]
 
-    def compile_kernels(self, x: Tensor) -> None:
-        """Compile the kernels of a step on images like ``x``; the step cannot be used afterwards.
-
-        Convolutions by cuDNN do run, on arbitrary values, so that it searches its algorithms while
-        the kernels compile.
-        """
-        from vflops.models.kernels.launching import compiled_together
-
-        with compiled_together():
-            self.backward(self.forward(x))
-
     def forward(self, x: Tensor) -> Tensor:
         """Return the features ``[batch, channels]``."""
         from vflops.models.kernels import stem_operators

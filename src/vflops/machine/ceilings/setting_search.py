@@ -25,6 +25,8 @@ _MIN_SAMPLE_S, _MAX_SAMPLE_S = 1e-3, 5e-3
 _SAMPLE_SHARE = 0.01
 """Length of a sample as a share of the item's time."""
 _COARSE_SAMPLES = 3
+_FEW_TRIALS = 4
+"""If there was no time for this many settings, a faster one may have been missed."""
 _FINAL_SAMPLES = 15
 _MIN_FINAL_SAMPLES = 3
 _STEADY_FINAL_SAMPLES, _STEADY_SPREAD = 7, 0.002
@@ -60,7 +62,7 @@ class Search:
         self._deadline = task.deadline.limited_to((1 - _FINAL_SHARE) * task.deadline.left_s())
         self._tried: list[TimedCandidate] = []
         self._round_start = 0
-        self._offered = 0
+        self._offered = self._late = 0
         self._wrong: list[str] = []
         self._refused: list[str] = []
         self._threads = task.device.thread_counts()
@@ -75,7 +77,10 @@ class Search:
         self._offered += 1
         is_first = not (self._tried or self._wrong or self._refused)
         deadline = self._task.overall_deadline if is_first else self._deadline
-        if self._is_steady() or _TRIAL_SHARE * deadline.left_s() < self._expected_s(candidate):
+        if self._is_steady():
+            return None
+        if _TRIAL_SHARE * deadline.left_s() < self._expected_s(candidate):
+            self._late += 1
             return None
         try:
             if is_first:
@@ -225,6 +230,11 @@ class Search:
         caveats = [caveat] if caveat else []
         if self._wrong:
             caveats.append(f"{len(self._wrong)} settings gave a wrong result: {self._wrong[0]}")
+        if self._late and len(self._tried) < _FEW_TRIALS:
+            caveats.append(
+                f"only {len(self._tried)} of {self._offered} settings tried in the time: the "
+                "ceiling may be higher; raise micro.budget_s"
+            )
         return self._task.measurement(
             winner.speeds,
             setting=winner.setting,

@@ -4,7 +4,9 @@ Activations are rows of pixels, ``[pixels, channels]`` (NHWC). Batch normalisati
 ``scale·y + shift`` for each channel in the forward pass and ``a·g + b·y + c`` in the backward pass,
 so it can be fused into the kernel that reads or writes the tensor. The parameter ``forward``
 ``[4, C]`` holds scale, shift, mean and 1/deviation of each channel; ``backward`` or
-``coefficients`` ``[3, C]`` holds a, b and c. Import this module only if Triton is installed.
+``coefficients`` ``[3, C]`` holds a, b and c. C, the number of channels, is constant only where a
+kernel needs it, so that fewer kernels have to be compiled. Import this module only if Triton is
+installed.
 """
 
 # Triton code is not typed Python, and its constants are in capitals.
@@ -177,7 +179,7 @@ def conv1x1_backward(
 
 
 @triton.jit
-def channel_sums(y, partial, tiles, C: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+def channel_sums(y, partial, tiles, C, ROWS: tl.constexpr, COLS: tl.constexpr):
     """Write the sums of y and y² for each channel to ``partial`` ``[programs, 2, C]``."""
     pid = tl.program_id(1)
     cols = tl.program_id(0) * COLS + tl.arange(0, COLS)
@@ -205,7 +207,7 @@ def forward_coefficients(
     pixels,
     momentum,
     epsilon,
-    C: tl.constexpr,
+    C,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ):
@@ -243,7 +245,7 @@ def backward_coefficients(
     dbeta,
     out,
     pixels,
-    C: tl.constexpr,
+    C,
     SUMS: tl.constexpr,
     PRODUCT: tl.constexpr,
     ROWS: tl.constexpr,
@@ -281,7 +283,7 @@ def normalise(
     shortcut,
     shortcut_forward,
     out,
-    C: tl.constexpr,
+    C,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     SHORTCUT: tl.constexpr,
@@ -315,7 +317,7 @@ def gradient_sums(
     tiles,
     height,
     width,
-    C: tl.constexpr,
+    C,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     MASK: tl.constexpr,
@@ -379,7 +381,7 @@ def normalise_backward(
     forward,
     backward,
     dy,
-    C: tl.constexpr,
+    C,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     MASK: tl.constexpr,

@@ -2,40 +2,54 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import suppress
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
+
+from vflops.machine.system.cpu_share import available_cpus
 
 _only_compile: ContextVar[bool] = ContextVar("only_compile", default=False)
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
-    """Launch ``kernel``; inside ``compiled_together``, compile it without launching it."""
+    """Launch ``kernel``; inside ``compile_together``, compile it without launching it."""
     if _only_compile.get():
         kernel.warmup(*arguments, grid=grid, **options)
     else:
         kernel[grid](*arguments, **options)
 
 
-@contextmanager
-def compiled_together() -> Iterator[None]:
-    """Compile the kernels that a block would launch, as many at a time as there are cores.
+def compile_together(name: str, step: Callable[[], object]) -> None:
+    """Compile the kernels that ``step`` would launch, as many at a time as there are cores.
 
-    The results that they would compute stay uninitialised.
+    The results that they would compute stay uninitialised. ``name`` identifies the kernels of the
+    step on this device: if they were compiled before, Triton's cache has them, and this does
+    nothing.
     """
-    import triton  # type: ignore[import-not-found, unused-ignore]
+    import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
+    mark = _mark(name)
+    if mark.exists():
+        return
     before = _only_compile.set(True)
     try:
         # Most of the time is spent in ptxas and LLVM, outside of Python's lock.
-        with ThreadPoolExecutor(_cores()) as pool, triton.AsyncCompileMode(pool):
-            yield
+        with ThreadPoolExecutor(available_cpus()) as pool, triton.AsyncCompileMode(pool):
+            step()
     finally:
         _only_compile.reset(before)
+    with suppress(OSError):
+        mark.touch()
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _mark(name: str) -> Path:
+    """Return the file in Triton's cache that shows that the kernels called ``name`` are in it."""
+    import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+    sources = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
+    content = b"".join([f"{triton.__version__} {name}".encode(), *sources])
+    return Path(triton.knobs.cache.dir) / f"vflops-{hashlib.sha256(content).hexdigest()[:16]}"
