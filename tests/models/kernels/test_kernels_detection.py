@@ -1,29 +1,19 @@
-"""The detector's kernels agree with their definitions, and with torchvision.
-
-Without a GPU they run in Triton's interpreter, in a separate process that this file starts:
-Triton chooses between compiler and interpreter when the kernels are imported.
-"""
+"""The detector's kernels agree with their definitions, and with torchvision."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from tests.support.triton_kernels import DEVICE, INTERPRETED, gpu_kernel_test, kernel_test
 from vflops.models.detection.nms import suppress_fallback
 from vflops.models.detection.roi_align import roi_align_backward_fallback, roi_align_fallback
 
-GPU = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cpu" if INTERPRETED else "cuda"
 # Matrix products of bf16 are wrong in the interpreter.
 TYPES = [torch.float32, torch.float16] if INTERPRETED else [torch.float32, torch.bfloat16]
 
@@ -31,37 +21,11 @@ STRIDES = [4, 8, 16, 32, 64]
 SHAPES = [(17, 21), (9, 11), (5, 6), (3, 3), (2, 2)]
 
 
-def kernel_test(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark a test of a kernel, which runs on a GPU or in the interpreter."""
-    lacking = find_spec("triton") is None or not (GPU or INTERPRETED)
-    test = pytest.mark.skipif(lacking, reason="needs Triton and a GPU")(test)
-    return test if INTERPRETED else pytest.mark.gpu(test)
-
-
-def gpu_test(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark a test that needs a GPU for its size or for a library."""
-    lacking = INTERPRETED or not GPU or find_spec("triton") is None
-    test = pytest.mark.skipif(lacking, reason="needs Triton and a GPU")(test)
-    marked: Callable[..., None] = pytest.mark.gpu(test)
-    return marked
-
-
 def distance(a: Tensor, b: Tensor) -> float:
     assert a.shape == b.shape
     assert a.dtype == b.dtype
     a, b = a.detach().double(), b.detach().double()
     return float((a - b).norm() / b.norm())
-
-
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton comes with torch's builds for GPUs")
-@pytest.mark.skipif(GPU or INTERPRETED, reason="runs as it is")
-def test_the_kernels_in_the_interpreter() -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if "only 0-dimensional arrays" in done.stdout:
-        pytest.skip("Triton 3.6's interpreter does not run with numpy 2.4 and later")
-    assert done.returncode == 0, done.stdout
 
 
 # Suppression
@@ -183,7 +147,7 @@ def test_no_division_decides_as_a_rounded_one(threshold: float) -> None:
     assert answers == {False, True}
 
 
-@gpu_test
+@gpu_kernel_test
 @pytest.mark.parametrize(("rows", "count", "threshold"), [(160, 2000, 0.7), (32, 1000, 0.5)])
 def test_suppression_equals_the_plain_one(rows: int, count: int, threshold: float) -> None:
     from vflops.models.kernels import nms_kernel
@@ -194,7 +158,7 @@ def test_suppression_equals_the_plain_one(rows: int, count: int, threshold: floa
     assert torch.equal(keep[:2], greedy(boxes[:2], valid[:2], threshold))
 
 
-@gpu_test
+@gpu_kernel_test
 @pytest.mark.parametrize("threshold", [0.5, 0.7])
 def test_suppression_equals_torchvisions(threshold: float) -> None:
     operators = pytest.importorskip("torchvision.ops")
@@ -367,7 +331,7 @@ def scene(dtype: torch.dtype) -> tuple[list[Tensor], Tensor, Tensor]:
     return features, boxes, torch.randint(4, (2, 512), device=DEVICE)
 
 
-@gpu_test
+@gpu_kernel_test
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_roi_align_equals_torchvisions(dtype: torch.dtype) -> None:
     operators = pytest.importorskip("torchvision.ops")
@@ -397,7 +361,7 @@ def test_roi_align_equals_torchvisions(dtype: torch.dtype) -> None:
         assert distance(part.float(), feature.grad) < 2 * tolerance
 
 
-@gpu_test
+@gpu_kernel_test
 def test_the_kernels_replay_from_a_graph() -> None:
     from vflops.models.kernels import nms_kernel, roi_align_kernels
 
