@@ -64,14 +64,17 @@ if INTERPRETED and _REASON is None:
 
 def kernel_test(test: Callable[..., None]) -> Callable[..., None]:
     """Mark a test of kernels that are small enough for the interpreter."""
-    marked = pytest.mark.skipif(_REASON is not None, reason=_REASON or "")(test)
-    return pytest.mark.gpu(marked) if GPU else marked
+    marked: Callable[..., None] = pytest.mark.skipif(_REASON is not None, reason=_REASON or "")(
+        test
+    )
+    if GPU:
+        marked = pytest.mark.gpu(marked)
+    return marked
 
 
 def gpu_kernel_test(test: Callable[..., None]) -> Callable[..., None]:
     """Mark a test of kernels that needs a GPU for its size or for a library."""
-    reason = _REASON or "needs an NVIDIA GPU"
-    marked: Callable[..., None] = pytest.mark.skipif(
-        INTERPRETED or _REASON is not None, reason=reason
-    )(test)
-    return pytest.mark.gpu(marked)
+    lacking = INTERPRETED or _REASON is not None
+    skip = pytest.mark.skipif(lacking, reason=_REASON or "needs an NVIDIA GPU")
+    marked: Callable[..., None] = pytest.mark.gpu(skip(test))
+    return marked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from fractions import Fraction
 
@@ -401,16 +401,11 @@ def test_on_a_gpu_roi_align_uses_its_kernels_within_their_limits(
     boxes, level = regions_of(1, count, levels)
     gradient = torch.ones(1, count, 16, size, size, dtype=dtype, device=DEVICE)
     heights, widths = [list(sides) for sides in zip(*shapes, strict=True)]
-    for expected, call in zip(
-        used,
-        (
-            lambda: roi_align._on_cuda(features, strides, boxes, level, size, 2),
-            lambda: roi_align._backward_on_cuda(
-                gradient, boxes, level, heights, widths, strides, 2
-            ),
-        ),
-        strict=True,
-    ):
+    calls: list[Callable[[], object]] = [
+        lambda: roi_align._on_cuda(features, strides, boxes, level, size, 2),
+        lambda: roi_align._backward_on_cuda(gradient, boxes, level, heights, widths, strides, 2),
+    ]
+    for expected, call in zip(used, calls, strict=True):
         with pytest.raises(KernelUsed) if expected else nullcontext():
             call()
 
