@@ -16,9 +16,10 @@ test:
 	@$(MAKE) --no-print-directory --jobs=2 check pytest
 
 # Threads that wait do not spin: trainings of several tests share the cores. Three workers, because many
-# tests wait for a scheduler. Byte code is kept: tests start hundreds of processes.
+# tests wait for a scheduler. Byte code is kept: tests start hundreds of processes. numpy computes with
+# one thread: the products in Triton's interpreter are small.
 pytest: $(VENV)/.installed-dev packages
-	OMP_WAIT_POLICY=passive PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal
+	OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal
 
 # What the tests use besides Python: a browser, a scheduler of four nodes, ssh-keygen, and ip and tc. Installed
 # where one may; else those tests skip.
@@ -53,7 +54,8 @@ docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-# torch first and alone: the constraint pins the version, so nothing pulls in another build of it.
+# torch first and alone: the constraint pins the version, so nothing pulls in another build of it. The pinned
+# Triton is the one of that torch.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing torch and what vflops needs: about a minute …"

@@ -1,20 +1,37 @@
 """Runs the GPU tests and records their outcome; ``make test-gpu`` on a machine with a GPU.
 
-CI has no GPU. The record says on which code and which device these tests last passed.
+CI has no GPU. The record says on which code and which device these tests last passed, and holds a
+digest of the code that they cover, so that a test without a GPU fails when that code has changed.
+
+Covered are the functions of ``src`` and ``tests`` that GPU tests call, with the module-level code
+around them, and the Triton kernels, in files that import torch. Files without torch compute the
+same on any device: tests without a GPU cover them, and a setting or a message that changes there
+needs no GPU. A test process on a machine without git passes the commit as an argument.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).parents[1]
+from tools.called_functions import FOLDER_VARIABLE
+from tools.code_digest import code_digest, imports_torch
+from vflops.record.files import atomic
+
+ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "tests" / "gpu-record.json"
+PROCESSES = 4
+"""Tests at a time on one GPU: most of their time is compilation on the CPU."""
 
 
 def main(commit: str) -> int:
@@ -26,10 +43,24 @@ def main(commit: str) -> int:
         return 2
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder, "results.xml")
-        command = ["pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", f"--junitxml={results}"]
-        command += [str(path) for path in _files()]
-        done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=False)
+        exit_code = _run_tests(results, Path(folder))
         cases = list(ElementTree.parse(results).iter("testcase"))
+        called = merged(json.loads(path.read_bytes()) for path in Path(folder).glob("*.json"))
+    record = {
+        "commit": commit,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "not CUDA",
+        "torch": torch.__version__,
+        **outcomes(cases),
+        "covered": covered(called),
+    }
+    atomic.write_text(RECORD, json.dumps(record, indent=2) + "\n")
+    print(json.dumps({**record, "covered": f"{len(called)} files"}, indent=2))
+    return exit_code
+
+
+def outcomes(cases: Iterable[ElementTree.Element]) -> dict[str, Any]:
+    """Return the number of passed tests, the names of failed ones, and the reasons of skips."""
+    cases = list(cases)
     skipped = Counter(
         str(reason.get("message")) for case in cases if (reason := case.find("skipped")) is not None
     )
@@ -38,23 +69,59 @@ def main(commit: str) -> int:
         for case in cases
         if case.find("failure") is not None or case.find("error") is not None
     )
-    record = {
-        "commit": commit,
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "not CUDA",
-        "torch": torch.__version__,
+    return {
         "passed": len(cases) - len(failed) - sum(skipped.values()),
         "failed": failed,
         "skipped": dict(sorted(skipped.items())),
     }
-    RECORD.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps(record, indent=2))
-    return done.returncode
 
 
-def _files() -> list[Path]:
+def merged(parts: Iterable[Mapping[str, list[str]]]) -> dict[str, list[str]]:
+    """Return the functions called in any process, by file."""
+    called: dict[str, set[str]] = {}
+    for part in parts:
+        for path, functions in part.items():
+            called.setdefault(path, set()).update(functions)
+    return {path: sorted(functions) for path, functions in sorted(called.items())}
+
+
+def covered(called: Mapping[str, list[str]], root: Path = ROOT) -> dict[str, dict[str, Any]]:
+    """Return the called functions of files that import torch, and the digest of their code."""
+    sources = {path: (root / path).read_text(encoding="utf-8") for path in called}
+    return {
+        path: {"sha256": code_digest(sources[path], functions), "functions": functions}
+        for path, functions in called.items()
+        if imports_torch(sources[path])
+    }
+
+
+def changed_files(record: Mapping[str, Any], root: Path = ROOT) -> list[str]:
+    """Return the files whose covered code is not that of the record, or that are gone."""
+    return [
+        path
+        for path, entry in record["covered"].items()
+        if not (root / path).is_file()
+        or entry["sha256"]
+        != code_digest((root / path).read_text(encoding="utf-8"), entry["functions"])
+    ]
+
+
+def gpu_test_files() -> list[Path]:
     """Return the test files with GPU tests: the machine may lack what the other files import."""
     files = sorted((ROOT / "tests").rglob("test_*.py"))
-    return [path for path in files if "mark.gpu" in path.read_text(encoding="utf-8")]
+    mark = re.compile(r"mark\.gpu|kernel_test")
+    return [path for path in files if mark.search(path.read_text(encoding="utf-8"))]
+
+
+def _run_tests(results: Path, folder: Path) -> int:
+    command = ["pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", f"--junitxml={results}"]
+    command += ["-p", "tools.called_functions"]
+    if find_spec("xdist") is not None:
+        command += ["-n", str(PROCESSES), "--dist", "worksteal"]
+    command += [str(path) for path in gpu_test_files()]
+    environment = {**os.environ, FOLDER_VARIABLE: str(folder)}
+    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, env=environment, check=False)
+    return done.returncode
 
 
 def _commit() -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
+from tests.support.triton_kernels import GPU, kernel_test
+from vflops.models import fused_resnet
 from vflops.models.fused_resnet import FusedResNet
 from vflops.models.fused_stem import space_to_depth, stem_weight, stem_weight_gradient
 from vflops.models.resnet import ResNet
@@ -78,33 +79,15 @@ def test_the_model_imports_without_triton() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton comes with torch's builds for GPUs")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs them themselves")
-def test_the_kernels_compute_as_the_plain_one_in_the_interpreter() -> None:
-    # In fp32, where only the order of sums differs. A separate process: Triton chooses between
-    # compiler and interpreter when the kernels are imported.
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, __file__],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
-    if "only 0-dimensional arrays" in done.stderr:
-        pytest.skip("Triton 3.6's interpreter does not run with numpy 2.4 and later")
-    assert done.returncode == 0, done.stderr
-
-
-def interpreted_step() -> None:
-    """Compare one step of a small network on the CPU; the test above runs this as a script."""
+@kernel_test
+@pytest.mark.skipif(GPU, reason="fp32 tiles do not fit a multiprocessor")
+def test_a_step_with_the_kernels_is_that_of_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     plain = ResNet((2, 1, 1, 1), classes=10)
     _randomise(plain)
     fused = FusedResNet((2, 1, 1, 1), classes=10, dtype=torch.float32)
     fused.load_state_dict(plain.state_dict())
-    fused.fuses = lambda x: True  # type: ignore[method-assign]
+    monkeypatch.setattr(fused, "fuses", lambda x: True)
     x, labels = torch.randn(8, 3, 64, 64), torch.arange(8)
     for network in (plain, fused):
         _loss(network(x), labels).backward()
@@ -112,6 +95,32 @@ def interpreted_step() -> None:
     # gradients of the plain model differ from fp64 by up to 0.7 %. The tests of the kernels are
     # exact.
     _same(fused, plain, gradients=2e-2, statistics=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "fuses"),
+    [
+        ((64, 3, 224, 224), True),
+        ((32, 3, 32, 32), True),
+        ((8, 3, 64, 64), True),
+        ((5, 3, 224, 224), False),  # 245 pixels in the last stage are not a multiple of 32
+        ((32, 3, 224, 240), False),
+        ((32, 4, 224, 224), False),
+        ((2688, 3, 224, 224), False),  # 2^31 numbers and more after the stem
+        ((2656, 3, 224, 224), True),
+    ],
+)
+def test_which_batches_the_kernels_divide(
+    shape: tuple[int, ...], fuses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused_resnet, "_runs_on", lambda device: True)
+    with FakeTensorMode():
+        model, x = FusedResNet(), torch.empty(shape, device="cuda")
+        assert model.fuses(x) == fuses
+        assert not model.eval().fuses(x)
+        assert not model.train().fuses(torch.empty(shape))
+        with torch.no_grad():
+            assert not model.fuses(x)
 
 
 def _same(fused: nn.Module, plain: nn.Module, *, gradients: float, statistics: float) -> None:
@@ -171,7 +180,3 @@ def test_a_batch_that_the_kernels_do_not_divide_is_computed_plainly() -> None:
     x = torch.randn(5, 3, 224, 224, device="cuda")
     assert not fused.fuses(x)
     assert fused(x).shape == (5, 1000)
-
-
-if __name__ == "__main__":
-    interpreted_step()

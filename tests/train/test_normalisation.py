@@ -250,6 +250,15 @@ def test_one_process_needs_no_group() -> None:
     assert all(torch.equal(ours[name], expected[name]) for name in expected)
 
 
+def test_ghosts_are_one_graph_to_a_compiler() -> None:
+    x, gradient = numbers(3, 8, CHANNELS, 4, 4), numbers(4, 8, CHANNELS, 4, 4)
+    compiled = layer_of(GhostBatchNorm2d, ghosts=2)
+    compiled.compile(fullgraph=True, backend="aot_eager")
+    assert_close(
+        passed(compiled, x, gradient), passed(layer_of(GhostBatchNorm2d, ghosts=2), x, gradient)
+    )
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_ghosts_on_a_gpu_are_those_of_the_cpu_compiled_or_not() -> None:

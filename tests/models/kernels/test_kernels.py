@@ -1,51 +1,44 @@
-"""Each kernel agrees with its formula, in fp32, where only the order of sums differs.
-
-Without a GPU they run in Triton's interpreter, in a separate process that this file starts:
-Triton chooses between compiler and interpreter when the kernels are imported.
-"""
+"""Each kernel agrees with its formula, in fp32 and in fp16, on a GPU or in Triton's interpreter."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
-from importlib.util import find_spec
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.grad import conv2d_weight
 
+from tests.support.triton_kernels import DEVICE, INTERPRETED, kernel_test
 from vflops.models.fused_stem import space_to_depth, stem_weight, stem_weight_gradient
 
 if TYPE_CHECKING:
     from vflops.models.kernels.fused_operators import Sums
 
-GPU = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cpu" if INTERPRETED else "cuda"
+
+TYPES = [torch.float32, torch.float16]
+# Only the order of sums differs in fp32, but a GPU's tensor cores round its operands to tf32. In
+# fp16, operands and results are rounded: 2^-11 at most, about a third of it on average.
+TOLERANCE = {torch.float32: 1e-5 if INTERPRETED else 2e-3, torch.float16: 1e-3}
+ROUNDING = {torch.float32: 1e-6, torch.float16: 1e-3}
+"""Without products of matrices."""
 
 
-def kernel_test(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark a test of a kernel, which runs on a GPU or in the interpreter."""
-    lacking = find_spec("triton") is None or not (GPU or INTERPRETED)
-    test = pytest.mark.skipif(lacking, reason="needs Triton and a GPU")(test)
-    return test if INTERPRETED else pytest.mark.gpu(test)
+def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, device=DEVICE).to(dtype)
 
 
-def activation(batch: int, channels: int, size: int) -> Tensor:
-    return torch.randn(batch, size, size, channels, device=DEVICE).permute(0, 3, 1, 2)
+def activation(batch: int, channels: int, size: int, dtype: torch.dtype) -> Tensor:
+    return random(batch, size, size, channels, dtype=dtype).permute(0, 3, 1, 2)
 
 
 def total(sums: Sums) -> Tensor:
     return sums.partial.double().sum(0)
 
 
-def near(a: Tensor, b: Tensor, tolerance: float | None = None) -> None:
-    if tolerance is None:  # a GPU's tensor cores round fp32 operands to tf32
-        tolerance = 1e-5 if INTERPRETED else 2e-3
+def near(a: Tensor, b: Tensor, tolerance: float) -> None:
     assert a.shape == b.shape
     a, b = a.detach().double(), b.detach().double()
     distance = float((a - b).norm() / b.norm())
@@ -56,42 +49,39 @@ def channels_of(row: Tensor) -> Tensor:
     return row.double()[None, :, None, None]
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton comes with torch's builds for GPUs")
-@pytest.mark.skipif(GPU or INTERPRETED, reason="runs as it is")
-def test_the_kernels_in_the_interpreter() -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if "only 0-dimensional arrays" in done.stdout:
-        pytest.skip("Triton 3.6's interpreter does not run with numpy 2.4 and later")
-    assert done.returncode == 0, done.stdout
+def skip_if_too_large(dtype: torch.dtype) -> None:
+    """Skip a test of tiles that only fit a GPU in half precision."""
+    if dtype == torch.float32 and not INTERPRETED:
+        pytest.skip("fp32 tiles do not fit a multiprocessor")
 
 
 @kernel_test
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("normalised", [False, True])
 @pytest.mark.parametrize("shape", [(64, 64), (64, 256), (256, 64), (256, 128), (128, 512)])
-def test_a_convolution_forward_and_its_sums(shape: tuple[int, int], normalised: bool) -> None:
+def test_a_convolution_forward_and_its_sums(
+    shape: tuple[int, int], normalised: bool, dtype: torch.dtype
+) -> None:
     from vflops.models.kernels import fused_operators
 
     torch.manual_seed(0)
     channels_in, channels_out = shape
-    x = activation(2, channels_in, 16)
-    weight = torch.randn(channels_out, channels_in, 1, 1, device=DEVICE) / channels_in**0.5
-    bn = torch.randn(4, channels_in, device=DEVICE) if normalised else None
-    tile = fused_operators.FORWARD[shape]
-    if not INTERPRETED and channels_in > 64:
-        pytest.skip("fp32 tiles of this many channels do not fit a multiprocessor")
-    y, sums = fused_operators.conv1x1_forward(x, bn, weight, tile)
+    if channels_in > 64:
+        skip_if_too_large(dtype)
+    x = activation(2, channels_in, 16, dtype)
+    weight = (random(channels_out, channels_in, 1, 1) / channels_in**0.5).to(dtype)
+    bn = random(4, channels_in) if normalised else None
+    y, sums = fused_operators.conv1x1_forward(x, bn, weight)
     read = x.double()
     if bn is not None:
         read = functional.relu(read * channels_of(bn[0]) + channels_of(bn[1]))
-    expected = functional.conv2d(read, weight.double())
-    near(y, expected)
-    near(total(sums), torch.stack([y.double().sum((0, 2, 3)), (y.double() ** 2).sum((0, 2, 3))]))
+    near(y, functional.conv2d(read, weight.double()), TOLERANCE[dtype])
+    written = y.double()
+    near(total(sums), torch.stack([written.sum((0, 2, 3)), (written**2).sum((0, 2, 3))]), 1e-5)
 
 
 @kernel_test
-@pytest.mark.skipif(not INTERPRETED, reason="fp32 tiles do not fit a multiprocessor")
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(
     ("shape", "normalised", "shortcut", "sums"),
     [
@@ -113,22 +103,20 @@ def test_a_convolution_backward(
     sums: int,
     own_mask: bool,
     thread_sums: bool,
+    dtype: torch.dtype,
 ) -> None:
-    from dataclasses import replace
-
     from vflops.models.kernels import fused_operators
 
+    skip_if_too_large(dtype)
     torch.manual_seed(1)
     channels_in, channels_out = shape
     size = 8
-    g, y = activation(2, channels_out, size), activation(2, channels_out, size)
-    x, before, other = (activation(2, channels_in, size) for _ in range(3))
-    bn, coefficients = torch.randn(4, channels_out), torch.randn(3, channels_out)
-    x_bn = torch.randn(4, channels_in) if normalised else None
-    weight = torch.randn(channels_out, channels_in, 1, 1) / channels_out**0.5
-    added = (None, activation(2, channels_in, size), activation(2, channels_in, size // 2))[
-        shortcut
-    ]
+    g, y = (activation(2, channels_out, size, dtype) for _ in range(2))
+    x, before, other = (activation(2, channels_in, size, dtype) for _ in range(3))
+    bn, coefficients = random(4, channels_out), random(3, channels_out)
+    x_bn = random(4, channels_in) if normalised else None
+    weight = (random(channels_out, channels_in, 1, 1) / channels_out**0.5).to(dtype)
+    added = activation(2, channels_in, size // shortcut, dtype) if shortcut else None
     dx, dw, actual = fused_operators.conv1x1_backward(
         g,
         y,
@@ -152,31 +140,29 @@ def test_a_convolution_backward(
     read = x.double()
     if x_bn is not None:
         read = functional.relu(read * channels_of(x_bn[0]) + channels_of(x_bn[1]))
-    near(dw, torch.einsum("nohw,nihw->oi", dy, read))
+    near(dw, torch.einsum("nohw,nihw->oi", dy, read), TOLERANCE[dtype])
     expected = functional.conv_transpose2d(dy, weight.double())
-    if shortcut == 1:
-        assert added is not None
-        expected = expected + added.double()
-    if shortcut == 2:
-        assert added is not None
-        expected[:, :, ::2, ::2] += added.double()
+    if added is not None:
+        expected[:, :, ::shortcut, ::shortcut] += added.double()
     if sums:
         expected = expected * (read > 0)
-    near(dx, expected)
+    near(dx, expected, TOLERANCE[dtype])
     assert (actual is None) == (sums == 0)
     if actual is not None:
         factors = [torch.ones_like(x), x if normalised else before, other][:sums]
-        near(total(actual), torch.stack([(dx.double() * f).sum((0, 2, 3)) for f in factors]))
+        written = [(dx.double() * factor).sum((0, 2, 3)) for factor in factors]
+        near(total(actual), torch.stack(written), 1e-5)
 
 
 @kernel_test
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("channels", [64, 256])
-def test_batch_normalisation_forward_and_backward(channels: int) -> None:
+def test_batch_normalisation_forward_and_backward(channels: int, dtype: torch.dtype) -> None:
     from vflops.models.kernels import fused_operators
 
     torch.manual_seed(2)
-    y = activation(4, channels, 8) * 2 + 1
-    g = activation(4, channels, 8)
+    y = activation(4, channels, 8, dtype) * 2 + 1
+    g = activation(4, channels, 8, dtype)
     bn = nn.BatchNorm2d(channels).to(DEVICE).double()
     nn.init.normal_(bn.weight, 1, 0.3)
     nn.init.normal_(bn.bias, 0, 0.3)
@@ -188,7 +174,7 @@ def test_batch_normalisation_forward_and_backward(channels: int) -> None:
     )
     read = y.double().requires_grad_()
     expected = functional.relu(bn(read))
-    near(fused_operators.normalise(y, coefficients), expected, 1e-5)
+    near(fused_operators.normalise(y, coefficients), expected, 10 * ROUNDING[dtype])
     assert bn.running_mean is not None
     assert bn.running_var is not None
     near(running[0], bn.running_mean, 1e-5)
@@ -202,67 +188,63 @@ def test_batch_normalisation_forward_and_backward(channels: int) -> None:
     assert read.grad is not None
     assert bn.weight.grad is not None
     assert bn.bias.grad is not None
-    near(dy, read.grad, 1e-4)
+    near(dy, read.grad, max(1e-4, ROUNDING[dtype]))
     near(dweight, bn.weight.grad, 1e-4)
     near(dbias, bn.bias.grad, 1e-4)
 
 
 @kernel_test
-@pytest.mark.parametrize("strided", [False, True])
-def test_gradients_that_join(strided: bool) -> None:
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_gradients_that_join(stride: int, dtype: torch.dtype) -> None:
     from vflops.models.kernels import fused_operators
 
     torch.manual_seed(3)
-    g, output, y, other = (activation(2, 128, 8) for _ in range(4))
-    shortcut = activation(2, 128, 4 if strided else 8)
+    g, output, y, other = (activation(2, 128, 8, dtype) for _ in range(4))
+    shortcut = activation(2, 128, 8 // stride, dtype)
     joined, sums = fused_operators.join_gradients(g, shortcut, output, y, other)
     expected = g.double()
-    if strided:
-        expected[:, :, ::2, ::2] += shortcut.double()
-    else:
-        expected = expected + shortcut.double()
-    expected = expected * (output > 0)
-    near(joined, expected, 1e-6)
+    expected[:, :, ::stride, ::stride] += shortcut.double()
+    near(joined, expected * (output > 0), ROUNDING[dtype])
     factors = torch.stack([torch.ones_like(y), y, other]).double()
-    near(total(sums), (expected * factors).sum((1, 3, 4)), 1e-5)
+    near(total(sums), (joined.double() * factors).sum((1, 3, 4)), 1e-5)
 
 
 @kernel_test
-def test_shortcuts_are_added_before_the_relu() -> None:
+@pytest.mark.parametrize("dtype", TYPES)
+def test_shortcuts_are_added_before_the_relu(dtype: torch.dtype) -> None:
     from vflops.models.kernels import fused_operators
 
     torch.manual_seed(4)
-    y, shortcut = activation(2, 128, 8), activation(2, 128, 8)
-    bn, other = torch.randn(4, 128, device=DEVICE), torch.randn(4, 128, device=DEVICE)
+    y, shortcut = activation(2, 128, 8, dtype), activation(2, 128, 8, dtype)
+    bn, other = random(4, 128), random(4, 128)
     plain = y.double() * channels_of(bn[0]) + channels_of(bn[1])
-    near(
-        fused_operators.normalise(y, bn, shortcut), functional.relu(plain + shortcut.double()), 1e-6
-    )
     scaled = shortcut.double() * channels_of(other[0]) + channels_of(other[1])
-    near(fused_operators.normalise(y, bn, shortcut, other), functional.relu(plain + scaled), 1e-6)
+    added = fused_operators.normalise(y, bn, shortcut)
+    near(added, functional.relu(plain + shortcut.double()), ROUNDING[dtype])
+    added = fused_operators.normalise(y, bn, shortcut, other)
+    near(added, functional.relu(plain + scaled), ROUNDING[dtype])
 
 
 @kernel_test
-def test_the_stem_with_its_pool_forward_and_backward() -> None:
+@pytest.mark.parametrize("dtype", TYPES)
+def test_the_stem_with_its_pool_forward_and_backward(dtype: torch.dtype) -> None:
     from vflops.models.kernels import fused_operators, stem_operators
 
+    skip_if_too_large(dtype)
     torch.manual_seed(5)
-    x = torch.randn(2, 3, 32, 64, device=DEVICE)
-    images = stem_operators.space_to_depth(x, torch.float32)
-    assert torch.equal(images, space_to_depth(x))
-    weight = torch.randn(64, 3, 7, 7, device=DEVICE, dtype=torch.float64).mul_(0.1).requires_grad_()
+    x = random(2, 3, 32, 64)
+    images = stem_operators.space_to_depth(x, dtype)
+    assert torch.equal(images, space_to_depth(x).to(dtype))
+    weight = (random(64, 3, 7, 7) * 0.1).to(dtype)
+    y, sums = stem_operators.stem_forward(images, stem_weight(weight))
+    pixels = x.to(dtype).double()
+    near(y, functional.conv2d(pixels, weight.double(), stride=2, padding=3), TOLERANCE[dtype])
     bn = nn.BatchNorm2d(64).to(DEVICE).double()
     nn.init.normal_(bn.weight, 0, 1)  # of either sign: the pool must compare normalised values
     nn.init.normal_(bn.bias, 0, 0.3)
-    expected = functional.conv2d(x.double(), weight, stride=2, padding=3)
-    pooled = functional.max_pool2d(functional.relu(bn(expected)), 3, 2, 1)
-    packed = stem_weight(weight.detach().float())
-    if INTERPRETED:
-        y, sums = stem_operators.stem_forward(images, packed)
-    else:  # fp32 tiles do not fit a multiprocessor
-        y = functional.conv2d(images, packed)
-        sums = fused_operators.channel_sums(y)
-    near(y, expected)
+    read = y.double().requires_grad_()
+    pooled = functional.max_pool2d(functional.relu(bn(read)), 3, 2, 1)
     gamma, beta = bn.weight.detach().float(), bn.bias.detach().float()
     running = torch.zeros(64, device=DEVICE), torch.ones(64, device=DEVICE)
     count = fused_operators.pixels(y)
@@ -271,20 +253,19 @@ def test_the_stem_with_its_pool_forward_and_backward() -> None:
     )
     chosen, where = stem_operators.pool_forward(y, coefficients)
     scale, shift = channels_of(coefficients[0]), channels_of(coefficients[1])
-    near(functional.relu(chosen.double() * scale + shift), pooled)
-    if not INTERPRETED:
-        return
-    g = torch.randn_like(pooled)
-    pooled.backward(g)
-    masked = (g * (pooled > 0)).float().contiguous(memory_format=torch.channels_last)
+    near(functional.relu(chosen.double() * scale + shift), pooled, 1e-5)
+    g = torch.randn_like(pooled).to(dtype)
+    pooled.backward(g.double())
+    masked = (g * (pooled > 0)).contiguous(memory_format=torch.channels_last)
     grad_sums = fused_operators.gradient_sums(masked, chosen, None)
     backward, dgamma, dbeta = fused_operators.backward_coefficients(
         grad_sums, count, gamma, coefficients
     )
     dw = stem_operators.stem_backward(masked, where, y, backward, images)
+    assert read.grad is not None
     assert bn.weight.grad is not None
     assert bn.bias.grad is not None
-    assert weight.grad is not None
     near(dgamma, bn.weight.grad, 1e-4)
     near(dbeta, bn.bias.grad, 1e-4)
-    near(stem_weight_gradient(dw, 3), weight.grad, 1e-4)
+    expected = conv2d_weight(pixels, list(weight.shape), read.grad, stride=2, padding=3)
+    near(stem_weight_gradient(dw, 3), expected, max(1e-4, TOLERANCE[dtype]))

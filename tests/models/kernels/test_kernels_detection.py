@@ -1,29 +1,21 @@
-"""The detector's kernels agree with their definitions, and with torchvision.
-
-Without a GPU they run in Triton's interpreter, in a separate process that this file starts:
-Triton chooses between compiler and interpreter when the kernels are imported.
-"""
+"""The detector's kernels agree with their definitions, and with torchvision."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from fractions import Fraction
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from tests.support.triton_kernels import DEVICE, INTERPRETED, gpu_kernel_test, kernel_test
+from vflops.models.detection import nms, roi_align
 from vflops.models.detection.nms import suppress_fallback
 from vflops.models.detection.roi_align import roi_align_backward_fallback, roi_align_fallback
 
-GPU = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cpu" if INTERPRETED else "cuda"
 # Matrix products of bf16 are wrong in the interpreter.
 TYPES = [torch.float32, torch.float16] if INTERPRETED else [torch.float32, torch.bfloat16]
 
@@ -31,37 +23,11 @@ STRIDES = [4, 8, 16, 32, 64]
 SHAPES = [(17, 21), (9, 11), (5, 6), (3, 3), (2, 2)]
 
 
-def kernel_test(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark a test of a kernel, which runs on a GPU or in the interpreter."""
-    lacking = find_spec("triton") is None or not (GPU or INTERPRETED)
-    test = pytest.mark.skipif(lacking, reason="needs Triton and a GPU")(test)
-    return test if INTERPRETED else pytest.mark.gpu(test)
-
-
-def gpu_test(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark a test that needs a GPU for its size or for a library."""
-    lacking = INTERPRETED or not GPU or find_spec("triton") is None
-    test = pytest.mark.skipif(lacking, reason="needs Triton and a GPU")(test)
-    marked: Callable[..., None] = pytest.mark.gpu(test)
-    return marked
-
-
 def distance(a: Tensor, b: Tensor) -> float:
     assert a.shape == b.shape
     assert a.dtype == b.dtype
     a, b = a.detach().double(), b.detach().double()
     return float((a - b).norm() / b.norm())
-
-
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton comes with torch's builds for GPUs")
-@pytest.mark.skipif(GPU or INTERPRETED, reason="runs as it is")
-def test_the_kernels_in_the_interpreter() -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if "only 0-dimensional arrays" in done.stdout:
-        pytest.skip("Triton 3.6's interpreter does not run with numpy 2.4 and later")
-    assert done.returncode == 0, done.stdout
 
 
 # Suppression
@@ -183,8 +149,11 @@ def test_no_division_decides_as_a_rounded_one(threshold: float) -> None:
     assert answers == {False, True}
 
 
-@gpu_test
-@pytest.mark.parametrize(("rows", "count", "threshold"), [(160, 2000, 0.7), (32, 1000, 0.5)])
+@kernel_test
+@pytest.mark.parametrize(
+    ("rows", "count", "threshold"),
+    [(4, 200, 0.7), (2, 100, 0.5)] if INTERPRETED else [(160, 2000, 0.7), (32, 1000, 0.5)],
+)
 def test_suppression_equals_the_plain_one(rows: int, count: int, threshold: float) -> None:
     from vflops.models.kernels import nms_kernel
 
@@ -194,7 +163,7 @@ def test_suppression_equals_the_plain_one(rows: int, count: int, threshold: floa
     assert torch.equal(keep[:2], greedy(boxes[:2], valid[:2], threshold))
 
 
-@gpu_test
+@gpu_kernel_test
 @pytest.mark.parametrize("threshold", [0.5, 0.7])
 def test_suppression_equals_torchvisions(threshold: float) -> None:
     operators = pytest.importorskip("torchvision.ops")
@@ -351,6 +320,103 @@ def test_roi_align_refuses_what_it_would_round() -> None:
         roi_align_kernels.forward(features, [4], boxes, level, 7, 2)
 
 
+@kernel_test
+def test_the_backward_pass_numbers_the_last_of_many_regions_right() -> None:
+    from vflops.models.kernels import roi_align_kernels
+
+    # A GPU holds them all in registers, so that many more take long to compile.
+    count = roi_align_kernels.MAX_REGIONS if INTERPRETED else 4096
+    boxes = torch.tensor([2.0, 2.0, 14.0, 14.0], device=DEVICE).repeat(1, count, 1)
+    level = torch.full((1, count), -1, device=DEVICE)  # on no map, but for the last
+    level[0, -1] = 0
+    gradient = gradient_of(1, count, 16, torch.float32, 1)
+    (actual,) = roi_align_kernels.backward(gradient, boxes, level, [8], [8], [4], 2)
+    last = slice(count - 1, count)
+    (expected,) = roi_align_backward_fallback(
+        gradient[:, last], boxes[:, last], level[:, last], [8], [8], [4], 2
+    )
+    assert distance(actual, expected) < 3e-6
+    many = roi_align_kernels.MAX_REGIONS + 1
+    with pytest.raises(ValueError, match=f"given {many}"):
+        roi_align_kernels.backward(
+            gradient[:, :1].expand(-1, many, -1, -1, -1),
+            boxes[:, :1].expand(-1, many, -1),
+            level[:, :1].expand(-1, many),
+            [8],
+            [8],
+            [4],
+            2,
+        )
+
+
+# Choice between kernels and the plain computation
+
+
+class KernelUsed(Exception):
+    """Raised instead of launching a kernel."""
+
+
+@pytest.fixture
+def refused_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vflops.models.kernels import nms_kernel, roi_align_kernels
+
+    def refuse(*_: object) -> None:
+        raise KernelUsed
+
+    monkeypatch.setattr(nms_kernel, "suppress", refuse)
+    monkeypatch.setattr(roi_align_kernels, "forward", refuse)
+    monkeypatch.setattr(roi_align_kernels, "backward", refuse)
+
+
+@kernel_test
+@pytest.mark.usefixtures("refused_kernels")
+def test_on_the_cpu_no_kernel_is_used() -> None:
+    boxes, valid = (part.cpu() for part in crowd(1, 20))
+    assert nms.suppress(boxes, valid, 0.5).any()
+    features = [part.cpu().requires_grad_() for part in pyramid(1, 16, torch.float32, batch=1)]
+    level = torch.zeros(1, 20, dtype=torch.int64)
+    roi_align.roi_align(features, [4], boxes, level).sum().backward()
+    assert features[0].grad is not None
+
+
+@kernel_test
+@pytest.mark.usefixtures("refused_kernels")
+@pytest.mark.parametrize(
+    ("dtype", "levels", "size", "count", "used"),
+    [
+        (torch.float32, 5, 7, 2, (True, True)),
+        (torch.bfloat16, 4, 8, 2, (True, True)),
+        (torch.float64, 1, 7, 2, (False, False)),
+        (torch.float32, 6, 7, 2, (False, False)),
+        (torch.float32, 1, 9, 2, (False, False)),
+        (torch.float32, 1, 1, (1 << 15) + 1, (True, False)),
+    ],
+)
+def test_on_a_gpu_roi_align_uses_its_kernels_within_their_limits(
+    dtype: torch.dtype, levels: int, size: int, count: int, used: tuple[bool, bool]
+) -> None:
+    shapes = [*SHAPES, (1, 1)][:levels]
+    strides = [*STRIDES, 128][:levels]
+    features = [torch.ones(1, 16, *shape, dtype=dtype, device=DEVICE) for shape in shapes]
+    boxes, level = regions_of(1, count, levels)
+    gradient = torch.ones(1, count, 16, size, size, dtype=dtype, device=DEVICE)
+    heights, widths = [list(sides) for sides in zip(*shapes, strict=True)]
+    calls: list[Callable[[], object]] = [
+        lambda: roi_align._on_cuda(features, strides, boxes, level, size, 2),
+        lambda: roi_align._backward_on_cuda(gradient, boxes, level, heights, widths, strides, 2),
+    ]
+    for expected, call in zip(used, calls, strict=True):
+        with pytest.raises(KernelUsed) if expected else nullcontext():
+            call()
+
+
+@kernel_test
+@pytest.mark.usefixtures("refused_kernels")
+def test_on_a_gpu_suppression_uses_its_kernel() -> None:
+    with pytest.raises(KernelUsed):
+        nms._on_cuda(*crowd(1, 20), 0.5)
+
+
 LARGE = [(192, 288), (96, 144), (48, 72), (24, 36)]
 
 
@@ -367,7 +433,7 @@ def scene(dtype: torch.dtype) -> tuple[list[Tensor], Tensor, Tensor]:
     return features, boxes, torch.randint(4, (2, 512), device=DEVICE)
 
 
-@gpu_test
+@gpu_kernel_test
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_roi_align_equals_torchvisions(dtype: torch.dtype) -> None:
     operators = pytest.importorskip("torchvision.ops")
@@ -397,7 +463,7 @@ def test_roi_align_equals_torchvisions(dtype: torch.dtype) -> None:
         assert distance(part.float(), feature.grad) < 2 * tolerance
 
 
-@gpu_test
+@gpu_kernel_test
 def test_the_kernels_replay_from_a_graph() -> None:
     from vflops.models.kernels import nms_kernel, roi_align_kernels
 

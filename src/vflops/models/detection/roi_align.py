@@ -212,7 +212,8 @@ def _backward_on_cuda(
     strides: Sequence[int],
     samples: int,
 ) -> list[Tensor]:
-    if not _has_kernels(gradient.dtype, len(heights), gradient.shape[-1]):
+    regions, size = gradient.shape[1], gradient.shape[-1]
+    if not _has_kernels(gradient.dtype, len(heights), size, regions):
         return roi_align_backward_fallback(
             gradient, boxes, levels, heights, widths, strides, samples
         )
@@ -222,12 +223,12 @@ def _backward_on_cuda(
 
 
 @cache
-def _has_kernels(dtype: torch.dtype, levels: int, size: int) -> bool:
+def _has_kernels(dtype: torch.dtype, levels: int, size: int, regions: int = 0) -> bool:
     if dtype == torch.float64 or find_spec("triton") is None:
         return False
-    from vflops.models.kernels.roi_align_kernels import MAX_BINS, MAX_LEVELS
+    from vflops.models.kernels.roi_align_kernels import MAX_BINS, MAX_LEVELS, MAX_REGIONS
 
-    return levels <= MAX_LEVELS and size <= MAX_BINS
+    return levels <= MAX_LEVELS and size <= MAX_BINS and regions <= MAX_REGIONS
 
 
 def _fake(

@@ -32,6 +32,8 @@ from torch import Tensor
 MAX_LEVELS = 5
 MAX_BINS = 8
 """Bins per side: with more, the products of the backward pass do not fit a multiprocessor."""
+MAX_REGIONS = 1 << 15
+"""Regions per image in the backward pass, which lists those of a tile as 16-bit numbers."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,11 @@ def backward(
     """
     batch, regions, channels, _, size = gradient.shape
     _check(len(heights), gradient.dtype, size)
+    if regions > MAX_REGIONS:
+        raise ValueError(
+            f"the RoIAlign kernels support up to {MAX_REGIONS} regions per image in the backward "
+            f"pass; given {regions}: use the fallback"
+        )
     config = config or (BACKWARD_WIDE if gradient.dtype == torch.float32 else BACKWARD)
     rows = gradient.permute(0, 1, 3, 4, 2).contiguous()
     gradients = [
