@@ -50,8 +50,11 @@ def _import_interpreted() -> None:
 
     knobs.runtime.interpret = True
     del os.environ[_VARIABLE]
-    for module in iter_modules(vflops.models.kernels.__path__):
-        import_module(f"vflops.models.kernels.{module.name}")
+    kernels = [
+        f"vflops.models.kernels.{m.name}" for m in iter_modules(vflops.models.kernels.__path__)
+    ]
+    for name in (*kernels, "vflops.data.images.crop_kernel"):
+        import_module(name)
 
 
 GPU = torch.cuda.is_available() and os.environ.get(_VARIABLE) != "1"
