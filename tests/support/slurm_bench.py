@@ -222,16 +222,22 @@ class SlurmBench:
     def reset(self) -> None:
         """Cancel all jobs and make all nodes idle, as after the start."""
         self.run("scancel", "--user=root")
-        states = self.node_states()
         for node in NODES:
             guard = self._guards.get(node)
             if guard is None or "slurmd" not in map(_command, _children(guard.pid)):
                 self.start_slurmd(node)
-            if states[node].startswith(("dra", "down")):
-                self.resume(node)
-        self.wait(lambda: set(self.node_states().values()) == {"idle"}, "four idle nodes")
+        self.wait(self._are_idle, "four idle nodes")
 
-    def wait(self, until: Callable[[], bool], what: str, limit_s: float = 40.0) -> None:
+    def _are_idle(self) -> bool:
+        """Whether all nodes are idle; resume those that are not usable."""
+        states = self.node_states()
+        for node, state in states.items():
+            if state.startswith(("dra", "down")):
+                with suppress(AssertionError):  # it may have come back by itself by now
+                    self.resume(node)
+        return set(states.values()) == {"idle"}
+
+    def wait(self, until: Callable[[], bool], what: str, limit_s: float = 120.0) -> None:
         """Wait for a condition; after the limit, fail with the logs of the daemons."""
         end_s = time.monotonic() + limit_s
         while not until():
