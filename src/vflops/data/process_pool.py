@@ -143,6 +143,7 @@ def _in_processes(
     finally:
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
+        del pool, stop, done  # a traceback would keep their semaphores, which are then reported
 
 
 @contextmanager

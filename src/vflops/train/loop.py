@@ -71,6 +71,7 @@ class Loop:
     def run(self) -> str | None:
         """Train to the end; return the signal that stopped the training, or None if it finished."""
         self._clock.enter("training")
+        self._announce_unsaved_work()
         evaluation_steps = self._evaluation_steps()
         # A checkpoint is written before the evaluation of its step, which may not have finished.
         if self.state.step in evaluation_steps and (reason := self._evaluate_and_check_end()):
@@ -133,6 +134,7 @@ class Loop:
             self._compiling += self.settings.batch if compiling else 0
             self._losses.put(state.step, loss)
             self._collect_losses(all=compiling)
+        self._announce_unsaved_work()
 
     def _collect_losses(self, *, all: bool = False) -> None:
         """Read the losses that are known by now, or all of them; raise if one is not finite."""
@@ -198,6 +200,11 @@ class Loop:
             self.plan.barrier()
         self._saved_s, self._saved_step = time.monotonic(), self.state.step
         self._saving_s = self._saved_s - started_s
+        self._announce_unsaved_work()
+
+    def _announce_unsaved_work(self) -> None:
+        """Let a signal end the rank at once if no step would be lost."""
+        self.context.stop.set_unsaved_work(self.state.step != self._saved_step)
 
     def _checkpoint_is_affordable(self) -> bool:
         """Whether checkpoints stay within their share of the time if another one is written now.
