@@ -151,6 +151,19 @@ def protected() -> Iterator[None]:
 
 
 @contextmanager
+def ctrl_c_blocked() -> Iterator[None]:
+    """Block Ctrl-C, which a terminal sends to the whole group, in processes started here.
+
+    This process receives it as soon as the block ends, and then stops the others.
+    """
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
+
+
+@contextmanager
 def unlimited() -> Iterator[None]:
     """Do not end the process in the block, where another handler limits the time."""
     _State.unlimited += 1
