@@ -13,6 +13,7 @@ from torch import Tensor
 from vflops.config.training import TrainSettings
 from vflops.data.sampler import Sampler, mix, uniforms
 from vflops.errors import RunFailed
+from vflops.interruption import Signalled
 from vflops.metrics import time_to_quality
 from vflops.record.formats.job import Goal
 from vflops.record.formats.job_events import Evaluated, Finished, Progressed
@@ -69,7 +70,19 @@ class Loop:
         """The outcome of the last evaluation; None before the first one."""
 
     def run(self) -> str | None:
-        """Train to the end; return the signal that stopped the training, or None if it finished."""
+        """Train to the end; return the signal that stopped the training, or None if it finished.
+
+        Raise ``Signalled`` if a signal arrives while every step is saved.
+        """
+        first = self.state.step
+        try:
+            return self._run()
+        except Signalled:
+            if self.state.step > first:
+                self._report_progress()
+            raise
+
+    def _run(self) -> str | None:
         self._clock.enter("training")
         self._announce_unsaved_work()
         evaluation_steps = self._evaluation_steps()
@@ -116,6 +129,7 @@ class Loop:
 
     def _evaluate_and_check_end(self) -> str | None:
         """Evaluate the model; return the reason to end training, or None to continue."""
+        self._announce_unsaved_work()
         if self._evaluate() and self.settings.stop_at_target:
             return "target"
         assert self.outcome is not None
@@ -200,7 +214,6 @@ class Loop:
             self.plan.barrier()
         self._saved_s, self._saved_step = time.monotonic(), self.state.step
         self._saving_s = self._saved_s - started_s
-        self._announce_unsaved_work()
 
     def _announce_unsaved_work(self) -> None:
         """Let a signal end the rank at once if no step would be lost."""
@@ -233,6 +246,7 @@ class Loop:
             }
         )
         self.context.write_event("finished", payload)
+        self._announce_unsaved_work()
 
     def _next_action(self) -> int:
         """Return what all ranks do next: continue, write a checkpoint, or write one and stop."""
