@@ -24,7 +24,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 """Ctrl-C; what schedulers send when the time limit is reached; and their warning before that."""
 LIMIT_S = 4.0
 """The longest time between a signal and the end of the process."""
-_POLL_S = 0.05
+_IMPORT_LIMIT_S = 1.0
+"""The longest time between a signal and the end of the process while it imports modules."""
+_POLL_S, _NEVER_S = 0.05, float("inf")
+_MAIN_THREAD = threading.main_thread().ident or 0
 _ONE_SIGNAL_S = 1.0
 """A signal that is repeated within this time counts only once."""
 
@@ -58,6 +61,8 @@ class _State:
     """The number of active blocks of ``protected``."""
     pending: int | None = None
     """The signal that arrived in such a block."""
+    postponed: int | None = None
+    """The signal that arrived during an import, and is sent again until it has ended."""
     unlimited = 0
     """The number of active blocks of ``unlimited``."""
     hint: str | None = None
@@ -65,14 +70,25 @@ class _State:
 
 
 def interrupt(number: int, frame: FrameType | None = None) -> None:
-    """Raise ``Signalled`` for the first signal, after the current block of ``protected``."""
+    """Raise ``Signalled`` for the first signal, after imports and a block of ``protected``."""
     if _State.received is not None:
         return
     if _State.protected:
         _State.pending = number
-        return
-    _State.received = number
-    raise Signalled(number)
+    elif _is_importing(frame):
+        _State.postponed = number
+    else:
+        _State.received = number
+        raise Signalled(number)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported: an exception then makes torch abort the process."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def leave(number: int, frame: FrameType | None = None) -> None:
@@ -95,7 +111,7 @@ def end_process(*lines: str) -> None:
         os._exit(Interrupted.exit_code)
 
 
-def install(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+def install(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> dict[int, Any]:
     """Set the handler of all signals that end a command; return the previous handlers.
 
     A process that was started with Ctrl-C ignored, as shells do in the background, keeps that.
@@ -117,7 +133,7 @@ def handled(hint: str | None = None) -> Iterator[None]:
     if _State.handled or threading.current_thread() is not threading.main_thread():
         yield
         return
-    _State.handled, _State.received, _State.pending = True, None, None
+    _State.handled, _State.received, _State.pending, _State.postponed = True, None, None, None
     watchdog = _Watchdog()
     before = install(interrupt)
     try:
@@ -220,19 +236,27 @@ class _Watchdog:
         os.close(self._write)
 
     def _watch(self) -> None:
-        end_s, number = float("inf"), 0
+        end_s, import_end_s, number = _NEVER_S, _NEVER_S, 0
         while True:
-            wait_s = None if end_s == float("inf") else _POLL_S
-            if select.select([self._read], [], [], wait_s)[0]:
+            if select.select([self._read], [], [], None if end_s == _NEVER_S else _POLL_S)[0]:
                 received = os.read(self._read, 64)
                 if not received:
                     os.close(self._read)
                     return
-                if received[0] in SIGNALS and end_s == float("inf"):
+                if received[0] in SIGNALS and end_s == _NEVER_S:
                     end_s, number = time.monotonic() + LIMIT_S, received[0]
             if _State.unlimited:
-                end_s = float("inf")
+                end_s = _NEVER_S
+            if _State.postponed is not None:
+                import_end_s = min(import_end_s, time.monotonic() + _IMPORT_LIMIT_S)
+                if time.monotonic() > import_end_s:
+                    _abandon(number, "an import")
+                again, _State.postponed = _State.postponed, None
+                signal.pthread_kill(_MAIN_THREAD, again)
             if time.monotonic() > end_s:
-                hint = _State.hint or "the same command starts again"
-                message = f"error: {cause_of(number)}; a step took too long and was abandoned"
-                end_process(message, f"       {hint}")
+                _abandon(number, "a step that takes long")
+
+
+def _abandon(number: int, what: str) -> None:
+    hint = _State.hint or "run the same command again"
+    end_process(f"error: {cause_of(number)} during {what}", f"       {hint}")

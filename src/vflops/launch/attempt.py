@@ -28,6 +28,12 @@ _PATIENCE_S = 60.0
 _STOP_GRACE_S = 2.0
 """How long the other ranks may take to end after one of them was stopped."""
 
+_STOP_CODES = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGABRT)
+"""Exit codes of ranks that are stopped before they have handlers or while they are exiting.
+
+Until a rank has its own session, Ctrl-C reaches it too. Libraries may abort at an exception.
+"""
+
 Prepare = Callable[[Path, int, int], Mapping[str, str]]
 """Called before a node's ranks start, with the attempt's folder, the node's number and the number
 of nodes; returns the environment variables of the ranks."""
@@ -68,8 +74,7 @@ def run_job(
         with suppress(OSError):
             (path / "store").unlink()
     codes = ranks.poll()
-    # A rank that is already exiting no longer has a handler, so the signal kills it.
-    stopped = (Interrupted.exit_code, *((-signal.SIGTERM,) if stop.count else ()))
+    stopped = (Interrupted.exit_code, *(_STOP_CODES if stop.count else ()))
     if any(code in stopped for code in codes):
         raise Interrupted(f"stopped{stop.why}")
     if any(codes):

@@ -54,4 +54,4 @@ class StopRequest:
     def _received(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number).name
         if self._unlimited is None:
-            interruption.interrupt(number)
+            interruption.interrupt(number, frame)
