@@ -27,7 +27,6 @@ LIMIT_S = 4.0
 _IMPORT_LIMIT_S = 1.0
 """The longest time between a signal and the end of the process while it imports modules."""
 _POLL_S, _NEVER_S = 0.05, float("inf")
-_MAIN_THREAD = threading.main_thread().ident or 0
 _ONE_SIGNAL_S = 1.0
 """A signal that is repeated within this time counts only once."""
 
@@ -75,14 +74,14 @@ def interrupt(number: int, frame: FrameType | None = None) -> None:
         return
     if _State.protected:
         _State.pending = number
-    elif _is_importing(frame):
+    elif is_importing(frame):
         _State.postponed = number
     else:
         _State.received = number
         raise Signalled(number)
 
 
-def _is_importing(frame: FrameType | None) -> bool:
+def is_importing(frame: FrameType | None) -> bool:
     """Whether a module is being imported: an exception then makes torch abort the process."""
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
@@ -252,7 +251,7 @@ class _Watchdog:
                 if time.monotonic() > import_end_s:
                     _abandon(number, "an import")
                 again, _State.postponed = _State.postponed, None
-                signal.pthread_kill(_MAIN_THREAD, again)
+                signal.pthread_kill(threading.main_thread().ident or 0, again)
             if time.monotonic() > end_s:
                 _abandon(number, "a step that takes long")
 

@@ -10,17 +10,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 
 from tests.support.ensemble_runs import processes_of
+from tests.support.never_stopped import NeverStopped
 from tests.support.sample_parts import Vflops
 from vflops import interruption
 from vflops.interruption import Signalled, handled, protected
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, latest
 from vflops.record.log.events import EventWriter, read_log
+from vflops.train.loop import Loop
 
 LIMIT_S = 60
 """A loaded machine needs more time than users are promised."""
@@ -133,14 +137,36 @@ def test_before_the_first_step(tmp_path: Path) -> None:
     assert "vflops resume" in output
 
 
-def test_an_evaluation_whose_step_is_saved_is_abandoned(tmp_path: Path) -> None:
+def test_an_evaluation_is_abandoned_and_no_step_is_lost(tmp_path: Path) -> None:
     sizes = ("--set", "synthetic.train=64", "--set", "synthetic.validation=20000")
     with command(tmp_path, *TRAIN, *sizes) as started:
         folder = started.wait_for_event("checkpoint", 1)
         started.stop(signal.SIGTERM)
-    kinds = [event.kind for event in folder.history(1).logs[0].events]
-    assert kinds[-1] == "stopped"
-    assert "evaluation" not in kinds
+    events = folder.history(1).logs[0].events
+    assert [event.kind for event in events[-3:]] == ["checkpoint", "progress", "stopped"]
+    assert events[-3].data["step"] == events[-2].data["step"] == 2
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_an_evaluation_without_a_checkpoint_is_saved_first(ranks: int) -> None:
+    saved, reported = [], []
+    loop: Any = SimpleNamespace(
+        state=SimpleNamespace(step=0),
+        plan=SimpleNamespace(ranks=ranks),
+        context=SimpleNamespace(stop=NeverStopped()),
+        _checkpoint=lambda: saved.append(loop.state.step),
+        _report_progress=lambda: reported.append(loop.state.step),
+        _save_abandoned=lambda: Loop._save_abandoned(loop),
+    )
+
+    def run() -> None:
+        loop.state.step = 3
+        raise Signalled(signal.SIGTERM)
+
+    loop._run = run
+    with pytest.raises(Signalled):
+        Loop.run(loop)
+    assert (saved, reported) == ([3] if ranks == 1 else [], [3])
 
 
 def test_agents_and_their_ranks(tmp_path: Path, vflops: Vflops) -> None:

@@ -72,15 +72,22 @@ class Loop:
     def run(self) -> str | None:
         """Train to the end; return the signal that stopped the training, or None if it finished.
 
-        Raise ``Signalled`` if a signal arrives while every step is saved.
+        Raise ``Signalled`` if a signal arrives before the first step or in an evaluation.
         """
         first = self.state.step
         try:
             return self._run()
         except Signalled:
             if self.state.step > first:
-                self._report_progress()
+                self._save_abandoned()
             raise
+
+    def _save_abandoned(self) -> None:
+        """Save the steps before an evaluation that was abandoned."""
+        self.context.stop.set_unsaved_work(True)
+        if self.plan.ranks == 1:
+            self._checkpoint()
+        self._report_progress()
 
     def _run(self) -> str | None:
         self._clock.enter("training")
@@ -129,7 +136,8 @@ class Loop:
 
     def _evaluate_and_check_end(self) -> str | None:
         """Evaluate the model; return the reason to end training, or None to continue."""
-        self._announce_unsaved_work()
+        # A single rank can abandon the evaluation and then save; several would have to agree.
+        self.context.stop.set_unsaved_work(self.plan.ranks > 1 and self._has_unsaved_steps)
         if self._evaluate() and self.settings.stop_at_target:
             return "target"
         assert self.outcome is not None
@@ -215,9 +223,13 @@ class Loop:
         self._saved_s, self._saved_step = time.monotonic(), self.state.step
         self._saving_s = self._saved_s - started_s
 
+    @property
+    def _has_unsaved_steps(self) -> bool:
+        return self.state.step != self._saved_step
+
     def _announce_unsaved_work(self) -> None:
         """Let a signal end the rank at once if no step would be lost."""
-        self.context.stop.set_unsaved_work(self.state.step != self._saved_step)
+        self.context.stop.set_unsaved_work(self._has_unsaved_steps)
 
     def _checkpoint_is_affordable(self) -> bool:
         """Whether checkpoints stay within their share of the time if another one is written now.

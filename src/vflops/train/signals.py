@@ -53,5 +53,8 @@ class StopRequest:
 
     def _received(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number).name
-        if self._unlimited is None:
-            interruption.interrupt(number, frame)
+        if self._unlimited is not None:
+            return
+        if interruption.is_importing(frame):  # torch, which takes seconds; nothing to clean up yet
+            interruption.leave(number)
+        interruption.interrupt(number, frame)
