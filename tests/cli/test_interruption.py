@@ -20,7 +20,7 @@ from tests.support.ensemble_runs import processes_of
 from tests.support.never_stopped import NeverStopped
 from tests.support.sample_parts import Vflops
 from vflops import interruption
-from vflops.interruption import Signalled, handled, protected
+from vflops.interruption import SignalCounter, Signalled, handled, protected
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, latest
 from vflops.record.log.events import EventWriter, read_log
@@ -253,26 +253,20 @@ def test_protection_ends_with_the_outermost_block() -> None:
 
 
 @pytest.mark.parametrize(
-    "work",
-    [
-        "hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)",  # a long call into a library
-        "wait()",  # a library that catches the exception
-    ],
+    "call", ["hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)", "time.sleep(60)"]
 )
-def test_work_that_cannot_be_interrupted_is_abandoned(work: str) -> None:
+def test_calls_that_cannot_be_interrupted_are_abandoned(call: str) -> None:
     start = f"""
 import hashlib, time
 from vflops import interruption
 interruption.LIMIT_S = 0.2
-def wait():
-    while True:
-        try:
-            time.sleep(60)
-        except KeyboardInterrupt:
-            pass
 with interruption.handled("resume it"):
     print("ready", flush=True)
-    {work}
+    while True:
+        try:
+            {call}
+        except KeyboardInterrupt:
+            pass  # as a library may do
 """
     process = subprocess.Popen(
         [sys.executable, "-c", start], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -287,7 +281,9 @@ with interruption.handled("resume it"):
     assert "stopped by SIGTERM" in errors and "resume it" in errors
 
 
-def test_an_abandoned_command_names_no_limit_for_a_handler_of_its_own() -> None:
-    with handled(), interruption.unlimited(), interruption.SignalCounter() as signals:
+def test_a_handler_that_counts_has_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interruption, "LIMIT_S", 0.1)
+    with handled(), SignalCounter() as signals:
         signal.raise_signal(signal.SIGTERM)
-        assert (signals.count, signals.why) == (1, " by SIGTERM")
+        time.sleep(0.3)  # longer than the limit
+    assert (signals.count, signals.why) == (1, " by SIGTERM")

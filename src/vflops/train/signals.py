@@ -49,7 +49,7 @@ class StopRequest:
             self._unlimited.__exit__(None, None, None)
             self._unlimited = None
         if not unsaved and self.signal is not None:
-            interruption.interrupt(signal.Signals[self.signal])
+            signal.raise_signal(signal.Signals[self.signal])
 
     def _received(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number).name
