@@ -62,6 +62,8 @@ class _State:
     """The signal that arrived in such a block."""
     postponed: int | None = None
     """The signal that arrived during an import, and is sent again until it has ended."""
+    wakeup = -1
+    """The file descriptor by which the watching thread learns of signals."""
     unlimited = 0
     """The number of active blocks of ``unlimited``."""
     hint: str | None = None
@@ -76,6 +78,7 @@ def interrupt(number: int, frame: FrameType | None = None) -> None:
         _State.pending = number
     elif is_importing(frame):
         _State.postponed = number
+        os.write(_State.wakeup, b"\0")
     else:
         _State.received = number
         raise Signalled(number)
@@ -227,6 +230,7 @@ class _Watchdog:
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        _State.wakeup = self._write
         threading.Thread(target=self._watch, name="vflops-signals", daemon=True).start()
 
     def close(self) -> None:
@@ -248,9 +252,10 @@ class _Watchdog:
                 end_s = _NEVER_S
             if _State.postponed is not None:
                 import_end_s = min(import_end_s, time.monotonic() + _IMPORT_LIMIT_S)
-                if time.monotonic() > import_end_s:
+                if time.monotonic() > import_end_s and not _State.unlimited:
                     _abandon(number, "an import")
                 again, _State.postponed = _State.postponed, None
+                time.sleep(_POLL_S)
                 signal.pthread_kill(threading.main_thread().ident or 0, again)
             if time.monotonic() > end_s:
                 _abandon(number, "a step that takes long")

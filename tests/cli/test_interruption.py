@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -192,6 +193,18 @@ def test_while_the_report_is_written(
     assert not trained_folder.report_file.exists()
     assert vflops("resume", trained_folder.path).returncode in (0, 1)
     assert trained_folder.report_file.is_file()
+
+
+def test_an_import_is_completed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # An exception within `import torch` can abort the process.
+    (tmp_path / "slow_to_import.py").write_text(
+        "import signal\nsignal.raise_signal(signal.SIGTERM)\ncomplete = True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(Signalled), handled():
+        importlib.import_module("slow_to_import")
+        time.sleep(LIMIT_S)
+    assert sys.modules.pop("slow_to_import").complete
 
 
 def test_further_signals_do_not_disturb_the_clean_up() -> None:
