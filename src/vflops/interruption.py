@@ -133,18 +133,33 @@ def handled(hint: str | None = None) -> Iterator[None]:
     """
     _State.hint = hint or _State.hint
     if _State.handled or threading.current_thread() is not threading.main_thread():
-        yield
+        with recovered():
+            yield
         return
     _State.handled, _State.received, _State.pending, _State.postponed = True, None, None, None
     watchdog = _Watchdog()
     before = install(interrupt)
     try:
-        yield
+        with recovered():
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         watchdog.close()
         _State.handled, _State.hint = False, None
+
+
+@contextmanager
+def recovered() -> Iterator[None]:
+    """Raise ``Signalled`` again if a library, such as pydantic, made another error of it."""
+    try:
+        yield
+    except Interrupted:
+        raise
+    except Exception:
+        if _State.received is None:
+            raise
+        raise Signalled(_State.received) from None
 
 
 def watch() -> None:

@@ -207,6 +207,19 @@ def test_an_import_is_completed_first(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sys.modules.pop("slow_to_import").complete
 
 
+def test_an_error_that_a_library_makes_of_it_is_recognised() -> None:
+    with pytest.raises(Signalled), handled():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt as error:
+            raise ValueError("cannot build the schema") from error
+
+
+def test_an_error_before_a_signal_stays_as_it_is() -> None:
+    with pytest.raises(ValueError, match="wrong"), handled():
+        raise ValueError("wrong")
+
+
 def test_further_signals_do_not_disturb_the_clean_up() -> None:
     cleaned = False
     with pytest.raises(Signalled, match=str(int(signal.SIGTERM))), handled():

@@ -16,7 +16,7 @@ from pathlib import Path
 from vflops.data.staging import read_staged, staged_nodes
 from vflops.errors import Interrupted, VflopsError
 from vflops.extensions import import_object
-from vflops.interruption import Signalled, end_process
+from vflops.interruption import Signalled, end_process, recovered
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import Finished
@@ -54,7 +54,8 @@ def main(run: str, job: str, attempt: str) -> int:
             stop.set_unsaved_work(False)
             runner = import_object(workload(record.workload).runner)  # imports torch
             stop.set_unsaved_work(True)  # a runner that only polls
-            runner(context)
+            with recovered():
+                runner(context)
             if events is not None:
                 events.write("end")
             return 0
