@@ -36,6 +36,7 @@ ORDER = (
     "extensions",
     "text",
     "units",
+    "interruption",
     "errors",
 )
 """From top to bottom: each entry sees itself and what is below it.
@@ -43,7 +44,7 @@ ORDER = (
 Two packages stand lower than their rooms because rooms below need them: the contract of workloads,
 and the averaging between ranks, which is trained with and measured as a ceiling.
 """
-FOUNDATION = ("extensions", "text", "units", "errors")
+FOUNDATION = ("extensions", "text", "units", "interruption", "errors")
 """Modules that every room may import; the picture leaves out the arrows to them."""
 STARTED_BY_NAME = {
     ("vflops.workloads.contract.spec", "vflops.train.engine"),

@@ -1,5 +1,32 @@
-"""Runs the command line for ``python -m vflops``."""
+"""Runs the command line: the command ``vflops``, and ``python -m vflops``."""
 
-from vflops.cli import main
+from __future__ import annotations
 
-main()
+import signal
+import sys
+from contextlib import suppress
+
+from vflops import interruption
+from vflops.errors import Interrupted
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C gives one line even while modules are imported."""
+    interruption.install(interruption.leave)
+    from vflops.cli import main as run
+
+    try:
+        run()
+    except SystemExit as end:
+        if end.code == Interrupted.exit_code:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError):
+                    stream.flush()
+            interruption.end_process()
+        raise
+    finally:
+        interruption.install(signal.SIG_DFL)
+
+
+if __name__ == "__main__":
+    main()

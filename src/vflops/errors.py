@@ -1,7 +1,7 @@
 """Errors that a user can cause: each says what is wrong, with the value, and may give a hint.
 
 The command line prints them without a traceback and exits with ``exit_code``:
-0 for success, 1 if a check failed, 2 for wrong usage, 3 if the run failed.
+0 for success, 1 if a check failed, 2 for wrong usage, 3 if the run failed, 130 if it was stopped.
 """
 
 from __future__ import annotations

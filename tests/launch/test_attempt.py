@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 
-from vflops.launch.attempt import _Stop
+from vflops.interruption import SignalCounter
 
 
 def test_a_repeated_sigterm_counts_once() -> None:
-    with _Stop() as stop:
+    with SignalCounter() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.count == 1
@@ -17,7 +17,7 @@ def test_a_repeated_sigterm_counts_once() -> None:
 
 
 def test_a_second_ctrl_c_counts() -> None:
-    with _Stop() as stop:
+    with SignalCounter() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.count == 2

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tests.support.never_stopped import NeverStopped
 from vflops.config.training import TrainSettings
 from vflops.counting.capture import InputSpec
 from vflops.record.files.document import Data
@@ -33,7 +34,6 @@ from vflops.train.loader import Request
 from vflops.train.parallel.factory import ParallelPlan, parallel_plan
 from vflops.train.phase_clock import Clock
 from vflops.train.precision import Precision
-from vflops.train.signals import StopSource
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.workload import Inputs, Workload
 
@@ -133,7 +133,7 @@ def train(
         attempt=attempt,
         events=None,
         clock=Clock(),
-        stop=cast(StopSource, SimpleNamespace(signal=None)),
+        stop=NeverStopped(),
     )
     changed = spec.settings.model_validate(record.settings).model_copy(update={"train": settings})
     code: Any = spec.load_code()

@@ -14,6 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from vflops import interruption
 from vflops.cli.terminal import console
 from vflops.errors import Interrupted, RunFailed, VflopsError
 
@@ -59,6 +60,16 @@ def groups() -> dict[str, list[str]]:
 
 class GroupedCommands(TyperGroup):
     """A command group whose help has one section per group of commands."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; if a signal ends it, say so, which click does not."""
+        try:
+            with interruption.handled():
+                return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted(
+                interruption.cause(error), hint="run the same command again"
+            ) from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the name and the summary of every command."""
@@ -118,9 +129,6 @@ def main() -> None:
     except VflopsError as error:
         console.show_error(error)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        console.show_error(Interrupted("interrupted before anything was started"))
-        sys.exit(Interrupted.exit_code)
     except BrokenPipeError:  # `vflops list | head`
         sys.stderr.close()
         sys.exit(0)

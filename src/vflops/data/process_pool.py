@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import multiprocessing as mp
 import os
-import signal
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from contextlib import closing
 from multiprocessing.synchronize import Event
 from typing import Any, Protocol, TypeVar
 
+from vflops import interruption
 from vflops.errors import Interrupted, RunFailed
 from vflops.machine.system.cpu_share import available_cpus
 
@@ -83,9 +83,9 @@ def run_all(
     try:
         with closing(work):
             results.update(work)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         raise Interrupted(
-            f"stopped by the user; {len(results)} of {len(tasks)} {done}",
+            f"{interruption.cause(error)}; {len(results)} of {len(tasks)} {done}",
             hint=hint,
         ) from None
     return [results[position] for position in range(len(tasks))]
@@ -121,7 +121,7 @@ def _in_processes(
     done = context.Value("q", 0)
     pool = ProcessPoolExecutor(workers, context, _start_worker, (stop, done))
     try:
-        with _interrupt_blocked():
+        with interruption.ctrl_c_blocked():
             futures: dict[Future[Result], int] = {
                 pool.submit(_run, function, task): position for position, task in enumerate(tasks)
             }
@@ -139,19 +139,7 @@ def _in_processes(
     finally:
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-@contextmanager
-def _interrupt_blocked() -> Iterator[None]:
-    """Block Ctrl-C, which a terminal sends to the whole group, in processes started here.
-
-    This process receives it as soon as the block ends, and then stops the workers.
-    """
-    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
+        del pool, stop, done  # a traceback would keep their semaphores, which are then reported
 
 
 _reporter: Reporter | None = None  # set once, when a worker process starts
@@ -167,11 +155,15 @@ def _start_worker(stop: Event, done: Any) -> None:
             raise Stopped
 
     _reporter = report
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    exit_with_parent()
 
 
-def _exit_with_parent() -> None:
+def exit_with_parent() -> None:
     """Exit when the parent dies: otherwise a worker would wait forever for its next task."""
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
     parent = mp.parent_process()
     if parent is not None:
         parent.join()

@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
+from vflops.interruption import SignalCounter
 from vflops.launch.job_script import KILLED
 from vflops.launch.local.processes import STORE, LocalRanks
 from vflops.launch.node_description import describe_node
@@ -26,9 +25,14 @@ from vflops.record.log.tail import Listener, Tail
 _POLL_S = 0.1
 _PATIENCE_S = 60.0
 """How long ranks may take to write a checkpoint when they are asked to stop."""
+_STOP_GRACE_S = 2.0
+"""How long the other ranks may take to end after one of them was stopped."""
 
-_ONE_SIGNAL_S = 1.0
-"""A signal that is repeated within this time counts only once."""
+_STOP_CODES = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGABRT)
+"""Exit codes of ranks that are stopped before they have handlers or while they are exiting.
+
+Until a rank has its own session, Ctrl-C reaches it too. Libraries may abort at an exception.
+"""
 
 Prepare = Callable[[Path, int, int], Mapping[str, str]]
 """Called before a node's ranks start, with the attempt's folder, the node's number and the number
@@ -59,7 +63,7 @@ def run_job(
     interval_s = folder.record.settings.telemetry.interval_s
     tail = Tail(path / "events.jsonl", on_event)
     telemetry = telemetry_file(path, group.node)
-    with Sampler(telemetry, folder.path, interval_s, node=group.node), _Stop() as stop:
+    with Sampler(telemetry, folder.path, interval_s, node=group.node), SignalCounter() as stop:
         ranks = LocalRanks(command, record.ranks, path, environment, local_ranks)
         try:
             _watch(ranks, stop, tail, on_event)
@@ -70,8 +74,7 @@ def run_job(
         with suppress(OSError):
             (path / "store").unlink()
     codes = ranks.poll()
-    # A rank that is already exiting no longer has a handler, so the signal kills it.
-    stopped = (Interrupted.exit_code, *((-signal.SIGTERM,) if stop.count else ()))
+    stopped = (Interrupted.exit_code, *(_STOP_CODES if stop.count else ()))
     if any(code in stopped for code in codes):
         raise Interrupted(f"stopped{stop.why}")
     if any(codes):
@@ -81,10 +84,10 @@ def run_job(
     return attempt
 
 
-def _watch(ranks: LocalRanks, stop: _Stop, tail: Tail, on_event: Listener) -> None:
+def _watch(ranks: LocalRanks, stop: SignalCounter, tail: Tail, on_event: Listener) -> None:
     """Wait until the ranks have ended; ask them to stop on a first signal, kill on a second."""
     asked_s: float | None = None
-    while ranks.running():
+    while ranks.running() if asked_s is None else ranks.running(_STOP_GRACE_S):
         tail.read()
         if stop.count and asked_s is None:
             asked_s = time.monotonic()
@@ -95,35 +98,6 @@ def _watch(ranks: LocalRanks, stop: _Stop, tail: Tail, on_event: Listener) -> No
             ranks.kill()
             raise Interrupted(f"stopped{stop.why} before a checkpoint was written")
         time.sleep(_POLL_S)
-
-
-class _Stop:
-    """Counts the signals that ask this process to stop, inside a ``with`` block."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.why = ""
-        self._number, self._at_s = 0, 0.0
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> _Stop:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-            self._before[number] = signal.signal(number, self._received)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _received(self, number: int, frame: FrameType | None) -> None:
-        now_s = time.monotonic()
-        # `timeout` and some schedulers signal both the process and its group.
-        repeated = number == self._number and now_s - self._at_s < _ONE_SIGNAL_S
-        self._number, self._at_s = number, now_s
-        if repeated and number != signal.SIGINT:
-            return
-        self.count += 1
-        self.why = f" by {signal.Signals(number).name}"
 
 
 def _failure(path: Path, first: list[int], codes: dict[int, int | None]) -> VflopsError:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vflops.errors import Interrupted, RunFailed
+from vflops.interruption import SignalCounter, cause
 from vflops.launch.interface import JOBS_ASKED, Launcher
 from vflops.launch.job_history import EXCUSING_EVENT, LEFT, attempt_histories, excused
 from vflops.record.folder import RunFolder
@@ -168,11 +169,9 @@ class Controller:
                 LEFT,
                 hint=f"follow them again: vflops attach {self._folder.path}",
             ) from None
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             self._stop()
-            raise Interrupted(
-                "the run was stopped; its jobs were asked to write checkpoints"
-            ) from None
+            raise Interrupted(f"{cause(error)}; its jobs were asked to write checkpoints") from None
         return list(self._jobs.values())
 
     @property
@@ -315,12 +314,17 @@ class Controller:
         self._events.write("job-lost", **lost.model_dump(mode="json"))
 
     def _stop(self) -> None:
-        self._events.write(JOBS_ASKED)
-        self._launcher.stop()
-        self._wait()
+        """Ask the jobs to stop, and again for each further signal, which makes them hurry."""
+        with SignalCounter() as signals:
+            self._events.write(JOBS_ASKED)
+            self._launcher.stop()
+            self._wait(signals)
 
-    def _wait(self) -> None:
+    def _wait(self, signals: SignalCounter | None = None) -> None:
         """Wait until no job is active, up to a limit."""
-        end_s = time.monotonic() + _PATIENCE_S
+        end_s, asked = time.monotonic() + _PATIENCE_S, 0
         while self._launcher.active_jobs() and time.monotonic() < end_s:
+            if signals is not None and signals.count > asked:
+                asked = signals.count
+                self._launcher.stop()
             time.sleep(self._pause_s)

@@ -11,10 +11,10 @@ from types import FrameType
 from typing import ClassVar
 
 from vflops.errors import FolderError
+from vflops.interruption import SIGNALS, unlimited
 from vflops.record.files.document import Document
 from vflops.record.folder import RunFolder
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 _INTENT = ".intent.json"
 
 
@@ -108,9 +108,10 @@ def defer_signals() -> Iterator[None]:
     def note(number: int, frame: FrameType | None) -> None:
         received.append(number)
 
-    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    before = {number: signal.signal(number, note) for number in SIGNALS}
     try:
-        yield
+        with unlimited():
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

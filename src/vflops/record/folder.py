@@ -123,7 +123,7 @@ class RunFolder:
         atomic.make_folder(path)
         try:
             record.write(path / "run.json")
-        except VflopsError:
+        except (VflopsError, KeyboardInterrupt):
             with suppress(OSError):
                 path.rmdir()
             raise

@@ -6,10 +6,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from vflops import interruption
 from vflops.errors import VflopsError
 from vflops.publish.export.metrics_text import Family, Labels, prometheus
 from vflops.record.files import atomic
@@ -49,7 +49,7 @@ class MetricsFile:
 
     def __exit__(self, *error: object) -> None:
         self._active = False
-        with suppress(KeyboardInterrupt):
+        with interruption.protected():
             self._write(force=True)
 
     def wrap(self, other: RunObserver) -> RunObserver:

@@ -6,14 +6,13 @@ stopped. Job 0 is the run itself; each model is trained by a separate job.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from vflops import interruption
 from vflops.config.settings import Settings
 from vflops.errors import Interrupted, UsageError, VflopsError
 from vflops.record.folder import RunFolder, file_hash
@@ -27,7 +26,6 @@ from vflops.results.check.findings import Findings
 from vflops.results.score.scoring import score
 from vflops.run import jobs
 from vflops.run.jobs import PreparedWorkload
-from vflops.train.signals import STOP_SIGNALS
 
 if TYPE_CHECKING:
     from vflops.launch.controller import JobProgress
@@ -63,8 +61,9 @@ def start(parent: Path, workload: str, settings: Settings, observer: RunObserver
     _validate(settings)
     prepared = jobs.prepare(settings, observer.progress)
     folder = RunFolder.create(parent, workload, settings)
-    observer.folder(folder)
-    _attempt(folder, observer, prepared)
+    with _interruptible(folder):
+        observer.folder(folder)
+        _attempt(folder, observer, prepared)
     return folder
 
 
@@ -77,14 +76,15 @@ def resume(folder: RunFolder, observer: RunObserver, assignments: Sequence[str] 
     if not folder.history(0).state.complete:
         from vflops.run.resume_changes import changed_jobs
 
-        changed = changed_jobs(folder, assignments)
-        observer.folder(folder)
-        for job in changed:
-            observer.step(
-                f"job {job.job} resumes with changed settings; its score will not be valid: "
-                + ", ".join(job.changes)
-            )
-        _attempt(folder, observer, None, changed)
+        with _interruptible(folder):
+            changed = changed_jobs(folder, assignments)
+            observer.folder(folder)
+            for job in changed:
+                observer.step(
+                    f"job {job.job} resumes with changed settings; its score will not be valid: "
+                    + ", ".join(job.changes)
+                )
+            _attempt(folder, observer, None, changed)
     elif all(path.is_file() for path in folder.result_files):
         raise UsageError(
             f"{folder.path} is complete: there is nothing to resume",
@@ -111,35 +111,37 @@ def _attempt(
     prepared: list[PreparedWorkload] | None,
     changed: Sequence[JobRearranged] = (),
 ) -> None:
-    with folder.in_use(), _signals_interrupt(), folder.start_attempt(job=0) as events:
+    with folder.in_use(), folder.start_attempt(job=0) as events:
         try:
             events.write("start", workload=folder.record.workload)
             for job in changed:
                 events.write("job-rearranged", **job.model_dump(mode="json"))
             _steps(folder, events, observer, prepared)
-            events.write("end")
         except (KeyboardInterrupt, Interrupted) as error:
-            message = error.message if isinstance(error, Interrupted) else "stopped by the user"
-            events.write("stopped", message=message)
-            raise _interrupted(folder, message, getattr(error, "hint", None)) from None
+            events.write("stopped", message=_reason(error))
+            raise
         except VflopsError as error:
             _record_failure(events, error)
             raise
+        events.write("end")
 
 
 @contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """Make a scheduler's signals stop the run like Ctrl-C."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in STOP_SIGNALS}
+def _interruptible(folder: RunFolder) -> Iterator[None]:
+    """Let a scheduler's signals stop the block like Ctrl-C; the error says how to resume."""
+    resume_hint = f"resume it: vflops resume {folder.path}"
     try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        with interruption.handled(resume_hint):
+            yield
+    except (KeyboardInterrupt, Interrupted) as error:
+        raise Interrupted(
+            f"the run was interrupted ({_reason(error)}); finished work is kept in {folder.path}",
+            hint=getattr(error, "hint", None) or resume_hint,
+        ) from None
+
+
+def _reason(error: KeyboardInterrupt | Interrupted) -> str:
+    return error.message if isinstance(error, Interrupted) else interruption.cause(error)
 
 
 def _record_failure(events: EventWriter, error: VflopsError) -> None:
@@ -280,25 +282,16 @@ def import_power(folder: RunFolder, log: Path) -> Path:
 
 def conclude(folder: RunFolder, observer: RunObserver) -> Findings:
     """Write the score, findings and report of a run, and the manifest if the run is complete."""
-    from vflops.publish.report.report_page import write_report
-    from vflops.results.evidence.manifest import write_manifest
-
     observer.step("writing the report")
-    contents = Contents(folder)
-    try:
+    with _interruptible(folder):
+        from vflops.publish.report.report_page import write_report
+        from vflops.results.evidence.manifest import write_manifest
+
+        contents = Contents(folder)
         contents.once(score).write(folder.score_file)
         findings = contents.once(check)
         findings.write(folder.findings_file)
         write_report(contents)
         if contents.state.complete:
             write_manifest(folder)
-    except KeyboardInterrupt:
-        raise _interrupted(folder, "stopped by the user") from None
     return findings
-
-
-def _interrupted(folder: RunFolder, message: str, hint: str | None = None) -> Interrupted:
-    return Interrupted(
-        f"the run was interrupted ({message}); finished work is kept in {folder.path}",
-        hint=hint or f"resume it: vflops resume {folder.path}",
-    )

@@ -36,6 +36,7 @@ from vflops.workloads.contract.workload import Indices, Split, Workload
 
 def run(context: JobContext) -> None:
     """Train this rank's part of the job."""
+    context.stop.set_unsaved_work(False)
     record = context.record
     spec = find(record.workload)
     settings = spec.settings.model_validate(record.settings)

@@ -13,6 +13,7 @@ from torch import Tensor
 from vflops.config.training import TrainSettings
 from vflops.data.sampler import Sampler, mix, uniforms
 from vflops.errors import RunFailed
+from vflops.interruption import Signalled
 from vflops.metrics import time_to_quality
 from vflops.record.formats.job import Goal
 from vflops.record.formats.job_events import Evaluated, Finished, Progressed
@@ -69,8 +70,28 @@ class Loop:
         """The outcome of the last evaluation; None before the first one."""
 
     def run(self) -> str | None:
-        """Train to the end; return the signal that stopped the training, or None if it finished."""
+        """Train to the end; return the signal that stopped the training, or None if it finished.
+
+        Raise ``Signalled`` if a signal arrives before the first step or in an evaluation.
+        """
+        first = self.state.step
+        try:
+            return self._run()
+        except Signalled:
+            if self.state.step > first:
+                self._save_abandoned()
+            raise
+
+    def _save_abandoned(self) -> None:
+        """Save the steps before an evaluation that was abandoned."""
+        self.context.stop.set_unsaved_work(True)
+        if self.plan.ranks == 1:
+            self._checkpoint()
+        self._report_progress()
+
+    def _run(self) -> str | None:
         self._clock.enter("training")
+        self._announce_unsaved_work()
         evaluation_steps = self._evaluation_steps()
         # A checkpoint is written before the evaluation of its step, which may not have finished.
         if self.state.step in evaluation_steps and (reason := self._evaluate_and_check_end()):
@@ -115,6 +136,8 @@ class Loop:
 
     def _evaluate_and_check_end(self) -> str | None:
         """Evaluate the model; return the reason to end training, or None to continue."""
+        # A single rank can abandon the evaluation and then save; several would have to agree.
+        self.context.stop.set_unsaved_work(self.plan.ranks > 1 and self._has_unsaved_steps)
         if self._evaluate() and self.settings.stop_at_target:
             return "target"
         assert self.outcome is not None
@@ -133,6 +156,7 @@ class Loop:
             self._compiling += self.settings.batch if compiling else 0
             self._losses.put(state.step, loss)
             self._collect_losses(all=compiling)
+        self._announce_unsaved_work()
 
     def _collect_losses(self, *, all: bool = False) -> None:
         """Read the losses that are known by now, or all of them; raise if one is not finite."""
@@ -199,6 +223,14 @@ class Loop:
         self._saved_s, self._saved_step = time.monotonic(), self.state.step
         self._saving_s = self._saved_s - started_s
 
+    @property
+    def _has_unsaved_steps(self) -> bool:
+        return self.state.step != self._saved_step
+
+    def _announce_unsaved_work(self) -> None:
+        """Let a signal end the rank at once if no step would be lost."""
+        self.context.stop.set_unsaved_work(self._has_unsaved_steps)
+
     def _checkpoint_is_affordable(self) -> bool:
         """Whether checkpoints stay within their share of the time if another one is written now.
 
@@ -226,6 +258,7 @@ class Loop:
             }
         )
         self.context.write_event("finished", payload)
+        self._announce_unsaved_work()
 
     def _next_action(self) -> int:
         """Return what all ranks do next: continue, write a checkpoint, or write one and stop."""

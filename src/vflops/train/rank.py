@@ -16,6 +16,7 @@ from pathlib import Path
 from vflops.data.staging import read_staged, staged_nodes
 from vflops.errors import Interrupted, VflopsError
 from vflops.extensions import import_object
+from vflops.interruption import Signalled, end_process, recovered
 from vflops.record.files import atomic
 from vflops.record.files.cache import keep_compiled_kernels
 from vflops.record.folder import RunFolder
@@ -52,14 +53,19 @@ def main(run: str, job: str, attempt: str) -> int:
         try:
             for staged in staged_nodes(attempt_folder):
                 context.write_event("staged", staged)
-            import_object(workload(record.workload).runner)(context)
+            stop.set_unsaved_work(False)
+            runner = import_object(workload(record.workload).runner)  # imports torch
+            stop.set_unsaved_work(True)  # a runner that only polls
+            with recovered():
+                runner(context)
             if events is not None:
                 events.write("end")
             return 0
-        except Interrupted as error:
+        except (Interrupted, Signalled) as error:
             if events is not None:
-                events.write("stopped", message=error.message)
-            return error.exit_code
+                message = error.cause if isinstance(error, Signalled) else error.message
+                events.write("stopped", message=message)
+            return Interrupted.exit_code
         except VflopsError as error:
             _write_error(attempt_folder, rank, error.message, error.hint, error.exit_code)
             if events is not None:
@@ -94,4 +100,7 @@ def _write_error(folder: Path, rank: int, message: str, hint: str | None, exit_c
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4]))
+    code = main(*sys.argv[1:4])
+    if code == Interrupted.exit_code:
+        end_process()
+    sys.exit(code)

@@ -20,6 +20,7 @@ from tests.support.automl_parts import (
     turn,
     write_event,
 )
+from tests.support.never_stopped import NeverStopped
 from vflops.errors import FolderError, Interrupted, RunFailed
 from vflops.record.formats.job import Goal, JobRecord, WorkerRecord
 from vflops.train.phase_clock import Clock
@@ -89,7 +90,7 @@ def test_all_ranks_read_the_past_before_the_first_one_writes_on(tmp_path: Path) 
     def barrier() -> None:  # what the first rank writes as soon as it may
         write_event(log, "worker", WorkerBegun(worker=0, left_s=90.0))
 
-    context: Any = FakeContext(SimpleNamespace(signal=None))
+    context: Any = FakeContext(NeverStopped())
     context.record, context.attempt = record_of(0), folder.attempt_folder(1, 1)
     plan: Any = SimpleNamespace(ranks=2, leads=False, barrier=barrier)
     other = Worker(context, settings(), plan, None, torch.device("cpu"), 1)  # type: ignore[arg-type]
@@ -170,7 +171,7 @@ class FakeContext:
 def worker(ranks: int = 1, agreed: int = 0) -> Any:
     """A worker without a device; ``agreed``: what another rank wants more than this one."""
     made = object.__new__(Worker)
-    made.context = FakeContext(SimpleNamespace(signal=None))  # type: ignore[assignment]
+    made.context = FakeContext(NeverStopped())  # type: ignore[assignment]
     made.plan = SimpleNamespace(  # type: ignore[assignment]
         ranks=ranks, leads=True, agree=lambda wish: max(wish, agreed)
     )

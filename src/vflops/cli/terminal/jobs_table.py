@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from vflops.interruption import unlimited
 from vflops.results.score.figure_text import count, number
 from vflops.units import quantity
 
@@ -109,11 +110,14 @@ class Keyboard:
 
     def __init__(self) -> None:
         self.pressed = False
+        self._unlimited = unlimited()  # the user may take any time to answer
+        self._unlimited.__enter__()
         self._before = signal.signal(signal.SIGINT, self._press)
 
     def close(self) -> None:
         """Restore the earlier handling of Ctrl-C."""
         signal.signal(signal.SIGINT, self._before)
+        self._unlimited.__exit__(None, None, None)
 
     def ask(self) -> None:
         """Ask whether to leave the jobs running, stop them, or continue."""

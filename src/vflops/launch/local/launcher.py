@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from vflops import interruption
 from vflops.launch.core_binding import Topology, bind
 from vflops.launch.interface import Launcher
 from vflops.launch.job_script import AGENT, ELSEWHERE, ELSEWHERE_CODE
@@ -99,7 +100,7 @@ class LocalJobs(Launcher):
             variables[_CUDA] = ",".join(devices)
         path = self._log(job)
         try:
-            with path.open("ab") as output:
+            with path.open("ab") as output, interruption.protected():  # it outlives this process
                 self._processes[job] = subprocess.Popen(
                     [sys.executable, *AGENT, str(self._folder.path), str(job)],
                     stdin=subprocess.DEVNULL,

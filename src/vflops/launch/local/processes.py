@@ -17,7 +17,7 @@ from vflops.record.files import atomic
 STORE = "VFLOPS_STORE"
 """The variable with the address where the ranks of several nodes meet; one node uses a file."""
 _GRACE_S = 10.0
-"""How long ranks may take to end after one of them failed, or after a second request to stop."""
+"""How long the other ranks may take to end after one of them failed."""
 
 
 class LocalRanks:
@@ -73,15 +73,15 @@ class LocalRanks:
         """Return the exit codes by rank; None for ranks that are running."""
         return [process.poll() for process in self._processes]
 
-    def running(self) -> bool:
-        """Whether the job is running; if a rank has failed, end the others."""
+    def running(self, grace_s: float = _GRACE_S) -> bool:
+        """Whether the job is running; if a rank has failed, end the others after ``grace_s``."""
         codes = self.poll()
         if not self.first_failed:
             self.first_failed = [
                 rank for rank, code in zip(self._ranks, codes, strict=True) if code
             ]
         if self.first_failed:
-            self._wait(_GRACE_S)
+            self._wait(grace_s)
             self.kill()
             return False
         return any(code is None for code in codes)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vflops import interruption
 from vflops.machine.ceilings.ceiling_plan import Item, has_equal_rows, mode_of
 from vflops.machine.ceilings.sample_statistics import median
 from vflops.machine.ceilings.task import Task
@@ -177,7 +178,7 @@ def _run(task: Task, backend: str, ranks: int, mode: tuple[str, ...]) -> list[_S
         folder = Path(name)
         left_s = task.deadline.left_s()
         errors = folder / "stderr"
-        with errors.open("wb") as stderr:
+        with errors.open("wb") as stderr, interruption.protected():
             process = subprocess.Popen(
                 command(backend, ranks, folder, left_s, task.item_seed, *mode),
                 stdin=subprocess.DEVNULL,

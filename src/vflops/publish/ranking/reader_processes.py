@@ -13,10 +13,13 @@ import resource
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from contextlib import contextmanager
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
+from vflops.data.process_pool import exit_with_parent
 from vflops.errors import RunFailed
+from vflops.interruption import ctrl_c_blocked
 from vflops.machine.system.cpu_share import available_cpus
 from vflops.publish.ranking.entry import Entry
 from vflops.publish.ranking.submission_folders import Submission
@@ -48,7 +51,8 @@ def read_all(new: Sequence[Submission], signers: Path | None) -> Iterator[Entrie
         done = 0
         with _pool(workers) as pool:
             try:
-                futures = [pool.submit(read_chunk, chunk, signers) for chunk in waiting]
+                with ctrl_c_blocked():
+                    futures = [pool.submit(read_chunk, chunk, signers) for chunk in waiting]
                 for future in futures:
                     yield future.result()
                     done += 1
@@ -85,7 +89,9 @@ def _one_by_one(suspects: Sequence[Submission], signers: Path | None) -> Iterato
 def _require_working(pool: ProcessPoolExecutor) -> None:
     """Raise if processes die without reading anything, since then no submission is to blame."""
     try:
-        pool.submit(os.getpid).result()
+        with ctrl_c_blocked():  # starts the only process
+            started = pool.submit(os.getpid)
+        started.result()
     except BrokenProcessPool as error:
         raise RunFailed(
             "the processes that read submissions die as soon as they start",
@@ -93,7 +99,9 @@ def _require_working(pool: ProcessPoolExecutor) -> None:
         ) from error
 
 
-def _pool(workers: int) -> ProcessPoolExecutor:
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Yield a pool; Ctrl-C kills its processes, which would otherwise read what is queued."""
     # A fork server is faster for a few submissions. For many it makes no difference, and the CPU
     # time of spawned processes is included in that of this process.
     forkserver = get_context("forkserver")
@@ -101,13 +109,20 @@ def _pool(workers: int) -> ProcessPoolExecutor:
     context = forkserver if workers == 1 else get_context("spawn")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // workers
     limit = max(_MIN_MEMORY_BYTES, min(MAX_MEMORY_BYTES, memory))
-    return ProcessPoolExecutor(
+    with ProcessPoolExecutor(
         workers, mp_context=context, initializer=_set_up_process, initargs=(limit,)
-    )
+    ) as pool:
+        try:
+            yield pool
+        except BaseException:  # also if the caller of the generators that use it is interrupted
+            for process in active_children():
+                process.kill()
+            raise
 
 
 def _set_up_process(max_memory: int) -> None:
-    """Set up a process: collect garbage rarely, and limit the memory."""
+    """Set up a process: exit with the parent, collect garbage rarely, and limit the memory."""
+    exit_with_parent()
     gc.set_threshold(100_000)
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = max_memory if hard == resource.RLIM_INFINITY else min(max_memory, hard)

@@ -63,9 +63,10 @@ def add(archive: Path, folder: Path) -> bool:
         shutil.copyfile(archive, temporary)
         temporary.replace(target)
     except OSError as error:
+        raise atomic.cannot_write(target, error) from error
+    finally:
         with suppress(OSError):
             temporary.unlink()
-        raise atomic.cannot_write(target, error) from error
     return True
 
 
@@ -149,7 +150,8 @@ def _write_changed(path: Path, page: str) -> bool:
         temporary.write_bytes(data)
         temporary.replace(path)
     except OSError as error:
+        raise atomic.cannot_write(path, error) from error
+    finally:
         with suppress(OSError):
             temporary.unlink()
-        raise atomic.cannot_write(path, error) from error
     return True

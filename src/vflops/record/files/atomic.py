@@ -31,10 +31,12 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
-    except OSError as error:
+    except BaseException as error:  # Ctrl-C too
         with suppress(OSError):  # there is nothing to remove on a read-only file system
             temporary.unlink()
-        raise cannot_write(path, error) from error
+        if isinstance(error, OSError):
+            raise cannot_write(path, error) from error
+        raise
 
 
 def write_text(path: Path, text: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import Field, ValidationError
 
+from vflops import interruption
 from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.document import Data, first_fault
@@ -128,14 +129,15 @@ class EventWriter:
         line = json.dumps(
             entry.model_dump(mode="json"), sort_keys=True, ensure_ascii=False, allow_nan=False
         ).encode()
-        try:
-            self._file.write(line + b"\n")
-            self._file.flush()
-            if sync:
-                os.fsync(self._file.fileno())
-        except OSError as error:
-            raise atomic.cannot_write(self._path, error) from error
-        self._prev = hashlib.sha256(line).hexdigest()
+        with interruption.protected():  # an event after Ctrl-C must follow this one
+            try:
+                self._file.write(line + b"\n")
+                self._file.flush()
+                if sync:
+                    os.fsync(self._file.fileno())
+            except OSError as error:
+                raise atomic.cannot_write(self._path, error) from error
+            self._prev = hashlib.sha256(line).hexdigest()
 
     def __enter__(self) -> Self:
         return self

@@ -86,6 +86,10 @@ class Deadline:
         """The reason to stop; None to continue."""
         return self.stop.signal or ("the end of its time" if self.passed else None)
 
+    def set_unsaved_work(self, unsaved: bool) -> None:
+        """Set whether a signal waits until work is saved; the end of the time always does."""
+        self.stop.set_unsaved_work(unsaved)
+
 
 @dataclass(frozen=True)
 class CandidateContext(JobContext):

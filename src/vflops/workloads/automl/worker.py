@@ -65,6 +65,7 @@ _CHECKPOINT_AFTER_S = 20.0
 
 def run(context: JobContext) -> None:
     """Search and train until the worker's time is up; every rank calls this."""
+    context.stop.set_unsaved_work(False)
     record = context.record
     settings = AutomlSettings.model_validate(record.settings)
     device = rank_device(settings.train.device, context.local_rank)
@@ -168,6 +169,7 @@ class Worker:
             self._fail(turn, f"{tries} attempts of the worker died while training it")
         else:
             self._train_or_fail(turn, unfinished)
+        self.context.stop.set_unsaved_work(False)
         self._clean(turn.name)
 
     def _train_or_fail(self, turn: Turn, unfinished: UnfinishedCandidate | None) -> None:
