@@ -25,6 +25,7 @@ from vflops.data.packing import ShardTask
 from vflops.data.process_pool import OnProgress, Reporter, Stopped, iter_results
 from vflops.data.workspace import ShardPart, Workspace
 from vflops.errors import Interrupted
+from vflops.interruption import cause
 from vflops.machine.system.cpu_share import available_cpus
 from vflops.record.files import atomic
 
@@ -116,10 +117,10 @@ def draw_shards(
                     if part.done():
                         part.result()  # raises the error of a shard that could not be closed
         return [parts[shard].result() for shard in shards]
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         complete, _ = wait(parts.values(), _STOP_GRACE_S)
         raise Interrupted(
-            f"stopped by the user; {len(complete)} of {len(shards)} shards are drawn",
+            f"{cause(error)}; {len(complete)} of {len(shards)} shards are drawn",
             hint="the same command resumes where it stopped",
         ) from None
     finally:
