@@ -147,7 +147,12 @@ ROWS = (
         ("--net",),
     ),
     Row("no-network", _NETWORK, _LOOPBACK, ("--net",)),
-    Row("no-host-name", _NETWORK, f"{_LOOPBACK}; hostname node.invalid", ("--net", "--uts")),
+    Row(
+        "no-host-name",
+        _NETWORK,
+        f"{_LOOPBACK}; hostname node.invalid; unset CI",
+        ("--net", "--uts"),
+    ),
     Row("python-3.11", _EVERYTHING, python="3.11", install=_PINNED),
     Row("python-3.12", _EVERYTHING, python="3.12", install=_PINNED),
     Row("python-3.13", _EVERYTHING, python="3.13", install=_PINNED),

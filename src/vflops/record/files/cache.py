@@ -10,9 +10,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from vflops.errors import UsageError, VflopsError
 from vflops.record.files import atomic
 
 _STALE_AFTER_S = 24 * 3600.0
+_HINT = "name a folder that you can write to: export VFLOPS_CACHE=FOLDER"
 
 
 def cache_folder() -> Path:
@@ -21,16 +23,29 @@ def cache_folder() -> Path:
     return Path(path) if path else Path.home() / ".cache" / "vflops"
 
 
+def cache_entry(name: str) -> Path:
+    """Return the path of an entry; raise ``VflopsError`` if it is missing and cannot be created."""
+    path = cache_folder() / name
+    if path.exists():
+        return path
+    try:
+        atomic.make_folder(path.parent)
+    except VflopsError as error:
+        raise type(error)(error.message, hint=_HINT) from error
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"cannot write to the cache {path.parent}", hint=_HINT)
+    return path
+
+
 def cached_folder(name: str, make: Callable[[Path], object]) -> Path:
     """Return the folder ``name`` in the cache, after creating it with ``make`` if it is missing.
 
     Several processes may create it at the same time: each writes to a temporary folder, the first
     to finish renames its folder, and the others use that folder.
     """
-    folder = cache_folder() / name
+    folder = cache_entry(name)
     if folder.is_dir():
         return folder
-    atomic.make_folder(folder.parent)
     _remove_stale(folder)
     temporary = folder.with_name(f".{name}-{os.getpid()}-{os.urandom(3).hex()}")
     try:
