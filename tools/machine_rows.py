@@ -37,15 +37,22 @@ _CORES = (
 )
 """Code that counts, binds or shares cores."""
 _TERMINAL = (
-    "tests/cli",
+    "tests/cli/test_before.py",
+    "tests/cli/test_commands.py",
+    "tests/cli/test_plan.py",
+    "tests/cli/test_search_table.py",
+    "tests/cli/test_strange_places.py",
+    "tests/cli/test_suite.py",
+    "tests/cli/test_training_panel.py",
     "tests/config",
-    "tests/docs",
     "tests/launch/preflight/test_verdicts.py",
     "tests/machine/ceilings/test_ceiling_table.py",
-    "tests/machine/system/test_system_table.py",
+    "tests/machine/system",
     "tests/publish/export",
+    "tests/publish/report/test_headline.py",
     "tests/studies/compare",
-    "tests/studies/history",
+    "tests/studies/history/test_runs.py",
+    "tests/studies/predict/test_command.py",
 )
 """Commands and what they print."""
 _FILES = (
@@ -63,12 +70,14 @@ _FILES = (
 _NETWORK = (
     "tests/cli/test_control.py",
     "tests/cli/test_parallel.py",
-    "tests/launch",
+    "tests/launch/preflight",
+    "tests/launch/slurm/test_slurm.py",
+    "tests/launch/test_controller.py",
+    "tests/launch/test_node_clock.py",
+    "tests/launch/test_scheduled_jobs.py",
     "tests/machine/ceilings/test_allreduce.py",
-    "tests/machine/system/test_network.py",
-    "tests/train/communication",
-    "tests/train/parallel/test_modes.py",
-    "tests/workloads/automl/test_slurm.py",
+    "tests/machine/system",
+    "tests/train/communication/test_average.py",
     "tests/workloads/command",
 )
 """Ranks, nodes and schedulers that look each other up and connect."""
