@@ -36,35 +36,54 @@ _CORES = (
     "tests/train/communication/test_background.py",
 )
 """Code that counts, binds or shares cores."""
-_TERMINAL = (
+_COMMANDS = (
     "tests/cli/test_before.py",
     "tests/cli/test_commands.py",
     "tests/cli/test_plan.py",
-    "tests/cli/test_search_table.py",
     "tests/cli/test_strange_places.py",
     "tests/cli/test_suite.py",
-    "tests/cli/test_training_panel.py",
     "tests/config",
-    "tests/launch/preflight/test_verdicts.py",
-    "tests/machine/ceilings/test_ceiling_table.py",
     "tests/machine/system",
     "tests/publish/export",
-    "tests/publish/report/test_headline.py",
-    "tests/studies/compare",
+    "tests/studies/compare/test_runs.py",
     "tests/studies/history/test_runs.py",
     "tests/studies/predict/test_command.py",
 )
-"""Commands and what they print."""
+"""Commands that read and print text."""
+_TABLES = (
+    "tests/cli/test_before.py",
+    "tests/cli/test_search_table.py",
+    "tests/cli/test_training_panel.py",
+    "tests/launch/preflight/test_verdicts.py",
+    "tests/machine/ceilings/test_ceiling_table.py",
+    "tests/machine/system/test_system_table.py",
+    "tests/publish/report/test_headline.py",
+    "tests/studies/compare",
+    "tests/studies/predict/test_command.py",
+)
+"""What is printed as wide as the terminal; most other tests choose a width themselves."""
+_DATES = (
+    "tests/launch/test_scheduled_jobs.py",
+    "tests/machine/telemetry",
+    "tests/publish/evidence/test_archive.py",
+    "tests/publish/export",
+    "tests/publish/ranking/test_summary.py",
+    "tests/record/log",
+    "tests/studies/history",
+    "tests/studies/reproduce",
+)
+"""Code that reads, prints and compares dates."""
 _FILES = (
     "tests/cli/test_run.py",
-    "tests/cli/test_commands.py",
-    "tests/data/images",
+    "tests/data/images/test_pack.py",
     "tests/data/test_staging.py",
     "tests/examples",
+    "tests/launch/test_scheduler.py",
     "tests/publish/evidence",
-    "tests/publish/ranking",
-    "tests/record",
-    "tests/workloads/command",
+    "tests/publish/ranking/test_static_site.py",
+    "tests/record/files",
+    "tests/record/test_folder.py",
+    "tests/workloads/command/test_command.py",
 )
 """Code that writes, packs, locks, copies or signs files, and programs that are given paths."""
 _NETWORK = (
@@ -136,11 +155,17 @@ ROWS = (
         ("tests/train/parallel", "tests/train/communication", "tests/cli/test_parallel.py"),
         f"{_ONE_CORE}; export OMP_NUM_THREADS=4",
     ),
-    Row("ordinary-user", _FILES + _NETWORK, _ORDINARY_USER, ("--mount",), checkout="user"),
-    Row("locale-c", _TERMINAL, "unset LANG LC_CTYPE; export LC_ALL=C"),
-    Row("utc+14", _TERMINAL, "export TZ=Pacific/Kiritimati"),
-    Row("columns-40", _TERMINAL, "export COLUMNS=40"),
-    Row("columns-300", _TERMINAL, "export COLUMNS=300"),
+    Row(
+        "ordinary-user",
+        (*_FILES, "tests/launch/test_controller.py", "tests/machine/system"),
+        _ORDINARY_USER,
+        ("--mount",),
+        checkout="user",
+    ),
+    Row("locale-c", _COMMANDS, "unset LANG LC_CTYPE; export LC_ALL=C"),
+    Row("utc+14", _DATES, "export TZ=Pacific/Kiritimati"),
+    Row("columns-40", _TABLES, "export COLUMNS=40"),
+    Row("columns-300", _TABLES, "export COLUMNS=300"),
     Row("umask-077", _FILES, "umask 077"),
     Row(
         "read-only-home",
