@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
-import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
