@@ -38,11 +38,12 @@ packages:
 test-gpu: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.gpu_tests
 
-# Parts of the tests on machines unlike this one; ROWS="umask-077 one-core" chooses rows. uv makes the
-# environments of other versions of Python and of the dependencies, several GB each.
+# Parts of the tests on machines unlike this one; ROWS="umask-077 one-core" chooses rows, and
+# TESTS="tests/record" runs these tests instead of the rows' own. uv makes the environments of other
+# versions of Python and of the dependencies, several GB each.
 test-machines: $(VENV)/.installed-dev packages
 	@$(BIN)/pip install -q uv
-	$(BIN)/python -m tools.test_machines $(ROWS)
+	$(BIN)/python -m tools.test_machines $(ROWS) $(if $(TESTS),--tests $(TESTS))
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
