@@ -26,14 +26,19 @@ _ARITHMETIC = (
 )
 """Results of kernels, alone and in trainings; kernels depend on the CPU's instruction sets."""
 _CORES = (
+    "tests/cli/test_control.py",
     "tests/cli/test_parallel.py",
+    "tests/cli/test_plan.py",
+    "tests/launch/test_controller.py",
     "tests/launch/test_core_binding.py",
     "tests/launch/test_placement.py",
     "tests/machine/ceilings/test_allreduce.py",
     "tests/machine/system",
     "tests/machine/telemetry",
+    "tests/results/score/test_twins.py",
     "tests/run",
     "tests/train/communication/test_background.py",
+    "tests/workloads/automl/test_run.py",
 )
 """Code that counts, binds or shares cores."""
 _COMMANDS = (
