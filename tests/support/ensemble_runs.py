@@ -29,7 +29,7 @@ _PATIENCE_S = 120
 def started(place: Path, *arguments: str, epochs: int = 2) -> subprocess.Popen[str]:
     """The command in ``place``, in a process group of its own."""
     together = not {"--on", "--waves"}.intersection(arguments)
-    if together and ("--models", "2") == arguments[:2] and len(os.sched_getaffinity(0)) < 2:
+    if together and arguments[:2] == ("--models", "2") and len(os.sched_getaffinity(0)) < 2:
         pytest.skip("two models at a time need two cores")
     settings = [part for each in (*SMALL, f"train.epochs={epochs}") for part in ("--set", each)]
     run = ["-m", "vflops", "run", "image-classification", "--profile", "tiny"]
