@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test test-gpu pytest packages check format docs clean
+.PHONY: run test test-gpu test-machines pytest packages check format docs clean
 
 # Exit code 1 is a run that measured all but does not meet a rule, which its summary names.
 run: $(VENV)/.installed
@@ -38,6 +38,13 @@ packages:
 # On a machine with a GPU; CI has none. Commit the record that it writes with the change.
 test-gpu: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.gpu_tests
+
+# Parts of the tests on machines unlike this one; ROWS="umask-077 one-core" chooses rows, and
+# TESTS="tests/record" runs these tests instead of the rows' own. uv makes the environments of other
+# versions of Python and of the dependencies, several GB each.
+test-machines: $(VENV)/.installed-dev packages
+	@$(BIN)/pip install -q uv
+	$(BIN)/python -m tools.test_machines $(ROWS) $(if $(TESTS),--tests $(TESTS))
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -74,4 +81,4 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs site
+	rm -rf $(VENV) runs site test-machines

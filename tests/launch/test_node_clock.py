@@ -12,6 +12,7 @@ from threading import Thread
 
 import pytest
 
+from tests.support.host_name import needs_host_name
 from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
 from vflops.launch import node_clock
@@ -59,6 +60,7 @@ def test_a_clock_that_cannot_be_reached_is_a_fault() -> None:
     assert str(port) in (clock.fault or "")
 
 
+@needs_host_name
 def test_jobs_use_the_clock_of_their_controller(scheduled: RunFolder) -> None:
     with node_clock.serve_clock(scheduled):
         address = node_clock.ClockFile.read(scheduled.path / "clock.json")

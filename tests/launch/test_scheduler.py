@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -153,7 +154,7 @@ def test_a_job_script_contains_all_settings_of_the_site(tmp_path: Path) -> None:
     directives = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")]
     assert directives == [
         "--job-name=vf",
-        f"--output={tmp_path}/job.out",
+        f"--output={shlex.quote(str(tmp_path / 'job.out'))}",
         "--open-mode=append",
         "--nodes=2",
         "--ntasks-per-node=4",
@@ -429,7 +430,7 @@ def test_a_machine_without_a_cluster_gets_a_hint(
 
 
 def test_many_jobs_are_queried_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = f'#!/bin/sh\necho "$3" | tr , "\\n" | wc -l >> {tmp_path}/calls\n'
+    counted = f'#!/bin/sh\necho "$3" | tr , "\\n" | wc -l >> "{tmp_path}/calls"\n'
     command(tmp_path / "bin", "sbatch", "", monkeypatch)
     command(tmp_path / "bin", "squeue", counted, monkeypatch)
     seen = SlurmScheduler().look([str(job) for job in range(2500)])

@@ -46,5 +46,5 @@ def test_run_to_run_statistics_agree(samples: list[float], level: float) -> None
         level, len(samples) - 1, loc=mean(samples), scale=scipy_stats.sem(samples)
     )
     interval = confidence_interval(samples, level=level)
-    assert interval.low == pytest.approx(float(low), abs=1e-9)
-    assert interval.high == pytest.approx(float(high), abs=1e-9)
+    assert interval.low == pytest.approx(float(low), rel=1e-9, abs=1e-9)
+    assert interval.high == pytest.approx(float(high), rel=1e-9, abs=1e-9)

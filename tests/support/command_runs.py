@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def script(folder: Path, text: str) -> str:
     """Return the command line of a script that may use ``say``."""
     path = folder / "script.py"
     path.write_text(HEADER + text)
-    return f"{sys.executable} {path}"
+    return shlex.join([sys.executable, str(path)])
 
 
 def settings(command: str | None, **changes: Any) -> Settings:

@@ -68,13 +68,19 @@ PartitionName=fragile Nodes=n[1-4] MaxTime=60 PriorityTier=1 PreemptMode=CANCEL
 @contextmanager
 def started() -> Iterator[SlurmBench]:
     """Start a cluster and yield it; if that is impossible, skip the test, or fail it in CI."""
-    import pytest  # not at the top: the guards start this file without it
+    import pytest  # not at the top: the guards start this file without these
+
+    from tests.support.host_name import resolves
 
     missing = [name for name in _COMMANDS if shutil.which(name, path=_SEARCH) is None]
     if os.geteuid() != 0:
         pytest.skip("starting a SLURM needs root")
+    reason = ""
     if missing:
         reason = f"no {missing[0]} on this machine: apt-get install slurm-wlm munge"
+    elif not resolves():
+        reason = f"SLURM cannot resolve the host name {socket.gethostname()}"
+    if reason:
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)

@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -118,12 +119,21 @@ def _options(
         raise typer.Exit
 
 
+def _ensure_home() -> None:
+    """Name a home if the user has none, as in many containers: libraries fail without a name."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/nonexistent"
+
+
 def main() -> None:
     """Run the command line; a user's mistake gives a message and an exit code, not a traceback."""
     gc.set_threshold(100_000)  # in a short command, collecting garbage costs more than it frees
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # replace characters that the terminal cannot show
             stream.reconfigure(errors="replace")
+    _ensure_home()
     try:
         application(sys.argv[1:])()
     except VflopsError as error:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vflops.errors import VflopsError
-from vflops.record.files.cache import cache_folder
+from vflops.record.files.cache import cache_entry
 from vflops.record.files.lock import InUse
 
 OnWait = Callable[[], None]
@@ -26,7 +26,7 @@ def cached_data(name: str, pack: Callable[[Path], object], on_wait: OnWait = no_
     ``pack`` builds the folder in a ``Workspace`` and raises ``InUse`` if another process does so.
     In that case, wait: the other process finishes the folder, or this one resumes the work.
     """
-    folder = cache_folder() / name
+    folder = cache_entry(name)
     while not folder.is_dir():
         try:
             pack(folder)

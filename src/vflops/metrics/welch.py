@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from vflops.metrics.arguments import require_between, require_samples
 from vflops.metrics.statistics import mean, stdev
 from vflops.metrics.student_t import student_t_outside, student_t_quantile
+from vflops.metrics.summation import sum_in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def welch(
     error = math.hypot(*errors)
     if error == 0:
         raise ValueError("all repeats of both sets are equal: expected repeats that differ")
-    inverse = sum(
+    inverse = sum_in_order(
         # The ratio is computed before the power, because powers of small figures underflow.
         (part / error) ** 4 / (len(samples) - 1)
         for part, samples in zip(errors, (first, second), strict=True)

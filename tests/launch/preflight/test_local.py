@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.host_name import needs_host_name
 from tests.support.sample_parts import Vflops
 from vflops.launch.local.local_probes import ProbeProcesses, start_probes
 from vflops.launch.preflight.gpu_health import gpus
@@ -62,6 +63,7 @@ def test_wrong_use_is_refused(
     assert words in done.stderr
 
 
+@needs_host_name
 def test_two_probes_measure_together_and_end(tmp_path: Path) -> None:
     order = Order(token="t", nodes=2, read_bytes=1 << 20, limit_s=40)
     order.write(tmp_path / "order.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -62,7 +63,9 @@ def assert_scored(folder: RunFolder, jobs: tuple[int, ...], epochs: int, partial
 def node_python(folder: Path, code: str) -> None:
     """Write a site whose Python runs this bash code first, on each node."""
     python = folder / "python"
-    python.write_text(f'#!/bin/bash\nset -- {sys.executable} "$@"\n{code}\nexec "$@"\n')
+    python.write_text(
+        f'#!/bin/bash\nset -- {shlex.quote(sys.executable)} "$@"\n{code}\nexec "$@"\n'
+    )
     python.chmod(0o755)
     (folder / "site.toml").write_text(f'python = "{python}"\n')
 

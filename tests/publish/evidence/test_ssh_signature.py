@@ -88,7 +88,7 @@ def test_a_signer_who_is_not_allowed(
     other = make_key(tmp_path / "bob")
     publics = {"own": alice, "other": other}
     words = {name: key.with_name(f"{key.name}.pub").read_text() for name, key in publics.items()}
-    path = tmp_path / "signers"
+    path = tmp_path / "zulässige signers"
     path.write_text(line.format(**words))
     found = verify(run_folder.path, path)
     assert (found.signed, found.signer, found.intact, found.accepted) == (True, None, True, False)

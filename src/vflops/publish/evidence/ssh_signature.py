@@ -111,10 +111,9 @@ def _principals(output: str) -> list[str]:
 
 def _refusal(signers: Path, output: str) -> str:
     """Return why the list does not allow the key, with the line of the list if known."""
-    for line in output.splitlines():
-        location, _, why = line.strip().partition(": key ")
-        if location.startswith(f"{signers}:") and why:
-            return f"which {location} does not allow: the key {why}"
+    # ssh-keygen escapes the path if it is not ASCII, so only the number of the line is read.
+    if found := re.search(r":(\d+): key (.+)", output):
+        return f"which {signers}:{found[1]} does not allow: the key {found[2].strip()}"
     return f"which {signers} does not allow"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from vflops.metrics.summation import sum_in_order
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import WORK_PHASES
 from vflops.record.formats.telemetry import Series, Telemetry
@@ -63,8 +64,8 @@ def throughput(trained: TrainedJob) -> list[Line]:
         last = None if compiled else (0.0, attempt.first_sample)
         points: Points = []
         for note in attempt.points:
-            work_s = sum(note.phases.get(phase, 0.0) for phase in WORK_PHASES)
-            time_s = before_s + sum(note.phases.values())
+            work_s = sum_in_order(note.phases.get(phase, 0.0) for phase in WORK_PHASES)
+            time_s = before_s + sum_in_order(note.phases.values())
             if last is not None:
                 if work_s - last[0] < _MIN_INTERVAL_S or note.samples <= last[1]:
                     continue  # only a checkpoint, whose time counts for the next samples
@@ -233,4 +234,4 @@ def _sum_columns(columns: Sequence[dict[float, float]]) -> Points:
     if not columns:
         return []
     times_s = [t for t in columns[0] if all(t in column for column in columns[1:])]
-    return [(t, sum(column[t] for column in columns)) for t in times_s]
+    return [(t, sum_in_order(column[t] for column in columns)) for t in times_s]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vflops.metrics.summation import sum_in_order
 from vflops.record.readout.contents import Contents
 from vflops.results.check.level import Difference, Levels
 from vflops.results.score import figure_text, score_tables, search_text
@@ -83,7 +84,7 @@ def _factors(trainings: Sequence[TrainingScore]) -> str:
     reached = sorted(t.quality.achieved for t in trainings if t.quality.achieved is not None)
     quality_range = dict.fromkeys(figure_text.number(value) for value in (reached[0], reached[-1]))
     speeds = [t.speed.flops for t in trainings if t.speed and t.speed.flops is not None]
-    flops = quantity(sum(speeds) / len(speeds), "FLOPS") if speeds else "FLOPS not known"
+    flops = quantity(sum_in_order(speeds) / len(speeds), "FLOPS") if speeds else "FLOPS not known"
     return (
         f"{' to '.join(quality_range)} {quality.name} over the target {quality.target:g}, "
         f"to the power of {quality.exponent}, × {flops}"

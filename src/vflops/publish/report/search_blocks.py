@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vflops.metrics.summation import sum_in_order
 from vflops.publish.report import search_charts
 from vflops.publish.report.architecture_drawing import draw_network
 from vflops.publish.report.curves import Points, thin
@@ -152,7 +153,7 @@ def _time_bars(members: Sequence[TrainedJob]) -> list[TimeSpent]:
     bars = [_bar(member) for member in members]
     if len(bars) <= _MAX_BARS:
         return bars
-    total = {name: sum(bar.seconds[name] for bar in bars) for name in bars[0].seconds}
+    total = {name: sum_in_order(bar.seconds[name] for bar in bars) for name in bars[0].seconds}
     return [TimeSpent(f"all {len(bars)} workers", total)]
 
 
@@ -199,9 +200,11 @@ def _mean(devices: Sequence[dict[int, list[float]]], width_s: float) -> Points:
     """Return the mean over the devices that have readings in a time bin, for each bin."""
     points: Points = []
     for number in range(_BINS):
-        known = [sum(bins[number]) / len(bins[number]) for bins in devices if number in bins]
+        known = [
+            sum_in_order(bins[number]) / len(bins[number]) for bins in devices if number in bins
+        ]
         if known:
-            points.append(((number + 0.5) * width_s, sum(known) / len(known)))
+            points.append(((number + 0.5) * width_s, sum_in_order(known) / len(known)))
     return thin(points)
 
 

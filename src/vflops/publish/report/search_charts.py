@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+from vflops.metrics.summation import sum_in_order
 from vflops.publish.pages.chart_style import ACHIEVED, SERIES, apply_style, data
 from vflops.publish.report.curves import Points
 from vflops.publish.report.training_charts import PHASE_COLOURS, WIDTH
@@ -192,13 +193,13 @@ def spent(bars: Sequence[TimeSpent]) -> dict[str, Any] | None:
     """Return a chart of the time by activity, with one bar per worker."""
     import altair as alt
 
-    longest_s = max((sum(bar.seconds.values()) for bar in bars), default=0.0)
+    longest_s = max((sum_in_order(bar.seconds.values()) for bar in bars), default=0.0)
     if not longest_s:
         return None
     names = list(bars[0].seconds)
     rows = []
     for bar in bars:
-        total_s, start_s = sum(bar.seconds.values()) or 1.0, 0.0
+        total_s, start_s = sum_in_order(bar.seconds.values()) or 1.0, 0.0
         for name, spent_s in bar.seconds.items():
             row = {"worker": bar.name, "what": name, "start": start_s, "end": start_s + spent_s}
             rows.append(row | {"time": seconds(spent_s), "share": percent(spent_s / total_s)})

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vflops.metrics.summation import sum_in_order
 from vflops.publish.pages.chart_style import ACHIEVED, SERIES, apply_style, data
 from vflops.publish.report.curves import Line, Points
 from vflops.record.formats.job import Goal
@@ -162,14 +163,14 @@ def budget(courses: Sequence[Course]) -> dict[str, Any] | None:
     """Return a chart of the wall time by phase, one bar per seed; None without any time."""
     import altair as alt
 
-    longest_s = max(sum(course.phases.values()) for course in courses)
+    longest_s = max(sum_in_order(course.phases.values()) for course in courses)
     if not longest_s:
         return None
     # With one bar, the legend has room for the figures, also of phases too short for a label.
     names = {phase: _phase_name(phase, courses) for phase in PHASES}
     rows: list[dict[str, Any]] = []
     for course in courses:
-        start_s, wall_s = 0.0, sum(course.phases.values()) or 1.0
+        start_s, wall_s = 0.0, sum_in_order(course.phases.values()) or 1.0
         for phase in PHASES:
             spent_s = course.phases.get(phase, 0.0)
             row = {"seed": course.name, "phase": names[phase], "start": start_s}
@@ -200,7 +201,7 @@ def budget(courses: Sequence[Course]) -> dict[str, Any] | None:
 def _phase_name(phase: str, courses: Sequence[Course]) -> str:
     if len(courses) > 1:
         return phase
-    spent_s, wall_s = courses[0].phases.get(phase, 0.0), sum(courses[0].phases.values())
+    spent_s, wall_s = courses[0].phases.get(phase, 0.0), sum_in_order(courses[0].phases.values())
     return f"{phase} {seconds(spent_s)} ({percent(spent_s / (wall_s or 1.0))})"
 
 
@@ -294,7 +295,7 @@ def _epoch_axis() -> Any:
 def _time_axis(courses: Sequence[Course]) -> Any:
     import altair as alt
 
-    longest_s = max(sum(course.phases.values()) for course in courses) or 1.0
+    longest_s = max(sum_in_order(course.phases.values()) for course in courses) or 1.0
     scale = alt.Scale(domain=[0, longest_s], nice=False)
     return alt.X("time:Q").title(_SECONDS).scale(scale).axis(grid=False, tickCount=12)
 

@@ -10,16 +10,31 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from vflops.errors import VflopsError
+from vflops.errors import UsageError, VflopsError
 from vflops.record.files import atomic
 
 _STALE_AFTER_S = 24 * 3600.0
+_HINT = "name a folder that you can write to: export VFLOPS_CACHE=FOLDER"
 
 
 def cache_folder() -> Path:
     """Return ``$VFLOPS_CACHE``, or ``~/.cache/vflops``."""
     path = os.environ.get("VFLOPS_CACHE")
     return Path(path) if path else Path.home() / ".cache" / "vflops"
+
+
+def cache_entry(name: str) -> Path:
+    """Return the path of an entry; raise ``VflopsError`` if it is missing and cannot be created."""
+    path = cache_folder() / name
+    if path.exists():
+        return path
+    try:
+        atomic.make_folder(path.parent)
+    except VflopsError as error:
+        raise type(error)(error.message, hint=_HINT) from error
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"cannot write to the cache {path.parent}", hint=_HINT)
+    return path
 
 
 _COMPILERS = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
@@ -46,10 +61,9 @@ def cached_folder(name: str, make: Callable[[Path], object]) -> Path:
     Several processes may create it at the same time: each writes to a temporary folder, the first
     to finish renames its folder, and the others use that folder.
     """
-    folder = cache_folder() / name
+    folder = cache_entry(name)
     if folder.is_dir():
         return folder
-    atomic.make_folder(folder.parent)
     _remove_stale(folder)
     temporary = folder.with_name(f".{name}-{os.getpid()}-{os.urandom(3).hex()}")
     try:

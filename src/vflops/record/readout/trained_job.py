@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from vflops.metrics.summation import sum_in_order
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import (
     PHASES,
@@ -65,7 +66,7 @@ class Attempt:
         """When its processes started, by the clock of the events; None without a progress event."""
         for event in self.log.events:
             if event.kind in PROGRESS_EVENTS:
-                return event.time_s - sum(
+                return event.time_s - sum_in_order(
                     event.payload(PROGRESS_EVENTS[event.kind]).phases.values()
                 )
         return None
@@ -78,7 +79,7 @@ class Attempt:
     @property
     def wall_s(self) -> float:
         """Seconds from the start of its processes to the last progress event."""
-        return sum(self.phases.values())
+        return sum_in_order(self.phases.values())
 
     @property
     def samples(self) -> int:
@@ -187,7 +188,7 @@ class TrainedJob:
             for event in attempt.log.events:
                 if event.kind == "evaluation":
                     evaluated = event.payload(Evaluated)
-                    time_s = before_s + sum(evaluated.phases.values())
+                    time_s = before_s + sum_in_order(evaluated.phases.values())
                     by_step[evaluated.step] = TimedEvaluation(evaluated, time_s)
             before_s += attempt.wall_s
         return [by_step[step] for step in sorted(by_step)]
@@ -202,7 +203,7 @@ class TrainedJob:
             for event in attempt.log.events:
                 if event.kind == "progress":
                     point = event.payload(Progressed)
-                    timed.append((before_s + sum(point.phases.values()), point))
+                    timed.append((before_s + sum_in_order(point.phases.values()), point))
             before_s += attempt.wall_s
         return timed
 
@@ -210,19 +211,19 @@ class TrainedJob:
     def phases(self) -> dict[str, float]:
         """Seconds in each phase over all attempts."""
         return {
-            phase: sum(attempt.phases.get(phase, 0.0) for attempt in self.attempts)
+            phase: sum_in_order(attempt.phases.get(phase, 0.0) for attempt in self.attempts)
             for phase in PHASES
         }
 
     @property
     def wall_s(self) -> float:
         """Seconds of all attempts."""
-        return sum(self.phases.values())
+        return sum_in_order(self.phases.values())
 
     @property
     def work_s(self) -> float:
         """Seconds that count as work when FLOPS are computed: training, data and checkpointing."""
-        return sum(self.phases[phase] for phase in WORK_PHASES)
+        return sum_in_order(self.phases[phase] for phase in WORK_PHASES)
 
     @property
     def samples_trained(self) -> int:

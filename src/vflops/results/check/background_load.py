@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from vflops.metrics.summation import sum_in_order
 from vflops.record.log.events import Event, Loaded
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Part, Timeline
@@ -105,7 +106,7 @@ def _mean_share(
     zero_s = during.span_s[0]
     sampled = node_telemetry(part, zero_s, contents.telemetry)
     values = _readings(sampled[0], series, start_s - zero_s, end_s - zero_s) if sampled else []
-    return sum(values) / len(values) / 100 if len(values) >= min_readings else None
+    return sum_in_order(values) / len(values) / 100 if len(values) >= min_readings else None
 
 
 def _readings(telemetry: Telemetry, series: str, start_s: float, end_s: float) -> list[float]:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vflops.metrics.summation import sum_in_order
 from vflops.record.files.folder_listing import matching_files
 from vflops.record.formats.node import telemetry_file
 from vflops.record.formats.system import SystemRecord
@@ -82,7 +83,7 @@ def _gaps_s(sampled: _Sampled) -> float:
     longest_s = BRIDGED_INTERVALS * sampled.telemetry.header.interval_s * 1.001
     inside = [time_s for time_s in sampled.telemetry.times_s if start_s < time_s < end_s]
     gaps_s = (after - before for before, after in pairwise([start_s, *inside, end_s]))
-    return sum(gap_s for gap_s in gaps_s if gap_s > longest_s)
+    return sum_in_order(gap_s for gap_s in gaps_s if gap_s > longest_s)
 
 
 def check_energy(contents: Contents) -> Outcome:

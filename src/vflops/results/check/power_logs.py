@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vflops.metrics.summation import sum_in_order
 from vflops.record.formats.node import node_records, telemetry_file
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
@@ -79,7 +80,7 @@ def _fault(summary: PowerSummary, power_w: float, ranks: int) -> str | None:
         return f"{mean}, but training with {count(ranks, 'rank')} draws at least {minimum}"
     if power_w > MAX_W:
         return f"{mean}, but no node draws more than {quantity(MAX_W, 'W')}"
-    parts_w = sum(part.power_w or 0.0 for part in summary.parts if part.part != "node")
+    parts_w = sum_in_order(part.power_w or 0.0 for part in summary.parts if part.part != "node")
     if power_w < MIN_SHARE_OF_PARTS * parts_w:
         return f"{mean}, but its parts alone draw {quantity(parts_w, 'W')}"
     return None

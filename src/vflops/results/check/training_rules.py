@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+from vflops.metrics.summation import sum_in_order
 from vflops.record.files.folder_listing import matching_files
 from vflops.record.formats.job_events import JobPlanned, JobTrained, PowerImported
 from vflops.record.formats.node import node_files
@@ -168,4 +169,4 @@ def _samples_fault(job: TrainedJob) -> str | None:
 
 
 def _spent_s(event: Event) -> float:
-    return sum(event.payload(PROGRESS_EVENTS[event.kind]).phases.values())
+    return sum_in_order(event.payload(PROGRESS_EVENTS[event.kind]).phases.values())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from vflops.metrics.summation import sum_in_order
 from vflops.record.files.document import Data
 from vflops.record.formats.telemetry import Series, Telemetry
 
@@ -120,8 +121,8 @@ def join_energy(
     return Energy(
         series,
         first.span_s,
-        first.covered_s + sum(part.covered_s for part in filled),
-        first.covered_energy_j + sum(part.covered_energy_j for part in filled),
+        first.covered_s + sum_in_order(part.covered_s for part in filled),
+        first.covered_energy_j + sum_in_order(part.covered_energy_j for part in filled),
         tuple(gap for part in filled for gap in part.gaps),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vflops.counting.count import Count
+from vflops.metrics.summation import sum_in_order
 from vflops.metrics.traffic import ring_share
 from vflops.record.formats.graph import NO_ARITHMETIC
 from vflops.record.formats.measurement import Measurement
@@ -119,7 +120,7 @@ class Bound:
     @property
     def step_s(self) -> float:
         """The minimum time of one training step without communication."""
-        return sum(point.bound_s for point in self.points)
+        return sum_in_order(point.bound_s for point in self.points)
 
     @property
     def ops(self) -> int:
@@ -144,7 +145,7 @@ class Bound:
     @property
     def waiting_share(self) -> float:
         """The share of the minimum time that is spent in operators bound by memory."""
-        return sum(point.waiting_s for point in self.points) / self.step_s
+        return sum_in_order(point.waiting_s for point in self.points) / self.step_s
 
     @property
     def bound_share(self) -> float:
@@ -194,8 +195,8 @@ def _point(kind: str, entries: Sequence[tuple[int, int, float, float]]) -> Point
         kind=kind,
         ops=sum(entry[0] for entry in entries),
         bytes_moved=sum(entry[1] for entry in entries),
-        compute_s=sum(entry[2] for entry in entries),
-        memory_s=sum(entry[3] for entry in entries),
-        bound_s=sum(max(entry[2], entry[3]) for entry in entries),
-        waiting_s=sum(entry[3] for entry in entries if entry[3] > entry[2]),
+        compute_s=sum_in_order(entry[2] for entry in entries),
+        memory_s=sum_in_order(entry[3] for entry in entries),
+        bound_s=sum_in_order(max(entry[2], entry[3]) for entry in entries),
+        waiting_s=sum_in_order(entry[3] for entry in entries if entry[3] > entry[2]),
     )

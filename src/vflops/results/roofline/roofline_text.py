@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vflops.metrics.summation import sum_in_order
 from vflops.results.roofline.analysis import Bound, Point
 from vflops.units import percent, quantity, seconds
 
@@ -43,7 +44,7 @@ def _convolution(bound: Bound, intensity: float) -> str:
 
 def _memory_bound(bound: Bound, points: list[Point]) -> str:
     names = _join([point.kind for point in points[:3]])
-    share = sum(point.bound_s for point in points) / bound.step_s
+    share = sum_in_order(point.bound_s for point in points) / bound.step_s
     start = f"Layers that mostly move bytes, {names} first, take {_about(share)} of that time"
     advice = ": fusing them into their neighbours would help most" if share > 0.2 else ""
     return f"{start}{advice}."

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from vflops.metrics.outliers import MIN_NODES, MIN_PIECES, outliers
+from vflops.metrics.summation import sum_in_order
 from vflops.record.files.document import Data
 from vflops.record.readout.job_nodes import JobNodes
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, Attempt, TrainedJob
@@ -100,7 +101,9 @@ def _progress(attempt: Attempt) -> Progress:
         update = event.payload(PROGRESS_EVENTS[event.kind])
         samples = update.samples - update.samples_compiling
         if not points or samples > points[-1][0]:
-            points.append((samples, sum(update.phases.get(phase, 0.0) for phase in _PHASES)))
+            points.append(
+                (samples, sum_in_order(update.phases.get(phase, 0.0) for phase in _PHASES))
+            )
     return points
 
 

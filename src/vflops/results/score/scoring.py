@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from vflops.counting.conventions import BUILT_IN, SCORING_CONVENTION, convention
 from vflops.counting.count import Count, count
 from vflops.errors import FolderError
+from vflops.metrics.summation import sum_in_order
 from vflops.record.files.document import first_fault
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.measurement import Measurement
@@ -83,7 +84,7 @@ def _rule_count(counted: Count) -> RuleCount:
         ops_backward=total.backward // batch,
         ops_update=total.update // batch,
         ops_total=total.total // batch,
-        uncounted_share=sum(item.share for item in counted.uncounted),
+        uncounted_share=sum_in_order(item.share for item in counted.uncounted),
     )
 
 

@@ -13,6 +13,7 @@ from vflops.metrics import (
     relative_range,
     vflops_per_watt,
 )
+from vflops.metrics.summation import sum_in_order
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.aiperf_conformance import verdict
@@ -64,7 +65,7 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
     ops_per_s = max((moment.ops_per_s for moment in best), default=None)
     error = moments[-1].error if moments else None
     times_s = [time_by_activity(member) for member in members]
-    phases = {name: sum(by_name[name] for by_name in times_s) for name in ACTIVITIES}
+    phases = {name: sum_in_order(by_name[name] for by_name in times_s) for name in ACTIVITIES}
     between_s = phases["idle"] + phases["building"]
     lost = lost_workers(contents, members)
     return SearchScore(
@@ -91,8 +92,8 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
         candidates=tuple(_candidate(history, settings) for history in search.candidates),
         moments=tuple(moments),
         idle_share=between_s / (duration_s * len(members)) if duration_s else None,
-        waited_s=round(sum(history.begun.waited_s for history in search.candidates), 6),
-        built_s=round(sum(history.begun.built_s for history in search.candidates), 6),
+        waited_s=round(sum_in_order(history.begun.waited_s for history in search.candidates), 6),
+        built_s=round(sum_in_order(history.begun.built_s for history in search.candidates), 6),
         phases={name: round(value, 6) for name, value in phases.items()},
         prediction_error=_prediction_error(trained),
         unbuilt=search.unbuilt,

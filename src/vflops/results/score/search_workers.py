@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
+from vflops.metrics.summation import sum_in_order
 from vflops.record.formats.job_events import PHASES, JobGivenUp
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
@@ -62,7 +63,7 @@ def time_by_activity(member: TrainedJob) -> dict[str, float]:
     The time between its attempts is not included.
     """
     attempts = [_attempt_times(attempt) for attempt in member.attempts if attempt.log.events]
-    return {name: sum(times_s[name] for times_s in attempts) for name in ACTIVITIES}
+    return {name: sum_in_order(times_s[name] for times_s in attempts) for name in ACTIVITIES}
 
 
 def _attempt_times(attempt: Attempt) -> dict[str, float]:
@@ -74,7 +75,7 @@ def _attempt_times(attempt: Attempt) -> dict[str, float]:
     events = attempt.log.events
     candidates = [event for event in events if event.kind == "candidate"]
     start = next((event for event in events if event.kind == "worker"), events[0])
-    building_s = sum(event.payload(CandidateBegun).built_s for event in candidates)
+    building_s = sum_in_order(event.payload(CandidateBegun).built_s for event in candidates)
     phases = dict(attempt.phases)
     loading_s = start.time_s - attempt.began_s if attempt.began_s is not None else 0.0
     busy_s, free_s = _after_last_progress(events, start)

@@ -23,7 +23,7 @@ from vflops.data.climate.years import ClimateYears
 from vflops.data.packed_index import INDEX, digest
 from vflops.data.sampler import Indices
 from vflops.errors import UsageError
-from vflops.record.files.cache import cache_folder
+from vflops.record.files.cache import cache_entry
 from vflops.record.formats.job import DataFacts
 from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
@@ -122,7 +122,7 @@ def _packed(folder: ClimateYears, settings: WeatherSettings, progress: Progress)
     name = digest([source_identity(folder, split), split.all, settings.faulty])
     return pack(
         folder,
-        cache_folder() / f"years-{name[:16]}",
+        cache_entry(f"years-{name[:16]}"),
         split=split,
         policy=settings.faulty,
         on_progress=partial(progress, "packing frames"),

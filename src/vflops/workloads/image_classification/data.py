@@ -18,7 +18,7 @@ from vflops.data.images.packed_images import PackedImages, PackedImageSplit
 from vflops.data.packed_index import digest
 from vflops.data.sampler import Indices
 from vflops.errors import UsageError
-from vflops.record.files.cache import cache_folder
+from vflops.record.files.cache import cache_entry
 from vflops.record.formats.job import DataFacts
 from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
@@ -88,7 +88,7 @@ def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) ->
         )
     tasks = plan(folder, settings.resize, settings.unreadable)
     name = digest([settings.resize, settings.unreadable, [task.source_digest() for task in tasks]])
-    destination = cache_folder() / f"images-{name[:16]}"
+    destination = cache_entry(f"images-{name[:16]}")
     try:
         return pack(
             folder,
