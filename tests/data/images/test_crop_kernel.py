@@ -9,9 +9,9 @@ from tests.support.triton_kernels import DEVICE, kernel_test
 from vflops.data.images import crop
 
 SIZES = [(40, 50), (33, 70), (64, 64), (9, 200)]
-# In float32 a device rounds coordinates up to 200 differently: by 2⁻¹⁶ or so, over which levels change
-# by at most 255 · 2⁻¹⁶, and results, which are levels divided by 57, by 7e-5 in each direction. Results
-# of up to 2.7 are rounded to 11 bits in float16, and to 8 in bfloat16.
+# In float32 a device rounds coordinates up to 200 differently, by 2⁻¹⁶ or so. Over that, levels
+# change by at most 255 · 2⁻¹⁶, and results, which are levels divided by 57, by 7e-5 in each
+# direction. Results of up to 2.7 are rounded to 11 bits in float16, and to 8 in bfloat16.
 TOLERANCE = {torch.float32: 2e-4, torch.float16: 4e-3, torch.bfloat16: 4e-2}
 
 
