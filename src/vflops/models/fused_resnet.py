@@ -75,16 +75,24 @@ class FusedResNet(ResNet):
     def _compile_kernels(self, x: Tensor) -> None:
         """Compile all kernels together before the first step: one by one they take half a minute.
 
-        This takes a step that changes neither weights nor running statistics. Convolutions by cuDNN
-        do run, on arbitrary values: it searches for algorithms while the kernels compile.
+        This takes steps that change neither weights nor running statistics. Convolutions by cuDNN
+        do run, on arbitrary values: first without its search for algorithms, so that all kernels
+        start to compile at once, then with the search while they compile.
         """
         if self._compiled_for == x.shape:
             return
         from vflops.models.kernels.launching import compile_together
 
+        searches = torch.backends.cudnn.benchmark
+
         def step() -> None:
-            trunk = TrunkStep(self, self.dtype)
-            trunk.backward(trunk.forward(x))
+            try:
+                for search in (False, True) if searches else (False,):
+                    torch.backends.cudnn.benchmark = search
+                    trunk = TrunkStep(self, self.dtype)
+                    trunk.backward(trunk.forward(x))
+            finally:
+                torch.backends.cudnn.benchmark = searches
 
         layers = [tuple(p.shape) for p in self._trunk_parameters()]
         device = torch.cuda.get_device_name(x.device)

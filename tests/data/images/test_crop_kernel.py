@@ -30,10 +30,11 @@ def test_it_agrees_with_the_plain_operators(
     where = (pixels, starts, heights, widths)
 
     def cropped(device: str) -> torch.Tensor:
-        moved = [tensor.to(device) for tensor in where]
+        location = tuple(tensor.to(device) for tensor in where)
+        assert len(location) == 4
         if kind == "centre":
-            return crop.centre_crop(*moved, size=28, resize=33, dtype=dtype)
-        return crop.random_resized_crop(*moved, draws.to(device), size=24, dtype=dtype)
+            return crop.centre_crop(*location, size=28, resize=33, dtype=dtype)
+        return crop.random_resized_crop(*location, draws.to(device), size=24, dtype=dtype)
 
     monkeypatch.setattr(crop, "_has_kernel", lambda device: False)
     plain = cropped("cpu")
