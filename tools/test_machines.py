@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -48,7 +49,7 @@ class Result:
 
     def __str__(self) -> str:
         if self.note:
-            return f"{self.row:15}  {self.note}"
+            return f"{self.row:15}  {textwrap.shorten(self.note, 160)}"
         counts = f"{self.passed:6} passed {self.failed:4} failed {self.skipped:4} skipped"
         return f"{self.row:15} {counts} {self.seconds:6.0f} s"
 

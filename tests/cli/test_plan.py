@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cores import needs_two_cores
 from tests.support.slurm_bench import SlurmBench
 from vflops.cli import main
 from vflops.record.folder import RunFolder, latest
@@ -62,6 +63,7 @@ def planned(vflops: Vflops, *arguments: object) -> dict[str, Any]:
     return planned_run
 
 
+@needs_two_cores
 def test_a_plan_is_what_the_run_then_does(vflops: Vflops, tmp_path: Path) -> None:
     settings = ("--models", 2, *SMALL)
     before = planned(vflops, *TINY, *settings)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cores import needs_two_cores
 from tests.support.ensemble_runs import SMALL, processes_of, wait_for
 from tests.support.paths import ROOT
 from vflops.config.profiles import tiny
@@ -364,6 +365,7 @@ def test_ctrl_c_in_a_terminal_asks(
     assert ("leave the jobs running (l)" in shown) == asked
 
 
+@needs_two_cores
 def test_jobs_that_are_left_keep_running_and_the_command_shows_how_to_attach(
     tmp_path: Path,
 ) -> None:

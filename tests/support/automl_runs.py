@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from tests.support import ensemble_runs
+from tests.support.cores import skip_if_refused
 from tests.support.fork_server import server
 from vflops.record.folder import RunFolder
 from vflops.record.log.events import Event
@@ -29,6 +30,7 @@ SMALL = (
 
 def started(folder: Path, *settings: str, words: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     """Start a search of the profile ``tiny`` in ``folder``."""
+    skip_if_refused(words)
     assigned = [part for setting in (*SMALL, *settings) for part in ("--set", setting)]
     run = ["-m", "vflops", "run", "automl", "--profile", "tiny", *words]
     return server().start([*run, *assigned], folder, os.environ)

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import psutil
-import pytest
 
+from tests.support.cores import skip_if_refused
 from tests.support.fork_server import server
 from vflops.record.folder import RunFolder, latest
 
@@ -28,9 +28,7 @@ _PATIENCE_S = 120
 
 def started(place: Path, *arguments: str, epochs: int = 2) -> subprocess.Popen[str]:
     """The command in ``place``, in a process group of its own."""
-    together = not {"--on", "--waves"}.intersection(arguments)
-    if together and arguments[:2] == ("--models", "2") and len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("two models at a time need two cores")
+    skip_if_refused(arguments)
     settings = [part for each in (*SMALL, f"train.epochs={epochs}") for part in ("--set", each)]
     run = ["-m", "vflops", "run", "image-classification", "--profile", "tiny"]
     return server().start([*run, *settings, *arguments], place, os.environ)
