@@ -48,7 +48,7 @@ def unavailable_reason(device: Device, item: Item) -> str | None:
     except (RuntimeError, TypeError) as refusal:
         return f"{absent}: {first_line(refusal)}"
     if not out.is_floating_point() and out.dtype is not precision.result:
-        return f"{absent} with 32-bit sums: its results are {precision.name}, which overflows"
+        return f"{absent} with 32-bit sums: its results are {precision.name} and overflow"
     return None
 
 
