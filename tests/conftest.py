@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import slurm_bench
+from tests.support import (
+    slurm_bench,
+    triton_kernels,  # noqa: F401  (first: it decides whether Triton compiles or interprets)
+)
 from tests.support.fork_server import server
 from tests.support.paths import ROOT
 from tests.support.sample_parts import MEASUREMENTS, Vflops, write_system

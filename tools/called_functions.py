@@ -75,7 +75,8 @@ class CallRecorder:
             file = os.path.realpath(code.co_filename)
             if file.startswith(FOLDERS):
                 path = Path(file).relative_to(ROOT).as_posix()
-                files.setdefault(path, set()).add(code.co_qualname)
+                # A function inside of another is part of that one's code.
+                files.setdefault(path, set()).add(code.co_qualname.partition(".<locals>")[0])
         return {path: sorted(names) for path, names in sorted(files.items())}
 
 

@@ -38,6 +38,14 @@ def main(commit: str) -> int:
     """Run every test that is marked ``gpu`` and write ``tests/gpu-record.json``."""
     import torch
 
+    if sys.version_info < (3, 12):
+        found = ".".join(map(str, sys.version_info[:3]))
+        print(
+            f"this is Python {found}, which cannot tell what autograd's threads call: use Python "
+            "3.12 or newer",
+            file=sys.stderr,
+        )
+        return 2
     if not torch.accelerator.is_available():
         print("there is no accelerator here: the GPU tests would all be skipped", file=sys.stderr)
         return 2

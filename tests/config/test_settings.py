@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -88,21 +87,17 @@ def test_a_workload_may_have_its_own_number_of_models() -> None:
     assert [settings.models_of(name) for name in both] == [2, 4]
 
 
-def test_the_suite_of_a_laptop_shows_an_ensemble_where_two_cores_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_suite_of_a_laptop_shows_an_ensemble_where_two_cores_are() -> None:
     laptop, name = profile("laptop", ["image-classification", "extreme-weather"]), "extreme-weather"
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    chosen = for_suite(laptop)
+    chosen = for_suite(laptop, cpus=2)
     assert (chosen.models_of("image-classification"), chosen.models_of(name)) == (2, 1)
-    assert for_suite(profile("gpu", [name])).models_of(name) == 1
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
-    assert for_suite(laptop) == laptop
+    assert for_suite(profile("gpu", [name]), cpus=2).models_of(name) == 1
+    assert for_suite(laptop, cpus=1) == laptop
 
 
 def test_the_suite_searches_for_a_shorter_time_on_an_accelerator() -> None:
     alone = profile("gpu", ["automl", "extreme-weather"])
-    chosen = for_suite(alone)
+    chosen = for_suite(alone, cpus=16)
     assert chosen.workloads["automl"]["search"]["duration_s"] == 90
     assert alone.workloads["automl"]["search"]["duration_s"] == 300
     assert chosen.workloads["extreme-weather"] == alone.workloads["extreme-weather"]
@@ -127,7 +122,7 @@ def test_precisions_are_those_of_the_workload_whatever_else_of_the_ceilings_is_s
 
 
 def test_a_short_name_is_understood_behind_that_of_a_workload() -> None:
-    suite = for_suite(profile("tiny", ["image-classification", "automl"]))
+    suite = for_suite(profile("tiny", ["image-classification", "automl"]), cpus=2)
     given = ["train.ranks=2", "image-classification.parallel.mode=sharded"]
     modes = {
         name: section["train"]["parallel"]["mode"]
@@ -140,7 +135,7 @@ def test_a_short_name_is_understood_behind_that_of_a_workload() -> None:
 
 
 def test_what_one_workload_refuses_can_be_set_for_another() -> None:
-    suite = for_suite(profile("tiny", ["image-classification", "automl"]))
+    suite = for_suite(profile("tiny", ["image-classification", "automl"]), cpus=2)
     with pytest.raises(UsageError, match=r"use parallel\.mode data") as caught:
         load(suite, None, ["train.ranks=2", "parallel.mode=sharded"])
     hint = "--set image-classification.parallel.mode=sharded"

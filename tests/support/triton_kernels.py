@@ -1,9 +1,9 @@
 """Marks for tests of Triton kernels, which run on a GPU, or on the CPU in Triton's interpreter.
 
 Triton chooses between compiler and interpreter once, when Triton and the kernels are imported.
-Tests import this module at the top, so the choice is made while pytest collects them, before any
-test can import Triton through ``torch.compile``. Processes that tests start do not inherit it: they
-run as a user's do.
+``conftest.py`` imports this module, so the choice is made before any test imports Triton, as
+torch's compiler and its counter of operations do. Processes that tests start do not inherit it:
+they run as a user's do.
 """
 
 from __future__ import annotations

@@ -43,6 +43,13 @@ def test_all_recorded_gpu_tests_passed_or_were_skipped_for_want_of_hardware(
     assert [skip for skip in record["skipped"] if not skip.startswith(ALLOWED_SKIPS)] == []
 
 
+def test_new_files_with_gpu_tests_or_kernels_are_in_the_record(record: dict[str, Any]) -> None:
+    kernels = [path for path in (ROOT / "src").rglob("*.py") if "@triton.jit" in path.read_text()]
+    wanted = [path for path in gpu_test_files() if imports_torch(path.read_text())]
+    names = {path.relative_to(ROOT).as_posix() for path in (*wanted, *kernels)}
+    assert names <= record["covered"].keys(), RENEW
+
+
 def test_every_file_with_gpu_tests_is_run() -> None:
     names = {path.relative_to(ROOT / "tests").as_posix() for path in gpu_test_files()}
     expected = {"models/kernels/test_kernels.py", "train/test_step.py", "machine/test_devices.py"}

@@ -58,13 +58,16 @@ def settings(
     ``workloads`` is the name of one workload, ``suite`` for all of them, or None.
     """
     from vflops.config.profiles import for_single_workload, for_suite
+    from vflops.machine.system.cpu_share import available_cpus
     from vflops.workloads.contract.registry import suite, workload
     from vflops.workloads.contract.run_settings import load
     from vflops.workloads.contract.run_settings import profile as find
 
     name = profile or default_profile()
     names = suite() if workloads == "suite" else [workload(workloads).name] if workloads else []
-    chosen_profile = for_suite(find(name, names)) if workloads == "suite" else find(name, names)
+    chosen_profile = find(name, names)
+    if workloads == "suite":
+        chosen_profile = for_suite(chosen_profile, available_cpus())
     seed_assignment = [] if seed is None else [f"seed={seed}"]
     loaded = load(chosen_profile, config, [*assignments, *seed_assignment])
     return loaded if workloads in (None, "suite") else for_single_workload(loaded)

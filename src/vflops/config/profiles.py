@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 
 from vflops.config.settings import CountSettings, MicroSettings, Settings
@@ -64,15 +63,14 @@ def with_workloads(name: str, workloads: Mapping[str, WorkloadSettings]) -> Sett
     return PROFILES[name]().model_copy(update={"workloads": sections})
 
 
-def for_suite(settings: Settings) -> Settings:
-    """Return the settings for the whole suite.
+def for_suite(settings: Settings, cpus: int) -> Settings:
+    """Return the settings for the whole suite on a machine with this many CPUs.
 
     On a laptop it has two models and two workers; on an accelerator its search is shorter.
     """
     if settings.profile == "gpu":
         return _with_shorter_search(settings)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    if settings.profile != "laptop" or cores < _LAPTOP_CONCURRENCY:
+    if settings.profile != "laptop" or cpus < _LAPTOP_CONCURRENCY:
         return settings
     workloads = dict(settings.workloads)
     if (ensemble := workloads.get("image-classification")) is not None:

@@ -11,6 +11,7 @@ from vflops.config.flatten import differences
 from vflops.config.profiles import for_single_workload, for_suite
 from vflops.config.settings import MicroSettings, Settings
 from vflops.errors import VflopsError
+from vflops.machine.system.cpu_share import available_cpus
 from vflops.record.folder import RunRecord
 from vflops.workloads.contract.run_settings import load, profile
 
@@ -60,7 +61,7 @@ def _arguments(workload: str, wanted: Settings) -> list[str] | None:
     is_single = workload != _SUITE
     base = profile(wanted.profile, workloads)
     if not is_single:
-        base = for_suite(base)
+        base = for_suite(base, available_cpus())
     base = load(base, None, [])
     changes = dict(_changes(base, wanted, short_names=is_single))
 

@@ -46,7 +46,7 @@ class Loop:
     device: torch.device
     dtype: torch.dtype
     prepare: Callable[..., Inputs]
-    """The workload's method ``inputs``, which may be compiled."""
+    """The workload's method ``inputs``."""
     compiles: bool
     """Whether the first steps include compilation."""
 

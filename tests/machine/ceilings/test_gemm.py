@@ -9,6 +9,8 @@ import torch
 from tests.support.micro_tasks import CPU, make_task
 from vflops.machine.ceilings import gemm
 from vflops.machine.ceilings.precisions import PRECISIONS
+from vflops.machine.ceilings.setting_search import Search
+from vflops.machine.ceilings.trial import Candidate
 from vflops.machine.devices import pick
 
 
@@ -92,3 +94,25 @@ def test_an_accelerator_has_a_peak_or_a_reason(precision: str) -> None:
         measurement = gemm.measure(task)
         assert measurement.value is not None, measurement.reason
         assert measurement.value > 1e11
+
+
+def test_shapes_around_the_best_are_a_round_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A steady search over squares must not end the search before other shapes are tried."""
+    order: list[str] = []
+    attempt, start_round = Search.attempt, Search.start_round
+
+    def attempted(search: Search, candidate: Candidate) -> float | None:
+        shape = {candidate.setting[side] for side in "mnk"}
+        order.append("square" if len(shape) == 1 else "other")
+        return attempt(search, candidate)
+
+    def started(search: Search) -> None:
+        order.append("round")
+        start_round(search)
+
+    monkeypatch.setattr(Search, "attempt", attempted)
+    monkeypatch.setattr(Search, "start_round", started)
+    gemm.measure(make_task("gemm", "peak", "fp32"))
+    first = order.index("round")
+    assert set(order[:first]) == {"square"}
+    assert set(order[first + 1 :]) == {"other"}

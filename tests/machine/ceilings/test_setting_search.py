@@ -78,6 +78,22 @@ def test_settings_of_another_kind_are_tried_all_the_same(monkeypatch: pytest.Mon
     assert (first.index(None), second.index(None)) == (13, 12)
 
 
+@pytest.mark.parametrize(("calls_us", "rising"), [([30, 20, 10], True), ([10] + [20] * 5, False)])
+def test_a_search_that_time_ends_while_the_speed_rises_has_a_caveat(
+    calls_us: list[int], rising: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = _steady_search(monkeypatch)
+    for call_us in calls_us:
+        assert search.attempt(_lasting(call_us)) is not None
+    assert search.finish().caveat is None
+    search.costs.add("", work=10**9, call_s=100.0, setup_s=100.0)
+    large = Candidate(setting={"size": 1}, work=10**9, build=_lasting(1).build)
+    assert search.attempt(large) is None
+    caveat = search.finish().caveat or ""
+    tried = f"only {len(calls_us)} of {len(calls_us) + 1} settings tried in the time"
+    assert caveat.startswith(tried) if rising else not caveat
+
+
 def test_steady_final_samples_end_early(monkeypatch: pytest.MonkeyPatch) -> None:
     search = _steady_search(monkeypatch)
     search.attempt(_lasting(1000))

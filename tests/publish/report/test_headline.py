@@ -11,6 +11,7 @@ import pytest
 from tests.support.trained_runs import HandmadeRun, course, job, write_telemetry
 from vflops.cli import options
 from vflops.config.profiles import for_suite
+from vflops.machine.system.cpu_share import available_cpus
 from vflops.publish.report.headline import job_rows, results
 from vflops.publish.report.report_page import write_report
 from vflops.record.folder import RunFolder, RunRecord
@@ -141,7 +142,7 @@ class TestCommand:
 
     def test_the_suite_names_the_workload_of_each_setting(self) -> None:
         asked = record("suite", "image-classification.train.epochs=2")
-        assert asked.settings == for_suite(asked.settings)
+        assert asked.settings == for_suite(asked.settings, available_cpus())
         found = command(asked)
         assert found == "vflops run --profile tiny --set image-classification.train.epochs=2"
 

@@ -25,8 +25,9 @@ _MIN_SAMPLE_S, _MAX_SAMPLE_S = 1e-3, 5e-3
 _SAMPLE_SHARE = 0.01
 """Length of a sample as a share of the item's time."""
 _COARSE_SAMPLES = 3
-_FEW_TRIALS = 4
-"""If there was no time for this many settings, a faster one may have been missed."""
+_LAST_TRIALS = 4
+"""If time ended the search and the best setting is among the last ones tried, a faster one may have
+been missed."""
 _FINAL_SAMPLES = 15
 _MIN_FINAL_SAMPLES = 3
 _STEADY_FINAL_SAMPLES, _STEADY_SPREAD = 7, 0.002
@@ -48,8 +49,8 @@ _STEADY_SHARE = 0.1
 _LONG_CALL_S = 0.03
 """For a longer call, the correctness check is warm-up enough."""
 _PAUSE_FACTOR, _MAX_PAUSE_S = 3.0, 0.05
-_NO_MEMORY = "the free memory is too small for even the smallest operands"
 """Pause of an accelerator before a final sample: multiple of the sample's length, and maximum."""
+_NO_MEMORY = "the free memory is too small for even the smallest operands"
 
 
 class Search:
@@ -230,7 +231,7 @@ class Search:
         caveats = [caveat] if caveat else []
         if self._wrong:
             caveats.append(f"{len(self._wrong)} settings gave a wrong result: {self._wrong[0]}")
-        if self._late and len(self._tried) < _FEW_TRIALS:
+        if self._late and winner in self._tried[-_LAST_TRIALS:]:
             caveats.append(
                 f"only {len(self._tried)} of {self._offered} settings tried in the time: the "
                 "ceiling may be higher; raise micro.budget_s"
