@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.support.trained_runs import (
 )
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
+from vflops.record.log.events import EventWriter
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.score.scoring import score
@@ -103,6 +105,28 @@ def test_phases_that_the_clock_does_not_bear_out_are_found(handmade_run: Handmad
     found = judged(run.folder)
     assert list(found) == ["timed"]
     assert "the time does not add up" in found["timed"]
+
+
+@pytest.mark.parametrize(("late", "found"), [("finished", []), ("evaluation", ["timed"])])
+def test_only_the_hash_of_the_weights_belongs_to_no_phase(
+    handmade_run: HandmadeRun, late: str, found: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last event comes after the weights are hashed, which takes seconds if they are large."""
+    run = handmade_run
+    run.plan(job(1), ceilings=MEASUREMENTS)
+    monotonic, write = run.clock.monotonic, EventWriter.write
+    delays: list[float] = []
+
+    def write_late(events: EventWriter, kind: str, **data: Any) -> None:
+        if kind == late and not delays:
+            delays.append(5.0)
+        write(events, kind, **data)
+
+    monkeypatch.setattr(run.clock, "monotonic", lambda: monotonic() + sum(delays))
+    monkeypatch.setattr(EventWriter, "write", write_late)
+    run.attempt(1, 1000.0, *GOOD)
+    run.end()
+    assert list(judged(run.folder)) == found
 
 
 def test_a_job_that_was_changed_after_it_was_planned_is_found(handmade_run: HandmadeRun) -> None:
