@@ -227,7 +227,7 @@ def _largest_share(groups: Sequence[Sequence[int]], ranks: int) -> int:
 
 
 def _divided(groups: Sequence[Sequence[int]], ranks: int, size: int) -> list[tuple[int, ...]]:
-    """Return shares of ``size`` cores from separate groups, for as many of the ranks as possible."""
+    """Return shares of ``size`` cores, none of the same group, for as many ranks as possible."""
     shares: list[tuple[int, ...]] = []
     share: list[int] = []
     for group in groups:

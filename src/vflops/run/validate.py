@@ -115,10 +115,11 @@ def _check_workers_fit(settings: Settings, name: str, workers: int, train: Train
         slots, fit = sum(node.slots for node in nodes), capacity(nodes, train.ranks, workers)
         if 0 < fit < workers:
             needed = f"{count(workers, 'worker')} × {count(train.ranks, 'rank')}"
+            room = f"there {'is' if slots == 1 else 'are'} {count(slots, 'slot')}"
             is_alone = len(settings.workloads) == 1  # --workers is for a run of one search
             option = f"--workers {fit}" if is_alone else f"--set {name}.search.workers={fit}"
             raise UsageError(
-                f"{needed} do not fit: there {'is' if slots == 1 else 'are'} {count(slots, 'slot')}",
+                f"{needed} do not fit: {room}",
                 hint=f"use {option}" + (" or fewer" if fit > 1 else ""),
             )
 
