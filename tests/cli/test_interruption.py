@@ -19,8 +19,10 @@ import pytest
 
 from tests.support.ensemble_runs import processes_of
 from tests.support.never_stopped import NeverStopped
+from tests.support.paths import DOCS
 from tests.support.sample_parts import Vflops
 from vflops import interruption
+from vflops.data import drawn_shards
 from vflops.interruption import SignalCounter, Signalled, handled, protected
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, latest
@@ -315,3 +317,17 @@ def test_a_handler_that_counts_has_its_own_limit(monkeypatch: pytest.MonkeyPatch
         signal.raise_signal(signal.SIGTERM)
         time.sleep(0.3)  # longer than the limit
     assert (signals.count, signals.why) == (1, " by SIGTERM")
+
+
+def test_the_limits_keep_what_users_are_promised() -> None:
+    promised_s, limit_s = 5.0, interruption.LIMIT_S
+    importing_s, closing_s = interruption._IMPORT_LIMIT_S, drawn_shards._STOP_GRACE_S
+    assert min(importing_s, closing_s) > 0
+    # Even if the limit were counted only from the end of an import, the promise would be kept.
+    assert importing_s + limit_s <= promised_s
+    # Complete shards are kept only if they are closed before the process is ended.
+    assert importing_s + closing_s < limit_s
+    text = " ".join((DOCS / "reference/settings.md").read_text().split())
+    assert f"within {promised_s:g} s, except while a job trains" in text
+    assert f"takes longer than {limit_s:g} s, or an import that takes longer than" in text
+    assert f"an import that takes longer than {importing_s:g} s, is abandoned" in text

@@ -6,13 +6,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from threading import Event
 
+import numpy as np
 import psutil
 import pytest
+from numpy.typing import NDArray
 
+from vflops.data import drawn_shards
 from vflops.data.cached_data import cached_data
-from vflops.errors import RunFailed, UsageError
+from vflops.data.climate.frame_index import FramePart, FrameShard
+from vflops.data.drawn_shards import Drawing, DrawnShard, draw_shards, shards_of
+from vflops.data.packed_index import PackingRecord, hash_file
+from vflops.data.process_pool import OnProgress
+from vflops.data.workspace import Workspace
+from vflops.errors import Interrupted, RunFailed, UsageError
 from vflops.record.files.lock import InUse
 
 DRAW = """
@@ -68,6 +78,91 @@ def test_a_signal_ends_all_processes(tmp_path: Path, number: int, code: int) -> 
     assert not list(partial.glob("*.bin"))
     if number == signal.SIGINT:
         assert not list(partial.glob(".*.tmp"))
+
+
+class Numbers(Drawing[int, FramePart]):
+    """Samples of one byte: their number."""
+
+    part_type = FramePart
+    stride_bytes = 1
+    piece_samples = 4
+
+    def __init__(self) -> None:
+        self.drawn: list[int] = []
+
+    def draw(
+        self, split: str, start: int, count: int
+    ) -> Iterator[tuple[NDArray[np.uint8], list[int]]]:
+        for number in range(start, start + count):
+            self.drawn.append(number)
+            yield np.array([number], dtype=np.uint8), [number]
+
+    def part(self, shard: DrawnShard, sha256: str, facts: Sequence[int]) -> FramePart:
+        entry = FrameShard(file=shard.shard, bytes=shard.count, sha256=sha256, frames=shard.count)
+        frames = tuple(facts)
+        return FramePart(
+            source_digest="", shard=entry, frames=frames, mean=(), squares=(), left_out=()
+        )
+
+
+def draw_numbers(folder: Path, on_progress: OnProgress) -> tuple[list[FramePart], list[int]]:
+    """Draw two shards of four samples in this process; return their parts and what was drawn."""
+    drawing = Numbers()
+    with Workspace(folder / "set", PackingRecord(source="numbers", settings={})).locked() as space:
+        parts = draw_shards(
+            drawing, shards_of({"train": 8}, 4), space, workers=1, on_progress=on_progress
+        )
+    return parts, drawing.drawn
+
+
+def interrupt_while_the_first_shard_is_closed(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    close: Callable[[Path, OnProgress], str],
+) -> str:
+    """Interrupt the drawing of the second shard, before ``close`` hashes the first one."""
+    interrupted = Event()
+
+    def hash_later(path: Path, on_bytes: OnProgress) -> str:
+        assert interrupted.wait(60)
+        return close(path, on_bytes)
+
+    def interrupt(done: int, total: int) -> None:
+        if done == 5:
+            interrupted.set()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(drawn_shards, "_STOP_GRACE_S", 60.0)  # a loaded machine needs more time
+    with monkeypatch.context() as patch, pytest.raises(Interrupted) as error:
+        patch.setattr(drawn_shards, "hash_file", hash_later)
+        draw_numbers(folder, interrupt)
+    return error.value.message
+
+
+def test_a_shard_that_is_complete_when_the_user_interrupts_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(path: Path, on_bytes: OnProgress) -> str:
+        time.sleep(0.2)  # it would be stopped now, if nothing waited for it
+        return hash_file(path, on_bytes)
+
+    message = interrupt_while_the_first_shard_is_closed(tmp_path, monkeypatch, close)
+    assert message.endswith("1 of 2 shards are drawn")
+    parts, drawn = draw_numbers(tmp_path, lambda done, total: None)
+    assert drawn == [4, 5, 6, 7]
+    assert [part.frames for part in parts] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+
+
+def test_a_shard_that_could_not_be_closed_is_not_counted_as_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(path: Path, on_bytes: OnProgress) -> str:
+        raise RunFailed("No space left on device")
+
+    message = interrupt_while_the_first_shard_is_closed(tmp_path, monkeypatch, close)
+    assert message.endswith("0 of 2 shards are drawn")
+    _, drawn = draw_numbers(tmp_path, lambda done, total: None)
+    assert drawn == list(range(8))
 
 
 def test_data_that_another_process_draws_is_waited_for(

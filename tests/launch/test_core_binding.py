@@ -102,6 +102,38 @@ def test_threads_of_one_core_go_to_one_rank(tmp_path: Path) -> None:
     assert cores_of(odd, range(10), 10) == ["0", "5", "1", "6", "2", "7", "3", "8", "4", "9"]
 
 
+def physical_cores_of(topology: Topology, cores: Sequence[int], ranks: int) -> list[set[int]]:
+    bound = bind(topology, cores, ranks)
+    return [{topology.first_thread[core] for core in rank.cores} for rank in bound]
+
+
+@pytest.mark.parametrize(
+    ("cores", "ranks", "expected"),
+    [
+        ([0, 1, 5, 2, 6, 3], 2, ["0-1,5", "2-3,6"]),  # not 0-1 and 2,5, which share core 1
+        ([0, 1, 5], 2, ["0", "1"]),
+        ([0, 1, 5, 2, 6], 2, ["0-1", "2,6"]),  # the second thread of core 1 stays unused
+        ([0, 4, 1], 2, ["0", "1"]),
+        ([0, 4, 1, 5, 2, 6, 3], 3, ["0,4", "1,5", "2,6"]),
+    ],
+)
+def test_an_affinity_that_cuts_cores_lets_no_ranks_share_one(
+    tmp_path: Path, cores: list[int], ranks: int, expected: list[str]
+) -> None:
+    one = machine(tmp_path, ["0-7"], siblings=4)
+    assert [spans(rank.cores) for rank in bind(one, cores, ranks)] == expected
+    used = physical_cores_of(one, cores, ranks)
+    assert sum(map(len, used)) == len(set.union(*used))
+
+
+def test_more_ranks_than_physical_cores_share_them(tmp_path: Path) -> None:
+    one = machine(tmp_path, ["0-7"], siblings=4)
+    assert physical_cores_of(one, range(8), 4) == [{0}, {1}, {2}, {3}]
+    assert physical_cores_of(one, range(8), 5) == [{0}, {0}, {1}, {1}, {2}]
+    assert physical_cores_of(one, [0, 1, 5], 3) == [{0}, {1}, {1}]
+    assert bind(one, [0, 1, 5], 4) == []
+
+
 def test_local_slots_are_near_their_devices(tmp_path: Path) -> None:
     two = machine(tmp_path, ["0-4", "5-9"], gpus=[1, 0])
     slots = split_cores(two, range(10), 2, devices=[0, 1])

@@ -118,7 +118,8 @@ def draw_shards(
                         part.result()  # raises the error of a shard that could not be closed
         return [parts[shard].result() for shard in shards]
     except KeyboardInterrupt as error:
-        complete, _ = wait(parts.values(), _STOP_GRACE_S)
+        ended, _ = wait(parts.values(), _STOP_GRACE_S)
+        complete = [part for part in ended if part.exception() is None]
         raise Interrupted(
             f"{cause(error)}; {len(complete)} of {len(shards)} shards are drawn",
             hint="the same command resumes where it stopped",

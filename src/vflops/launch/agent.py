@@ -23,6 +23,7 @@ from vflops.launch.attempt import run_job
 from vflops.launch.core_binding import Topology
 from vflops.launch.job_script import ELSEWHERE, ELSEWHERE_CODE, LOCAL_PATH, UNSEEN, agent_prefix
 from vflops.launch.node_group import CORES, NodeGroup
+from vflops.machine.system.cpu_share import usable_cores
 from vflops.record.files.lock import InUse, locked
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -71,8 +72,8 @@ def _prepare(
     local = os.environ.get(LOCAL_PATH)
     variables = dict(stage_attempt(folder, record, local, attempt, node, nodes))
     if folder.record.settings.launch.bind:
-        cores = os.sched_getaffinity(0)
-        bound, words = core_binding.variables(Topology.read(), cores, record.ranks // nodes)
+        ranks = record.ranks // nodes
+        bound, words = core_binding.variables(Topology.read(), usable_cores(), ranks)
         print(f"{_name()}: ranks of job {record.job} {words}", file=sys.stderr, flush=True)
         variables |= bound
     return variables

@@ -6,7 +6,6 @@ The topology is read from Linux's ``/sys``; GPUs are numbered in the order of PC
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -73,11 +72,12 @@ class Topology:
         position = {core: number for number, core in enumerate(known)}
         return sorted(cores, key=lambda core: (position.get(core, len(position)), core))
 
-    def whole_cores(self, size: int, cores: Iterable[int]) -> int:
-        """Return a share of ``cores`` of at most ``size`` that leaves no physical core divided."""
-        threads = Counter(self.first_thread.get(core, core) for core in cores)
-        most = max(threads.values(), default=1)
-        return size - size % most if size > most else size
+    def physical_cores(self, cores: Iterable[int]) -> list[list[int]]:
+        """Return the cores in groups: those that are threads of the same physical core."""
+        groups: dict[int, list[int]] = {}
+        for core in cores:
+            groups.setdefault(self.first_thread.get(core, core), []).append(core)
+        return list(groups.values())
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ def bind(
 ) -> list[RankBinding]:
     """Return equal and disjoint shares of ``cores``, one per rank; none if there are too few.
 
-    The threads of a physical core stay together, even if some cores remain unused.
+    Ranks share no physical core, even if some cores remain unused, unless there are more ranks than
+    physical cores.
 
     ``gpus`` are the GPUs of the ranks, in the order of ranks. Every rank gets cores of its GPU's
     NUMA node; if that is impossible for one of them, the GPUs of all are ignored.
@@ -171,21 +172,16 @@ def _shares(
     count = {number: near.count(number) for number in free}
     if not near or any(number not in free for number in near):
         return None
-    size = min(
-        topology.whole_cores(len(free[number]) // ranks, free[number])
+    groups = {
+        number: _unshared_groups(topology, free[number], ranks)
         for number, ranks in count.items()
         if ranks
-    )
+    }
+    size = min(_largest_share(groups[number], count[number]) for number in groups)
     if not size:
         return None
-    taken = dict.fromkeys(free, 0)
-    shares = []
-    for number in near:
-        assert number is not None
-        start = taken[number]
-        taken[number] = start + size
-        shares.append(tuple(free[number][start : start + size]))
-    return shares
+    shares = {number: iter(_divided(groups[number], count[number], size)) for number in groups}
+    return [next(shares[number]) for number in near if number is not None]
 
 
 def _merged(free: Mapping[int, list[int]], ranks: int) -> Mapping[int, list[int]]:
@@ -211,8 +207,35 @@ def _spread(free: Mapping[int, Sequence[int]], ranks: int) -> list[int | None]:
 
 
 def _in_order(topology: Topology, cores: Collection[int], ranks: int) -> list[tuple[int, ...]]:
-    size, ordered = topology.whole_cores(len(cores) // ranks, cores), topology.order(cores)
-    return [tuple(ordered[r * size : (r + 1) * size]) for r in range(ranks)] if size else []
+    groups = _unshared_groups(topology, topology.order(cores), ranks)
+    size = _largest_share(groups, ranks)
+    return _divided(groups, ranks, size) if size else []
+
+
+def _unshared_groups(topology: Topology, cores: Sequence[int], ranks: int) -> list[list[int]]:
+    """Return what ranks do not share: physical cores, or single threads if there are more ranks."""
+    physical = topology.physical_cores(cores)
+    return physical if len(physical) >= ranks else [[core] for core in cores]
+
+
+def _largest_share(groups: Sequence[Sequence[int]], ranks: int) -> int:
+    """Return how many cores each of ``ranks`` can get if they share none of the groups."""
+    size = sum(map(len, groups)) // ranks
+    while size and len(_divided(groups, ranks, size)) < ranks:
+        size -= 1
+    return size
+
+
+def _divided(groups: Sequence[Sequence[int]], ranks: int, size: int) -> list[tuple[int, ...]]:
+    """Return shares of ``size`` cores, none of the same group, for as many ranks as possible."""
+    shares: list[tuple[int, ...]] = []
+    share: list[int] = []
+    for group in groups:
+        share += group
+        if len(share) >= size and len(shares) < ranks:
+            shares.append(tuple(share[:size]))
+            share = []
+    return shares
 
 
 def _first_thread(system: Path, core: int) -> int:

@@ -40,7 +40,7 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
     check_ensemble(settings, spec)
     workers = spec.load_code().workers(section)
     if workers is not None:
-        _check_workers_fit(settings, workers, section.train)
+        _check_workers_fit(settings, spec.name, workers, section.train)
         _check_search(settings, spec.name, section.train)
     models, waves = workers or settings.models_of(spec.name), settings.bagging.waves
     launch_backend = backend(settings.launch.on)
@@ -104,18 +104,23 @@ def check_ensemble(settings: Settings, spec: WorkloadSpec) -> None:
         )
 
 
-def _check_workers_fit(settings: Settings, workers: int, train: TrainSettings) -> None:
+def _check_workers_fit(settings: Settings, name: str, workers: int, train: TrainSettings) -> None:
     """Raise if the workers do not all fit at once."""
     from vflops.launch.nodes import usable_nodes
     from vflops.launch.placement import capacity
+    from vflops.results.score.figure_text import count
 
     if backend(settings.launch.on).knows_nodes:
         nodes = usable_nodes(settings.launch, train.device, train.ranks)
         slots, fit = sum(node.slots for node in nodes), capacity(nodes, train.ranks, workers)
         if 0 < fit < workers:
+            needed = f"{count(workers, 'worker')} × {count(train.ranks, 'rank')}"
+            room = f"there {'is' if slots == 1 else 'are'} {count(slots, 'slot')}"
+            is_alone = len(settings.workloads) == 1  # --workers is for a run of one search
+            option = f"--workers {fit}" if is_alone else f"--set {name}.search.workers={fit}"
             raise UsageError(
-                f"{workers} workers × {train.ranks} ranks do not fit: there are {slots} slots",
-                hint=f"use --workers {fit}" + (" or fewer" if fit > 1 else ""),
+                f"{needed} do not fit: {room}",
+                hint=f"use {option}" + (" or fewer" if fit > 1 else ""),
             )
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vflops.counting.capture import InputSpec, capture
-from vflops.models.detection.roi_align import level_of, roi_align
+from vflops.models.detection.roi_align import _has_kernels, level_of, roi_align
 
 STRIDES = (4, 8)
 SHAPES = ((12, 17), (6, 9))
@@ -265,3 +265,11 @@ print("torch._dynamo" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]
+
+
+@pytest.mark.parametrize(("more", "chosen"), [(0, True), (1, False)])
+def test_kernels_are_chosen_up_to_their_largest_number_of_regions(more: int, chosen: bool) -> None:
+    pytest.importorskip("triton")
+    from vflops.models.kernels.roi_align_kernels import MAX_REGIONS
+
+    assert _has_kernels(torch.float32, 1, 7, MAX_REGIONS + more) is chosen

@@ -231,13 +231,19 @@ def test_a_run_that_breaks_just_one_rule_fails_just_that(
         assert str(tmp_path) not in json.dumps(finding.model_dump()), "findings can be moved"
 
 
-@pytest.mark.parametrize(("threads", "measured_with", "passes"), [(2, 2, True), (3, 2, False)])
+@pytest.mark.parametrize(
+    ("ranks", "threads", "measured_with", "passes"),
+    [(1, 2, 2, True), (1, 3, 2, False), (2, 1, 2, True), (2, 1, 1, False)],
+)
 def test_more_threads_than_the_ceiling_had_are_no_fair_comparison(
-    good: GoodRun, tmp_path: Path, threads: int, measured_with: int, passes: bool
+    good: GoodRun, tmp_path: Path, ranks: int, threads: int, measured_with: int, passes: bool
 ) -> None:
-    harm = together(changed("job", threads=threads), measured("gemm", threads=measured_with))
+    job = changed("job", ranks=ranks, threads=threads)
+    harm = together(job, measured("gemm", threads=measured_with))
     findings = judged(good("one model"), tmp_path, "practice", harm)
     failed = {finding.rule: finding.evidence for finding in findings.failures}
-    expected = f"with {threads} CPU threads, but its fp32 gemm was measured with {measured_with}"
-    assert failed.keys() == (set() if passes else {"peaks"})
+    used = f"with {ranks * threads} CPU threads"
+    expected = f"{used}, but its fp32 gemm was measured with {measured_with}"
+    # The settings of the run have one rank.
+    assert failed.keys() - {"as-told"} == (set() if passes else {"peaks"})
     assert passes or expected in failed["peaks"]

@@ -200,7 +200,7 @@ def test_all_points_search_in_the_order_of_the_largest(most: int, order: str) ->
 
 def test_what_a_search_could_not_be_run_with_is_refused_first(tmp_path: Path) -> None:
     for size, change, said in (
-        (Size(4096, 1), "seed=1", "4096 workers × 1 ranks do not fit"),
+        (Size(4096, 1), "seed=1", "4,096 workers × 1 rank do not fit"),
         (ONE, "repeat=2", "is a search, which a run cannot repeat"),
     ):
         with pytest.raises(UsageError, match=said):

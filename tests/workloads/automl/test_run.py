@@ -116,7 +116,7 @@ def test_a_worker_that_dies_for_good_is_told_and_the_others_come_to_their_end(
     [
         (("--workers", "0"), "search.workers = 0"),
         (("--workers", "-1"), "search.workers = -1"),
-        (("--workers", "4096"), "4096 workers"),
+        (("--workers", "4096"), "4,096 workers × 1 rank do not fit"),
         (("--for", "soon"), "'soon' is not a duration"),
         (("--for", "0s"), "'0s' is not a duration"),
         (("--for", "999d"), "search.duration_s"),
@@ -156,3 +156,17 @@ def test_a_plan_of_a_search_places_workers_and_promises_no_operations(vflops: Vf
     assert "operations            not known in advance" in done.stdout
     done = vflops("plan", "automl", "--profile", "tiny", "--workers", "5", *there)
     assert done.returncode == 2 and "4 would fit: --workers 4" in done.stderr
+
+
+def test_the_remedy_for_too_many_workers_also_works_in_the_suite(
+    vflops: Vflops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "1")
+    plan = ("plan", "--profile", "tiny", "--set", "automl.train.device=cpu")
+    refused = vflops(*plan, "--set", "automl.search.workers=2")
+    assert "2 workers × 1 rank do not fit: there is 1 slot\n" in refused.stderr
+    _, _, remedy = refused.stderr.strip().partition("use ")
+    assert remedy == "--set automl.search.workers=1"
+    assert vflops(*plan, *remedy.split()).returncode == 0
+    alone = vflops("run", "automl", *plan[1:3], "--set", "train.device=cpu", "--workers", "2")
+    assert alone.stderr.strip().endswith("use --workers 1")

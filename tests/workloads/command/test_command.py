@@ -13,7 +13,9 @@ import pytest
 from tests.support.command_runs import GOOD, run, scored, settings
 from vflops.config.settings import Settings
 from vflops.errors import RunFailed, UsageError
+from vflops.machine.system.cpu_share import OMP, cpu_threads
 from vflops.record.folder import RunFolder, latest
+from vflops.record.formats.job_events import JobStarted
 from vflops.run import pipeline
 from vflops.testing.conventions import sample_graph
 from vflops.testing.specs import SpecConformance
@@ -53,6 +55,19 @@ def test_a_graph_is_counted_by_the_rules(tmp_path: Path) -> None:
     assert work is not None and (work.source, work.rules) == ("declared graph", "hpcai500")
     assert work.ops_total > 0
     assert (folder.path / "graphs" / "command.json").is_file()
+
+
+@pytest.mark.parametrize("given", [None, "1", "4096"])
+def test_the_recorded_threads_are_those_the_command_is_told_to_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    monkeypatch.delenv(OMP, raising=False)
+    if given is not None:
+        monkeypatch.setenv(OMP, given)
+    tell = f'open(r"{tmp_path}/told", "w").write(os.environ["{OMP}"])\n'
+    folder = run(tmp_path, tell + GOOD, train={"device": "cpu"})
+    started = folder.history().events("job", job=1)[-1].payload(JobStarted)
+    assert int((tmp_path / "told").read_text()) == started.threads == cpu_threads().count
 
 
 def test_every_rank_is_told_who_it_is(tmp_path: Path) -> None:

@@ -54,9 +54,9 @@ def environment(context: JobContext, settings: CommandSettings) -> Mapping[str, 
         "LOCAL_RANK": context.local_rank,
         "MASTER_ADDR": address["host"],
         "MASTER_PORT": address["port"],
+        OMP: threads_per_rank(context),
     }
     defaults = {"PYTHONUNBUFFERED": "1"}  # output arrives line by line
-    defaults[OMP] = str(threads_per_rank(context))
     return {**defaults, **os.environ, **{name: str(value) for name, value in variables.items()}}
 
 
