@@ -187,6 +187,7 @@ import json, torch
 from vflops.machine.ceilings.precisions import PRECISIONS
 from vflops.machine.ceilings.product_support import product_unavailable_reason
 from vflops.machine.devices import Device
+from vflops.machine.devices import Device
 a = torch.full((64, 128), 127, dtype=torch.int8)
 exact = torch.equal(torch._int_mm(a, a.t()), torch.full((64, 64), 127 * 127 * 128).int())
 reason = product_unavailable_reason(Device(torch.device("cpu")), PRECISIONS["int8"])
