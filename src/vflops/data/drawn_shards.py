@@ -25,7 +25,7 @@ from vflops.data.packing import ShardTask
 from vflops.data.process_pool import OnProgress, Reporter, Stopped, iter_results
 from vflops.data.workspace import ShardPart, Workspace
 from vflops.errors import Interrupted
-from vflops.interruption import cause
+from vflops.interruption import cause, protected
 from vflops.machine.system.cpu_share import available_cpus
 from vflops.record.files import atomic
 
@@ -101,7 +101,8 @@ def draw_shards(
     try:
         kept = {shard: threads.submit(_kept_part, drawing, shard, workspace) for shard in shards}
         parts = {shard: part for shard, part in kept.items() if part.result() is not None}
-        files = {s: NewFile(workspace.path / s.shard) for s in shards if s not in parts}
+        with protected():  # an interrupt must not leave files behind that are in no variable yet
+            files = {s: NewFile(workspace.path / s.shard) for s in shards if s not in parts}
         done_before = sum(shard.count for shard in parts)
         total = sum(shard.count for shard in shards)
         on_progress(done_before, total)
