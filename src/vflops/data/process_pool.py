@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing as mp
 import os
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -23,6 +24,8 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _POLL_S = 0.2
+_STOP_S = 1.0
+"""How long workers may take to stop after an interruption."""
 
 
 class Stopped(Exception):
@@ -131,6 +134,10 @@ def _in_processes(
             on_progress(done.value, total)
             for future in ready:
                 yield futures.pop(future), future.result()
+    except KeyboardInterrupt:
+        stop.set()
+        _end_children()
+        raise
     except BrokenProcessPool as error:
         raise RunFailed(
             "a worker process was killed from outside, most likely because memory ran out",
@@ -140,6 +147,17 @@ def _in_processes(
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
         del pool, stop, done  # a traceback would keep their semaphores, which are then reported
+
+
+def _end_children() -> None:
+    """Kill workers that do not stop by themselves, such as those that are still importing modules.
+
+    Otherwise they would outlive this process, and then fail with a traceback.
+    """
+    end_s = time.monotonic() + _STOP_S
+    for child in mp.active_children():
+        child.join(max(end_s - time.monotonic(), 0))
+        child.kill()
 
 
 _reporter: Reporter | None = None  # set once, when a worker process starts
