@@ -111,11 +111,6 @@ class FusedResNet(ResNet):
         yield from self.stages.parameters()
 
 
-def fused_resnet50() -> FusedResNet:
-    """Return ResNet-50 v1.5 with the fused training step."""
-    return FusedResNet()
-
-
 class _Trunk(torch.autograd.Function):
     """The trunk as one autograd node: features from images and all its parameters."""
 
