@@ -16,7 +16,7 @@ _SINGLE_WORKLOAD_BUDGET_S = 12.0
 _LAPTOP_CONCURRENCY = 2
 """Base models that the suite trains, and search workers that it runs, at once on a laptop; each
 uses one core."""
-_GPU_SEARCH_S = 90.0
+_GPU_SEARCH_S = 75.0
 """How long the suite searches on an accelerator; a search by itself takes the profile's time."""
 
 

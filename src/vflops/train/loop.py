@@ -245,6 +245,8 @@ class Loop:
         """Write the final checkpoint and the ``finished`` event."""
         if self.context.keep_last:
             self._checkpoint()
+        with self._clock.phase("checkpointing"):
+            weights_sha256 = self.state.weights_hash(self.plan)
         payload = Finished.model_validate(
             {
                 "step": self.state.step,
@@ -253,7 +255,7 @@ class Loop:
                 "reason": reason,
                 "phases": self._clock.spent_s(),
                 "samples_compiling": self._compiling,
-                "weights_sha256": self.state.weights_hash(self.plan),
+                "weights_sha256": weights_sha256,
                 "peak_memory_bytes": self.state.peak_memory_bytes(),
             }
         )

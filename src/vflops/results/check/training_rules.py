@@ -134,11 +134,7 @@ def check_phase_times(contents: Contents) -> Outcome:
             for last in updates[-2:]:
                 clock_s = last.time_s - updates[0].time_s
                 phases_s = _spent_s(last) - _spent_s(updates[0])
-                # Weights are hashed after the phases of ``finished``, which takes seconds if they
-                # are large: its phases may be less than its clock, but not more.
-                excess_s = phases_s - clock_s
-                difference_s = excess_s if last.kind == "finished" else abs(excess_s)
-                if difference_s > _CLOCK_SHARE * clock_s + _CLOCK_S:
+                if abs(phases_s - clock_s) > _CLOCK_SHARE * clock_s + _CLOCK_S:
                     figures = f"phases {seconds(phases_s)}, clock {seconds(clock_s)}"
                     return Outcome("fail", f"the time does not add up: {figures}", last.source)
     if not spans:

@@ -109,9 +109,11 @@ class AutomlSettings(ImageSettings):
         return self.search.order == "ordered"
 
 
-def _with_search(base: ImageSettings, epochs: int, search: SearchSettings) -> AutomlSettings:
+def _with_search(
+    base: ImageSettings, epochs: int, search: SearchSettings, warmup_epochs: float = 0.0
+) -> AutomlSettings:
     """Return the settings of image classification with a search, for at most ``epochs`` epochs."""
-    train = base.train.model_copy(update={"epochs": epochs, "warmup_epochs": 0.0})
+    train = base.train.model_copy(update={"epochs": epochs, "warmup_epochs": warmup_epochs})
     return AutomlSettings.model_validate(
         {**base.model_dump(), "train": train.model_dump(), "search": search.model_dump()}
     )
@@ -139,13 +141,15 @@ def laptop() -> AutomlSettings:
 def gpu() -> AutomlSettings:
     """Takes five minutes on an accelerator: ResNet-50 and its children on ten classes.
 
-    Shifts instead of crops let a candidate learn in its few hundred steps.
+    Without warm-up, the 200 steps of the first candidates learn nothing.
     """
     base = settings.gpu()
-    train = base.train.model_copy(update={"batch": 256, "checkpoint_share": 0.01})
+    train = base.train.model_copy(
+        update={"batch": 256, "learning_rate": 0.1, "checkpoint_share": 0.01}
+    )
     synthetic = base.synthetic.model_copy(update={"classes": 10, "target": 0.7})
     base = base.model_copy(update={"train": train, "synthetic": synthetic, "augment": "shift"})
-    return _with_search(base, 8, SearchSettings(duration_s=300))
+    return _with_search(base, 8, SearchSettings(duration_s=300), warmup_epochs=0.5)
 
 
 def reference() -> AutomlSettings:
