@@ -98,7 +98,7 @@ def test_the_suite_of_a_laptop_shows_an_ensemble_where_two_cores_are() -> None:
 def test_the_suite_searches_for_a_shorter_time_on_an_accelerator() -> None:
     alone = profile("gpu", ["automl", "extreme-weather"])
     chosen = for_suite(alone, cpus=16)
-    assert chosen.workloads["automl"]["search"]["duration_s"] == 90
+    assert chosen.workloads["automl"]["search"]["duration_s"] == 75
     assert alone.workloads["automl"]["search"]["duration_s"] == 300
     assert chosen.workloads["extreme-weather"] == alone.workloads["extreme-weather"]
     given = load(chosen, None, ["automl.search.duration_s=120"])
