@@ -119,8 +119,12 @@ def _with_search(base: ImageSettings, epochs: int, search: SearchSettings) -> Au
 
 def tiny() -> AutomlSettings:
     """Takes seconds: a few candidates of three stages on a few hundred small images."""
+    base = settings.tiny()
+    base = base.model_copy(
+        update={"synthetic": base.synthetic.model_copy(update={"train": 512, "target": 0.5})}
+    )
     search = SearchSettings(duration_s=8, limits=LimitSettings(parameters=300_000))
-    return _with_search(settings.tiny(), 2, search)
+    return _with_search(base, 2, search)
 
 
 def laptop() -> AutomlSettings:

@@ -123,7 +123,7 @@ def gpu() -> WeatherSettings:
     """Takes minutes on one accelerator: the published network on frames of half the size."""
     return WeatherSettings(
         synthetic=SyntheticSettings(
-            height=384, width=576, train=800, validation=80, test=40, target=0.7
+            height=384, width=576, train=800, validation=80, test=40, target=0.75
         ),
         train=TrainSettings(
             epochs=12,
