@@ -92,8 +92,8 @@ def test_other_data_is_another_list(runs: Path, rebuilt: Callable[[], Built]) ->
     assert not why(built)
     assert {each.rank for each in built.ranking.ranked} == {1}
     assert [each.facets[5:7] for each in built.ranking.ranked] == [
-        ("none", "real"),
-        ("none", "real"),
+        ("hardware", "real"),
+        ("hardware", "real"),
         ("none", "synthetic"),
     ]
     assert [each.facets[7].split(",")[0] for each in built.ranking.ranked[:2]] == [
