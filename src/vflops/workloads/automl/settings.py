@@ -133,7 +133,9 @@ def laptop() -> AutomlSettings:
     base = base.model_copy(
         update={
             "network": settings.ResNetSettings(blocks=(1, 1, 1, 1), width=8, stem="small"),
-            "synthetic": base.synthetic.model_copy(update={"train": 2000, "validation": 500}),
+            "synthetic": base.synthetic.model_copy(
+                update={"train": 2000, "validation": 500, "target": 0.8}
+            ),
         }
     )
     search = SearchSettings(duration_s=30, limits=LimitSettings(operations=60_000_000), turn_s=60)

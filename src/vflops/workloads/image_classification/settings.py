@@ -93,7 +93,7 @@ def laptop() -> ImageSettings:
         resize=32,
         augment="shift",
         network=ResNetSettings(width=8, stem="small"),
-        synthetic=SyntheticSettings(classes=10, size=32, train=4000, validation=1000, target=0.8),
+        synthetic=SyntheticSettings(classes=10, size=32, train=4000, validation=1000, target=0.88),
         train=TrainSettings(
             epochs=9,
             batch=64,
