@@ -49,7 +49,10 @@ class TestResults:
         speed = found.trainings[0].speed
         assert result.figure == f"{speed.vflops / 1e6:.3g} MVFLOPS"
         worth = f"so quality factor 1.8 × {speed.flops / 1e6:.2f} MFLOPS"
-        assert result.sentence == f"Reached 0.9 top-1 accuracy for a target of 0.8, {worth}"
+        assert (
+            result.sentence
+            == f"Reached 0.9 top-1 accuracy for a target of 0.8 after 33.5 s, {worth}"
+        )
         assert result.note.startswith("1.802 = (0.9 / 0.8)^5, a reward")
 
     def test_of_repeats_the_mean_is_the_figure(self, trained_folder: RunFolder) -> None:
@@ -61,6 +64,7 @@ class TestResults:
         assert result.sentence == (
             "Mean of 2 seeds, CV 1.6 %: 0.88 to 0.9 top-1 accuracy over the target 0.8, "
             f"to the power of 5, × {sum(speeds) / 2:.3g} MFLOPS; 2 of 2 reached it"
+            " after 46.2 s on average"
         )
         assert result.note == f"seed 1 {seeds[0]:.3g} MVFLOPS, seed 2 {seeds[1]:.3g} MVFLOPS"
 

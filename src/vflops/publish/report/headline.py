@@ -63,19 +63,28 @@ def results(scored: Score) -> list[Result]:
 def _seed_mean(scored: Score, repeat: RepeatScore) -> Result:
     """Return the mean over seeds, which is the figure that a ranking uses."""
     trainings = [t for t in scored.trainings if t.model is None and t.workload == repeat.workload]
-    seeds = (
-        f"seed {training.seed} {figure_text.vflops(training) or 'not finished'}"
-        for training in trainings
-    )
+    seeds = (f"seed {training.seed} {_seed_speed(training)}" for training in trainings)
     assert repeat.vflops is not None
+    mean = repeat.flops if repeat.task == "open" and repeat.flops else repeat.vflops
+    time_s = repeat.time_to_quality_s
+    after = f" after {seconds(time_s.mean)} on average" if time_s else ""
     return Result(
         f"{repeat.workload}, {figure_text.seeds(repeat)}",
-        quantity(repeat.vflops.mean, "VFLOPS"),
-        f"Mean of {figure_text.seeds(repeat)}, CV {percent(repeat.vflops.variation)}: "
+        quantity(mean.mean, "FLOPS" if repeat.task == "open" else "VFLOPS"),
+        f"Mean of {figure_text.seeds(repeat)}, CV {percent(mean.variation)}: "
         f"{_factors(trainings)}; "
-        f"{repeat.reached} of {repeat.complete} reached it",
+        f"{repeat.reached} of {repeat.complete} reached it{after}",
         ", ".join(seeds),
     )
+
+
+def _seed_speed(training: TrainingScore) -> str:
+    speed = training.speed
+    if speed is None or speed.vflops is None:
+        return "not finished"
+    if training.task == "open":
+        return quantity(speed.flops, "FLOPS")
+    return quantity(speed.vflops, "VFLOPS")
 
 
 def _factors(trainings: Sequence[TrainingScore]) -> str:
@@ -112,9 +121,10 @@ def _search(search: SearchScore) -> Result:
 
 def _ensemble(ensemble: EnsembleScore) -> Result:
     reached, target = figure_text.number(ensemble.achieved), figure_text.number(ensemble.target)
+    is_open = ensemble.task == "open"
     return Result(
         f"{ensemble.workload}, {figure_text.count(len(ensemble.jobs), 'model')}",
-        quantity(ensemble.vflops, "VFLOPS"),
+        quantity(ensemble.flops, "FLOPS") if is_open else quantity(ensemble.vflops, "VFLOPS"),
         f"Together, the models reached {reached} {ensemble.quality_name} for a target of {target}, "
         f"so {figure_text.FACTOR} {ensemble.penalty:.3g} × {quantity(ensemble.flops, 'FLOPS')}",
         f"{ensemble.penalty:.4g} = ({reached} / {target})^{ensemble.exponent}; "
@@ -135,14 +145,19 @@ def _training(scored: Score, training: TrainingScore) -> Result:
     sentence = f"Reached {reached} {quality.name}{lower} for a target of {quality.target:g}"
     if speed is None or speed.vflops is None or quality.penalty is None:
         return Result(name, "—", f"{sentence}; {figure_text.rules(training.work)}")
+    share = training.mfu.value
+    mfu = f"; MFU {percent(share)} ({training.mfu.ceiling})" if share else ""
+    if quality.time_to_quality_s is not None:
+        sentence += f" after {seconds(quality.time_to_quality_s)}"
+    if training.task == "open":
+        note = f"open task; {figure_text.vflops(training)}{mfu}"
+        return Result(name, quantity(speed.flops, "FLOPS"), sentence, note)
     sentence += (
         f", so {figure_text.FACTOR} {quality.penalty:.3g} × {quantity(speed.flops, 'FLOPS')}"
     )
-    share = training.mfu.value
-    mfu = f"; MFU {percent(share)} ({training.mfu.ceiling})" if share else ""
-    return Result(
-        name, figure_text.vflops(training), sentence, f"{figure_text.factor(quality)}{mfu}"
-    )
+    capped = f"; {quantity(speed.vflops_capped, 'VFLOPS')} {figure_text.CAPPED}"
+    note = f"{figure_text.factor(quality)}{capped if quality.penalty > 1 else ''}{mfu}"
+    return Result(name, quantity(speed.vflops, "VFLOPS"), sentence, note)
 
 
 def job_rows(contents: Contents, scored: Score) -> list[tuple[str, ...]]:
