@@ -81,7 +81,9 @@ def test_the_short_side_is_exact_and_the_shape_kept(width: int, height: int, sho
     assert longer - 1 < max(new) <= longer + 1e-6
     assert (new[0] >= new[1]) == (width >= height) or new[0] == new[1]
     small = min(width, height) <= short
-    assert resized_size((width, height), short, enlarge=False) == ((width, height) if small else new)
+    assert resized_size((width, height), short, enlarge=False) == (
+        (width, height) if small else new
+    )
 
 
 @pytest.mark.parametrize("short_side", [1, 32, 256, 512, 8192])

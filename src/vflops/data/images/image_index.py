@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from vflops.data.packed_index import IndexDocument, ShardEntry, SplitEntry
 from vflops.data.workspace import ShardPart
 from vflops.record.files.document import Data
-from vflops.record.formats.job import Duplicates
 
 CHANNELS = 3
 SHARD_BYTES = 1 << 28
@@ -47,9 +46,6 @@ class ImageSplitEntry(SplitEntry):
         return self.images
 
 
-_NOT_COMPARED = ("duplicates", None)
-
-
 class ImageIndex(IndexDocument):
     """``index.json``: what is packed, and the hash of every file."""
 
@@ -58,14 +54,6 @@ class ImageIndex(IndexDocument):
     short_side: int = Field(ge=1)
     classes: tuple[str, ...]
     splits: dict[str, ImageSplitEntry]
-    duplicates: Duplicates | None = None
-    """None if the images were not compared: they are synthetic, or an older version packed them."""
-
-    @model_serializer(mode="wrap")
-    def _omit_what_was_not_compared(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave ``duplicates`` out if it is None, so that synthetic data keeps its fingerprint."""
-        fields: dict[str, Any] = dump(self)
-        return {name: value for name, value in fields.items() if (name, value) != _NOT_COMPARED}
 
 
 class ImagePart(ShardPart):

@@ -18,6 +18,14 @@ Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0)]
 
 
+DataKind = Literal["real", "synthetic", "unknown"]
+
+
+def data_kind(synthetic: bool | None) -> DataKind:
+    """Return the kind of data; it is unknown if ``synthetic`` is None."""
+    return "unknown" if synthetic is None else "synthetic" if synthetic else "real"
+
+
 class EqualSamples(Data):
     """Two samples of a dataset with the same content."""
 
