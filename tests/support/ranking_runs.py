@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.dated_runs import named_run, system_of
+from tests.support.forged_runs import NO_DUPLICATES
 from tests.support.trained_runs import course, job, write_telemetry
 from vflops.config.profiles import tiny
 from vflops.errors import FolderError
@@ -25,6 +26,7 @@ REAL: dict[str, Any] = {
         "fingerprint": "0" * 64,
         "train": 1000,
         "validation": 200,
+        "duplicates": NO_DUPLICATES,
     },
     "settings": {"data": "/d", "train": {"epochs": 3, "batch": 100}},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from vflops.data.images.decode import BadImage, resized_size
 from vflops.data.images.image_folder import ImageFolder
 from vflops.data.images.pack_images import images_per_shard, pack
 from vflops.data.images.packed_images import PackedImages
+from vflops.data.synthetic_folder import MARK
 from vflops.errors import Interrupted, RunFailed, UsageError
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -359,3 +361,34 @@ def test_a_destination_that_is_a_link_is_followed_and_a_mount_point_refused(
         pack(source, small_disk, short_side=8, workers=1)
     assert "name a folder inside it" in str(caught.value.hint)
     assert not (tmp_path / "small.partial").exists()
+
+
+def test_images_of_val_in_train_and_images_with_two_labels_are_named(tmp_path: Path) -> None:
+    source = image_folder(tmp_path / "images")
+    shutil.copy(source / "train/cat/002.jpg", source / "val/cat/copy.jpg")
+    shutil.copy(source / "train/dog/001.jpg", source / "train/cat/wrong.jpg")
+    packed = pack(source, tmp_path / "packed", short_side=16, workers=1)
+    found = packed.index.duplicates
+    assert found is not None and (found.leaked, found.contradictory) == (1, 1)
+    assert found.leak_text.endswith("trained on: val/cat/copy.jpg is train/cat/002.jpg")
+    assert found.contradiction_text.endswith("labels: train/dog/001.jpg is train/cat/wrong.jpg")
+    clean = pack(image_folder(tmp_path / "clean"), tmp_path / "two", short_side=16, workers=1)
+    assert clean.index.duplicates is not None and clean.index.duplicates.warnings == []
+
+
+def test_files_that_were_left_out_do_not_shift_the_names(tmp_path: Path) -> None:
+    source = image_folder(tmp_path / "images")
+    shutil.copy(source / "train/dog/005.jpg", source / "val/dog/copy.jpg")
+    (source / "train/cat/000.jpg").write_bytes(b"no image")
+    packed = pack(source, tmp_path / "packed", short_side=16, workers=1, policy="skip")
+    assert packed.index.duplicates is not None
+    (leak,) = packed.index.duplicates.leaks
+    assert (leak.sample, leak.same_as) == ("val/dog/copy.jpg", "train/dog/005.jpg")
+
+
+def test_synthetic_images_are_not_compared_and_keep_the_index_that_they_had(tmp_path: Path) -> None:
+    source = image_folder(tmp_path / "images")
+    (source / MARK).write_text('{"seed": 1}')
+    packed = pack(source, tmp_path / "packed", short_side=16, workers=1)
+    assert packed.index.synthetic and packed.index.duplicates is None
+    assert "duplicates" not in (packed.path / "index.json").read_text()

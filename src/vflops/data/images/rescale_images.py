@@ -103,8 +103,15 @@ def _plan(
     step = images_per_shard(short_side)
     return [
         RescaleTask(
-            *(name, number, images.path, images.fingerprint),
-            *(start, min(step, split.images - start), short_side, policy, enlarge),
+            split=name,
+            number=number,
+            packed=images.path,
+            fingerprint=images.fingerprint,
+            start=start,
+            count=min(step, split.images - start),
+            short_side=short_side,
+            policy=policy,
+            enlarge=enlarge,
         )
         for name, split in images.index.splits.items()
         for number, start in enumerate(range(0, split.images, step))

@@ -208,7 +208,7 @@ def _job_facts(
     repeat = scored_repeat.workload, scored_repeat.repeat
     members = [job for job in jobs if (job.record.workload, job.record.repeat) == repeat]
     started = [job.started for job in members if job.started is not None]
-    facts = {
+    facts: dict[str, list[str]] = {
         "data": [data_kind(job.record.data.synthetic) for job in members],
         "device": [start.device_name for start in started],
         "precision": [start.precision for start in started],

@@ -214,8 +214,11 @@ def pack(
             enlarge=enlarge,
         )
         return
-    image_options = {"--short-side": short_side, "--profile": profile, "--enlarge": enlarge or None}
-    _check_options(source, "years", image_options)
+    _check_options(
+        source,
+        "years",
+        {"--short-side": short_side, "--profile": profile, "--enlarge": enlarge or None},
+    )
     climate_data.pack(
         source,
         destination,
