@@ -20,9 +20,9 @@ from vflops.data.images.rescale_images import short_sides
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder, latest
 from vflops.record.formats.job import DataFacts, JobRecord
-from vflops.workloads.contract.registry import workload
 from vflops.workloads.image_classification import rescaled
 from vflops.workloads.image_classification.settings import PROFILES
+from vflops.workloads.image_classification.workload import ImageClassification
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -91,8 +91,9 @@ def prepared(data: Path, profile: str = "laptop", **changes: object) -> DataFact
     settings = PROFILES[profile]()
     train = settings.train.model_copy(update={"batch": 4})
     update = {"data": str(data), "target": 0.5, "train": train, **changes}
-    code = workload("image-classification").load_code()
-    return code.prepare_data(settings.model_copy(update=update), lambda what, done, whole: None)
+    return ImageClassification.prepare_data(
+        settings.model_copy(update=update), lambda what, done, whole: None
+    )
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from pathlib import Path
 from vflops.data.images.image_index import CHANNELS
 from vflops.data.images.packed_images import PackedImages
 from vflops.data.images.rescale_images import rescaled_bytes
+from vflops.errors import UsageError
 from vflops.train.ensemble.predictions import prediction_bytes
 from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.image_classification.rescaled import enlarges, needs_rescaling
@@ -21,7 +22,7 @@ def expected(settings: ImageSettings) -> ExpectedData:
     classes, counts = synthetic.classes, [synthetic.train, synthetic.validation]
     size = sum(counts) * CHANNELS * synthetic.size**2
     if settings.data is not None:
-        images = PackedImages.open(Path(settings.data))
+        images = _open(settings.data, settings.resize)
         index = images.index
         classes, size = len(index.classes), sum(file.bytes for file in index.files())
         if needs_rescaling(images, settings):
@@ -30,3 +31,11 @@ def expected(settings: ImageSettings) -> ExpectedData:
     return ExpectedData.of(
         counts, size, prediction_bytes((classes,), _LABEL_BYTES), classes=classes
     )
+
+
+def _open(data: str, resize: int) -> PackedImages:
+    try:
+        return PackedImages.open(Path(data))
+    except UsageError as error:
+        hint = str(error.hint).replace("data pack DIR", f"data pack DIR --short-side {resize}")
+        raise UsageError(error.message, hint=hint) from error
