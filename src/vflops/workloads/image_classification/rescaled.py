@@ -19,6 +19,7 @@ from vflops.errors import FolderError, UsageError
 from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.image_classification.settings import ImageSettings
+from vflops.workloads.packed_data import check_intact
 
 _MAX_RESCALED_BYTES = 2 << 30
 """The maximum size to rescale automatically; larger data must be packed for the recipe."""
@@ -46,7 +47,9 @@ def rescaled(images: PackedImages, settings: ImageSettings, progress: Progress) 
 
     total = sum(split.images for split in images.index.splits.values())
     on_wait = partial(progress, "waiting for a process that rescales these images", 0, total)
-    return PackedImages.open(cached_data(f"images-{name[:16]}", fill, on_wait))
+    fitted = PackedImages.open(cached_data(f"images-{name[:16]}", fill, on_wait))
+    check_intact(fitted)
+    return fitted
 
 
 def enlarges(settings: ImageSettings) -> bool:
