@@ -21,8 +21,8 @@ def test_a_summary_has_all_numbers_and_the_first_names() -> None:
     summary = find_duplicates(train, [Sample(f"v{i}", str(i)) for i in range(8)]).summary()
     assert (summary.leaked, len(summary.leaks), summary.contradictory) == (8, 5, 0)
     assert summary.warnings == [
-        "8 of the validation samples are also trained on: v0 is t0, v1 is t1, v2 is t2, "
-        "v3 is t3, v4 is t4 and 3 more"
+        "8 validation samples are also trained on: v0 equals t0, v1 equals t1, v2 equals t2, "
+        "v3 equals t3, v4 equals t4 and 3 more"
     ]
 
 

@@ -125,8 +125,8 @@ def test_images_of_val_that_are_trained_on_are_named_before_anything_is_trained(
     prepared = jobs.prepare(settings, lambda what, done, whole: None)
     (warning,) = jobs.data_warnings(prepared)
     assert warning.startswith(
-        "image-classification: 32 of the validation samples are also trained on: "
-        "val/class-0/0.png is train/class-0/0.png, "
+        "image-classification: 32 validation samples are also trained on: "
+        "val/class-0/0.png equals train/class-0/0.png, "
     )
     assert warning.endswith(" and 27 more")
 

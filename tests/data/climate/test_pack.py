@@ -744,4 +744,4 @@ def test_frames_of_training_years_in_validation_or_test_are_named(tmp_path: Path
     clean = PackedFrames.open(tmp_path / "clean").index
     assert clean.duplicates is not None and clean.duplicates.warnings == []
     assert found is not None and found.leaked == clean.splits["test"].frames
-    assert "climo_1982.h5 frame 0 is climo_1979.h5 frame 0" in found.leak_text
+    assert "climo_1982.h5 frame 0 equals climo_1979.h5 frame 0" in found.leak_text

@@ -370,8 +370,8 @@ def test_images_of_val_in_train_and_images_with_two_labels_are_named(tmp_path: P
     packed = pack(source, tmp_path / "packed", short_side=16, workers=1)
     found = packed.index.duplicates
     assert found is not None and (found.leaked, found.contradictory) == (1, 1)
-    assert found.leak_text.endswith("trained on: val/cat/copy.jpg is train/cat/002.jpg")
-    assert found.contradiction_text.endswith("labels: train/dog/001.jpg is train/cat/wrong.jpg")
+    assert found.leak_text.endswith("trained on: val/cat/copy.jpg equals train/cat/002.jpg")
+    assert found.contradiction_text.endswith("labels: train/dog/001.jpg equals train/cat/wrong.jpg")
     clean = pack(image_folder(tmp_path / "clean"), tmp_path / "two", short_side=16, workers=1)
     assert clean.index.duplicates is not None and clean.index.duplicates.warnings == []
 

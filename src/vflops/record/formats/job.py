@@ -46,16 +46,19 @@ class Duplicates(Data):
     @property
     def leak_text(self) -> str:
         """How many samples leak from training into validation, and which."""
-        return f"{self.leaked:,} of the validation samples are also trained on: " + _examples(
-            self.leaks, self.leaked
+        number = (
+            "1 validation sample is"
+            if self.leaked == 1
+            else f"{self.leaked:,} validation samples are"
         )
+        return f"{number} also trained on: {_examples(self.leaks, self.leaked)}"
 
     @property
     def contradiction_text(self) -> str:
         """How many samples occur with two labels, and which."""
-        return f"{self.contradictory:,} samples occur with two labels: " + _examples(
-            self.contradictions, self.contradictory
-        )
+        found = self.contradictory
+        number = "1 sample occurs" if found == 1 else f"{found:,} samples occur"
+        return f"{number} with two labels: {_examples(self.contradictions, found)}"
 
     @property
     def warnings(self) -> list[str]:
@@ -65,7 +68,7 @@ class Duplicates(Data):
 
 
 def _examples(pairs: tuple[EqualSamples, ...], total: int) -> str:
-    named = [f"{pair.sample} is {pair.same_as}" for pair in pairs]
+    named = [f"{pair.sample} equals {pair.same_as}" for pair in pairs]
     return ", ".join(named) + (f" and {total - len(named):,} more" if total > len(named) else "")
 
 
