@@ -18,7 +18,7 @@ from tests.support.sample_parts import MEASUREMENTS, write_system
 from tests.support.search_runs import HandmadeSearch
 from tests.support.trained_runs import DEVICE, ZERO, HandmadeRun, Note, job, started
 from vflops.record.folder import RunFolder, file_hash
-from vflops.record.formats.job import DataFacts, Goal, JobRecord
+from vflops.record.formats.job import DataFacts, Duplicates, Goal, JobRecord
 from vflops.record.formats.job_events import PHASES
 from vflops.record.formats.telemetry import Header, Series
 from vflops.record.log.telemetry_log import TelemetryWriter
@@ -32,6 +32,12 @@ from vflops.workloads.image_classification.settings import reference
 
 TRAIN, VALIDATION, EPOCHS = 1_281_167, 50_000, 90
 REPEATS, MODELS = 4, 2
+NO_DUPLICATES: dict[str, Any] = {
+    "leaked": 0,
+    "leaks": [],
+    "contradictory": 0,
+    "contradictions": [],
+}
 START_S, WORK_S, EVALUATION_S = 4.0, 3600.0, 20.0
 POWER_W, INTERVAL_S = 300.0, 60.0
 
@@ -202,7 +208,7 @@ def search_run(
     forger = Forger(path)
     published = automl_reference().model_dump(mode="json")
     forger.settings(lambda data: data.update(_as_published(published, data)))
-    forger.records(lambda data: data["data"].update(synthetic=False))
+    forger.records(lambda data: data["data"].update(synthetic=False, duplicates=NO_DUPLICATES))
     forger.records(lambda data: data["goal"].update(target=published["target"]))
     forger.sealed()
     return path
@@ -236,6 +242,7 @@ def _job(number: int, repeat: int, model: int, models: int) -> JobRecord:
             fingerprint="0" * 64,
             train=TRAIN,
             validation=VALIDATION,
+            duplicates=Duplicates.model_validate(NO_DUPLICATES),
         ),
         bag=bag if models > 1 else None,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.dated_runs import named_run, system_of
+from tests.support.forged_runs import NO_DUPLICATES
 from tests.support.trained_runs import Note, course, job, write_telemetry
 from vflops.config.profiles import tiny
 from vflops.errors import FolderError
@@ -31,6 +32,7 @@ REAL: dict[str, Any] = {
         "fingerprint": "0" * 64,
         "train": 1_281_167,
         "validation": 50_000,
+        "duplicates": NO_DUPLICATES,
     },
     "settings": {
         **_REFERENCE.model_dump(mode="json"),

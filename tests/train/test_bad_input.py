@@ -22,7 +22,7 @@ from vflops.errors import RunFailed, UsageError
 from vflops.launch.attempt import run_job
 from vflops.record.folder import RunFolder, latest
 from vflops.record.formats.job import JobRecord
-from vflops.run import pipeline
+from vflops.run import jobs, pipeline
 
 
 def refused(directory: Path, *assignments: str) -> UsageError:
@@ -114,6 +114,21 @@ def test_own_images_train_and_what_is_skipped_is_counted(tmp_path: Path) -> None
     assert not record.data.synthetic
     log = run_ranks(run)
     assert len(losses(log)) == -(-2 * 47 // 16)
+
+
+def test_images_of_val_that_are_trained_on_are_named_before_anything_is_trained(
+    tmp_path: Path,
+) -> None:
+    folder = images(tmp_path / "own", count=16)  # train and val hold the same images
+    assignments = [*SMALL, f"data={folder}", "target=0.9", "train.batch=16"]
+    settings = options.settings("tiny", None, None, assignments, workloads="image-classification")
+    prepared = jobs.prepare(settings, lambda what, done, whole: None)
+    (warning,) = jobs.data_warnings(prepared)
+    assert warning.startswith(
+        "image-classification: 32 validation samples are also trained on: "
+        "val/class-0/0.png equals train/class-0/0.png, "
+    )
+    assert warning.endswith(" and 27 more")
 
 
 def test_a_loss_that_is_not_finite_stops_with_step_checkpoint_and_advice(tmp_path: Path) -> None:

@@ -16,17 +16,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from vflops.data.process_pool import OnProgress
 from vflops.errors import FolderError
 from vflops.record.files.document import Data, Document
+from vflops.record.formats.job import Duplicates
 
 INDEX = "index.json"
 PACKING = "packing.json"
 REPAIR = "copy the folder again, or pack it again: vflops data pack DIR"
 
 _BLOCK_BYTES = 1 << 22
+_NOT_COMPARED = ("duplicates", None)
 
 
 class StoredFile(Data):
@@ -67,6 +69,14 @@ class IndexDocument(Document):
     recipe: dict[str, Any] | None
     """The recipe of synthetic samples, which always gives the same bytes; None for real data."""
     splits: Mapping[str, SplitEntry]
+    duplicates: Duplicates | None = None
+    """None if samples were not compared: they are synthetic, or an older version packed them."""
+
+    @model_serializer(mode="wrap")
+    def _omit_what_was_not_compared(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave ``duplicates`` out if it is None, so that synthetic data keeps its fingerprint."""
+        fields: dict[str, Any] = dump(self)
+        return {name: value for name, value in fields.items() if (name, value) != _NOT_COMPARED}
 
     def files(self) -> list[StoredFile]:
         """Return every file that the index names."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vflops.config.flatten import flatten
+from vflops.record.formats.job import data_kind
 from vflops.record.formats.system import Value
 from vflops.results.check.level import layer_of
 from vflops.run.jobs import PreparedWorkload
@@ -63,7 +64,7 @@ def _problem(workload: PreparedWorkload, profile: str) -> dict[str, Value]:
         "quality": f"{goal.quality}, {goal.better} is better",
         "target": goal.target,
         "exponent n": goal.exponent,
-        "data": "synthetic" if data.synthetic else "real",
+        "data": data_kind(data.synthetic),
         "data fingerprint": data.fingerprint,
         "training samples": data.train,
         "validation samples": data.validation,

@@ -86,6 +86,16 @@ def prepare(settings: Settings, progress: Progress) -> list[PreparedWorkload]:
     return prepared
 
 
+def data_warnings(prepared: Sequence[PreparedWorkload]) -> list[str]:
+    """Return the faults in the data that the checks will report after the run."""
+    return [
+        f"{entry.spec.name}: {warning}"
+        for entry in prepared
+        if entry.data.duplicates is not None
+        for warning in entry.data.duplicates.warnings
+    ]
+
+
 def plan(
     folder: RunFolder,
     events: EventWriter,

@@ -56,6 +56,7 @@ class MetricsFile:
         """Return an observer that updates this file and then calls ``other``."""
         return RunObserver(
             step=other.step,
+            warn=other.warn,
             progress=_call_both(self._on_progress, other.progress),
             plan=other.plan,
             start=other.start,

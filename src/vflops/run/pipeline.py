@@ -38,6 +38,8 @@ class RunObserver:
 
     step: Callable[[str], None] = lambda text: None
     """Called with the name of each step when it starts."""
+    warn: Callable[[str], None] = lambda text: None
+    """Called with a fault that makes the result invalid, before anything is trained."""
     progress: Callable[[str, int, int], None] = lambda text, done, whole: None
     """Called with the progress of a step: a description, the amount done, and the total."""
     plan: Callable[[tuple[Item, ...]], None] = lambda items: None
@@ -60,6 +62,8 @@ def start(parent: Path, workload: str, settings: Settings, observer: RunObserver
     """Create a run folder in ``parent`` and run; raise before that if settings are invalid."""
     _validate(settings)
     prepared = jobs.prepare(settings, observer.progress)
+    for warning in jobs.data_warnings(prepared):
+        observer.warn(warning)
     folder = RunFolder.create(parent, workload, settings)
     with _interruptible(folder):
         observer.folder(folder)

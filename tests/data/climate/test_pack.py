@@ -734,3 +734,14 @@ def test_a_folder_of_bad_files_names_them_all(tmp_path: Path) -> None:
         assert says in caught.value.message
     hint = str(caught.value.hint)
     assert "(N, 16, H, W)" in hint and hint.count("did not finish, or it was damaged") == 1
+
+
+def test_frames_of_training_years_in_validation_or_test_are_named(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+    assert pack(source, tmp_path / "clean", workers=1).index.duplicates is not None
+    shutil.copy(source / "climo_1979.h5", source / "climo_1982.h5")
+    found = pack(source, tmp_path / "packed", workers=1).index.duplicates
+    clean = PackedFrames.open(tmp_path / "clean").index
+    assert clean.duplicates is not None and clean.duplicates.warnings == []
+    assert found is not None and found.leaked == clean.splits["test"].frames
+    assert "climo_1982.h5 frame 0 equals climo_1979.h5 frame 0" in found.leak_text

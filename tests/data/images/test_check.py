@@ -124,3 +124,12 @@ def test_the_command_exits_by_the_verdict(tmp_path: Path, vflops: Vflops, spoilt
         shown = vflops("data", "check", "images", "--workers", 1)
         assert "train/cat/nothing.jpg: the file is empty" in shown.stdout
         assert "--policy skip" in shown.stderr
+
+
+def test_an_image_in_two_classes_is_named(tmp_path: Path) -> None:
+    root = image_folder(tmp_path)
+    shutil.copy(root / "train/cat/001.jpg", root / "train/dog/wrong.jpg")
+    report = look(root)
+    (pair,) = report.contradictions
+    assert (pair.sample, pair.same_as) == ("train/dog/wrong.jpg", "train/cat/001.jpg")
+    assert report.problems == ("1 images occur in two classes: train/dog/wrong.jpg",)

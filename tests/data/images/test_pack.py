@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from vflops.data.images.decode import BadImage, resized_size
 from vflops.data.images.image_folder import ImageFolder
 from vflops.data.images.pack_images import images_per_shard, pack
 from vflops.data.images.packed_images import PackedImages
+from vflops.data.synthetic_folder import MARK
 from vflops.errors import Interrupted, RunFailed, UsageError
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -33,16 +35,17 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "images_per_shard", lambda short_side: 2)
 
 
-def test_pixels_are_those_of_pillow(tmp_path: Path) -> None:
+@pytest.mark.parametrize("enlarge", [False, True])
+def test_pixels_are_those_of_pillow(tmp_path: Path, enlarge: bool) -> None:
     source = image_folder(tmp_path / "images", train=1, val=1)
     every_kind(source / "train" / "dog")
-    packed = pack(source, tmp_path / "packed", short_side=32, workers=1)
+    packed = pack(source, tmp_path / "packed", short_side=32, enlarge=enlarge, workers=1)
     folder = ImageFolder.open(source)
     split = packed.split("train")
     assert len(split) == 13
     for number, file in enumerate(folder.train.files):
         image = Image.open(source / file).convert("RGB")
-        scale = 32 / min(image.size)
+        scale = 32 / (min(image.size) if enlarge else max(32, min(image.size)))
         size = int(image.width * scale + 1e-9), int(image.height * scale + 1e-9)
         expected = np.asarray(image.resize(size, Image.Resampling.BILINEAR))
         np.testing.assert_array_equal(split.image(number), expected, err_msg=file)
@@ -71,7 +74,7 @@ def test_orientation_in_exif_is_ignored(tmp_path: Path) -> None:
 @given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 512))
 def test_the_short_side_is_exact_and_the_shape_kept(width: int, height: int, short: int) -> None:
     try:
-        new = resized_size((width, height), short)
+        new = resized_size((width, height), short, enlarge=True)
     except BadImage:
         assert max(width, height) / min(width, height) > 500
         return
@@ -79,6 +82,10 @@ def test_the_short_side_is_exact_and_the_shape_kept(width: int, height: int, sho
     longer = short * max(width, height) / min(width, height)
     assert longer - 1 < max(new) <= longer + 1e-6
     assert (new[0] >= new[1]) == (width >= height) or new[0] == new[1]
+    small = min(width, height) <= short
+    assert resized_size((width, height), short, enlarge=False) == (
+        (width, height) if small else new
+    )
 
 
 @pytest.mark.parametrize("short_side", [1, 32, 256, 512, 8192])
@@ -180,9 +187,9 @@ import sys, time
 from pathlib import Path
 from vflops.data.images import decode, pack_images
 
-def slow(data, short_side):
+def slow(data, short_side, *, enlarge):
     time.sleep(0.02)
-    return decode.pixels(data, short_side)
+    return decode.pixels(data, short_side, enlarge=enlarge)
 
 pack_images.images_per_shard = lambda short_side: 2
 pack_images.pixels = slow
@@ -274,7 +281,7 @@ def test_an_interrupt_of_many_processes_shows_no_traceback(tmp_path: Path) -> No
 def test_a_full_disk_is_the_runs_failure(tmp_path: Path, small_disk: Path, workers: int) -> None:
     source = image_folder(tmp_path / "images", train=4)
     with pytest.raises(RunFailed, match="No space left"):
-        pack(source, small_disk / "packed", short_side=500, workers=workers)
+        pack(source, small_disk / "packed", short_side=500, enlarge=True, workers=workers)
     assert list((small_disk / "packed.partial").glob(".*.tmp")) == []
 
 
@@ -298,9 +305,9 @@ def test_what_is_not_ours_is_never_written_to(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "chapter.tex").write_text("words")
     with pytest.raises(UsageError, match="holds something else"):
-        pack(source, tmp_path / "thesis", workers=1)
+        pack(source, tmp_path / "thesis", short_side=8, workers=1)
     with pytest.raises(UsageError, match="was not created by vflops"):
-        pack(source, tmp_path / "thesis2", workers=1)
+        pack(source, tmp_path / "thesis2", short_side=8, workers=1)
     assert contents(tmp_path / "thesis") == {"chapter.tex": b"words"}
 
 
@@ -308,9 +315,9 @@ def test_a_partial_packing_of_another_source_is_refused(tmp_path: Path) -> None:
     one, two = (image_folder(tmp_path / name) for name in ("one", "two"))
     (one / "train/cat/000.jpg").write_bytes(b"")
     with pytest.raises(UsageError, match="empty"):
-        pack(one, tmp_path / "packed", workers=1)
+        pack(one, tmp_path / "packed", short_side=8, workers=1)
     with pytest.raises(UsageError, match=r"packed.partial holds a packing of .*one"):
-        pack(two, tmp_path / "packed", workers=1)
+        pack(two, tmp_path / "packed", short_side=8, workers=1)
 
 
 def test_the_commands_end_to_end(tmp_path: Path, vflops: Vflops) -> None:
@@ -321,7 +328,8 @@ def test_the_commands_end_to_end(tmp_path: Path, vflops: Vflops) -> None:
     done = vflops("data", "pack", "images", "--short-side", 16, "--policy", "skip")
     assert done.returncode == 0, done.stderr
     assert "12 images in 1 shard, " in done.stdout and "4 left out" in done.stdout
-    assert "next: vflops run image-classification --data images-packed-16" in done.stderr
+    assert "next: vflops run image-classification --profile" in done.stderr
+    assert "--data images-packed-16 --set target=0.8 --set size=16 --set resize=16" in done.stderr
     assert len(PackedImages.open(tmp_path / "images-packed-16").split("train")) == 12
     verified = vflops("data", "verify", "images-packed-16")
     assert verified.returncode == 0 and "all hashes match" in verified.stdout
@@ -353,3 +361,34 @@ def test_a_destination_that_is_a_link_is_followed_and_a_mount_point_refused(
         pack(source, small_disk, short_side=8, workers=1)
     assert "name a folder inside it" in str(caught.value.hint)
     assert not (tmp_path / "small.partial").exists()
+
+
+def test_images_of_val_in_train_and_images_with_two_labels_are_named(tmp_path: Path) -> None:
+    source = image_folder(tmp_path / "images")
+    shutil.copy(source / "train/cat/002.jpg", source / "val/cat/copy.jpg")
+    shutil.copy(source / "train/dog/001.jpg", source / "train/cat/wrong.jpg")
+    packed = pack(source, tmp_path / "packed", short_side=16, workers=1)
+    found = packed.index.duplicates
+    assert found is not None and (found.leaked, found.contradictory) == (1, 1)
+    assert found.leak_text.endswith("trained on: val/cat/copy.jpg equals train/cat/002.jpg")
+    assert found.contradiction_text.endswith("labels: train/dog/001.jpg equals train/cat/wrong.jpg")
+    clean = pack(image_folder(tmp_path / "clean"), tmp_path / "two", short_side=16, workers=1)
+    assert clean.index.duplicates is not None and clean.index.duplicates.warnings == []
+
+
+def test_files_that_were_left_out_do_not_shift_the_names(tmp_path: Path) -> None:
+    source = image_folder(tmp_path / "images")
+    shutil.copy(source / "train/dog/005.jpg", source / "val/dog/copy.jpg")
+    (source / "train/cat/000.jpg").write_bytes(b"no image")
+    packed = pack(source, tmp_path / "packed", short_side=16, workers=1, policy="skip")
+    assert packed.index.duplicates is not None
+    (leak,) = packed.index.duplicates.leaks
+    assert (leak.sample, leak.same_as) == ("val/dog/copy.jpg", "train/dog/005.jpg")
+
+
+def test_synthetic_images_are_not_compared_and_keep_the_index_that_they_had(tmp_path: Path) -> None:
+    source = image_folder(tmp_path / "images")
+    (source / MARK).write_text('{"seed": 1}')
+    packed = pack(source, tmp_path / "packed", short_side=16, workers=1)
+    assert packed.index.synthetic and packed.index.duplicates is None
+    assert "duplicates" not in (packed.path / "index.json").read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.forged_runs import MODELS, POWER_W, REPEATS, Forger
+from tests.support.forged_runs import MODELS, NO_DUPLICATES, POWER_W, REPEATS, Forger
 from tests.support.forgeries import (
     Break,
     GoodRun,
@@ -47,6 +47,11 @@ def forged_power_log(folder: RunFolder) -> None:
     kept = pipeline.import_power(folder, log)
     score(Contents(folder)).write(folder.score_file)
     kept.with_name("imported-2.jsonl").write_text(kept.read_text())
+
+
+def duplicates(**found: int) -> dict[str, object]:
+    """What packing found; 500 are accepted, because ImageNet itself has some."""
+    return {**NO_DUPLICATES, **found}
 
 
 def twins_that_differ(run: Forger) -> None:
@@ -128,6 +133,8 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "seeds": ("one model", changed("finished", weights_sha256="0" * 64)),
         "data": ("one model", in_job("data", fingerprint="unknown")),
         "synthetic": ("one model", in_job("settings", data=None)),
+        "leaks": ("one model", in_job("data", duplicates=duplicates(leaked=501))),
+        "labels": ("one model", in_job("data", duplicates=duplicates(contradictory=501))),
         "trained": ("one model", edited("jobs/1/job.json", "{", "{ ")),
         "as-told": ("one model", changed("job", 1, ranks=1_000_000)),
         "goal": (

@@ -10,15 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.command_runs import GOOD, run, scored, settings
+from tests.support.command_runs import GOOD, run, scored, script, settings
 from vflops.config.settings import Settings
 from vflops.errors import RunFailed, UsageError
 from vflops.machine.system.cpu_share import OMP, cpu_threads
 from vflops.record.folder import RunFolder, latest
 from vflops.record.formats.job_events import JobStarted
+from vflops.record.readout.contents import Contents
+from vflops.results.check.checking import check
+from vflops.results.score import figure_text
 from vflops.run import pipeline
 from vflops.testing.conventions import sample_graph
 from vflops.testing.specs import SpecConformance
+from vflops.workloads.command import data_hash
+from vflops.workloads.command.data_hash import hash_data
+from vflops.workloads.command.settings import CommandSettings
+from vflops.workloads.command.workload import Command
 from vflops.workloads.contract.registry import workload
 
 
@@ -204,3 +211,42 @@ def test_a_command_is_split_as_a_shell_does() -> None:
 def test_the_ceilings_follow_the_precision() -> None:
     chosen: Settings = settings("{python} -c pass", precision="mixed-bf16")
     assert chosen.workloads["command"]["train"]["precision"] == "mixed-bf16"
+
+
+def test_data_that_is_not_named_is_unknown_and_not_synthetic(tmp_path: Path) -> None:
+    folder = run(tmp_path, GOOD)
+    score = scored(folder)
+    assert score.synthetic is None
+    assert figure_text.data(score).startswith("unknown data: the command reads its own")
+    findings = {one.rule: one for one in check(Contents(folder)).findings}
+    for rule in ("synthetic", "data"):
+        assert findings[rule].verdict == "not applicable"
+        assert "unknown" in findings[rule].evidence
+    assert findings["leaks"].verdict == "not applicable"
+
+
+def test_data_that_is_named_is_hashed(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "below").mkdir(parents=True)
+    (data / "below" / "a.bin").write_bytes(b"one")
+    shown: list[tuple[str, int, int]] = []
+    first = hash_data(data, lambda *progress: shown.append(progress))
+    assert first.covers == "contents of 1 file, 3.00 B" and shown == [("hashing the data", 3, 3)]
+    (data / "below" / "a.bin").write_bytes(b"two")
+    assert hash_data(data, lambda *progress: None).sha256 != first.sha256
+    chosen = CommandSettings.model_validate(
+        settings(script(tmp_path, GOOD), data=str(data)).workloads["command"]
+    )
+    before = Command.prepare_data(chosen, lambda *progress: None)
+    (data / "below" / "a.bin").write_bytes(b"three")
+    after = Command.prepare_data(chosen, lambda *progress: None)
+    assert before.synthetic is after.synthetic is False
+    assert before.fingerprint != after.fingerprint
+
+
+def test_large_data_is_hashed_by_names_and_sizes_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_hash, "_MAX_HASHED_BYTES", 2)
+    (tmp_path / "a.bin").write_bytes(b"one")
+    assert hash_data(tmp_path, lambda *progress: None).covers == "names and sizes of 1 file, 3.00 B"

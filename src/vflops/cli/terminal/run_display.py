@@ -49,6 +49,7 @@ class Progress:
         self._ensemble: JobsView | SearchView | None = None
         self.observer = RunObserver(
             step=self._step,
+            warn=self._warn,
             progress=self._progress,
             plan=self._plan,
             start=self._start,
@@ -68,6 +69,10 @@ class Progress:
         if not self._quiet:
             self._stop_live()
             print(f"{text} …", file=sys.stderr)
+
+    def _warn(self, text: str) -> None:
+        """Print a warning, even if ``quiet``: hours of training may be in vain."""
+        say(f"warning: {text}")
 
     def _progress(self, text: str, done: int, total: int) -> None:
         """Show the progress of preparing data."""

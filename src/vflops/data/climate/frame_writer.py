@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,10 +31,12 @@ from vflops.data.climate.moments import Moments, frame_moments
 from vflops.data.climate.packed_frames import PackedFrames
 from vflops.data.climate.scan import describe_faults
 from vflops.data.destination import require_unoccupied
+from vflops.data.duplicates import Sample, find_duplicates
 from vflops.data.packed_index import PackingRecord, digest, shard_name
 from vflops.data.split_table import write_table
 from vflops.data.workspace import Workspace
 from vflops.errors import UsageError
+from vflops.record.formats.job import Duplicates
 
 
 def write_split(
@@ -65,6 +68,7 @@ class _OpenSplit:
     """A split while frames are added to it."""
 
     rows: list[NDArray[Any]] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
     shards: list[FrameShard] = field(default_factory=list)
     file: FrameShardFile | None = None
     frames_in_file: int = 0
@@ -130,6 +134,7 @@ class FrameWriter:
             current.file = FrameShardFile(self._workspace.path / name, self._encoding)
         current.file.put(current.frames_in_file, 0, stored)
         current.frames_in_file += 1
+        current.samples.append(Sample(f"{split} frame {len(current.rows)}", moments.content))
         current.rows.append(np.array(boxes).reshape(-1, 5))
         if split == "train":
             self._moments = self._moments.merged(moments) if self._moments else moments
@@ -148,10 +153,17 @@ class FrameWriter:
             for name in SPLITS
             if (open_split := self._splits.get(name)) is not None
         }
-        index = make_index(self._encoding, self._moments, splits, **self._index_fields)
+        duplicates = None if self._index_fields["synthetic"] else self._duplicates()
+        fields = {**self._index_fields, "duplicates": duplicates}
+        index = make_index(self._encoding, self._moments, splits, **fields)
         self._workspace.finish(index, digest(self._index_fields))
         self._release()
         return PackedFrames.open(self._workspace.destination)
+
+    def _duplicates(self) -> Duplicates:
+        samples = {name: split.samples for name, split in self._splits.items()}
+        train = samples.pop("train")
+        return find_duplicates(train, chain.from_iterable(samples.values())).summary()
 
     def abandon(self) -> None:
         """Delete everything unless the folder is finished."""

@@ -30,12 +30,14 @@ from vflops.data.climate.scan import workers_for
 from vflops.data.climate.year_split import YearSplit, split_years
 from vflops.data.climate.years import ClimateYears, Year
 from vflops.data.destination import free_bytes, is_occupied, require_replaceable
+from vflops.data.duplicates import Sample, find_duplicates
 from vflops.data.packed_index import PackingRecord, digest
 from vflops.data.packing import Policy, check_omissions, group_by_split, make_shards
 from vflops.data.process_pool import OnProgress, no_progress
 from vflops.data.synthetic_folder import recipe_of
 from vflops.data.workspace import Workspace
 from vflops.errors import UsageError, VflopsError
+from vflops.record.formats.job import Duplicates
 from vflops.units import quantity
 
 _SAMPLE_FRAMES = 8
@@ -159,12 +161,28 @@ def _finish(
         recipe=recipe,
         years=split.all,
         reference_split=split.reference,
+        duplicates=_duplicates(folder, made) if recipe is None else None,
     )
     with_gaps = {task.year for task, part in made if part.left_out}
     complete = {task.year for task in tasks} - with_gaps
     with suppress(VflopsError):  # statistics save time later, but packing does not need them
         channel_statistics.store(folder, {year: moments[year] for year in sorted(complete)})
     workspace.finish(index, _identity(folder, split, settings))
+
+
+def _duplicates(
+    folder: ClimateYears, made: Sequence[tuple[FrameShardTask, FramePart]]
+) -> Duplicates:
+    """Return the frames for validation and testing that are also in the training years."""
+    train: list[Sample] = []
+    evaluated: list[Sample] = []
+    for task, part in made:
+        samples = train if task.split == "train" else evaluated
+        name = folder.year(task.year).name
+        for frame, mean, squares in zip(part.frames, part.mean, part.squares, strict=True):
+            moments = Moments(1, np.array(mean), np.array(squares))
+            samples.append(Sample(f"{name} frame {frame}", moments.content))
+    return find_duplicates(train, evaluated).summary()
 
 
 def _moments_by_year(

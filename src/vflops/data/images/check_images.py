@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,15 +9,15 @@ from pathlib import Path
 from typing import ClassVar
 
 from vflops.data.data_report import DataReport
+from vflops.data.duplicates import Sample, content_digest, find_duplicates
 from vflops.data.images.decode import EMPTY, BadImage, decode, read_file
 from vflops.data.images.image_folder import ImageFolder, ImageSplit, first_few
 from vflops.data.process_pool import OnProgress, Reporter, no_progress, run_all
 from vflops.machine.system.cpu_share import available_cpus
 from vflops.record.files.document import Data
+from vflops.record.formats.job import EqualSamples
 
 _FILES_PER_TASK = 64
-_DIGEST_BYTES = 16
-"""Among a billion different files, two share a digest with a probability of 10⁻²⁰."""
 
 
 class SizeRange(Data):
@@ -70,6 +69,8 @@ class ImageReport(DataReport):
     missing_from_val: tuple[str, ...]
     only_in_val: tuple[str, ...]
     leaks: tuple[Leak, ...]
+    contradictions: tuple[EqualSamples, ...] = ()
+    """Files that occur before, byte for byte, in another class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class CheckedFile:
 
     size: tuple[int, int] | None
     mode: str
-    content: bytes
+    content: str
     """A digest of the file's bytes; empty if it cannot be read."""
     reason: str | None
     """Why the image cannot be decoded."""
@@ -117,10 +118,10 @@ def _check_files(task: tuple[Path, Sequence[str]], report: Reporter) -> list[Che
 
 
 def _check_file(path: Path) -> CheckedFile:
-    content = b""
+    content = ""
     try:
         data = read_file(path)
-        content = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+        content = content_digest(data)
         image = decode(data)
     except BadImage as bad:
         return CheckedFile(None, "", content, bad.reason)
@@ -136,8 +137,10 @@ def _report(folder: ImageFolder, checked: dict[str, list[CheckedFile]]) -> Image
     ]
     zero_byte = [file.file for file in bad if file.reason == EMPTY]
     unreadable = [file for file in bad if file.reason != EMPTY]
-    leaks = _leaks(folder, checked)
-    problems = _problems(folder, unreadable, zero_byte, leaks)
+    duplicates = find_duplicates(*(_samples(split, checked) for split in folder.splits))
+    leaks = [Leak(val=pair.sample, train=pair.same_as) for pair in duplicates.leaks]
+    contradictions = duplicates.contradictions
+    problems = _problems(folder, unreadable, zero_byte, leaks, contradictions)
     return ImageReport(
         source=str(folder.path),
         ok=not problems,
@@ -151,6 +154,7 @@ def _report(folder: ImageFolder, checked: dict[str, list[CheckedFile]]) -> Image
         missing_from_val=tuple(folder.missing_from_val),
         only_in_val=tuple(folder.only_in_val),
         leaks=tuple(leaks),
+        contradictions=tuple(contradictions),
     )
 
 
@@ -175,18 +179,9 @@ def _size_range(sizes: list[int]) -> SizeRange | None:
     return SizeRange(min=ordered[0], median=ordered[(len(ordered) - 1) // 2], max=ordered[-1])
 
 
-def _leaks(folder: ImageFolder, checked: dict[str, list[CheckedFile]]) -> list[Leak]:
-    """Return files of val that are also in train: they reward a network that memorises them."""
-    val_contents = {file.content for file in checked["val"] if file.content}
-    in_train: dict[bytes, str] = {}
-    for name, file in zip(folder.train.files, checked["train"], strict=True):
-        if file.content in val_contents:
-            in_train.setdefault(file.content, name)
-    return [
-        Leak(val=name, train=in_train[file.content])
-        for name, file in zip(folder.val.files, checked["val"], strict=True)
-        if file.content in in_train
-    ]
+def _samples(split: ImageSplit, checked: dict[str, list[CheckedFile]]) -> list[Sample]:
+    rows = zip(split.files, checked[split.name], split.class_of, strict=True)
+    return [Sample(name, file.content, label) for name, file, label in rows if file.content]
 
 
 def _problems(
@@ -194,6 +189,7 @@ def _problems(
     unreadable: Sequence[Unreadable],
     zero_byte: list[str],
     leaks: Sequence[Leak],
+    contradictions: Sequence[EqualSamples],
 ) -> list[str]:
     faults = {
         "files cannot be decoded": [file.file for file in unreadable],
@@ -201,6 +197,7 @@ def _problems(
         "classes of train have no image": folder.empty_classes,
         "classes are in val but not in train": folder.only_in_val,
         "images of val are also in train": [leak.val for leak in leaks],
+        "images occur in two classes": [pair.sample for pair in contradictions],
     }
     return [f"{len(names):,} {what}: {first_few(names)}" for what, names in faults.items() if names]
 

@@ -59,24 +59,50 @@ def decode(data: bytes) -> Image.Image:
     return image
 
 
-def pixels(data: bytes, short_side: int) -> NDArray[np.uint8]:
+def stored_size(path: Path) -> tuple[int, int]:
+    """Return width and height from the head of a file; raise ``BadImage`` if it has none."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(path, formats=FORMATS) as image:
+                return image.size
+    except Exception as error:  # decoders raise anything for a broken file
+        raise BadImage(str(error) or type(error).__name__) from error
+
+
+def pixels(data: bytes, short_side: int, *, enlarge: bool) -> NDArray[np.uint8]:
     """Decode to RGB, height × width × 3, with a shorter side of ``short_side`` pixels.
 
-    Smaller images are enlarged, as in the published pipeline. Pillow converts grey, CMYK and
-    palette images; transparency is dropped, as in torchvision. The filter is bilinear over all
-    source pixels.
+    Smaller images keep their size unless ``enlarge``. Pillow converts grey, CMYK and palette
+    images; transparency is dropped, as in torchvision.
     """
+    image = decode(data)
+    size = resized_size(image.size, short_side, enlarge=enlarge)
+    try:
+        rgb = image if image.mode == "RGB" else _eight_bits(image).convert("RGB")
+        return _resized(rgb, size)
+    except (OSError, ValueError, MemoryError) as error:
+        raise BadImage(f"cannot be made RGB from {image.mode}: {error}") from error
+
+
+def rescaled(image: NDArray[np.uint8], short_side: int, *, enlarge: bool) -> NDArray[np.uint8]:
+    """Return an RGB image scaled as ``pixels`` does."""
+    from PIL import Image
+
+    height, width, _ = image.shape
+    size = resized_size((width, height), short_side, enlarge=enlarge)
+    return image if size == (width, height) else _resized(Image.fromarray(image), size)
+
+
+def _resized(rgb: Image.Image, size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Return the pixels at ``size``; the filter is bilinear over all source pixels."""
     import numpy as np
     from PIL import Image
 
-    image = decode(data)
-    size = resized_size(image.size, short_side)
-    try:
-        rgb = image if image.mode == "RGB" else _eight_bits(image).convert("RGB")
-        if rgb.size != size:
-            rgb = rgb.resize(size, Image.Resampling.BILINEAR)
-    except (OSError, ValueError, MemoryError) as error:
-        raise BadImage(f"cannot be made RGB from {image.mode}: {error}") from error
+    if rgb.size != size:
+        rgb = rgb.resize(size, Image.Resampling.BILINEAR)
     return np.asarray(rgb, dtype=np.uint8)
 
 
@@ -90,10 +116,15 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
 
 
-def resized_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
-    """Return width and height with a shorter side of ``short_side``; the longer is truncated."""
+def resized_size(size: tuple[int, int], short_side: int, *, enlarge: bool) -> tuple[int, int]:
+    """Return width and height with a shorter side of ``short_side``; the longer is truncated.
+
+    A smaller image keeps its size unless ``enlarge``.
+    """
     width, height = size
-    if width <= height:
+    if min(size) <= short_side and not enlarge:
+        new = size
+    elif width <= height:
         new = short_side, short_side * height // width
     else:
         new = short_side * width // height, short_side

@@ -66,3 +66,5 @@ class ImagePart(ShardPart):
     widths: tuple[int, ...]
     labels: tuple[int, ...]
     skipped: tuple[SkippedImage, ...]
+    contents: tuple[str, ...] = ()
+    """A digest of the file of each image; empty for images that are not compared."""

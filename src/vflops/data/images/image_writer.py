@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.destination import require_unoccupied
+from vflops.data.duplicates import Sample, content_digest, find_duplicates
 from vflops.data.images.image_index import (
     CHANNELS,
     SHARD_BYTES,
@@ -24,6 +25,7 @@ from vflops.data.new_file import NewFile
 from vflops.data.packed_index import PackingRecord, digest, shard_name
 from vflops.data.split_table import write_table
 from vflops.data.workspace import Workspace
+from vflops.record.formats.job import Duplicates
 
 
 class ImageShardFile:
@@ -34,14 +36,15 @@ class ImageShardFile:
         self._sha256 = hashlib.sha256()
         self._sizes: list[tuple[int, int]] = []
         self._labels: list[int] = []
+        self._contents: list[str] = []
 
     @property
     def bytes(self) -> int:
         """Bytes written so far."""
         return self._file.bytes
 
-    def add(self, image: NDArray[np.uint8], label: int) -> None:
-        """Append an image, height × width × 3."""
+    def add(self, image: NDArray[np.uint8], label: int, content: str | None = None) -> None:
+        """Append an image, height × width × 3; ``content`` is a digest of its file."""
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != CHANNELS:
             raise ValueError(f"an image is uint8[height, width, 3], not {image.dtype}{image.shape}")
         data = np.ascontiguousarray(image).reshape(-1).data
@@ -49,6 +52,8 @@ class ImageShardFile:
         self._sha256.update(data)
         self._sizes.append((image.shape[0], image.shape[1]))
         self._labels.append(label)
+        if content is not None:
+            self._contents.append(content)
 
     def close(self, source_digest: str = "", skipped: Sequence[SkippedImage] = ()) -> ImagePart:
         """Rename the shard to its final name and return what the index needs from it."""
@@ -65,6 +70,7 @@ class ImageShardFile:
             widths=tuple(width for _, width in self._sizes),
             labels=tuple(self._labels),
             skipped=tuple(skipped),
+            contents=tuple(self._contents),
         )
 
     def abandon(self) -> None:
@@ -87,6 +93,19 @@ def write_shard(
         raise
     workspace.add_part(part)
     return part
+
+
+def compare(
+    names: Mapping[str, Sequence[str]], parts: Mapping[str, Sequence[ImagePart]]
+) -> Duplicates:
+    """Return what occurs twice among the packed images with these names, by split."""
+    samples: dict[str, list[Sample]] = {"train": [], "val": []}
+    for split, split_parts in parts.items():
+        contents = [content for part in split_parts for content in part.contents]
+        labels = [label for part in split_parts for label in part.labels]
+        rows = zip(names[split], contents, labels, strict=True)
+        samples[split] = [Sample(*row) for row in rows]
+    return find_duplicates(samples["train"], samples["val"]).summary()
 
 
 def finish(
@@ -170,17 +189,34 @@ class ImageWriter:
             number = len(self._parts.setdefault(split, []))
             shard = ImageShardFile(self._workspace.path / shard_name(split, number))
             self._open[split] = shard
-        shard.add(image, label)
+        shard.add(image, label, None if self._index["synthetic"] else _pixel_digest(image))
 
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
         try:
             if kind is None:
                 for split, shard in self._open.items():
                     self._parts[split].append(shard.close())
-                finish(self._workspace, self._index, self._parts, digest(self._index))
+                duplicates = None if self._index["synthetic"] else self._duplicates()
+                index = {**self._index, "duplicates": duplicates}
+                finish(self._workspace, index, self._parts, digest(self._index))
             else:
                 for shard in self._open.values():
                     shard.abandon()
                 self._workspace.discard()
         finally:
             self._lock.__exit__(kind, error, trace)
+
+    def _duplicates(self) -> Duplicates:
+        names = {
+            split: [
+                f"{split} image {number}" for number in range(sum(p.shard.images for p in parts))
+            ]
+            for split, parts in self._parts.items()
+        }
+        return compare(names, self._parts)
+
+
+def _pixel_digest(image: NDArray[np.uint8]) -> str:
+    """Return a digest of an image that has no file: its size and its pixels."""
+    size = "x".join(map(str, image.shape))
+    return content_digest(size.encode() + image.tobytes())

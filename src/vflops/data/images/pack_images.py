@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from vflops.data.destination import is_occupied
-from vflops.data.images.decode import BadImage, pixels, read_file
+from vflops.data.duplicates import content_digest
+from vflops.data.images.decode import BadImage, pixels, read_file, resized_size, stored_size
 from vflops.data.images.image_folder import ImageFolder
 from vflops.data.images.image_index import CHANNELS, SHARD_BYTES, ImagePart, SkippedImage
-from vflops.data.images.image_writer import ImageShardFile, finish, write_shard
+from vflops.data.images.image_writer import ImageShardFile, compare, finish, write_shard
 from vflops.data.images.packed_images import PackedImages
 from vflops.data.packed_index import PackingRecord, digest
 from vflops.data.packing import Policy, ShardTask, check_omissions, group_by_split, make_shards
@@ -23,21 +24,29 @@ from vflops.errors import UsageError
 from vflops.machine.system.cpu_share import available_cpus
 
 _FILTER = "bilinear"
+_SAMPLED_FILES = 64
+"""Number of files from whose sizes the size of the packed images is estimated."""
 
 
 def pack(
     source: Path | ImageFolder,
     destination: Path,
     *,
-    short_side: int = 256,
+    short_side: int,
+    enlarge: bool = False,
     workers: int | None = None,
     policy: Policy = "fail",
     on_progress: OnProgress = no_progress,
 ) -> PackedImages:
-    """Pack the images of ``source`` into ``destination``; finished shards are kept."""
+    """Pack the images of ``source`` into ``destination``; finished shards are kept.
+
+    Their shorter side is reduced to ``short_side`` pixels. Smaller images keep their size unless
+    ``enlarge``.
+    """
     folder = source if isinstance(source, ImageFolder) else ImageFolder.open(source)
-    tasks = plan(folder, short_side, policy)
-    packing = PackingRecord(source=str(folder.path.resolve()), settings=_settings(short_side))
+    tasks = plan(folder, short_side, policy, enlarge=enlarge)
+    settings = packing_settings(short_side, enlarge=enlarge)
+    packing = PackingRecord(source=str(folder.path.resolve()), settings=settings)
     workspace = Workspace(destination, packing)
     if is_occupied(destination):
         return _packed_before(workspace, tasks)
@@ -62,6 +71,7 @@ class FileShardTask(ShardTask):
     labels: tuple[int, ...]
     short_side: int
     policy: Policy
+    enlarge: bool
 
     @property
     def samples(self) -> int:
@@ -71,13 +81,17 @@ class FileShardTask(ShardTask):
     def source_digest(self) -> str:
         """Return a digest of what determines the shard's bytes, without reading images."""
         stats = [_size_and_time(self.root / file) for file in self.files]
-        return digest([self.files, self.labels, stats, _settings(self.short_side)])
+        settings = packing_settings(self.short_side, enlarge=self.enlarge)
+        return digest([self.files, self.labels, stats, settings])
 
 
-def plan(folder: ImageFolder, short_side: int, policy: Policy) -> list[FileShardTask]:
-    """Return the shards to write, in order: a fixed number of images each, about 256 MB."""
+def plan(
+    folder: ImageFolder, short_side: int, policy: Policy, *, enlarge: bool
+) -> list[FileShardTask]:
+    """Return the shards to write, in order: a fixed number of images each, up to 256 MB."""
     if short_side < 1:
         raise UsageError(f"short_side is {short_side}", hint="give 1 or more pixels; 256 is usual")
+    common = (short_side, policy, enlarge)
     step = images_per_shard(short_side)
     tasks = []
     for split in folder.splits:
@@ -85,9 +99,7 @@ def plan(folder: ImageFolder, short_side: int, policy: Policy) -> list[FileShard
         for number, start in enumerate(range(0, len(split), step)):
             part = slice(start, start + step)
             files, numbers = split.files[part], tuple(labels[part])
-            tasks.append(
-                FileShardTask(split.name, number, folder.path, files, numbers, short_side, policy)
-            )
+            tasks.append(FileShardTask(split.name, number, folder.path, files, numbers, *common))
     return tasks
 
 
@@ -101,15 +113,33 @@ def mean_bytes(short_side: int) -> int:
     return short_side * short_side * 4 * CHANNELS // 3
 
 
-def bytes_needed(folder: ImageFolder, short_side: int) -> int:
-    """Return the approximate size of the packed images."""
-    return sum(len(split) for split in folder.splits) * mean_bytes(short_side)
+def bytes_needed(folder: ImageFolder, short_side: int, *, enlarge: bool) -> int:
+    """Return the approximate size of the packed images, from the sizes of a few files."""
+    files = [file for split in folder.splits for file in split.files]
+    chosen = files[:: max(1, len(files) // _SAMPLED_FILES)][:_SAMPLED_FILES]
+    sizes = []
+    for file in chosen:
+        try:
+            width, height = resized_size(
+                stored_size(folder.path / file), short_side, enlarge=enlarge
+            )
+        except BadImage:
+            continue  # packing will report it
+        sizes.append(width * height * CHANNELS)
+    mean = sum(sizes) / len(sizes) if sizes else mean_bytes(short_side)
+    return round(len(files) * mean)
 
 
-def _settings(short_side: int) -> dict[str, Any]:
+def packing_settings(short_side: int, *, enlarge: bool) -> dict[str, Any]:
+    """Return what determines the pixels of a packed image, besides its source."""
     import PIL
 
-    return {"short_side": short_side, "filter": _FILTER, "pillow": PIL.__version__}
+    return {
+        "short_side": short_side,
+        "enlarge": enlarge,
+        "filter": _FILTER,
+        "pillow": PIL.__version__,
+    }
 
 
 def _size_and_time(path: Path) -> tuple[int, int]:
@@ -140,7 +170,9 @@ def _fill(shard: ImageShardFile, task: FileShardTask, report: Reporter) -> list[
     skipped = []
     for file, label in zip(task.files, task.labels, strict=True):
         try:
-            shard.add(pixels(read_file(task.root / file), task.short_side), label)
+            data = read_file(task.root / file)
+            image = pixels(data, task.short_side, enlarge=task.enlarge)
+            shard.add(image, label, content_digest(data))
         except BadImage as bad:
             if task.policy == "fail":
                 raise _bad_file(task.root, file, bad.reason) from bad
@@ -178,8 +210,21 @@ def _finish(
         "recipe": recipe,
         "short_side": short_side,
         "classes": folder.classes,
+        "duplicates": compare(_packed_files(tasks, parts), by_split) if recipe is None else None,
     }
     finish(workspace, index, by_split, _identity([part.source_digest for part in parts]))
+
+
+def _packed_files(
+    tasks: Sequence[FileShardTask], parts: Sequence[ImagePart]
+) -> dict[str, list[str]]:
+    """Return the names of the files that were packed, by split."""
+    files: dict[str, list[str]] = {}
+    for task, part in zip(tasks, parts, strict=True):
+        left_out = {image.file for image in part.skipped}
+        packed = [file for file in task.files if file not in left_out]
+        files.setdefault(task.split, []).extend(packed)
+    return files
 
 
 def _identity(source_digests: Sequence[str]) -> str:

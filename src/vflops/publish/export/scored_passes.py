@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from vflops.record.formats.job import data_kind
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.figures import (
@@ -249,8 +250,8 @@ def _job_facts(
     repeat = scored_repeat.workload, scored_repeat.repeat
     members = [job for job in jobs if (job.record.workload, job.record.repeat) == repeat]
     started = [job.started for job in members if job.started is not None]
-    facts = {
-        "data": ["synthetic" if job.record.data.synthetic else "real" for job in members],
+    facts: dict[str, list[str]] = {
+        "data": [data_kind(job.record.data.synthetic) for job in members],
         "device": [start.device_name for start in started],
         "precision": [start.precision for start in started],
     }
@@ -263,7 +264,7 @@ def _training_facts(training: TrainingScore) -> dict[str, str]:
     return {
         "seed": str(training.seed),
         "complete": "yes" if training.complete else "no",
-        "data": "synthetic" if training.synthetic else "real",
+        "data": data_kind(training.synthetic),
         "device": training.device or "",
         "ranks": str(training.ranks),
         "parallel mode": shared.settings.mode if shared else "",

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from vflops.publish.ranking.stranger_text import LONG, clean
 from vflops.record.files.document import Data
+from vflops.record.formats.job import DataKind
 
 FORMAT = 6
 """The version of stored entries; submissions with older entries are read again."""
@@ -34,8 +35,6 @@ Seconds = Annotated[float, Field(gt=0, le=1e9)]
 Share = Annotated[float, Field(ge=0, le=100)]
 Quality = Annotated[float, Field(ge=0, le=1e9)]
 Number = Annotated[int, Field(ge=0, le=10**8)]
-
-DataKind = Literal["real", "synthetic"]
 
 
 class Result(Data):

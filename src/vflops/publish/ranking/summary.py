@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vflops.metrics import mean
-from vflops.publish.ranking.entry import DataKind, Result
-from vflops.record.formats.job import JobRecord
+from vflops.publish.ranking.entry import Result
+from vflops.record.formats.job import DataKind, JobRecord, data_kind
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.figures import ensemble_figures, mean_of, search_figures, training_figures
@@ -54,7 +54,7 @@ def _training_result(contents: Contents, repeats: Sequence[TrainingScore]) -> Re
     return Result(
         workload=first.workload,
         goal=_goal(quality.name, quality.better, quality.target, quality.exponent),
-        data=_data(repeats),
+        data=_data([training.synthetic for training in repeats]),
         unit="VFLOPS",
         score=score or 0.0,
         time_s=mean([training.wall_s for training in repeats]),
@@ -98,7 +98,7 @@ def _ensemble_result(
     return Result(
         workload=first.workload,
         goal=_goal(first.quality_name, better, first.target, first.exponent),
-        data=_data(members),
+        data=_data([training.synthetic for training in members]),
         unit="VFLOPS",
         score=score or 0.0,
         time_s=mean([ensemble.window_s for ensemble in repeats]),
@@ -132,7 +132,7 @@ def _search_result(contents: Contents, repeats: Sequence[SearchScore]) -> Result
     return Result(
         workload=f"{first.workload} replay" if first.replay else first.workload,
         goal=f"error at most {first.error_limit:g}, operations by {first.rules}",
-        data="synthetic" if any(worker.record.data.synthetic for worker in workers) else "real",
+        data=_data([worker.record.data.synthetic for worker in workers]),
         unit="regulated FLOPS",
         score=score or 0.0,
         time_s=mean([search.duration_s for search in repeats]),
@@ -161,8 +161,10 @@ def _goal(name: str, better: str, target: float, exponent: int) -> str:
     return f"{name} {sign} {target:g}, n = {exponent}"
 
 
-def _data(trainings: Sequence[TrainingScore]) -> DataKind:
-    return "synthetic" if any(training.synthetic for training in trainings) else "real"
+def _data(flags: Sequence[bool | None]) -> DataKind:
+    """Return the kind of the data of several jobs: what is not real in one is not real at all."""
+    kinds = {data_kind(synthetic) for synthetic in flags}
+    return next((kind for kind in ("synthetic", "unknown") if kind in kinds), "real")
 
 
 def _uses_accelerators(contents: Contents, job: int) -> bool:

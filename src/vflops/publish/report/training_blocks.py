@@ -230,7 +230,7 @@ def _course(contents: Contents, trained: TrainedJob, score: TrainingScore) -> Co
 def _notes(scores: Sequence[TrainingScore]) -> list[str]:
     """Return remarks on what makes the figures differ from those of other runs."""
     first = scores[0]
-    notes = [figure_text.data(first)] if first.synthetic or first.skipped else []
+    notes = [figure_text.data(first)] if first.synthetic is not False or first.skipped else []
     if first.work is not None and first.work.source != "counted":
         notes.append(f"operations declared, not counted: {first.work.detail}")
     if first.emulated:

@@ -18,13 +18,68 @@ Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0)]
 
 
+DataKind = Literal["real", "synthetic", "unknown"]
+
+
+def data_kind(synthetic: bool | None) -> DataKind:
+    """Return the kind of data; it is unknown if ``synthetic`` is None."""
+    return "unknown" if synthetic is None else "synthetic" if synthetic else "real"
+
+
+class EqualSamples(Data):
+    """Two samples of a dataset with the same content."""
+
+    sample: str
+    same_as: str
+
+
+class Duplicates(Data):
+    """Samples of a dataset that occur twice: how many there are, and the first few of them."""
+
+    leaked: NonNegative
+    """Number of samples for validation or testing that are also in the training split."""
+    leaks: tuple[EqualSamples, ...]
+    contradictory: NonNegative
+    """Number of samples that occur before with another label."""
+    contradictions: tuple[EqualSamples, ...]
+
+    @property
+    def leak_text(self) -> str:
+        """How many samples leak from training into validation, and which."""
+        number = (
+            "1 validation sample is"
+            if self.leaked == 1
+            else f"{self.leaked:,} validation samples are"
+        )
+        return f"{number} also trained on: {_examples(self.leaks, self.leaked)}"
+
+    @property
+    def contradiction_text(self) -> str:
+        """How many samples occur with two labels, and which."""
+        found = self.contradictory
+        number = "1 sample occurs" if found == 1 else f"{found:,} samples occur"
+        return f"{number} with two labels: {_examples(self.contradictions, found)}"
+
+    @property
+    def warnings(self) -> list[str]:
+        """One sentence for each kind of fault that was found."""
+        found = ((self.leaked, self.leak_text), (self.contradictory, self.contradiction_text))
+        return [text for number, text in found if number]
+
+
+def _examples(pairs: tuple[EqualSamples, ...], total: int) -> str:
+    named = [f"{pair.sample} equals {pair.same_as}" for pair in pairs]
+    return ", ".join(named) + (f" and {total - len(named):,} more" if total > len(named) else "")
+
+
 class DataFacts(Data):
     """The dataset of a job, checked before any rank starts."""
 
     path: str
-    synthetic: bool
+    synthetic: bool | None
+    """None if that is not known, because a command reads its own data."""
     fingerprint: str
-    """SHA-256 of the index of the dataset."""
+    """SHA-256 of the index of the dataset; for a command, of the script and the data it names."""
     train: NonNegative
     """Number of samples in the training split."""
     validation: NonNegative
@@ -34,6 +89,8 @@ class DataFacts(Data):
     """Number of unreadable samples that were skipped at the user's request."""
     facts: dict[str, int | float | str] = Field(default_factory=dict)
     """Properties that the workload needs later, such as classes and sizes."""
+    duplicates: Duplicates | None = None
+    """None if the samples were not compared, for example because they are synthetic."""
 
 
 class Goal(Data):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from vflops.errors import UsageError
 from vflops.metrics.quality import bounds_fault
-from vflops.record.formats.job import Goal, JobRecord
+from vflops.record.formats.job import Duplicates, Goal, JobRecord
 from vflops.record.formats.job_events import Ensembled, Evaluated, OutOfBag, Tested
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
@@ -15,10 +15,17 @@ from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.locations import event_location, job_file
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
+from vflops.results.task.published_data import IMAGENET
 from vflops.units import integer
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.spec import Quality
 
+_COMPARED = ("image-classification", "automl", "extreme-weather")
+"""Workloads whose real data is compared when it is packed."""
+_IMAGENET = IMAGENET.samples
+_ACCEPTED_DIVISOR = 100
+"""Duplicates of the published data that are accepted: 1 % of the validation set. They raise an
+accuracy by at most as much."""
 _NONE = Outcome("not applicable", "nothing was trained in this run")
 
 
@@ -74,6 +81,9 @@ def check_fingerprints(contents: Contents) -> Outcome:
         if known.setdefault(record.workload, checksum) != checksum:
             evidence = f"its data differs from that of other jobs of {record.workload}"
             return Outcome("fail", evidence, job_file(record))
+    if all(record.data.synthetic is None and record.workload == "command" for record in records):
+        evidence = "the data is unknown: the checksum covers the command and its scripts only"
+        return Outcome("not applicable", evidence, job_file(records[0]))
     return Outcome("pass", f"SHA-256 of the data of {count(len(known), 'workload')}")
 
 
@@ -82,12 +92,82 @@ def check_synthetic_flags(contents: Contents) -> Outcome:
     records = _records(contents)
     if not records:
         return _NONE
+    unknown = [
+        record
+        for record in records
+        if record.data.synthetic is None and record.workload == "command"
+    ]
     for record in records:
-        if record.settings.get("data") is None and not record.data.synthetic:
+        known = record not in unknown
+        if known and record.settings.get("data") is None and not record.data.synthetic:
             evidence = "no data was given, so the data is synthetic, but it is not marked as such"
             return Outcome("fail", evidence, job_file(record))
-    synthetic = sum(record.data.synthetic for record in records)
+    if unknown:
+        evidence = (
+            f"the data of {count(len(unknown), 'job')} is unknown: the command reads its own data; "
+            "name it with --data to have it hashed"
+        )
+        return Outcome("not applicable", evidence, job_file(unknown[0]))
+    synthetic = sum(record.data.synthetic is True for record in records)
     return Outcome("pass", f"synthetic data in {synthetic} of {count(len(records), 'job')}")
+
+
+def check_leaks(contents: Contents) -> Outcome:
+    """Fail if samples for validation or testing are also trained on."""
+
+    def fault(record: JobRecord, duplicates: Duplicates) -> str | None:
+        return duplicates.leak_text if duplicates.leaked > _published(record) else None
+
+    return _check_duplicates(
+        contents, fault, lambda duplicates: f"{integer(duplicates.leaked)} are also trained on"
+    )
+
+
+def check_contradictions(contents: Contents) -> Outcome:
+    """Fail if samples occur with two labels."""
+
+    def fault(record: JobRecord, duplicates: Duplicates) -> str | None:
+        found = duplicates.contradictory > _published(record)
+        return duplicates.contradiction_text if found else None
+
+    return _check_duplicates(
+        contents, fault, lambda duplicates: f"{integer(duplicates.contradictory)} have two labels"
+    )
+
+
+def _check_duplicates(
+    contents: Contents,
+    fault: Callable[[JobRecord, Duplicates], str | None],
+    passed: Callable[[Duplicates], str],
+) -> Outcome:
+    records = [
+        record
+        for record in _records(contents)
+        if record.data.synthetic is False and record.workload in _COMPARED
+    ]
+    if not records:
+        return Outcome("not applicable", "no images or years of climate fields were trained on")
+    for record in records:
+        duplicates = record.data.duplicates
+        if duplicates is None:
+            evidence = (
+                "its samples were not compared when they were packed: pack them again with "
+                "vflops data pack"
+            )
+            return Outcome("cannot tell", evidence, job_file(record))
+        if text := fault(record, duplicates):
+            return Outcome("fail", text, job_file(record))
+    data = records[0].data
+    assert data.duplicates is not None
+    samples = integer(data.train + data.validation + data.test)
+    return Outcome("pass", f"of {samples} samples, {passed(data.duplicates)}")
+
+
+def _published(record: JobRecord) -> int:
+    """Return the number of duplicates to accept: nobody can remove those of ImageNet itself."""
+    data = record.data
+    is_imagenet = (data.train, data.validation) == _IMAGENET
+    return data.validation // _ACCEPTED_DIVISOR if is_imagenet else 0
 
 
 def check_evaluations(contents: Contents) -> Outcome:

@@ -137,6 +137,8 @@ _PRACTICE = (
     _rule("seeds", "every training has its own seed", data_rules.check_seeds, _JOBS, _LOGS),
     _rule("data", "the data is pinned by a checksum", data_rules.check_fingerprints, _JOBS),
     _rule("synthetic", "synthetic data is marked", data_rules.check_synthetic_flags, _JOBS),
+    _rule("leaks", "no validation sample is also trained on", data_rules.check_leaks, _JOBS),
+    _rule("labels", "no sample has two labels", data_rules.check_contradictions, _JOBS),
     _rule(
         "trained",
         "every training finished as planned",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vflops.record.formats.job import DataKind, data_kind
 from vflops.record.formats.job_events import PHASES
 from vflops.results.score.node_outliers import NodesNamed
 from vflops.results.score.score_file import (
@@ -265,9 +266,16 @@ def rate(samples_per_s: float | None) -> str:
     return f"{samples_per_s:,.0f} samples/s"
 
 
+DATA_TEXTS: dict[DataKind, str] = {
+    "real": "real data",
+    "synthetic": "synthetic data: not comparable with real data",
+    "unknown": "unknown data: the command reads its own; name it with --data to have it hashed",
+}
+
+
 def data(training: TrainingScore) -> str:
     """Return whether the data is real or synthetic, and how many samples were left out."""
-    kind = "synthetic data: not comparable with real data" if training.synthetic else "real data"
+    kind = DATA_TEXTS[data_kind(training.synthetic)]
     return kind + (f"; {training.skipped:,} unreadable left out" if training.skipped else "")
 
 

@@ -181,7 +181,8 @@ class TrainingScore(Data):
     """The number of layers with products in fp8 or int8; in a pipeline, those of the first rank."""
     ranks: int
     batch: int | None
-    synthetic: bool
+    synthetic: bool | None
+    """None if that is not known, because a command reads its own data."""
     skipped: int
     data_facts: dict[str, int | float | str] = Field(default_factory=dict)
     """Facts about the data, such as sizes, classes and split."""

@@ -17,7 +17,7 @@ from vflops.workloads.command.environment import environment, threads_per_rank
 from vflops.workloads.command.process import Process
 from vflops.workloads.command.reports import Reader, Report
 from vflops.workloads.command.settings import CommandSettings
-from vflops.workloads.command.workload import fingerprint, resolved_command
+from vflops.workloads.command.workload import DATA_SHA256, fingerprint, resolved_command
 
 _PROGRESS_S = 1.0
 """Seconds between two progress events."""
@@ -28,7 +28,8 @@ def run(context: JobContext) -> None:
     """Run the command until it ends; the first rank's reports become the events of the job."""
     settings = CommandSettings.model_validate(context.record.settings)
     folder = Path(str(context.record.data.facts["folder"]))
-    if fingerprint(settings, folder) != context.record.data.fingerprint:
+    data = str(context.record.data.facts.get(DATA_SHA256, ""))
+    if fingerprint(settings, folder, data) != context.record.data.fingerprint:
         raise UsageError(
             "the command's script has changed since this run began",
             hint="start a new run, or restore the original script",

@@ -17,6 +17,7 @@ from vflops.errors import FolderError, UsageError
 from vflops.record.folder import file_hash
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts, DeclaredWork
+from vflops.workloads.command.data_hash import hash_data
 from vflops.workloads.command.settings import CommandSettings
 from vflops.workloads.contract.code import Progress, WorkloadCode
 from vflops.workloads.contract.spec import Quality
@@ -24,6 +25,8 @@ from vflops.workloads.contract.spec import Quality
 if TYPE_CHECKING:
     from vflops.workloads.contract.spec import WorkloadSpec
 
+DATA_SHA256 = "data sha256"
+"""The fact with the hash of the data that the user names."""
 _PYTHON = "{python}"
 _MAX_SCRIPT_BYTES = 16 << 20
 """Larger files are considered data and are not hashed."""
@@ -37,7 +40,7 @@ class Command(WorkloadCode):
 
     @classmethod
     def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
-        """Return what the user says about the script's data; none of it is read."""
+        """Return what the user says about the script's data; it is hashed if they name it."""
         assert isinstance(settings, CommandSettings)
         _check_program(settings)
         _check_scripts(settings)
@@ -48,13 +51,19 @@ class Command(WorkloadCode):
         if data is not None and not data.exists():
             raise UsageError(f"the data {settings.data} does not exist", hint="check --data")
         device, device_name = _device(settings.train.device)
+        hashed = None if data is None else hash_data(data, progress)
         return DataFacts(
             path=str(data or ""),
-            synthetic=data is None,  # unknown data: such runs are ranked separately
-            fingerprint=fingerprint(settings, Path.cwd()),
+            synthetic=None if data is None else False,  # unknown data is ranked separately
+            fingerprint=fingerprint(settings, Path.cwd(), hashed.sha256 if hashed else ""),
             train=samples,
             validation=settings.validation or 0,
-            facts={"folder": str(Path.cwd()), "device": device, "device name": device_name},
+            facts={
+                "folder": str(Path.cwd()),
+                "device": device,
+                "device name": device_name,
+                **({DATA_SHA256: hashed.sha256, "data hashed": hashed.covers} if hashed else {}),
+            },
         )
 
     @classmethod
@@ -87,11 +96,12 @@ def resolved_command(settings: CommandSettings) -> list[str]:
     return [sys.executable if word == _PYTHON else word for word in settings.command]
 
 
-def fingerprint(settings: CommandSettings, folder: Path) -> str:
-    """Return a hash of the command and of the script files that it names."""
+def fingerprint(settings: CommandSettings, folder: Path, data_sha256: str) -> str:
+    """Return a hash of the command, of the script files that it names, and of its data if any."""
     files = {word: folder / word for word in settings.command}
     hashes = {word: file_hash(path) for word, path in files.items() if _is_script(path)}
     content = [settings.command, settings.samples, settings.validation, settings.data, hashes]
+    content += [data_sha256] if data_sha256 else []
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

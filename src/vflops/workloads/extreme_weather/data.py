@@ -77,6 +77,7 @@ def prepare(settings: WeatherSettings, progress: Progress) -> DataFacts:
                 if years
             },
         },
+        duplicates=index.duplicates,
     )
     check_batch(settings.train, facts)
     return facts

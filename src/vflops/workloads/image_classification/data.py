@@ -22,6 +22,7 @@ from vflops.record.files.cache import cache_entry
 from vflops.record.formats.job import DataFacts
 from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
+from vflops.workloads.image_classification.rescaled import enlarges, rescaled
 from vflops.workloads.image_classification.settings import ImageSettings
 from vflops.workloads.packed_data import (
     check_batch,
@@ -48,6 +49,7 @@ def prepare(settings: ImageSettings, progress: Progress) -> DataFacts:
         require_target(settings.target, "images", 0.8)
         images = _packed(folder, settings, progress)
     check_intact(images)
+    images = rescaled(images, settings, progress)
     index = images.index
     facts = DataFacts(
         path=str(images.path.resolve()),
@@ -57,6 +59,7 @@ def prepare(settings: ImageSettings, progress: Progress) -> DataFacts:
         validation=index.splits["val"].images,
         skipped=sum(len(split.skipped) for split in index.splits.values()),
         facts={"classes": len(index.classes), "short side": index.short_side},
+        duplicates=index.duplicates,
     )
     check_batch(settings.train, facts)
     return facts
@@ -80,13 +83,15 @@ def _synthetic(settings: ImageSettings, progress: Progress) -> Path:
 
 
 def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) -> PackedImages:
-    size_bytes = bytes_needed(folder, settings.resize)
+    enlarge = enlarges(settings)
+    size_bytes = bytes_needed(folder, settings.resize, enlarge=enlarge)
     if size_bytes > _MAX_AUTO_PACK_BYTES:
         raise UsageError(
             f"{folder.path} would take {quantity(size_bytes, 'B')} when decoded",
-            hint=f"pack it once, where there is room: vflops data pack {folder.path} DEST",
+            hint=f"pack it once, where there is room: vflops data pack {folder.path} DEST "
+            f"--short-side {settings.resize}{' --enlarge' if enlarge else ''}",
         )
-    tasks = plan(folder, settings.resize, settings.unreadable)
+    tasks = plan(folder, settings.resize, settings.unreadable, enlarge=enlarge)
     name = digest([settings.resize, settings.unreadable, [task.source_digest() for task in tasks]])
     destination = cache_entry(f"images-{name[:16]}")
     try:
@@ -94,6 +99,7 @@ def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) ->
             folder,
             destination,
             short_side=settings.resize,
+            enlarge=enlarge,
             policy=settings.unreadable,
             on_progress=partial(progress, "packing images"),
         )

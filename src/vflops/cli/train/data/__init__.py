@@ -124,8 +124,9 @@ def check(
     """Read all data of a folder and report what is wrong.
 
     Images: unreadable or empty files, classes that do not match, images of val that are also in
-    train. Years: damaged files, values that are not finite, impossible boxes, frames that occur in
-    two years. The statistics of the years are stored next to them.
+    train, images that occur in two classes. Years: damaged files, values that are not finite,
+    impossible boxes, frames that occur in two years. The statistics of the years are stored next to
+    them.
     """
     from vflops.cli.train.data import climate_data, image_data
     from vflops.data.data_kind import source_kind
@@ -143,12 +144,25 @@ def pack(
         Path | None,
         typer.Argument(metavar="DEST", help="Folder to create; by default next to the source."),
     ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="Images only: the profile to pack for: tiny, laptop, gpu or reference; by default "
+            "gpu with an accelerator, else laptop."
+        ),
+    ] = None,
     short_side: Annotated[
         int | None,
         typer.Option(
-            help="Images only: pixels of the shorter side; by default 256.", min=1, max=8192
+            help="Images only: pixels of the shorter side, at most; by default as many as the "
+            "profile trains on.",
+            min=1,
+            max=8192,
         ),
     ] = None,
+    enlarge: Annotated[
+        bool, typer.Option("--enlarge", help="Images only: enlarge smaller images, too.")
+    ] = False,
     layout: Annotated[
         Layout | None,
         typer.Option(help="Years only: half (default: float16, standardised) or raw (float32)."),
@@ -177,8 +191,9 @@ def pack(
 ) -> None:
     """Pack images or years into shards. Shards are read as fast as the storage allows.
 
-    By default, the last year is for testing, the one before it for validation and the others for
-    training. If packing is interrupted, the same command resumes it.
+    Images are reduced to the size that the profile trains on. By default, the last year is for
+    testing, the one before it for validation and the others for training. If packing is
+    interrupted, the same command resumes it.
     """
     from vflops.cli.train.data import climate_data, image_data
     from vflops.data.data_kind import source_kind
@@ -189,10 +204,21 @@ def pack(
         _check_options(
             source, "images", {"--layout": layout, "--box-order": box_order, **year_options}
         )
-        side = short_side or image_data.SHORT_SIDE
-        image_data.pack(source, destination, side, policy.value, workers)
+        image_data.pack(
+            source,
+            destination,
+            profile,
+            short_side,
+            policy.value,
+            workers,
+            enlarge=enlarge,
+        )
         return
-    _check_options(source, "years", {"--short-side": short_side})
+    _check_options(
+        source,
+        "years",
+        {"--short-side": short_side, "--profile": profile, "--enlarge": enlarge or None},
+    )
     climate_data.pack(
         source,
         destination,
@@ -220,7 +246,8 @@ def verify(
     if packed_kind(packed) == "images":
         from vflops.data.images.packed_images import PackedImages
 
-        folder, next_command = PackedImages.open(packed), image_data.training_command(packed)
+        folder = images = PackedImages.open(packed)
+        next_command = image_data.training_command(images, packed, None)
     else:
         from vflops.data.climate.packed_frames import PackedFrames
 

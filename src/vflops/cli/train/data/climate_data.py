@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
 import typer
@@ -125,7 +124,7 @@ def training_command(packed: Path) -> tuple[str, str]:
     """Return the next command after packing, and what it does."""
     from vflops.cli.terminal.console import shell_path
 
-    command = f"vflops run extreme-weather --data {quote(shell_path(packed))} --set target=0.35"
+    command = f"vflops run extreme-weather --data {shell_path(packed)} --set target=0.35"
     return command, "train a detector to the mAP of the rules"
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
 import typer
 
+from vflops.cli.options import default_profile
 from vflops.cli.train.data.data_lines import (
     default_destination,
     print_destination,
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from vflops.data.images.packed_images import PackedImages
     from vflops.data.images.synthetic_images import Format
     from vflops.data.packing import Policy
-
-SHORT_SIDE = 256
+    from vflops.workloads.image_classification.settings import ImageSettings
 
 
 def synth(
@@ -65,13 +64,25 @@ def check(source: Path, json: bool, workers: int | None) -> None:
             + (f", or vflops data pack {shell_path(source)} --policy skip" if faults else ""),
         )
     if not json:
-        next_step(f"vflops data pack {shell_path(source)}", "pack it for fast reading")
+        profile = default_profile()
+        next_step(
+            f"vflops data pack {shell_path(source)} --profile {profile}",
+            "pack it for fast reading, with a short side of at most "
+            f"{_recipe(profile).resize} pixels",
+        )
 
 
 def pack(
-    source: Path, destination: Path | None, short_side: int, policy: Policy, workers: int | None
+    source: Path,
+    destination: Path | None,
+    profile: str | None,
+    short_side: int | None,
+    policy: Policy,
+    workers: int | None,
+    *,
+    enlarge: bool,
 ) -> None:
-    """Decode and resize all images into shards."""
+    """Decode all images and reduce them to what the profile trains on, in shards."""
     from vflops.cli.terminal.console import next_step, working
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.data.images.image_folder import ImageFolder
@@ -80,27 +91,46 @@ def pack(
 
     with working("listing the images"):
         folder = ImageFolder.open(source)
-    target = destination or default_destination(source, str(short_side))
-    print_destination(target, bytes_needed(folder, short_side))
+    profile = profile or default_profile()
+    side = short_side or _recipe(profile).resize
+    target = destination or default_destination(source, str(side))
+    print_destination(target, bytes_needed(folder, side, enlarge=enlarge))
     with Bar("images packed") as bar:
         packed = pack_images(
             folder,
             target,
-            short_side=short_side,
+            short_side=side,
+            enlarge=enlarge,
             workers=workers,
             policy=policy,
             on_progress=bar.show,
         )
     _show_packed(packed)
-    next_step(*training_command(target))
+    next_step(*training_command(packed, target, profile))
 
 
-def training_command(packed: Path) -> tuple[str, str]:
-    """Return the next command after packing, and what it does."""
+def training_command(images: PackedImages, folder: Path, profile: str | None) -> tuple[str, str]:
+    """Return the next command after packing images into ``folder``, and what it does."""
     from vflops.cli.terminal.console import shell_path
+    from vflops.workloads.image_classification.rescaled import lacks_detail, smaller_recipe
 
-    command = f"vflops run image-classification --data {quote(shell_path(packed))} --set target=0.8"
+    profile = profile or default_profile()
+    command = (
+        f"vflops run image-classification --profile {profile} --data {shell_path(folder)} "
+        "--set target=0.8"
+    )
+    recipe = _recipe(profile)
+    if lacks_detail(images, recipe):
+        command += f" {smaller_recipe(images, recipe)}"
     return command, "train to the accuracy that you want"
+
+
+def _recipe(profile: str) -> ImageSettings:
+    from vflops.config.profiles import check_profile_name
+    from vflops.workloads.image_classification.settings import PROFILES
+
+    check_profile_name(profile)
+    return PROFILES[profile]()
 
 
 def _show_packed(packed: PackedImages) -> None:
@@ -112,6 +142,8 @@ def _show_packed(packed: PackedImages) -> None:
         left_out = f", {len(split.skipped):,} left out" if split.skipped else ""
         print(f"{name:5}  {count(split.images, 'image')} in {shards}{left_out}")
         print_lines([f"{fault.file}: {fault.reason}" for fault in split.skipped])
+    for warning in packed.index.duplicates.warnings if packed.index.duplicates else ():
+        print(f"warning: {warning}")
     print(f"fingerprint  {packed.fingerprint}")
 
 
@@ -137,3 +169,9 @@ def _show_report(report: ImageReport) -> None:
     print_lines([f"train/{name}: no images" for name in report.empty_classes])
     print_lines([f"val/{name}: train has no such class" for name in report.only_in_val])
     print_lines([f"{leak.val}: the same bytes as {leak.train}" for leak in report.leaks])
+    print_lines(
+        [
+            f"{pair.sample}: the same bytes as {pair.same_as}, but another class"
+            for pair in report.contradictions
+        ]
+    )
