@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from vflops.config.settings import CountSettings, MicroSettings
-from vflops.counting.conventions import SCORING_CONVENTION, convention
+from vflops.counting.conventions import convention
 from vflops.counting.count import count
 from vflops.data.batch_memory import BatchMemory
 from vflops.data.sampler import uniforms
@@ -174,7 +174,7 @@ class WorkloadConformance(SpecConformance):
         settings = self.spec.profile("tiny")
         graph = type(workload).work(settings, facts, self.spec.name)
         assert (graph.model, graph.batch) == (self.spec.name, settings.train.rank_batch)
-        assert count(graph, convention(SCORING_CONVENTION)).total.total > 0
+        assert count(graph, convention(self.spec.rules)).total.total > 0
         trained = sum(p.numel() for p in workload.model().parameters() if p.requires_grad)
         assert graph.parameter_count == trained
 

@@ -15,12 +15,15 @@ from vflops.results.score.score_file import (
     Score,
     SearchScore,
     TrainingScore,
+    WorkScore,
 )
 from vflops.units import percent, quantity, seconds
 
 CEILINGS = ("benchmark", "case", "precision", "median", "spread", "caveat")
 MODELS = ("model", "rules", "forward", "training", "bound here")
 REPEATS = ("figure", "mean", "variation", "of")
+_NAMED_OPERATORS = 5
+"""How many operators that are not counted are listed by name in the terminal."""
 TWINS = "a diagnostic of the nodes, not a result"
 NODES = ("node", "machine", "jobs", "clock", "power", "GPU utilisation")
 
@@ -100,6 +103,7 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
         ]
     else:
         rows.append(("FLOPS", f"— ({figure_text.rules(training.work)})"))
+    rows += _work_rows(training.work)
     rows += [
         ("quality", figure_text.achieved(quality)),
         (figure_text.FACTOR, figure_text.factor(quality)),
@@ -116,6 +120,16 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
     if training.attempts > 1:
         repeated = figure_text.count(training.samples_redone, "sample")
         rows.append(("attempts", f"{training.attempts}, {repeated} repeated"))
+    return rows
+
+
+def _work_rows(work: WorkScore | None) -> list[tuple[str, str]]:
+    """Return the operations per sample, and the operators that are not among them."""
+    if work is None:
+        return []
+    rows = [("operations", figure_text.executed_work(work))]
+    if work.uncounted:
+        rows.append(("not counted", figure_text.uncounted(work, _NAMED_OPERATORS)))
     return rows
 
 
