@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import pytest
 from torch import Tensor, nn
@@ -73,7 +72,6 @@ class FusedTransformer(Transformer):
         return logits
 
 
-@cache
 def graph(kind: type[nn.Module] = Transformer, batch: int = 3) -> Graph:
     spec = InputSpec((LENGTH,), "int64")
     return capture(kind, [spec], name=NAME, batch=batch, loss=cross_entropy)
@@ -86,7 +84,9 @@ class Trained:
 
 
 @pytest.fixture
-def trained(handmade_run: HandmadeRun, run_folder: RunFolder, request: pytest.FixtureRequest):
+def trained(
+    handmade_run: HandmadeRun, run_folder: RunFolder, request: pytest.FixtureRequest
+) -> Trained:
     """A training of the transformer, counted by the rules of the parameter."""
     handmade_run.graph = graph()
     record = job(workload=NAME, rules=request.param)
