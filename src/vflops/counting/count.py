@@ -9,6 +9,8 @@ from vflops.counting.conventions.base import Convention, Ops
 from vflops.counting.conventions.executed import EXECUTED
 from vflops.record.formats.graph import NO_ARITHMETIC, Graph
 
+_KNOWN_NAMESPACES = ("aten", "prims", "vflops")
+
 
 @dataclass(frozen=True)
 class Row:
@@ -32,6 +34,11 @@ class Uncounted:
     """Its share of the elements that all operators of the model read and write."""
     executed_share: float
     """Its share of the operations that the framework executes, by the convention ``executed``."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another package defines it, so that no convention knows what it computes."""
+        return self.kind == "other" and self.op.partition(".")[0] not in _KNOWN_NAMESPACES
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,24 @@ def test_rules_that_do_not_know_its_operators_say_so(trained: Trained) -> None:
     assert "such as executed" in finding.evidence
 
 
+def test_an_operator_of_another_package_is_not_called_no_work(handmade_run: HandmadeRun) -> None:
+    known = graph()
+    index = next(i for i, node in enumerate(known.nodes) if node.op == "aten.gelu.default")
+    foreign = known.nodes[index].model_copy(update={"op": "mine.mix.default", "kind": "other"})
+    nodes = (*known.nodes[:index], foreign, *known.nodes[index + 1 :])
+    handmade_run.graph = known.model_copy(update={"nodes": nodes})
+    handmade_run.plan(job(workload=NAME, rules="executed"))
+    handmade_run.attempt(1, 0.0, *course(0.9))
+    contents = Contents(handmade_run.folder)
+    (training,) = score(contents).trainings
+    assert training.work is not None and training.work.uncounted[0].op == "mine.mix"
+    rows = dict(score_tables.training_rows(training))
+    assert rows["not counted"].startswith("mine.mix ×1, ")
+    assert rows["not counted"].endswith("of other packages, whose operations are not known")
+    (finding,) = (f for f in check(contents).findings if f.rule == "uncounted")
+    assert finding.verdict == "cannot tell"
+
+
 def test_rules_that_are_not_installed_are_named(handmade_run: HandmadeRun) -> None:
     handmade_run.plan(job(rules="somebody-elses"))
     with pytest.raises(FolderError, match="'somebody-elses', which is not installed") as caught:

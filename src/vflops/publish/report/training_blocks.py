@@ -233,7 +233,7 @@ def _notes(scores: Sequence[TrainingScore]) -> list[str]:
     notes = [figure_text.data(first)] if first.synthetic or first.skipped else []
     if first.work is not None and first.work.source != "counted":
         notes.append(f"operations declared, not counted: {first.work.detail}")
-    if first.work is not None and first.work.uncounted_share:
+    if first.work is not None and first.work.lacks_operations:
         notes.append(f"not counted by {first.work.rules}: {figure_text.uncounted(first.work)}")
     if first.quality.profile_target not in (None, first.quality.target):
         notes.append(

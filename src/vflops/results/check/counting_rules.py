@@ -86,6 +86,10 @@ def check_uncounted(contents: Contents) -> Outcome:
         if work.uncounted_share > _MAX_UNCOUNTED_SHARE:
             hint = "name other rules in its WorkloadSpec, such as executed"
             return Outcome("fail", f"{_uncounted(record, work)}; {hint}", job_file(record))
+    for record, work in works.values():
+        if any(operator.foreign for operator in work.uncounted):
+            hint = "capture the graph from plain operators, in work() of the workload"
+            return Outcome("cannot tell", f"{_uncounted(record, work)}; {hint}", job_file(record))
     return Outcome("pass", "; ".join(_uncounted(*pair) for pair in works.values()))
 
 

@@ -132,7 +132,13 @@ def uncounted(work: WorkScore, most: int | None = None) -> str:
     names = [f"{operator.op} ×{operator.nodes}" for operator in named]
     if len(named) < len(work.uncounted):
         names.append(f"{len(work.uncounted) - len(named)} more")
-    return f"{', '.join(names)}: {percent(work.uncounted_share)} of the executed operations"
+    if any(operator.foreign for operator in work.uncounted):
+        share = "operators of other packages, whose operations are not known"
+    elif work.uncounted_share:
+        share = f"{percent(work.uncounted_share)} of the executed operations"
+    else:
+        share = "0 % of the executed operations, which are convolutions and matrix products"
+    return f"{', '.join(names)}: {share}"
 
 
 def mfu(score: MfuScore) -> str:

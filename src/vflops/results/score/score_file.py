@@ -74,6 +74,8 @@ class UncountedOperator(Data):
     """How often the model calls it."""
     executed_share: float
     """Its share of the operations that training executes."""
+    foreign: bool = False
+    """Whether another package defines it, so that its operations are not known at all."""
 
 
 class WorkScore(Data):
@@ -95,6 +97,11 @@ class WorkScore(Data):
     def uncounted_share(self) -> float:
         """The share of the executed operations that ``rules`` do not cover."""
         return sum_in_order(operator.executed_share for operator in self.uncounted)
+
+    @property
+    def lacks_operations(self) -> bool:
+        """Whether training executed more than the operators that ``rules`` cover."""
+        return self.uncounted_share > 0 or any(operator.foreign for operator in self.uncounted)
 
 
 class QualityScore(Data):

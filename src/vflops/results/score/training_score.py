@@ -133,16 +133,17 @@ def work_score(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:
 
 
 def _uncounted(counted: Count) -> tuple[UncountedOperator, ...]:
-    """Return the operators without a rule, those with the most executed operations first."""
+    """Return the operators without a rule, unknown ones and those with the most work first."""
     operators = [
         UncountedOperator(
             op=item.op.removesuffix(".default"),
             nodes=item.nodes,
             executed_share=item.executed_share,
+            foreign=item.is_foreign,
         )
         for item in counted.uncounted
     ]
-    return tuple(sorted(operators, key=lambda operator: -operator.executed_share))
+    return tuple(sorted(operators, key=lambda item: (not item.foreign, -item.executed_share)))
 
 
 def _quality(trained: TrainedJob) -> QualityScore:
