@@ -75,8 +75,8 @@ def test_count_of_the_users_own_model(vflops: Vflops, model_file: Path) -> None:
     result = vflops("count", "mine:Net", "--input", "10", "--batch", "3", "--json")
     assert result.returncode == 0, result.stderr
     data = json.loads(result.stdout)
-    assert data["forward"] == 3 * 10 * 4
-    assert data["rules"] == {"id": "hpcai500", "version": 1}
+    assert data["forward"] == 3 * 2 * 10 * 4
+    assert data["rules"] == {"id": "executed", "version": 1}
     assert data["parameters"] == 44
 
 
@@ -90,7 +90,9 @@ def test_count_against_another_rule_set_by_layer(vflops: Vflops, model_file: Pat
     result = vflops("count", "mine:Net", "--input", "10", "--against", "executed", "--by", "layer")
     assert result.returncode == 0
     assert "layer" in result.stdout
-    assert "0.7500" in result.stdout  # 3 × 40 by hpcai500, 80 + 80 executed: no input gradient
+    assert (
+        "0.7500" in result.stdout
+    )  # by default against each other: 3 × 40 by hpcai500, 80 + 80 executed: no input gradient
 
 
 def test_count_exports_a_page_and_a_graph(vflops: Vflops, tmp_path: Path) -> None:

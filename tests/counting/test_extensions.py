@@ -55,6 +55,11 @@ def test_they_are_listed_with_their_origin(installed: dict[str, str]) -> None:
     assert "one-each/3 one an operator: our own (from theirs)" in lines
 
 
+def test_their_models_are_counted_by_what_is_executed(installed: dict[str, str]) -> None:
+    data = json.loads(run(installed, "count", "tiny-net", "--json"))
+    assert data["rules"]["id"] == "executed"
+
+
 def test_they_count(installed: dict[str, str]) -> None:
     data = json.loads(run(installed, "count", "tiny-net", "--rules", "one-each", "--json"))
     assert data["rules"] == {"id": "one-each", "version": 3}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ from torch import Tensor, nn
 
 from vflops.config.training import WorkloadSettings
 from vflops.counting.capture import InputSpec
+from vflops.data.batch_memory import BatchMemory
+from vflops.errors import UsageError
 from vflops.record.formats.job import DataFacts
 from vflops.testing.workloads import WorkloadConformance
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.contract.registry import workload as find
 from vflops.workloads.contract.spec import Quality
-from vflops.workloads.contract.workload import Inputs, Meter, Summary
+from vflops.workloads.contract.workload import Indices, Inputs, Meter, Samples, Split, Summary
+from vflops.workloads.image_classification.data import ImageSamples
 from vflops.workloads.image_classification.quality import Top1Meter
 from vflops.workloads.image_classification.settings import ImageSettings
 from vflops.workloads.image_classification.workload import ImageClassification
@@ -101,6 +105,100 @@ class CountsFillers(ImageClassification):
         return CountsAll(device)
 
 
+class SummedLoss(ImageClassification):
+    def loss(self, outputs: Any, inputs: Inputs) -> Tensor:
+        return super().loss(outputs, inputs) * len(inputs[1])
+
+
+class IgnoredLabels(ImageClassification):
+    def loss(self, outputs: Any, inputs: Inputs) -> Tensor:
+        return super().loss(outputs, (inputs[0], torch.zeros_like(inputs[1])))
+
+
+class OwnBuffer:
+    """Samples in a buffer that the next batch overwrites."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples, self._memory = samples, BatchMemory()
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def read(self, indices: Indices, memory: BatchMemory) -> tuple[Tensor, ...]:
+        return self._samples.read(indices, self._memory)
+
+
+class Overwritten(ImageClassification):
+    def samples(self, split: Split) -> Samples:  # type: ignore[override]
+        return OwnBuffer(super().samples(split))
+
+
+class Views(OwnBuffer):
+    """Samples as views of the data, which is all in memory."""
+
+    def read(self, indices: Indices, memory: BatchMemory) -> tuple[Tensor, ...]:
+        first, last = int(indices[0]), int(indices[-1])
+        images, labels = self._all
+        return images[first : last + 1], labels[first : last + 1]
+
+    @cached_property
+    def _all(self) -> tuple[Tensor, Tensor]:
+        return torch.rand(len(self), 3, 16, 16), torch.zeros(len(self), dtype=torch.int64)
+
+
+class ReturnsViews(ImageClassification):
+    @cached_property
+    def _views(self) -> dict[str, Samples]:
+        return {"train": Views(self._train), "validation": Views(self._validation)}
+
+    def samples(self, split: Split) -> Samples:  # type: ignore[override]
+        return self._views[split]
+
+
+class TrainsOnValidation(ImageClassification):
+    """Validation drawn like training: the first samples of one are those of the other."""
+
+    def samples(self, split: Split) -> ImageSamples:
+        return super().samples("train")
+
+
+class InPlace(ImageClassification):
+    def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:
+        batch[0].add_(1)
+        return super().inputs(batch, draws, dtype)
+
+
+class Drops(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x)  # by default also in evaluation
+
+
+class DropsInEvaluation(ImageClassification):
+    def model(self) -> nn.Module:
+        return nn.Sequential(super().model(), Drops())
+
+
+class BatchStatistics(ImageClassification):
+    def model(self) -> nn.Module:
+        model = super().model()
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.running_mean = module.running_var = None
+        return model
+
+
+class OtherSamples(ImageClassification):
+    """Samples that no seed determines, though the fingerprint says so."""
+
+    @cached_property
+    def _offset(self) -> float:
+        return float(np.random.default_rng().random())
+
+    def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:
+        images, labels = super().inputs(batch, draws, dtype)
+        return images + self._offset, labels
+
+
 class Lenient(ImageSettings):
     model_config = ConfigDict(extra="ignore")
 
@@ -152,6 +250,59 @@ def test_a_fault_of_the_code_is_found(
     with pytest.raises(AssertionError):
         check(code.create(GOOD.profile("tiny"), facts))
     check(ImageClassification.create(GOOD.profile("tiny"), facts))  # without the fault it passes
+
+
+@pytest.mark.parametrize(
+    ("code", "test", "message"),
+    [
+        (SummedLoss, "test_the_loss_is_a_mean", "a mean over the samples, not a sum"),
+        (IgnoredLabels, "test_training_depends_on_the_targets", "the loss ignores them"),
+        (InPlace, "test_inputs_do_not_change_the_batch", "changes the batch in place"),
+        (
+            DropsInEvaluation,
+            "test_predictions_depend_only_on_the_sample",
+            "predictions are random in evaluation",
+        ),
+        (
+            BatchStatistics,
+            "test_predictions_depend_only_on_the_sample",
+            "statistics in evaluation",
+        ),
+    ],
+)
+def test_a_quiet_fault_is_found_and_named(
+    code: type[ImageClassification], test: str, message: str, facts: DataFacts
+) -> None:
+    with pytest.raises(AssertionError, match=message):
+        getattr(suite_of(code), test)(code.create(GOOD.profile("tiny"), facts))
+
+
+@pytest.mark.parametrize("code", [Overwritten, ReturnsViews])
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_samples_that_are_not_copies_are_found(
+    code: type[ImageClassification], split: Split, facts: DataFacts
+) -> None:
+    faulty = code.create(GOOD.profile("tiny"), facts)
+    with pytest.raises(AssertionError, match=r"is the same memory.*copy the samples"):
+        suite_of(code).test_samples_are_copies(faulty, split)
+
+
+def test_validation_samples_that_were_trained_on_are_found(facts: DataFacts) -> None:
+    faulty = TrainsOnValidation.create(GOOD.profile("tiny"), facts)
+    with pytest.raises(AssertionError, match="validation samples are also training samples"):
+        suite_of(TrainsOnValidation).test_no_sample_is_in_two_splits(faulty, facts)
+
+
+def test_samples_that_change_behind_their_fingerprint_are_found(
+    facts: DataFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(AssertionError, match="the same fingerprint has other samples"):
+        suite_of(OtherSamples).test_its_data_is_reproducible(facts, tmp_path, monkeypatch)
+
+
+def test_unknown_counting_rules_are_found() -> None:
+    with pytest.raises(UsageError, match="no-such-rules"):
+        suite_of(rules="no-such-rules").test_its_counting_rules_are_installed()
 
 
 def test_data_that_changes_is_found(

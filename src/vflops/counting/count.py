@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from vflops.counting.conventions.base import Convention, Ops
+from vflops.counting.conventions.executed import EXECUTED
 from vflops.record.formats.graph import NO_ARITHMETIC, Graph
+
+_KNOWN_NAMESPACES = ("aten", "prims", "vflops")
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,13 @@ class Uncounted:
     nodes: int
     share: float
     """Its share of the elements that all operators of the model read and write."""
+    executed_share: float
+    """Its share of the operations that the framework executes, by the convention ``executed``."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another package defines it, so that no convention knows what it computes."""
+        return self.kind == "other" and self.op.partition(".")[0] not in _KNOWN_NAMESPACES
 
 
 @dataclass(frozen=True)
@@ -60,15 +70,21 @@ class Count:
     def uncounted(self) -> list[Uncounted]:
         """Operators that are not counted, in descending order of their share of elements."""
         elements_by_node = self.graph.elements_touched
-        total_elements = sum(elements_by_node) or 1
+        executed_by_node = [ops.total if ops else 0 for ops in count(self.graph, EXECUTED).ops]
         groups: dict[tuple[str, str], list[int]] = {}
         for index in self._arithmetic_nodes():
             if self.ops[index] is None:
                 node = self.graph.nodes[index]
-                groups.setdefault((node.op, node.kind), []).append(elements_by_node[index])
+                groups.setdefault((node.op, node.kind), []).append(index)
         uncounted = [
-            Uncounted(op, kind, len(elements), sum(elements) / total_elements)
-            for (op, kind), elements in groups.items()
+            Uncounted(
+                op=op,
+                kind=kind,
+                nodes=len(indices),
+                share=_share(elements_by_node, indices),
+                executed_share=_share(executed_by_node, indices),
+            )
+            for (op, kind), indices in groups.items()
         ]
         return sorted(uncounted, key=lambda operator: (-operator.share, operator.op))
 
@@ -98,6 +114,11 @@ def count(graph: Graph, convention: Convention) -> Count:
         for index, node in enumerate(graph.nodes)
     )
     return Count(graph, convention, ops)
+
+
+def _share(amounts: Sequence[int], indices: Sequence[int]) -> float:
+    """Return the share of the nodes ``indices`` in the amounts of all nodes."""
+    return sum(amounts[index] for index in indices) / (sum(amounts) or 1)
 
 
 def _sum(node_ops: Iterable[Ops | None]) -> Ops:

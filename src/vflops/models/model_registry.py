@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from vflops.counting.conventions import EXECUTED_CONVENTION, PUBLISHED_CONVENTION
 from vflops.errors import UsageError, unknown_name
 from vflops.extensions import load_extensions
 
@@ -87,6 +88,15 @@ def model(name: str) -> ModelSpec:
         hint = f"{error.hint}; or name your own model as package.module:callable"
         raise UsageError(error.message, hint=hint)
     return models()[name]
+
+
+def default_convention(name: str) -> str:
+    """Return the id of the counting convention for a model, unless the user chooses one.
+
+    Built-in networks are counted as published, and the user's own as executed.
+    """
+    is_built_in = any(spec.name == name for spec in BUILT_IN)
+    return PUBLISHED_CONVENTION if is_built_in else EXECUTED_CONVENTION
 
 
 def load(target: str) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflops.counting.conventions import Ops
 from vflops.counting.count import Count, Row
+from vflops.metrics.summation import sum_in_order
 from vflops.record.files import atomic
 from vflops.units import integer, percent, quantity, shape
 
@@ -160,8 +161,10 @@ def _footnotes(count: Count) -> list[str]:
             f"{item.op.removesuffix('.default')} ×{item.nodes} ({percent(item.share, digits=2)})"
             for item in uncounted
         )
+        executed = percent(sum_in_order(item.executed_share for item in uncounted), digits=2)
         lines.append(
-            f"{count.convention.id} has no rule for these operators (share of elements): {shares}"
+            f"{count.convention.id} has no rule for these operators (share of elements), "
+            f"which are {executed} of the executed operations: {shares}"
         )
     return lines
 
@@ -192,6 +195,7 @@ def _count_data(count: Count, by: str) -> dict[str, Any]:
                 "kind": operator.kind,
                 "operators": operator.nodes,
                 "share": operator.share,
+                "executed_share": operator.executed_share,
             }
             for operator in count.uncounted
         ],

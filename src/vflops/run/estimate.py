@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vflops.config.settings import Settings
 from vflops.config.training import WorkloadSettings
-from vflops.counting.conventions import SCORING_CONVENTION, convention
+from vflops.counting.conventions import convention
 from vflops.counting.count import Count, count
 from vflops.extensions import import_object
 from vflops.launch.placement import Plan
@@ -78,7 +78,7 @@ class _WorkloadEstimator:
         work = self._work(data.facts)
         counted, parameters = None, None
         if isinstance(work, Graph):
-            counted, parameters = count(work, convention(SCORING_CONVENTION)), work.parameter_count
+            counted, parameters = count(work, convention(self.spec.rules)), work.parameter_count
             ops = counted.total
             forward, total = ops.forward // work.batch, ops.total // work.batch
         else:

@@ -139,6 +139,7 @@ def plan(
                 kernels=settings.telemetry.kernels,
                 declared=declared,
                 graph_declared=declared is None and code.graph_declared,
+                rules=entry.spec.rules,
             )
             path = folder.job_file(record.job)
             atomic.make_folder(path.parent)

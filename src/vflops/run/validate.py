@@ -5,6 +5,7 @@ from __future__ import annotations
 from vflops.config.launch import LaunchSettings
 from vflops.config.settings import Settings
 from vflops.config.training import EIGHT_BIT_PRECISIONS, TrainSettings, WorkloadSettings
+from vflops.counting.conventions import convention
 from vflops.errors import UsageError
 from vflops.launch.factory import backend
 from vflops.record.formats.job import DataFacts
@@ -37,6 +38,7 @@ def check_all(settings: Settings, *, here: bool = True) -> None:
 
 def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> None:
     """Raise if a workload's models or workers do not fit the nodes, or its settings conflict."""
+    convention(spec.rules)  # raises if it is not installed
     check_ensemble(settings, spec)
     workers = spec.load_code().workers(section)
     if workers is not None:

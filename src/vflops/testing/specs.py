@@ -13,6 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from vflops.config.profiles import PROFILES
+from vflops.counting.conventions import convention
 from vflops.errors import UsageError
 from vflops.extensions import import_object
 from vflops.workloads.contract.code import WorkloadCode
@@ -61,6 +62,10 @@ class SpecConformance:
         assert callable(import_object(self.spec.runner))
         assert callable(import_object(self.spec.combine))
         assert self.spec.exhibit is None or callable(import_object(self.spec.exhibit))
+
+    def test_its_counting_rules_are_installed(self) -> None:
+        """The score counts operations by these rules."""
+        assert convention(self.spec.rules).id == self.spec.rules
 
     @pytest.mark.parametrize("name", sorted(PROFILES))
     def test_its_settings_survive_a_round_trip(self, name: str) -> None:

@@ -14,9 +14,8 @@ For a workload with another runner, whose code is not a ``Workload``, subclass `
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -24,32 +23,26 @@ import torch
 from torch import Tensor
 
 from vflops.config.settings import CountSettings, MicroSettings
-from vflops.counting.conventions import SCORING_CONVENTION, convention
+from vflops.counting.conventions import convention
 from vflops.counting.count import count
-from vflops.data.batch_memory import BatchMemory
-from vflops.data.sampler import uniforms
 from vflops.extensions import import_object
 from vflops.metrics import time_to_quality
 from vflops.record.formats.job import DataFacts
 from vflops.record.readout.contents import Contents
 from vflops.results.score.training_score import training_scores
 from vflops.run import pipeline
+from vflops.testing.samples import SEED, SampleConformance
 from vflops.testing.specs import SpecConformance
 from vflops.workloads.contract.registry import workloads
 from vflops.workloads.contract.run_settings import load, profile
-from vflops.workloads.contract.workload import Inputs, Split, Workload
+from vflops.workloads.contract.workload import Inputs, Workload
 
 __all__ = ["SpecConformance", "WorkloadConformance"]
 
-_SEED = 3
-_Indices = np.ndarray[Any, np.dtype[np.int64]]
 
-
-class WorkloadConformance(SpecConformance):
+class WorkloadConformance(SampleConformance):
     """Tests for workloads that vflops trains itself, with their profile ``tiny``."""
 
-    batch: ClassVar[int] = 8
-    """The batch size of the tests."""
     overfit_steps: ClassVar[int] = 30
     overfit_rate: ClassVar[float] = 0.01
     """The learning rate of Adam when overfitting one batch."""
@@ -59,82 +52,6 @@ class WorkloadConformance(SpecConformance):
     def perfect(self, inputs: Inputs) -> Tensor | None:
         """Return the predictions of a perfect model; None if they are not known."""
         return None
-
-    @pytest.fixture
-    def cache(
-        self, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-    ) -> Path:
-        """The data cache of all tests, separate from the user's."""
-        folder = os.environ.get("VFLOPS_CACHE") or tmp_path_factory.getbasetemp() / "vflops-cache"
-        monkeypatch.setenv("VFLOPS_CACHE", str(folder))
-        return Path(folder)
-
-    @pytest.fixture
-    def facts(self, cache: Path) -> DataFacts:
-        """The data of profile tiny."""
-        return self._prepare_data()
-
-    @pytest.fixture
-    def workload(self, facts: DataFacts) -> Workload:
-        """The workload with its data opened."""
-        created: Workload = self.spec.load_code().create(self.spec.profile("tiny"), facts)
-        return created
-
-    def test_its_data_is_reproducible(
-        self, facts: DataFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Every machine trains on the same samples."""
-        monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path))
-        second = self._prepare_data()
-        assert second.fingerprint == facts.fingerprint
-        assert (second.train, second.validation) == (facts.train, facts.validation)
-        assert facts.train > 0 and facts.validation > 0
-
-    @pytest.mark.parametrize("split", ["train", "validation"])
-    def test_a_sample_does_not_depend_on_the_batch(
-        self, workload: Workload, facts: DataFacts, split: Split
-    ) -> None:
-        """Indices may be in any order, repeated and read-only, like those of the sampler."""
-        size = len(workload.samples(split))
-        assert size == (facts.train if split == "train" else facts.validation)
-        indices = np.array([size - 1, 0, size // 2, 0], dtype=np.int64)
-        indices.flags.writeable = False
-        together = self._inputs(workload, indices, split)
-        for row, index in enumerate(indices):
-            alone = self._inputs(workload, np.array([index], dtype=np.int64), split)
-            for batched, single in zip(together, alone, strict=True):
-                torch.testing.assert_close(batched[row], single[0])
-
-    def test_inputs_are_as_specified(self, workload: Workload) -> None:
-        """Inputs have the shapes and types of ``input_specs``, and a batch dimension."""
-        specs = workload.input_specs()
-        assert 1 <= workload.model_inputs <= len(specs)
-        for draws in (self._draws(workload), None):
-            inputs = self._batch(workload, draws)
-            assert len(inputs) == len(specs)
-            for tensor, spec in zip(inputs, specs, strict=True):
-                assert tuple(tensor.shape) == (self.batch, *spec.shape)
-                assert str(tensor.dtype) == f"torch.{spec.dtype}"
-                assert not tensor.is_floating_point() or tensor.isfinite().all()
-
-    def test_augmentation_depends_only_on_the_draws(self, workload: Workload) -> None:
-        """Augmentation is the same after resuming, and whichever rank has a sample."""
-        draws = self._draws(workload)
-        if draws is None:
-            pytest.skip("the workload does not augment its samples")
-        torch.manual_seed(1)
-        first = self._batch(workload, draws)
-        torch.manual_seed(2)
-        second = self._batch(workload, draws)
-        for a, b in zip(first, second, strict=True):
-            assert torch.equal(a, b)
-        indices, half = self._indices(workload), self.batch // 2
-        part = self._inputs(workload, indices[half:], "train", draws[half:])
-        for whole, tail in zip(first, part, strict=True):
-            torch.testing.assert_close(whole[half:], tail)
-        moved = self._batch(workload, (draws + 0.37) % 1)
-        changed = any(not torch.equal(a, b) for a, b in zip(first, moved, strict=True))
-        assert changed, f"none of the {workload.draws} draws per sample has an effect"
 
     def test_its_weights_depend_only_on_the_seed(self, workload: Workload) -> None:
         """All ranks start with the same model."""
@@ -152,6 +69,29 @@ class WorkloadConformance(SpecConformance):
             if weight.requires_grad:
                 assert weight.grad is not None, f"{name} has no gradient"
                 assert weight.grad.isfinite().all(), f"the gradient of {name} is not finite"
+
+    def test_the_loss_is_a_mean(self, workload: Workload) -> None:
+        """The learning rate and the mean over ranks must not depend on the batch size."""
+        inputs = self._batch(workload, None)
+        twice = tuple(torch.cat([tensor, tensor]) for tensor in inputs)
+        model = self._without_dropout(self._model(workload))
+        with torch.no_grad():
+            one, two = (self._loss(workload, model, batch).item() for batch in (inputs, twice))
+        assert two == pytest.approx(one, rel=0.1), (
+            f"the loss is {one:.4g}, but {two:.4g} if every sample is in the batch twice: it must "
+            "be a mean over the samples, not a sum"
+        )
+
+    def test_training_depends_on_the_targets(self, workload: Workload) -> None:
+        """The loss uses the targets, which are among the inputs after the first."""
+        inputs = self._batch(workload, None)
+        if len(inputs) == 1:
+            pytest.skip("the workload has no targets besides the input of the model")
+        swapped = (inputs[0], *(tensor.roll(1, 0) for tensor in inputs[1:]))
+        first, second = (self._gradient(workload, batch) for batch in (inputs, swapped))
+        assert not torch.equal(first, second), (
+            "the gradient stays the same if samples swap their targets: the loss ignores them"
+        )
 
     def test_it_overfits_a_batch(self, workload: Workload) -> None:
         """Training on one batch reduces the loss, so loss, model and labels are consistent."""
@@ -174,9 +114,26 @@ class WorkloadConformance(SpecConformance):
         settings = self.spec.profile("tiny")
         graph = type(workload).work(settings, facts, self.spec.name)
         assert (graph.model, graph.batch) == (self.spec.name, settings.train.rank_batch)
-        assert count(graph, convention(SCORING_CONVENTION)).total.total > 0
+        assert count(graph, convention(self.spec.rules)).total.total > 0
         trained = sum(p.numel() for p in workload.model().parameters() if p.requires_grad)
         assert graph.parameter_count == trained
+
+    def test_predictions_depend_only_on_the_sample(self, workload: Workload) -> None:
+        """In evaluation there is no dropout, and no statistics of the batch are used."""
+        model = self._model(workload).eval()
+        half = self.batch // 2
+        samples, others = self._batch(workload, None), self._other_batch(workload)
+        mixed = tuple(torch.cat([a[:half], b[half:]]) for a, b in zip(samples, others, strict=True))
+        torch.manual_seed(1)
+        first = self._predicted(workload, model, samples)
+        torch.manual_seed(2)
+        second = self._predicted(workload, model, samples)
+        message = "predictions are random in evaluation: use dropout only if self.training is set"
+        torch.testing.assert_close(second, first, msg=message)
+        message = "predictions depend on the other samples of the batch: a layer uses batch "
+        message += "statistics in evaluation"
+        third = self._predicted(workload, model, mixed)
+        torch.testing.assert_close(third[:half], first[:half], rtol=1e-3, atol=1e-4, msg=message)
 
     def test_predictions_combine(self, workload: Workload) -> None:
         """Combining one model's predictions keeps them, and the order of models does not matter."""
@@ -192,7 +149,7 @@ class WorkloadConformance(SpecConformance):
     def test_quality_does_not_depend_on_how_samples_are_split(self, workload: Workload) -> None:
         """The quality is the same for split batches, several ranks, an empty rank and padding."""
         inputs = self._batch(workload, None)
-        predictions = self._predict(workload, inputs, _SEED)
+        predictions = self._predict(workload, inputs, SEED)
         half = self.batch // 3  # unequal parts, to detect a mean of means
         parts = [slice(0, half), slice(half, self.batch)]
         whole = self._quality(workload, predictions, inputs, [[slice(0, self.batch)]])
@@ -233,43 +190,35 @@ class WorkloadConformance(SpecConformance):
         assert score.speed is not None and score.speed.vflops is not None
         assert sum(score.phases.values()) == pytest.approx(score.wall_s)
 
-    def _prepare_data(self) -> DataFacts:
-        code, settings = self.spec.load_code(), self.spec.profile("tiny")
-        facts: DataFacts = code.prepare_data(settings, lambda text, done, whole: None)
-        return facts
-
-    def _indices(self, workload: Workload) -> _Indices:
-        return np.arange(self.batch, dtype=np.int64) * 7 % len(workload.samples("train"))
-
-    def _draws(self, workload: Workload) -> Tensor | None:
-        if not workload.draws:
-            return None
-        return torch.from_numpy(uniforms(_SEED, 0, self.batch, workload.draws))
-
-    def _inputs(
-        self,
-        workload: Workload,
-        indices: _Indices,
-        split: Split,
-        draws: Tensor | None = None,
-    ) -> Inputs:
-        batch = workload.samples(split).read(indices, BatchMemory())
-        return workload.inputs(batch, draws, torch.float32)
-
-    def _batch(self, workload: Workload, draws: Tensor | None) -> Inputs:
-        return self._inputs(workload, self._indices(workload), "train", draws)
-
-    def _model(self, workload: Workload, seed: int = _SEED) -> torch.nn.Module:
+    def _model(self, workload: Workload, seed: int = SEED) -> torch.nn.Module:
         torch.manual_seed(seed)
         return workload.model().train()
 
     def _loss(self, workload: Workload, model: torch.nn.Module, inputs: Inputs) -> Tensor:
         return workload.loss(model(*inputs[: workload.model_inputs]), inputs)
 
+    def _gradient(self, workload: Workload, inputs: Inputs) -> Tensor:
+        model = self._without_dropout(self._model(workload))
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        loss = self._loss(workload, model, inputs)
+        gradients = torch.autograd.grad(loss, weights, allow_unused=True)
+        return torch.cat([gradient.flatten() for gradient in gradients if gradient is not None])
+
     def _predict(self, workload: Workload, inputs: Inputs, seed: int) -> Tensor:
-        model = self._model(workload, seed).eval()
+        return self._predicted(workload, self._model(workload, seed).eval(), inputs)
+
+    def _predicted(self, workload: Workload, model: torch.nn.Module, inputs: Inputs) -> Tensor:
         with torch.no_grad():
             return workload.predict(model(*inputs[: workload.model_inputs]))
+
+    def _other_batch(self, workload: Workload) -> Inputs:
+        return self._inputs(workload, self._indices(workload)[::-1] + 1, "train")
+
+    def _without_dropout(self, model: torch.nn.Module) -> torch.nn.Module:
+        for module in model.modules():
+            if isinstance(module, torch.nn.modules.dropout._DropoutNd):
+                module.eval()
+        return model
 
     def _quality(
         self, workload: Workload, predictions: Tensor, inputs: Inputs, ranks: list[list[slice]]

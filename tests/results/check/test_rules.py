@@ -26,7 +26,7 @@ from tests.support.forgeries import (
     together,
     unmeasured,
 )
-from vflops.record.folder import RunFolder
+from vflops.record.folder import RunFolder, file_hash
 from vflops.record.readout.contents import Contents
 from vflops.results.check.rule_sets import RULE_SETS
 from vflops.results.evidence.manifest import write_manifest
@@ -100,6 +100,13 @@ def unsmoothed(run: Forger) -> None:
     run.settings(lambda data: data.update(label_smoothing=0.0))
 
 
+def attention_in_the_graph(run: Forger) -> None:
+    """A product of two activations, which the rules of the workload do not count."""
+    path = run.folder.graph_file("image-classification")
+    path.write_text(path.read_text().replace('"kind": "dense"', '"kind": "product"'))
+    changed("counted", sha256=file_hash(path))(run)
+
+
 def added(folder: RunFolder) -> None:
     write_manifest(folder)
     (folder.path / "jobs" / "0" / "more.json").write_text("{}")
@@ -129,6 +136,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
             edited("graphs/image-classification.json", '"none"', '"other"'),
         ),
         "operations": ("one model", changed("job", 1, parameters=7)),
+        "uncounted": ("one model", attention_in_the_graph),
         "jobs": ("one model", dropped(REPEATS)),
         "seeds": ("one model", changed("finished", weights_sha256="0" * 64)),
         "data": ("one model", in_job("data", fingerprint="unknown")),

@@ -256,7 +256,9 @@ def test_analytic_operations_may_exceed_the_ceiling(good: GoodRun, tmp_path: Pat
     findings = judged(good("one model"), tmp_path, "practice", harm)
     assert findings.passed
     scored = json.loads((tmp_path / good("one model").name / "score.json").read_text())
-    assert scored["trainings"][0]["mfu"]["value"] > 1
+    training = scored["trainings"][0]
+    assert training["speed"]["flops"] > training["mfu"]["ceiling_flops"]
+    assert training["mfu"]["value"] < 1
 
 
 def test_the_level_is_told_with_the_setting_that_made_it(good: GoodRun, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Run folders of vflops 0.1.0, from before the packages were moved: their scores stay as they are.
 
 The archives in tests/golden hold what a score is made of, and the score that was made then; pages,
-predictions and weights are left out. Later versions add fields, which ``ADDED`` lists, and change
-no value.
+predictions and weights are left out. Later versions add fields, which ``ADDED`` lists, and base
+MFU on executed operations; they change no other value.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 from tests.support.paths import ROOT
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
+from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import score
 
 GOLDEN = sorted((ROOT / "tests" / "golden").glob("*.tar.xz"))
@@ -26,6 +27,9 @@ ADDED = {
     "penalty_capped",
     "vflops_capped",
     "time_to_quality_s",
+    "ops_executed",
+    "uncounted",
+    "flops",  # of MFU
 }
 """Fields that scores have had since 0.2.0."""
 
@@ -47,13 +51,34 @@ def golden_folder(archive: Path, tmp_path: Path) -> Path:
     return folder
 
 
+def executed_mfu(recorded: dict[str, Any]) -> list[float]:
+    """Return the MFU of each training by the executed operations that its old score has too."""
+    counts = {model["model"]: model["counts"] for model in recorded["models"]}
+    values = []
+    for training in recorded["trainings"]:
+        (executed,) = (c for c in counts[training["workload"]] if c["rules"] == "executed")
+        share = executed["ops_total"] / training["work"]["ops_total"]
+        values.append(training["mfu"]["value"] * share)
+    return values
+
+
 @pytest.mark.parametrize("archive", GOLDEN, ids=lambda path: path.name.partition(".")[0])
 def test_an_old_run_folder_has_the_same_score(archive: Path, tmp_path: Path) -> None:
     folder = golden_folder(archive, tmp_path)
     recorded = json.loads((folder / "score.json").read_text(encoding="utf-8"))
     new = json.loads(score(Contents(RunFolder.open(folder))).to_json())
+    expected = [pytest.approx(value, rel=1e-12) for value in executed_mfu(recorded)]
+    assert [training["mfu"].pop("value") for training in new["trainings"]] == expected
+    for training in recorded["trainings"]:
+        del training["mfu"]["value"]
     # As text, so that the order of fields and the digits of numbers count too.
     assert json.dumps(without_added(new, recorded)) == json.dumps(recorded)
+
+
+@pytest.mark.parametrize("archive", GOLDEN, ids=lambda path: path.name.partition(".")[0])
+def test_an_old_score_is_read(archive: Path, tmp_path: Path) -> None:
+    old = Score.read(golden_folder(archive, tmp_path) / "score.json")
+    assert old.trainings or old.searches
 
 
 def test_there_are_golden_folders() -> None:

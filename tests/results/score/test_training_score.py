@@ -17,8 +17,11 @@ from tests.support.trained_runs import (
     job,
     progress,
     started,
+    trained_graph,
     write_telemetry,
 )
+from vflops.counting.conventions import convention
+from vflops.counting.count import count
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import Goal
 from vflops.record.readout.contents import Contents
@@ -167,8 +170,11 @@ def test_mfu_is_of_all_accelerators_together(trained_folder: RunFolder) -> None:
     found = fresh(trained_folder).trainings[1]
     assert found.mfu.ceiling == "fp32 gemm × 2"
     assert found.mfu.ceiling_flops == 2 * GEMM_FLOPS
-    assert found.speed is not None
-    assert found.mfu.value == pytest.approx(found.speed.flops / (2 * GEMM_FLOPS))
+    assert found.speed is not None and found.work is not None
+    executed = count(trained_graph(), convention("executed")).total.total // 4
+    assert found.work.ops_executed == executed != found.work.ops_total
+    flops = executed * found.speed.samples_per_s
+    assert found.mfu.value == pytest.approx(flops / (2 * GEMM_FLOPS))
 
 
 def test_mfu_of_ranks_on_one_processor_is_of_that_processor(

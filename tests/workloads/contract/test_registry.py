@@ -78,7 +78,10 @@ def test_another_packages_workload_runs(site: Path, tmp_path: Path) -> None:
     assert training["workload"] == "digits"
     assert training["complete"]
     assert training["quality"]["achieved"] > training["quality"]["target"]
-    assert training["work"]["source"] == "counted"
+    work = training["work"]
+    assert (work["source"], work["rules"]) == ("counted", "executed")
+    first, second = 2 * 64 * 128, 2 * 128 * 10  # the images need no gradient
+    assert work["ops_total"] == 2 * first + 3 * second
 
 
 def test_another_packages_tests_are_inherited(site: Path, tmp_path: Path) -> None:

@@ -40,8 +40,12 @@ def count(
     ] = None,
     batch: Annotated[int, typer.Option(help="Batch size.", min=1)] = 1,
     rules: Annotated[
-        str, typer.Option(help="Counting convention, see `vflops list`.")
-    ] = "hpcai500",
+        str | None,
+        typer.Option(
+            help="Counting convention, see `vflops list`; by default executed for your own model, "
+            "hpcai500 for a built-in one."
+        ),
+    ] = None,
     against: Annotated[
         str | None, typer.Option(help="A second convention to compare with.")
     ] = None,
@@ -57,9 +61,11 @@ def count(
     from vflops.counting.conventions import convention
     from vflops.counting.count import count as count_graph
     from vflops.models.model_graph import graph_of, parse_input
+    from vflops.models.model_registry import default_convention
     from vflops.publish import counts as show
     from vflops.record.folder import latest
 
+    rules = rules or _default_rules(default_convention(model), against)
     conventions = [convention(name) for name in (rules, against) if name]
     inputs = [parse_input(text) for text in input or ()]
     with working("capturing the model"):
@@ -80,7 +86,7 @@ def count(
         shapes = "".join(f" --input {text}" for text in input or ())
         model_arguments = f"{model}{shapes}" + (f" --batch {batch}" if batch > 1 else "")
         if against is None:
-            other = "executed" if rules != "executed" else "hpcai500"
+            other = _default_rules("executed", rules)
             command = f"vflops count {model_arguments} --rules {rules} --against {other}"
             next_step(command, "compare with what the framework executes")
         elif latest(Path("runs")) is None:
@@ -89,3 +95,10 @@ def count(
             next_step(
                 f"vflops roofline --model {model_arguments}", "show what limits it on this machine"
             )
+
+
+def _default_rules(default: str, other: str | None) -> str:
+    """Return ``default``, or the other one of the two usual conventions if it equals ``other``."""
+    if default != other:
+        return default
+    return "hpcai500" if default == "executed" else "executed"

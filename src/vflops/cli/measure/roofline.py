@@ -42,8 +42,12 @@ def roofline(
         str | None, typer.Option(help="fp32, bf16 …; by default the fastest one measured.")
     ] = None,
     rules: Annotated[
-        str, typer.Option(help="Counting convention, see `vflops list`.")
-    ] = "hpcai500",
+        str | None,
+        typer.Option(
+            help="Counting convention, see `vflops list`; by default that of the workload, "
+            "executed for your own model."
+        ),
+    ] = None,
     export: Annotated[
         Format | None, typer.Option(help="File format; by default that of --out, or html.")
     ] = None,
@@ -55,8 +59,9 @@ def roofline(
     from vflops.counting.count import count
     from vflops.models.model_graph import graph_of, parse_input
     from vflops.publish.roofline_page import Roofline
+    from vflops.results.score.scoring_convention import model_convention
 
-    counting_convention = convention(rules)
+    chosen = None if rules is None else convention(rules)
     export = export or _format(out)
     contents = console.read_run(run or _newest_with_ceilings())
     folder = contents.folder
@@ -72,7 +77,7 @@ def roofline(
             graphs = [
                 graph_of(name, inputs=inputs, batch=batch_size) for name in model or ["resnet50"]
             ]
-    counts = [count(graph, counting_convention) for graph in graphs]
+    counts = [count(graph, chosen or model_convention(contents, graph.model)) for graph in graphs]
     chart = Roofline.from_counts(folder.record, contents.measurements, counts, precision)
     path = out or folder.path / f"{_name(model, batch)}.{export.value}"
     with console.working("drawing"):

@@ -21,8 +21,10 @@ BUILT_IN: tuple[Convention, ...] = (
     EXECUTED_TORCH,
 )
 
-SCORING_CONVENTION = "hpcai500"
-"""The convention that scores use."""
+PUBLISHED_CONVENTION = HPCAI500.id
+"""The convention of HPC AI500's workloads and of the networks that vflops provides."""
+EXECUTED_CONVENTION = EXECUTED.id
+"""The convention of MFU, and by default of all other workloads and models."""
 ENTRY_POINTS = "vflops.rules"
 """The entry point group with which other packages add conventions."""
 
@@ -51,7 +53,8 @@ def convention(name: str) -> Convention:
 __all__ = [
     "BUILT_IN",
     "ENTRY_POINTS",
-    "SCORING_CONVENTION",
+    "EXECUTED_CONVENTION",
+    "PUBLISHED_CONVENTION",
     "Convention",
     "Ops",
     "convention",

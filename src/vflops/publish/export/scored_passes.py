@@ -139,7 +139,7 @@ QUANTITIES = (
         "bytes",
         "Bytes sent per step, summed over all ranks.",
     ),
-    Quantity("mfu", "MFU", "", "mfu_ratio", "ratio", "FLOPS over the measured ceiling."),
+    Quantity("mfu", "MFU", "", "mfu_ratio", "ratio", "Executed FLOPS over the measured ceiling."),
     Quantity("power", "power", "W", "power_watts", "watts", "Mean power of the measured parts."),
     Quantity("energy", "energy", "J", "energy_joules", "joules", "Energy of the measured parts."),
     Quantity(

@@ -8,7 +8,7 @@ from vflops.metrics import coefficient_of_variation, mean
 from vflops.record.formats.job_events import PHASES
 from vflops.results.figures import Figure, Key, format_value, training_figures
 from vflops.results.score import figure_text, parallelism_text
-from vflops.results.score.score_file import TrainingScore
+from vflops.results.score.score_file import TrainingScore, WorkScore
 from vflops.units import integer, percent, quantity, seconds
 
 Tile = dict[str, str]
@@ -76,7 +76,7 @@ def _tile_text(figure: Figure, value: float | None) -> str:
 def _notes(training: TrainingScore) -> dict[Key, str]:
     quality, mfu = training.quality, training.mfu
     epochs = quality.epochs_to_quality
-    ceiling = f"of {quantity(mfu.ceiling_flops, 'FLOPS')}, {mfu.ceiling}"
+    ceiling = f"executed operations, of {quantity(mfu.ceiling_flops, 'FLOPS')}, {mfu.ceiling}"
     return {
         "vflops": _score_note(training),
         "flops": figure_text.rules(training.work),
@@ -114,12 +114,23 @@ def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
     rows += [
         ("operations of one sample", f"{integer(work.ops_total)} in training, {source}"),
         ("", f"{integer(work.ops_forward)} in evaluation (forward only)"),
+        *_executed_rows(work),
         (
             figure_text.FACTOR,
             f"({'achieved / target' if quality.better == 'higher' else 'target / achieved'})^n "
             f"with n = {quality.exponent}, target {quality.target:g} {quality.name}",
         ),
     ]
+    return rows
+
+
+def _executed_rows(work: WorkScore) -> list[tuple[str, str]]:
+    """Return what training executes of one sample, and the operators that are not counted."""
+    if work.ops_executed is None:
+        return []
+    rows = [("", f"{integer(work.ops_executed)} executed in training, the basis of MFU")]
+    if work.uncounted:
+        rows.append((f"not counted by {work.rules}", figure_text.uncounted(work)))
     return rows
 
 

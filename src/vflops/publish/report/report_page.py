@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.counting.conventions import SCORING_CONVENTION, convention
 from vflops.counting.count import count
 from vflops.publish.pages import roofline_chart
 from vflops.publish.pages.page import chart_library, render
@@ -26,6 +25,7 @@ from vflops.results.roofline.analysis import COMPUTE, Bound, Ceilings, measured_
 from vflops.results.roofline.roofline_text import sentences
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import best_bound, score
+from vflops.results.score.scoring_convention import model_convention
 from vflops.units import quantity
 
 _ROOFLINE_BENCHMARKS = (*COMPUTE, "memory", "all-reduce")
@@ -93,7 +93,7 @@ def write_report(contents: Contents) -> None:
 def _first_bound(contents: Contents, machine: Ceilings) -> list[Bound]:
     """Return the bound of the first model with a graph, for a run that trained none."""
     for graph in contents.graphs[:1]:
-        best, _ = best_bound(count(graph, convention(SCORING_CONVENTION)), machine)
+        best, _ = best_bound(count(graph, model_convention(contents, graph.model)), machine)
         return [best] if best else []
     return []
 

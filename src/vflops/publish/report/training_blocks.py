@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vflops.counting.conventions import SCORING_CONVENTION, convention
 from vflops.counting.count import count
 from vflops.metrics import mean
 from vflops.publish.pages.roofline_points import Achieved
@@ -21,6 +20,7 @@ from vflops.results.roofline.analysis import Bound, Ceilings, bound
 from vflops.results.score import figure_text, parallelism_text, score_tables
 from vflops.results.score.score_file import RepeatScore, Score, TrainingScore
 from vflops.results.score.scoring import best_bound
+from vflops.results.score.scoring_convention import job_convention
 from vflops.units import percent, quantity, seconds
 
 
@@ -106,7 +106,7 @@ def roofline_models(contents: Contents, scored: Score, machine: Ceilings) -> lis
         known = by_workload.get(score.workload)
         if graph is None or (known is not None and known.achieved is not None):
             continue
-        counted = count(graph, convention(SCORING_CONVENTION))
+        counted = count(graph, job_convention(trained.record))
         precision = trained.started.ceiling_precision if trained.started else None
         model_bound, _ = best_bound(counted, machine)
         if model_bound is None:
@@ -233,6 +233,8 @@ def _notes(scores: Sequence[TrainingScore]) -> list[str]:
     notes = [figure_text.data(first)] if first.synthetic is not False or first.skipped else []
     if first.work is not None and first.work.source != "counted":
         notes.append(f"operations declared, not counted: {first.work.detail}")
+    if first.work is not None and first.work.lacks_operations:
+        notes.append(f"not counted by {first.work.rules}: {figure_text.uncounted(first.work)}")
     if first.emulated:
         notes.append(f"{first.precision} is emulated: {first.emulated}")
     for score in scores:

@@ -169,6 +169,8 @@ class JobRecord(Document):
     declared: DeclaredWork | None = None
     graph_declared: bool = False
     """Whether the user supplied the graph; it is then not verified that training computes it."""
+    rules: str = "hpcai500"
+    """The convention by which its operations are counted; vflops 0.1.0 knew only the default."""
 
     def settings_as(self, kind: type[Checked]) -> Checked:
         """Return the settings as an instance of ``kind``, or raise ``FolderError`` with the job."""

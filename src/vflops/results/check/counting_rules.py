@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import event_location, job_file
 from vflops.results.check.rule import Outcome
+from vflops.results.score import figure_text
 from vflops.results.score.figure_text import count
-from vflops.results.score.score_file import Score
+from vflops.results.score.score_file import Score, WorkScore
 from vflops.results.score.training_score import work_score
 from vflops.units import integer
+from vflops.workloads.contract.registry import workloads
+
+_MAX_UNCOUNTED_SHARE = 0.01
+"""The largest share of the executed operations that counting rules may leave out."""
 
 
 def check_graph_hashes(contents: Contents) -> Outcome:
@@ -51,8 +57,12 @@ def check_operations(contents: Contents) -> Outcome:
                 f"but the trained model has {integer(trained)}"
             )
             return Outcome("fail", f"job {record.job}: {evidence}", event_location(job, "job"))
+        published = _published_rules(record.workload)
+        if published not in (None, record.rules):
+            evidence = f"{record.workload} is counted by {published}, but this job by"
+            return Outcome("fail", f"{evidence} {record.rules}", job_file(record))
         work, claim = work_score(record, contents.graphs), claimed.get(record.job)
-        if record.job in claimed and claim != work:
+        if record.job in claimed and _counted(claim) != _counted(work):
             counted_ops = integer(work.ops_total if work else None)
             claimed_ops = integer(claim.ops_total if claim else None)
             evidence = (
@@ -61,3 +71,44 @@ def check_operations(contents: Contents) -> Outcome:
             )
             return Outcome("fail", f"job {record.job}: {evidence}", path.name)
     return Outcome("pass", f"{count(len(jobs), 'training run')}, operations counted again")
+
+
+def check_uncounted(contents: Contents) -> Outcome:
+    """Fail if the counting rules of a job leave out more than 1 % of what it executed."""
+    works = {
+        job.record.workload: (job.record, work)
+        for job in contents.training_jobs
+        if (work := work_score(job.record, contents.graphs)) and work.ops_executed is not None
+    }
+    if not works:
+        return Outcome("not applicable", "no job has counted operations")
+    for record, work in works.values():
+        if work.uncounted_share > _MAX_UNCOUNTED_SHARE:
+            hint = "name other rules in its WorkloadSpec, such as executed"
+            return Outcome("fail", f"{_uncounted(record, work)}; {hint}", job_file(record))
+    for record, work in works.values():
+        if any(operator.foreign for operator in work.uncounted):
+            hint = "capture the graph from plain operators, in work() of the workload"
+            return Outcome("cannot tell", f"{_uncounted(record, work)}; {hint}", job_file(record))
+    return Outcome("pass", "; ".join(_uncounted(*pair) for pair in works.values()))
+
+
+def _uncounted(record: JobRecord, work: WorkScore) -> str:
+    if not work.uncounted:
+        return f"{record.workload}: {work.rules} counts every operator"
+    return f"{record.workload}: {work.rules} does not count {figure_text.uncounted(work)}"
+
+
+def _published_rules(name: str) -> str | None:
+    """Return the counting rules of a workload of the papers; None for any other workload."""
+    spec = workloads().get(name)
+    published = spec is not None and spec.in_suite and spec.origin == "vflops"
+    return spec.rules if spec is not None and published else None
+
+
+def _counted(work: WorkScore | None) -> tuple[object, ...] | None:
+    """Return the claim that a score makes about operations, whichever version wrote it."""
+    if work is None:
+        return None
+    rules = (work.rules, work.rules_version)
+    return work.source, work.detail, rules, work.ops_forward, work.ops_total

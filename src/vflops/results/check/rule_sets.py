@@ -133,6 +133,13 @@ _PRACTICE = (
         _LOGS,
         _SCORE,
     ),
+    _rule(
+        "uncounted",
+        "the counting rules cover the operators that ran",
+        counting_rules.check_uncounted,
+        _GRAPHS,
+        _JOBS,
+    ),
     _rule("jobs", "the jobs are those that were requested", check_jobs, _RUN, _JOBS, _LOGS),
     _rule("seeds", "every training has its own seed", data_rules.check_seeds, _JOBS, _LOGS),
     _rule("data", "the data is pinned by a checksum", data_rules.check_fingerprints, _JOBS),

@@ -172,11 +172,38 @@ def rules(work: WorkScore | None) -> str:
     return f"rules {work.rules}/{work.rules_version}"
 
 
+def executed_work(work: WorkScore) -> str:
+    """Return the operations per sample: by its rules and, if they differ, as executed."""
+    counted = f"{quantity(work.ops_total, 'FLOP')} per sample ({rules(work)})"
+    if work.ops_executed in (None, work.ops_total):
+        return counted
+    return f"{counted}, {quantity(work.ops_executed, 'FLOP')} executed"
+
+
+def uncounted(work: WorkScore, most: int | None = None) -> str:
+    """Return the operators that the rules do not count, at most ``most`` of them by name."""
+    named = work.uncounted[:most]
+    names = [f"{operator.op} ×{operator.nodes}" for operator in named]
+    if len(named) < len(work.uncounted):
+        names.append(f"{len(work.uncounted) - len(named)} more")
+    if any(operator.foreign for operator in work.uncounted):
+        share = "operators of other packages, whose operations are not known"
+    elif work.uncounted_share:
+        share = f"{percent(work.uncounted_share)} of the executed operations"
+    else:
+        share = "0 % of the executed operations, which are convolutions and matrix products"
+    return f"{', '.join(names)}: {share}"
+
+
 def mfu(score: MfuScore) -> str:
-    """Return the model FLOPS utilisation (MFU) with its ceiling."""
+    """Return the model FLOPS utilisation (MFU) with its ceiling and the executed FLOPS."""
     if score.value is None:
         return f"— ({score.reason})"
-    return f"{percent(score.value)} of {quantity(score.ceiling_flops, 'FLOPS')} ({score.ceiling})"
+    ceiling = quantity(score.ceiling_flops, "FLOPS")
+    return (
+        f"{percent(score.value)} of {ceiling} "
+        f"({score.ceiling}; executed: {quantity(score.flops, 'FLOPS')})"
+    )
 
 
 def power(score: PowerScore) -> str:

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from vflops.metrics.summation import sum_in_order
 from vflops.record.files.document import Data, Document
 from vflops.record.formats.job_events import EnsembleSize, KernelTime
 from vflops.record.formats.measurement import Unit
@@ -66,6 +67,18 @@ class ModelScore(Data):
     bound_reason: str | None
 
 
+class UncountedOperator(Data):
+    """An operator of the trained model that its counting convention does not cover."""
+
+    op: str
+    nodes: int
+    """How often the model calls it."""
+    executed_share: float
+    """Its share of the operations that training executes."""
+    foreign: bool = False
+    """Whether another package defines it, so that its operations are not known at all."""
+
+
 class WorkScore(Data):
     """Training operations per sample, and where the figure comes from."""
 
@@ -77,6 +90,19 @@ class WorkScore(Data):
     rules_version: int | None
     ops_forward: int
     ops_total: int
+    ops_executed: int | None = None
+    """Operations by the convention ``executed``, which MFU is based on; None without a graph."""
+    uncounted: tuple[UncountedOperator, ...] = ()
+
+    @property
+    def uncounted_share(self) -> float:
+        """The share of the executed operations that ``rules`` do not cover."""
+        return sum_in_order(operator.executed_share for operator in self.uncounted)
+
+    @property
+    def lacks_operations(self) -> bool:
+        """Whether training executed more than the operators that ``rules`` cover."""
+        return self.uncounted_share > 0 or any(operator.foreign for operator in self.uncounted)
 
 
 class QualityScore(Data):
@@ -121,6 +147,8 @@ class MfuScore(Data):
     """The share of the measured ceiling that training reached."""
 
     value: float | None
+    flops: float | None = None
+    """Executed operations per second of training; declared ones if there is no graph."""
     ceiling_flops: float | None
     ceiling: str | None
     reason: str | None

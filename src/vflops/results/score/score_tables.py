@@ -16,6 +16,7 @@ from vflops.results.score.score_file import (
     SearchScore,
     SpeedScore,
     TrainingScore,
+    WorkScore,
 )
 from vflops.results.task.task import TaskKind
 from vflops.units import percent, quantity, seconds
@@ -23,6 +24,8 @@ from vflops.units import percent, quantity, seconds
 CEILINGS = ("benchmark", "case", "precision", "median", "spread", "caveat")
 MODELS = ("model", "rules", "forward", "training", "bound here")
 REPEATS = ("figure", "mean", "variation", "of")
+_NAMED_OPERATORS = 5
+"""How many operators that are not counted are listed by name in the terminal."""
 TWINS = "a diagnostic of the nodes, not a result"
 NODES = ("node", "machine", "jobs", "clock", "power", "GPU utilisation")
 
@@ -132,6 +135,7 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
         results.insert(*_vflops_row(speed, training.task, after=4))
     rows += [
         *results,
+        *_work_rows(training.work),
         ("precision", parallelism_text.precision(training)),
         ("speed", figure_text.rate(speed.samples_per_s if speed else None)),
         ("MFU", figure_text.mfu(training.mfu)),
@@ -144,6 +148,16 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
     if training.attempts > 1:
         repeated = figure_text.count(training.samples_redone, "sample")
         rows.append(("attempts", f"{training.attempts}, {repeated} repeated"))
+    return rows
+
+
+def _work_rows(work: WorkScore | None) -> list[tuple[str, str]]:
+    """Return the operations per sample, and the operators that are not among them."""
+    if work is None:
+        return []
+    rows = [("operations", figure_text.executed_work(work))]
+    if work.uncounted:
+        rows.append(("not counted", figure_text.uncounted(work, _NAMED_OPERATORS)))
     return rows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from vflops.counting.conventions import BUILT_IN, SCORING_CONVENTION, convention
+from vflops.counting.conventions import BUILT_IN, Convention
 from vflops.counting.count import Count, count
 from vflops.errors import FolderError
 from vflops.metrics.summation import sum_in_order
@@ -14,13 +14,8 @@ from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.contents import Contents
 from vflops.results.roofline.analysis import Bound, Ceilings, bound, measured_ceilings
 from vflops.results.score.ensemble_score import ensemble_scores
-from vflops.results.score.score_file import (
-    BoundScore,
-    CeilingScore,
-    ModelScore,
-    RuleCount,
-    Score,
-)
+from vflops.results.score.score_file import BoundScore, CeilingScore, ModelScore, RuleCount, Score
+from vflops.results.score.scoring_convention import model_convention
 from vflops.results.score.search_score import search_scores
 from vflops.results.score.training_score import repeat_scores, training_scores
 from vflops.results.task.closed_tasks import tasks
@@ -48,7 +43,10 @@ def _scored(contents: Contents) -> Score:
         complete=state.complete,
         incomplete_reason=state.reason,
         ceilings=tuple(_ceiling(item) for item in contents.measurements),
-        models=tuple(_model(graph, machine) for graph in contents.graphs),
+        models=tuple(
+            _model(graph, model_convention(contents, graph.model), machine)
+            for graph in contents.graphs
+        ),
         trainings=trainings,
         repeats=repeat_scores(trainings),
         ensembles=ensemble_scores(contents, trainings),
@@ -72,8 +70,8 @@ def _ceiling(item: Measurement) -> CeilingScore:
     return CeilingScore(**item.model_dump(include=set(CeilingScore.model_fields)))
 
 
-def _model(graph: Graph, machine: Ceilings) -> ModelScore:
-    best, reason = best_bound(count(graph, convention(SCORING_CONVENTION)), machine)
+def _model(graph: Graph, rules: Convention, machine: Ceilings) -> ModelScore:
+    best, reason = best_bound(count(graph, rules), machine)
     return ModelScore(
         model=graph.model,
         parameters=graph.parameter_count,

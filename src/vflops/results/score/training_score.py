@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.counting.conventions import SCORING_CONVENTION, convention
-from vflops.counting.count import count
+from vflops.counting.conventions import EXECUTED_CONVENTION, convention
+from vflops.counting.count import Count, count
 from vflops.metrics import (
     capped_factor,
     coefficient_of_variation,
@@ -31,8 +31,10 @@ from vflops.results.score.score_file import (
     SpeedScore,
     Spread,
     TrainingScore,
+    UncountedOperator,
     WorkScore,
 )
+from vflops.results.score.scoring_convention import job_convention
 from vflops.results.task.closed_tasks import tasks
 from vflops.results.task.task import TaskKind
 
@@ -95,7 +97,7 @@ def _score(
         work_s=round(trained.work_s, 6),
         quality=quality,
         speed=speed,
-        mfu=_mfu(trained, speed, machine),
+        mfu=_mfu(trained, work, machine),
         power=power,
         vflops_per_watt=vflops_per_watt(vflops=speed.vflops, power_w=power.power_w)
         if speed and speed.vflops is not None
@@ -119,7 +121,8 @@ def work_score(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:
         )
     for graph in graphs:
         if graph.model == record.workload:
-            counted = count(graph, convention(SCORING_CONVENTION))
+            counted = count(graph, job_convention(record))
+            executed = count(graph, convention(EXECUTED_CONVENTION))
             return WorkScore(
                 source="declared graph" if record.graph_declared else "counted",
                 detail=f"graphs/{graph.model}.json",
@@ -127,8 +130,24 @@ def work_score(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:
                 rules_version=counted.convention.version,
                 ops_forward=counted.total.forward // graph.batch,
                 ops_total=counted.total.total // graph.batch,
+                ops_executed=executed.total.total // graph.batch,
+                uncounted=_uncounted(counted),
             )
     return None
+
+
+def _uncounted(counted: Count) -> tuple[UncountedOperator, ...]:
+    """Return the operators without a rule, unknown ones and those with the most work first."""
+    operators = [
+        UncountedOperator(
+            op=item.op.removesuffix(".default"),
+            nodes=item.nodes,
+            executed_share=item.executed_share,
+            foreign=item.is_foreign,
+        )
+        for item in counted.uncounted
+    ]
+    return tuple(sorted(operators, key=lambda item: (not item.foreign, -item.executed_share)))
 
 
 def _quality(trained: TrainedJob) -> QualityScore:
@@ -165,12 +184,11 @@ def _speed(trained: TrainedJob, work: WorkScore | None, quality: QualityScore) -
     if work is None or trained.work_s <= 0 or trained.wall_s <= 0:
         return None
     ops_training = trained.samples_trained * work.ops_total
-    timed_samples = trained.samples_trained - trained.samples_compiling
     ops_evaluation = trained.samples_evaluated * work.ops_forward
-    rate = flops(ops=timed_samples * work.ops_total, time_s=trained.work_s)
+    rate = _training_flops(trained, work.ops_total)
     evaluating_s = trained.phases["evaluation"]
     return SpeedScore(
-        samples_per_s=timed_samples / trained.work_s,
+        samples_per_s=_timed_samples(trained) / trained.work_s,
         ops_training=ops_training,
         ops_evaluation=ops_evaluation,
         flops=rate,
@@ -183,14 +201,27 @@ def _speed(trained: TrainedJob, work: WorkScore | None, quality: QualityScore) -
     )
 
 
-def _mfu(trained: TrainedJob, speed: SpeedScore | None, machine: Ceilings) -> MfuScore:
-    """Return the share of the ceiling: the faster of matrix product and convolution × devices."""
+def _timed_samples(trained: TrainedJob) -> int:
+    return trained.samples_trained - trained.samples_compiling
+
+
+def _training_flops(trained: TrainedJob, ops_per_sample: int) -> float:
+    return flops(ops=_timed_samples(trained) * ops_per_sample, time_s=trained.work_s)
+
+
+def _mfu(trained: TrainedJob, work: WorkScore | None, machine: Ceilings) -> MfuScore:
+    """Return executed FLOPS ÷ ceiling: the faster of matrix product and convolution × devices.
+
+    Other conventions count operators that these ceilings do not bound, or leave some out.
+    """
     started = trained.started
     precision = started.ceiling_precision if started else None
+    speed = _executed_flops(trained, work)
     if speed is None or precision is None:
         reason = "nothing was trained"
         if trained.samples_trained:
-            reason = "its precision is not known" if speed else "its operations are not known"
+            known = speed is not None
+            reason = "its precision is not known" if known else "its operations are not known"
         return MfuScore(value=None, ceiling_flops=None, ceiling=None, reason=reason)
     peaks = {
         benchmark: peak for (benchmark, name), peak in machine.compute.items() if name == precision
@@ -202,11 +233,20 @@ def _mfu(trained: TrainedJob, speed: SpeedScore | None, machine: Ceilings) -> Mf
     devices = trained.devices
     ceiling = peaks[benchmark] * devices
     return MfuScore(
-        value=mfu(flops=speed.flops, ceiling_flops=ceiling),
+        value=mfu(flops=speed, ceiling_flops=ceiling),
+        flops=speed,
         ceiling_flops=ceiling,
         ceiling=f"{precision} {benchmark}" + (f" × {devices}" if devices > 1 else ""),
         reason=None,
     )
+
+
+def _executed_flops(trained: TrainedJob, work: WorkScore | None) -> float | None:
+    """Return executed, or else declared, operations per second; None if neither is known."""
+    if work is None or trained.work_s <= 0 or trained.wall_s <= 0:
+        return None
+    ops = work.ops_total if work.ops_executed is None else work.ops_executed
+    return _training_flops(trained, ops)
 
 
 def _repeats(name: str, planned: int, ended: Sequence[TrainingScore]) -> RepeatScore:

@@ -1,5 +1,6 @@
 """AutoML: workers search for architectures and train them until the time is up (AIPerf)."""
 
+from vflops.counting.conventions.aiperf import AIPERF
 from vflops.metrics.quality import EXPONENT_IMAGE_CLASSIFICATION
 from vflops.workloads.automl.settings import PROFILES, AutomlSettings
 from vflops.workloads.contract.registry import register
@@ -18,6 +19,7 @@ def automl() -> WorkloadSpec:
         combine="vflops.workloads.contract.combine:mean",
         settings=AutomlSettings,
         profiles=PROFILES,
+        rules=AIPERF.id,
         code="vflops.workloads.automl.workload:Automl",
         runner="vflops.workloads.automl.worker:run",
         observer="vflops.workloads.automl.worker_progress:observer",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from vflops.config.training import WorkloadSettings
-from vflops.counting.conventions import SCORING_CONVENTION, convention
+from vflops.counting.conventions import EXECUTED_CONVENTION, convention
 from vflops.counting.count import count
 from vflops.errors import FolderError, UsageError
 from vflops.record.folder import file_hash
@@ -145,9 +145,9 @@ def _check_scripts(settings: CommandSettings) -> None:
 
 def _check_work(settings: CommandSettings) -> None:
     if settings.graph is not None:
-        if count(_graph(settings.graph), convention(SCORING_CONVENTION)).total.total <= 0:
+        if count(_graph(settings.graph), convention(EXECUTED_CONVENTION)).total.total <= 0:
             raise UsageError(
-                f"{settings.graph} contains no operation that {SCORING_CONVENTION} counts",
+                f"{settings.graph} contains neither a convolution nor a matrix product",
                 hint="declare the operations instead: ops_forward and ops_total",
             )
     elif settings.ops_total is None:

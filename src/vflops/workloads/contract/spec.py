@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vflops.config.training import WorkloadSettings
+from vflops.counting.conventions import EXECUTED_CONVENTION
 from vflops.errors import UsageError
 from vflops.extensions import import_object
 from vflops.metrics.quality import Better, Bounds, default_bounds
@@ -62,6 +63,8 @@ class WorkloadSpec:
     """Whether its jobs are the workers of one search instead of independent training runs."""
     can_be_bagged: bool = True
     """Whether its models leave predictions that an ensemble can combine."""
+    rules: str = EXECUTED_CONVENTION
+    """The counting convention that its FLOPS are based on; MFU always uses ``executed``."""
     in_suite: bool = True
     """Whether the suite includes it."""
     origin: str = "vflops"

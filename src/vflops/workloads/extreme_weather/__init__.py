@@ -1,5 +1,6 @@
 """Extreme weather analytics: Faster R-CNN trained to a mean average precision (HPC AI500)."""
 
+from vflops.counting.conventions import PUBLISHED_CONVENTION
 from vflops.metrics.quality import EXPONENT_EXTREME_WEATHER
 from vflops.workloads.contract.registry import register
 from vflops.workloads.contract.spec import Quality, WorkloadSpec
@@ -16,6 +17,7 @@ def extreme_weather() -> WorkloadSpec:
         combine="vflops.workloads.extreme_weather.fusion:fuse",
         settings=WeatherSettings,
         profiles=PROFILES,
+        rules=PUBLISHED_CONVENTION,
         code="vflops.workloads.extreme_weather.workload:ExtremeWeather",
         exhibit="vflops.workloads.extreme_weather.exhibit:figures",
         expected="vflops.workloads.extreme_weather.expected:expected",

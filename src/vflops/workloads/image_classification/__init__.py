@@ -1,5 +1,6 @@
 """Image classification: ResNet-50 trained to a top-1 accuracy (HPC AI500 V2.0 and V3.0)."""
 
+from vflops.counting.conventions import PUBLISHED_CONVENTION
 from vflops.metrics.quality import EXPONENT_IMAGE_CLASSIFICATION
 from vflops.workloads.contract.registry import register
 from vflops.workloads.contract.spec import Quality, WorkloadSpec
@@ -18,6 +19,7 @@ def image_classification() -> WorkloadSpec:
         combine="vflops.workloads.contract.combine:mean",
         settings=ImageSettings,
         profiles=PROFILES,
+        rules=PUBLISHED_CONVENTION,
         code="vflops.workloads.image_classification.workload:ImageClassification",
         expected="vflops.workloads.image_classification.expected:expected",
     )
