@@ -66,6 +66,13 @@ class ImportGraph:
             edge for module, path in self.modules.items() for edge in self._named(module, path)
         )
 
+    @cached_property
+    def uses_of_package(self) -> tuple[Import, ...]:
+        """All uses of a name of the package itself, such as ``vflops.__version__``."""
+        return tuple(
+            edge for module, path in self.modules.items() for edge in self._uses(module, path)
+        )
+
     def units(self) -> list[str]:
         """Return the names of all second-level units."""
         return sorted({unit(module) for module in self.modules if module != PACKAGE})
@@ -89,12 +96,14 @@ class ImportGraph:
     def reaching_torch(self, modules: Iterable[str], *, local: bool) -> dict[str, list[str]]:
         """Return those of ``modules`` that import torch, each with the chain of modules to it.
 
-        ``local``: follow imports inside functions too.
+        ``local``: follow imports inside functions too, except those of the package itself, which
+        are for its users.
         """
         direct = {e.importer for e in self.imports_of_torch if local or e.at_import_time}
         targets: dict[str, set[str]] = {}
         for edge in self.imports:
-            if local or edge.at_import_time:
+            is_lazy_export = edge.importer == PACKAGE and not edge.at_import_time
+            if (local or edge.at_import_time) and not is_lazy_export:
                 targets.setdefault(edge.importer, set()).update(_with_parents(edge.imported))
         return {
             module: chain
@@ -140,6 +149,18 @@ class ImportGraph:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 name = node.value.partition(":")[0]
                 if name in self.modules and name.count(".") > 1:
+                    yield Import(module, name, self.file(module), node.lineno, False)
+
+    def _uses(self, module: str, path: Path) -> Iterator[Import]:
+        """Yield the names, other than modules, that a module takes from the package itself."""
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names: list[str] = []
+            if isinstance(node, ast.ImportFrom) and not node.level and node.module == PACKAGE:
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                names = [node.attr] if node.value.id == PACKAGE else []
+            for name in (f"{PACKAGE}.{name}" for name in names):
+                if name not in self.modules and isinstance(node, ast.ImportFrom | ast.Attribute):
                     yield Import(module, name, self.file(module), node.lineno, False)
 
 
