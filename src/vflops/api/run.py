@@ -295,4 +295,4 @@ def _utc(unix_s: float) -> datetime:
 
 def _warn_of(faults: Iterable[str]) -> None:
     for fault in faults:
-        warnings.warn(f"left out of the table: {fault}", stacklevel=3)
+        warnings.warn(f"the run is damaged: {fault}", stacklevel=3)

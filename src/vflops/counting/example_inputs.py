@@ -28,12 +28,11 @@ def graph_on_inputs(
     batch = _batch(tensors)
     keywords = list(tensors) if isinstance(inputs, Mapping) else None
 
+    on_meta = _meta_copy(model) if isinstance(model, nn.Module) else None
+
     def build() -> nn.Module:
-        built = model if isinstance(model, nn.Module) else model()
-        if not isinstance(built, nn.Module):
-            return built  # capture names its type
-        on_meta = _meta_copy(built)
-        return on_meta if keywords is None else _called_by_keywords(on_meta, keywords)
+        built = _built_on_meta(model) if on_meta is None else on_meta
+        return built if keywords is None else _called_by_keywords(built, keywords)
 
     specs = [
         InputSpec(tuple(tensor.shape[1:]), str(tensor.dtype).removeprefix("torch."))
@@ -90,6 +89,13 @@ def _batch(tensors: Mapping[str, Tensor]) -> int:
             hint="put the batch first in every input, for example a shape of (8, 3, 224, 224)",
         )
     return int(sizes.pop()[0])
+
+
+def _built_on_meta(build: Callable[[], nn.Module]) -> nn.Module:
+    built = build()
+    if not isinstance(built, nn.Module):
+        raise TypeError(f"it returned {type(built).__name__}, expected a torch.nn.Module")
+    return _meta_copy(built)  # it may be a module that is still used
 
 
 def _meta_copy(model: nn.Module) -> nn.Module:
