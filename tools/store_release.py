@@ -31,7 +31,8 @@ def store(run: Path, name: str, golden: Path = GOLDEN) -> Path:
     writer = folder.record.versions.get("vflops")
     if writer != vflops.__version__:
         raise SystemExit(f"{run} was made by vflops {writer}, not by {vflops.__version__}")
-    path = golden / f"{writer}-{name}.tar.xz"
+    path = golden / writer / f"{name}.tar.xz"
+    path.parent.mkdir(exist_ok=True)
     with tarfile.open(path, "w:xz") as archive:
         archive.add(folder.path, folder.record.id, filter=_kept)
     stored = golden / FORMATS

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from tests.support.paths import ROOT
 
-GOLDEN = sorted((ROOT / "tests" / "golden").glob("*.tar.xz"))
+FOLDER = ROOT / "tests" / "golden"
+GOLDEN = sorted(FOLDER.rglob("*.tar.xz"))
+"""Those of 0.1.0, then those of later versions in folders of their own."""
 
 
 def name_of(archive: Path) -> str:
-    """Return the name of an archive without its suffixes."""
-    return archive.name.removesuffix(".tar.xz")
+    """Return the name of an archive, after its version unless that is 0.1.0."""
+    return archive.relative_to(FOLDER).as_posix().removesuffix(".tar.xz")
 
 
 def extracted(archive: Path, parent: Path) -> Path:

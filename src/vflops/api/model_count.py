@@ -15,6 +15,9 @@ from vflops.units import integer, percent
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+_HEAVY_KINDS = ("convolution", "dense", "product", "other")
+"""The kinds of operators that may be most of a model's work; ``other`` is not known to vflops."""
+
 
 class OperationRow(TypedDict):
     """The operations of one kind of operator or of one layer."""
@@ -121,7 +124,8 @@ def count(
 
     The model runs once on torch's meta device, in training mode: nothing is computed, and neither
     the model nor the inputs are changed. ``Count.uncounted`` lists the operators that ``rules`` do
-    not cover. There is a warning if vflops does not know what one of them does.
+    not cover. There is a warning if one of them may be much of the work: a product, a convolution,
+    or an operator that vflops does not know.
 
     :param model: a module, or a function without arguments that builds one, so that a large model
         needs no memory.
@@ -135,13 +139,13 @@ def count(
     from vflops.counting.example_inputs import graph_on_inputs
 
     counted = count_graph(graph_on_inputs(model, inputs, loss), counting_convention)
-    unknown = [item for item in counted.uncounted if item.kind == "other"]
-    if unknown:
-        names = ", ".join(item.op.removesuffix(".default") for item in unknown)
-        share = percent(sum(item.share for item in unknown))
+    missed = [item for item in counted.uncounted if item.kind in _HEAVY_KINDS]
+    if missed:
+        names = ", ".join(item.op.removesuffix(".default") for item in missed)
+        share = percent(sum(item.share for item in missed))
         warnings.warn(
-            f"vflops does not know what {names} computes ({share} of the elements that the model "
-            "reads and writes): the total lacks its operations, see Count.uncounted()",
+            f"the total is too small: {rules} has no rule for {names} ({share} of the elements "
+            "that the model reads and writes); see Count.uncounted()",
             stacklevel=2,
         )
     return Count(counted)
