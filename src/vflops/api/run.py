@@ -198,7 +198,7 @@ class Run:
         for job, attempt, telemetry in readings:
             _warn_of(telemetry.faults)
             size = len(telemetry)
-            own = {
+            own: dict[str, list[Any]] = {
                 "job": [job] * size,
                 "attempt": [attempt] * size,
                 "node": [telemetry.header.node] * size,
