@@ -44,27 +44,35 @@ class ImportGraph:
         self.modules = {self._name(path): path for path in paths}
 
     @cached_property
+    def _trees(self) -> dict[str, ast.Module]:
+        return {
+            module: ast.parse(path.read_text(encoding="utf-8"))
+            for module, path in self.modules.items()
+        }
+
+    @cached_property
     def imports(self) -> tuple[Import, ...]:
         """All imports of one module of the package by another, in the order of the files."""
-        return tuple(
-            edge for module, path in self.modules.items() for edge in self._imports(module, path)
-        )
+        return tuple(edge for module in self.modules for edge in self._imports(module))
 
     @cached_property
     def imports_of_torch(self) -> tuple[Import, ...]:
         """All imports of torch, or of a library that imports it."""
         return tuple(
             edge
-            for module, path in self.modules.items()
-            for edge in self._imports(module, path, of=("torch", "torchvision", "triton"))
+            for module in self.modules
+            for edge in self._imports(module, of=("torch", "torchvision", "triton"))
         )
 
     @cached_property
     def named(self) -> tuple[Import, ...]:
         """All modules that are named in strings, such as ``"vflops.train.engine:run"``."""
-        return tuple(
-            edge for module, path in self.modules.items() for edge in self._named(module, path)
-        )
+        return tuple(edge for module in self.modules for edge in self._named(module))
+
+    @cached_property
+    def uses_of_package(self) -> tuple[Import, ...]:
+        """All uses of a name of the package itself, such as ``vflops.__version__``."""
+        return tuple(edge for module in self.modules for edge in self._uses(module))
 
     def units(self) -> list[str]:
         """Return the names of all second-level units."""
@@ -89,12 +97,14 @@ class ImportGraph:
     def reaching_torch(self, modules: Iterable[str], *, local: bool) -> dict[str, list[str]]:
         """Return those of ``modules`` that import torch, each with the chain of modules to it.
 
-        ``local``: follow imports inside functions too.
+        ``local``: follow imports inside functions too, except those of the package itself, which
+        are for its users.
         """
         direct = {e.importer for e in self.imports_of_torch if local or e.at_import_time}
         targets: dict[str, set[str]] = {}
         for edge in self.imports:
-            if local or edge.at_import_time:
+            is_lazy_export = edge.importer == PACKAGE and not edge.at_import_time
+            if (local or edge.at_import_time) and not is_lazy_export:
                 targets.setdefault(edge.importer, set()).update(_with_parents(edge.imported))
         return {
             module: chain
@@ -110,12 +120,9 @@ class ImportGraph:
         parts = path.relative_to(self._source).with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
-    def _imports(
-        self, module: str, path: Path, of: tuple[str, ...] = (PACKAGE,)
-    ) -> Iterator[Import]:
+    def _imports(self, module: str, of: tuple[str, ...] = (PACKAGE,)) -> Iterator[Import]:
         file = self.file(module)
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node, at_import_time in _statements(tree, True):
+        for node, at_import_time in _statements(self._trees[module], True):
             for name in self._names(node, module):
                 if name.partition(".")[0] in of:
                     yield Import(module, name, file, node.lineno, at_import_time)
@@ -133,13 +140,24 @@ class ImportGraph:
         names = [name if name in self.modules else module for name in submodules]
         return list(dict.fromkeys(names))
 
-    def _named(self, module: str, path: Path) -> Iterator[Import]:
+    def _named(self, module: str) -> Iterator[Import]:
         """Yield the modules that a module names in a string, to import or start them later."""
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
+        for node in ast.walk(self._trees[module]):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 name = node.value.partition(":")[0]
                 if name in self.modules and name.count(".") > 1:
+                    yield Import(module, name, self.file(module), node.lineno, False)
+
+    def _uses(self, module: str) -> Iterator[Import]:
+        """Yield the names, other than modules, that a module takes from the package itself."""
+        for node in ast.walk(self._trees[module]):
+            names: list[str] = []
+            if isinstance(node, ast.ImportFrom) and not node.level and node.module == PACKAGE:
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                names = [node.attr] if node.value.id == PACKAGE else []
+            for name in (f"{PACKAGE}.{name}" for name in names):
+                if name not in self.modules and isinstance(node, ast.ImportFrom | ast.Attribute):
                     yield Import(module, name, self.file(module), node.lineno, False)
 
 

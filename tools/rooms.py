@@ -16,6 +16,7 @@ from tools.room_picture import svg
 
 ORDER = (
     "cli",
+    "api",
     "testing",
     "studies",
     "run",
@@ -51,9 +52,11 @@ STARTED_BY_NAME = {
     ("vflops.launch.attempt", "vflops.train.rank"),
 }
 """The modules that a lower room names in a string: the runner of a job, and a rank's program."""
+INTERFACE = "api"
+"""The room whose names ``vflops/__init__.py`` offers, imported on first use."""
 TORCH_FREE = ("record", "results", "publish", "config", "metrics")
 """Rooms that never import torch, not even inside a function: they read results on any machine."""
-TORCH_FREE_AT_IMPORT = ("cli", "studies", "run")
+TORCH_FREE_AT_IMPORT = ("cli", "api", "studies", "run")
 """Rooms that import torch only inside functions that run something."""
 DOCUMENT = Path(__file__).parents[1] / "docs" / "architecture.md"
 PICTURE = DOCUMENT.parent / "pictures" / "rooms.svg"
@@ -84,9 +87,16 @@ def _unknown_rooms(graph: ImportGraph) -> list[str]:
 
 def _wrong_directions(graph: ImportGraph) -> list[str]:
     found = [
-        f"{edge.file}:{edge.line}: vflops/__init__.py must import nothing of the package"
+        f"{edge.file}:{edge.line}: vflops/__init__.py may import `{INTERFACE}` inside functions, "
+        "and nothing else of the package"
         for edge in graph.imports
-        if edge.importer == PACKAGE
+        if edge.importer == PACKAGE and (layer(edge.imported) != INTERFACE or edge.at_import_time)
+    ]
+    found += [
+        f"{edge.file}:{edge.line}: {edge.imported} is for users of the package: import the module "
+        "that defines it"
+        for edge in graph.uses_of_package
+        if edge.imported != f"{PACKAGE}.__version__"
     ]
     named = [edge for edge in graph.named if (edge.importer, edge.imported) not in STARTED_BY_NAME]
     for edge in (*graph.imports, *named):

@@ -23,6 +23,8 @@ class VflopsError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint is not None:
+            self.add_note(f"hint: {hint}")  # for scripts and notebooks, which show the traceback
 
 
 class UsageError(VflopsError):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import vflops
 from vflops.config.profiles import tiny
 from vflops.errors import FolderError
 from vflops.record.folder import RunFolder, RunRecord, latest
@@ -135,10 +136,23 @@ def job_record(job: int) -> JobRecord:
 
 def test_a_newer_schema_is_named_with_a_hint(run_folder: RunFolder) -> None:
     path = run_folder.path / "run.json"
-    path.write_text(path.read_text().replace("vflops.run/1", "vflops.run/7"))
-    with pytest.raises(FolderError, match=r"newer vflops.*vflops.run/7") as caught:
+    record = {**json.loads(path.read_text()), "schema": "vflops.run/7"}
+    path.write_text(json.dumps({**record, "versions": {"vflops": "0.9.1"}, "unknown": 1}))
+    with pytest.raises(FolderError, match=r"newer vflops, 0\.9\.1: .*vflops.run/7") as caught:
         RunFolder.open(run_folder.path)
-    assert "upgrade" in str(caught.value.hint)
+    assert f"vflops {vflops.__version__} reads up to vflops.run/2" in caught.value.message
+    assert caught.value.hint == "upgrade: pip install 'vflops>=0.9.1'"
+
+
+@pytest.mark.parametrize("versions", [None, "0.9", {"vflops": None}, {"vflops": "1'; rm x"}])
+def test_a_newer_schema_is_refused_if_its_writer_is_not_known(
+    run_folder: RunFolder, versions: object
+) -> None:
+    path = run_folder.path / "run.json"
+    path.write_text(json.dumps({"schema": "vflops.run/7", "versions": versions}))
+    with pytest.raises(FolderError, match="newer vflops: its schema") as caught:
+        RunFolder.open(run_folder.path)
+    assert caught.value.hint == "upgrade: pip install -U vflops"
 
 
 @pytest.mark.parametrize(

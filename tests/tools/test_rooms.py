@@ -116,9 +116,44 @@ def test_torch_is_found_through_other_modules(
     assert len(rooms.complaints(graph)) == faults
 
 
-def test_the_package_itself_imports_nothing(tmp_path: Path) -> None:
-    (complaint,) = rooms.complaints(made(tmp_path, {"__init__.py": "from vflops import cli\n"}))
-    assert "vflops/__init__.py must import nothing" in complaint
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("from vflops import cli\n", 1),
+        ("from vflops import api\n", 1),
+        ("def call():\n    from vflops import cli\n", 1),
+        ("def call():\n    from vflops import api\n", 0),
+        ("if TYPE_CHECKING:\n    from vflops.api import Run\n", 0),
+    ],
+)
+def test_the_package_itself_imports_its_interface_on_first_use_and_nothing_else(
+    tmp_path: Path, text: str, faults: int
+) -> None:
+    complaints = rooms.complaints(made(tmp_path, {"__init__.py": text}))
+    assert len(complaints) == faults
+    assert all("vflops/__init__.py may import `api` inside functions" in c for c in complaints)
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("import vflops\nVERSION = vflops.__version__\n", 0),
+        ("from vflops import __version__, errors\n", 0),
+        ("import vflops\nRUN = vflops.Run\n", 1),
+        ("from vflops import count\n", 1),
+    ],
+)
+def test_no_room_uses_the_interface_through_the_package(
+    tmp_path: Path, text: str, faults: int
+) -> None:
+    files = {
+        "__init__.py": "def __getattr__(name):\n    from vflops import api\n",
+        "api/__init__.py": "def count():\n    import torch\n",
+        "record/folder.py": text,
+    }
+    complaints = rooms.complaints(made(tmp_path, files))
+    assert len(complaints) == faults
+    assert all("is for users of the package" in complaint for complaint in complaints)
 
 
 def test_what_is_started_by_name_exists(graph: ImportGraph) -> None:

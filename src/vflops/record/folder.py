@@ -17,6 +17,7 @@ runs/<utc>-<workload>-<short id>/
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import vflops
 from vflops.config.settings import Settings
@@ -40,9 +41,14 @@ from vflops.record.log.events import Event, EventWriter, Log, read_log
 
 
 class RunRecord(Document):
-    """``run.json``: what was requested, by which software, and when."""
+    """``run.json``: what was requested, by which software, and when.
+
+    Its version is that of the whole run folder: a change of any file that an older release cannot
+    read raises it, so that the older release refuses the folder before it reads that file.
+    """
 
     schema_name: ClassVar[str] = "vflops.run"
+    schema_version: ClassVar[int] = 2
 
     id: str
     workload: str
@@ -50,6 +56,13 @@ class RunRecord(Document):
     settings: Settings
     versions: dict[str, str | None]
     """Versions of vflops and Python; those of libraries are in ``system.json``."""
+
+    @classmethod
+    def writer(cls, data: dict[str, Any]) -> str | None:
+        """Return the version of vflops that wrote the file; None if ``data`` does not say."""
+        versions = data.get("versions")
+        version = versions.get("vflops") if isinstance(versions, dict) else None
+        return version if re.fullmatch(r"\d+(\.\w+)*", str(version)) else None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
+import vflops
 from vflops.errors import FolderError
 from vflops.record.files import atomic
 
@@ -40,6 +41,11 @@ class Document(Data):
         atomic.write_text(path, self.to_json())
 
     @classmethod
+    def writer(cls, data: dict[str, Any]) -> str | None:
+        """Return the version of vflops that wrote a file with ``data``; None if it is not known."""
+        return None
+
+    @classmethod
     def read(cls, path: Path) -> Self:
         """Read the file, or raise a ``FolderError`` that says what is wrong with it."""
         return cls.parse(read_json(path), path)
@@ -55,10 +61,14 @@ class Document(Data):
                 hint=f"expected {cls.schema_name}/{cls.schema_version}",
             )
         if int(version) > cls.schema_version:
+            writer = cls.writer(data)
             raise FolderError(
-                f"{source} was written by a newer vflops: its schema is {tag}, but "
-                f"this version reads up to {cls.schema_name}/{cls.schema_version}",
-                hint="upgrade: pip install -U vflops",
+                f"{source} was written by a newer vflops{f', {writer}' if writer else ''}: its "
+                f"schema is {tag}, but vflops {vflops.__version__} reads up to "
+                f"{cls.schema_name}/{cls.schema_version}",
+                hint=f"upgrade: pip install 'vflops>={writer}'"
+                if writer
+                else "upgrade: pip install -U vflops",
             )
         try:
             return cls.model_validate(data)

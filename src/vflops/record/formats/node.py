@@ -74,6 +74,13 @@ def telemetry_file(attempt: Path, node: int) -> Path:
     return attempt / (f"telemetry-{node}.jsonl" if node else "telemetry.jsonl")
 
 
+def telemetry_files(attempt: Path) -> list[Path]:
+    """Return the telemetry files of an attempt, in the order of its nodes."""
+    first = telemetry_file(attempt, 0)
+    others = _numbered_files(attempt, "telemetry-*.jsonl")
+    return [*([first] if first.is_file() else []), *others]
+
+
 def node_files(attempt: Path) -> list[Path]:
     """Return the node records of an attempt, and the telemetry files of all nodes but the first."""
     return [

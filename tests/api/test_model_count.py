@@ -1,0 +1,141 @@
+"""``vflops.count`` against torch's own counter, and what it refuses."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import vflops
+from vflops.counting.conventions.executed import EXECUTED
+
+
+class Attention(nn.Module):
+    """One head of attention with a table that is neither a parameter nor a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(50, 16)
+        self.project = nn.Linear(16, 48)
+        self.out = nn.Linear(16, 50, bias=False)
+        self.out.weight = self.embed.weight
+        self.scale = torch.full((1, 12, 16), 0.5)
+
+    def forward(self, tokens: Tensor, *, weights: Tensor) -> Tensor:
+        q, k, v = self.project(self.embed(tokens) * self.scale).chunk(3, dim=-1)
+        mixed: Tensor = (q @ k.transpose(1, 2)).softmax(-1) @ v
+        logits: Tensor = self.out(mixed) * weights[:, :, None]
+        return logits
+
+
+def tokens(batch: int = 4) -> dict[str, Tensor]:
+    return {
+        "tokens": torch.zeros(batch, 12, dtype=torch.long),
+        "weights": torch.ones(batch, 12),
+    }
+
+
+def test_a_transformer_has_the_operations_that_torch_counts() -> None:
+    model, inputs = Attention(), tokens()
+    counted = vflops.count(model, inputs, rules="executed-torch")
+    with FlopCounterMode(display=False) as forward:
+        result = model(**inputs)
+    with FlopCounterMode(display=False) as backward:
+        result.sum().backward()
+    assert counted.forward == forward.get_total_flops() > 0
+    assert counted.backward == backward.get_total_flops() > 0
+    assert counted.total == counted.forward + counted.backward
+    assert (counted.model, counted.batch) == ("Attention", 4)
+    assert counted.parameters == 50 * 16 + 16 * 48 + 48
+    assert vflops.count(model, tokens(8)).total == 2 * vflops.count(model, inputs).total
+
+
+def test_the_default_rules_are_what_is_executed() -> None:
+    model, inputs = nn.Linear(10, 20), torch.zeros(3, 10)
+    assert vflops.count(model, inputs).rules == f"executed/{EXECUTED.version}"
+    assert vflops.count(model, inputs).forward == 2 * 3 * 10 * 20
+
+
+def test_neither_the_model_nor_its_inputs_are_changed() -> None:
+    model, inputs = Attention().eval(), tokens()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    vflops.count(lambda: model, inputs)
+    vflops.count(model, inputs, loss=lambda logits: logits.mean())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not model.training
+    assert model.out.weight is model.embed.weight
+    assert model.scale.device.type == inputs["tokens"].device.type == "cpu"
+    assert model(**inputs).shape == (4, 12, 50)
+
+
+def test_a_model_can_be_built_without_memory() -> None:
+    counted = vflops.count(lambda: nn.Linear(10**6, 10**6), torch.empty(2, 10**6, device="meta"))
+    assert counted.forward == 4 * 10**12
+
+
+def test_tables_add_up_to_the_total() -> None:
+    counted = vflops.count(Attention(), tokens())
+    for table in (counted.by_kind(), counted.by_layer()):
+        assert sum(row["total"] or 0 for row in table) == counted.total
+    by_kind = {row["name"]: row for row in counted.by_kind()}
+    assert by_kind["softmax"]["total"] is None
+    assert by_kind["product"]["operators"] == 2
+    assert "aten._softmax.default" in [row["op"] for row in counted.uncounted()]
+    assert 0 < sum(row["share"] for row in counted.uncounted()) < 1
+
+
+def test_operators_that_may_be_much_of_the_work_are_warned_of() -> None:
+    class Unknown(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            result: Tensor = torch.special.bessel_j0(x)
+            return result
+
+    with pytest.warns(UserWarning, match=r"too small: executed has .* aten\.special_bessel_j0 \("):
+        counted = vflops.count(Unknown(), torch.zeros(2, 3))
+    (row,) = counted.uncounted()
+    assert (row["op"], row["operators"]) == ("aten.special_bessel_j0.default", 1)
+    with pytest.warns(UserWarning, match=r"too small: hpcai500 has no rule for aten\.bmm \("):
+        vflops.count(Attention(), tokens(), rules="hpcai500")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        vflops.count(nn.ReLU(), torch.zeros(2, 3))
+
+
+class Uncopied(nn.Linear):
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("a lock cannot be copied")
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "message", "hint"),
+    [
+        (nn.Linear(3, 2), torch.zeros(4, 5), "does not run on an input of 5", "the batch first"),
+        (nn.Linear(3, 2), torch.zeros(()), "no common batch size .*0: ()", "the batch first in"),
+        (nn.Bilinear(3, 3, 2), [torch.zeros(4, 3), torch.zeros(5, 3)], "0: .*4, 3.*1: .*5, 3", ""),
+        (nn.Linear(3, 2), torch.zeros(0, 3), "no common batch size", ""),
+        (nn.Linear(3, 2), [], "no input is given", "forward takes"),
+        (nn.Linear(3, 2), [[1.0, 2.0]], r"input 0 is \[1.0, 2.0\], expected a torch", "wrap"),
+        (nn.Linear(3, 2), {"input": 7}, "input input is 7, expected a torch", "wrap"),
+        (nn.Linear(3, 2), None, "input 0 is None, expected a torch", "wrap"),
+        ("resnet50", torch.zeros(1, 3), "model is 'resnet50', expected a torch", "a function"),
+        (lambda: "x", torch.zeros(1, 3), "returned str, expected a torch.nn.Module", "build"),
+        (nn.Linear, torch.zeros(1, 3), "missing 2 required", "without arguments"),
+        (Uncopied(3, 2), torch.zeros(1, 3), "Uncopied cannot be copied: TypeError: a lock", "rem"),
+    ],
+)
+def test_what_cannot_be_counted_is_said_with_the_remedy(
+    model: Any, inputs: Any, message: str, hint: str
+) -> None:
+    with pytest.raises(vflops.VflopsError, match=message) as caught:
+        vflops.count(model, inputs)
+    assert hint in str(caught.value.hint)
+
+
+def test_unknown_rules_are_refused_with_a_suggestion() -> None:
+    with pytest.raises(vflops.VflopsError, match="unknown counting convention 'excuted'") as caught:
+        vflops.count(nn.Linear(3, 2), torch.zeros(1, 3), rules="excuted")
+    assert "executed" in str(caught.value.hint)
