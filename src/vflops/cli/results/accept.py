@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from vflops.studies.accept.reference import Reference
 
 _STYLES = {"accepted": "green", "rejected": "red", "undecided": "yellow", "missing": "yellow"}
+_COLUMNS = ("promised", "measured", "bounds", "n", "verdict")
+"""The columns of the table after the name; the page has all of them."""
 _DEFAULT_TOLERANCE = 0.05
 
 
@@ -198,10 +201,15 @@ def _show(acceptance: Acceptance) -> None:
 
     out = console()
     table = Table(box=None, pad_edge=False)
-    for number, name in enumerate(accept_text.COLUMNS):
-        table.add_column(name, justify="right" if 0 < number < 6 else "left")
+    for name in ("figure", *_COLUMNS):
+        text = name in ("figure", "verdict")
+        table.add_column(name, justify="left" if text else "right", overflow="fold")
+    places = Counter(figure.name for figure in acceptance.figures)
     for figure in accept_text.in_order(acceptance.figures):
-        table.add_row(*map(cell, accept_text.row(figure)), style=_STYLES[figure.verdict])
+        name = figure.title if places[figure.name] > 1 else figure.name
+        cells = dict(zip(accept_text.COLUMNS, accept_text.row(figure), strict=True))
+        shown = [name, *(cells[column] for column in _COLUMNS)]
+        table.add_row(*map(cell, shown), style=_STYLES[figure.verdict])
     out.print(table)
     out.print()
     for remark in accept_text.remarks(acceptance):

@@ -29,12 +29,12 @@ _WIDTH = 100
 _DIGITS = 4
 """Significant digits of a promised value."""
 _HEADER = """\
-# A reference for `vflops accept --against`: the task that is run, and the figures that are promised.
+# A reference for `vflops accept --against`: the task that is run, and the promised figures.
 # Every number may be changed, and figures may be removed, before both sides agree on the file.
 """
 _JUDGEMENT = """\
 # A figure is accepted if its mean is on the right side of the limit with this confidence. After
-# `repeats` runs, the number of further runs is computed from their spread; it ends at `max_repeats`.
+# `repeats` runs, the number of further runs is computed from their spread, up to `max_repeats`.
 """
 _FIGURES = """\
 # at_least or at_most is the promised value; tolerance is the share by which a mean may be worse.
