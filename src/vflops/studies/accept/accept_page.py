@@ -17,7 +17,7 @@ from vflops.record.files import atomic
 from vflops.studies.accept import accept_text
 from vflops.studies.accept.acceptance import Acceptance, JudgedFigure
 
-_MAX_ROWS, _MAX_REMARKS, _MAX_PLACES, _MAX_RUNS = 24, 8, 10, 6
+_MAX_ROWS, _MAX_REMARKS, _MAX_PLACES, _MAX_RUNS = 22, 8, 10, 6
 """The largest numbers of rows, so that the page prints on two sheets."""
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _PRINT_S = 120.0

@@ -95,6 +95,8 @@ def _rejection(figure: JudgedFigure) -> str:
 
 def more_repeats(figure: JudgedFigure) -> str:
     """Return how many more repeats a figure needs."""
+    if figure.basis in ("samples of one run", "trainings of one run"):
+        return f"{count_text(figure.more or 0, 'more run')} would show how much runs differ"
     if figure.more is None:
         return "no reasonable number of repeats would decide"
     return f"about {count_text(figure.more, 'more repeat')} would decide"

@@ -295,7 +295,7 @@ def _undecided_reason(values: Sequence[float], threshold: float) -> str:
     if centre == 0:
         return "the mean is 0"
     return (
-        f"the repeats spread by {percent(stdev(values) / abs(centre), digits=2)} around a mean that"
+        f"the values spread by {percent(stdev(values) / abs(centre), digits=2)} around a mean that"
         f" is {percent(abs(centre - threshold) / abs(centre), digits=2)} from the limit"
     )
 
