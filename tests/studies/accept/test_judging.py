@@ -19,12 +19,20 @@ from tests.support.accept_runs import (
 )
 from tests.support.dated_runs import SAMPLES, WORK_S, Dated
 from vflops.errors import UsageError
-from vflops.studies.accept import accept_text
+from vflops.studies.accept import accept_text, closed_task
 from vflops.studies.accept.acceptance import Acceptance, JudgedFigure
+from vflops.studies.accept.closed_task import TaskState
 from vflops.studies.accept.judging import judge, read_runs
 from vflops.studies.accept.reference import Judgement, PromisedFigure
 
+CLOSED = TaskState("closed", "c" * 12)
 T_95_2 = 2.919986  # one-sided 95 % point of Student's t with 2 degrees of freedom
+
+
+@pytest.fixture(autouse=True)
+def closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handmade runs count as closed tasks."""
+    monkeypatch.setattr(closed_task, "task_state", lambda score, workload: CLOSED)
 
 
 def figure(acceptance: Acceptance, name: str, place: str | None = None) -> JudgedFigure:
@@ -99,6 +107,30 @@ def test_a_figure_that_depends_on_the_seed_needs_other_seeds(tmp_path: Path) -> 
     name = f"{IC}.time_to_quality"
     found = figure(judge(only(reference(*runs), name), under_test(*runs)), name)
     assert (len(found.values), found.verdict, found.basis) == (1, "undecided", "seeds")
+
+
+def test_only_a_closed_task_has_a_time_to_quality(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = repeats(tmp_path, 1.0, 1.001, 0.999)
+    name = f"{IC}.time_to_quality"
+    made = only(reference(*runs), name)
+    assert made.task.definition == {IC: CLOSED.digest}
+    assert judge(made, under_test(*runs)).verdict == "accepted"
+    opened = TaskState("open", "0123456789ab", "target 0.1 instead of 0.8")
+    monkeypatch.setattr(closed_task, "task_state", lambda score, workload: opened)
+    acceptance = judge(made, under_test(*runs))
+    assert acceptance.verdict == "incomplete"
+    assert "the task is open" in (acceptance.figures[0].reason or "")
+    assert "another task: 0123456789ab" in acceptance.runs[0].faults[0]
+    assert not {f"{IC}.vflops", name} & {figure.name for figure in reference(*runs).figure}
+
+
+def test_a_task_that_is_not_known_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closed_task, "task_state", lambda *_: TaskState("unknown"))
+    (run,) = repeats(tmp_path, 1.0)
+    notes = judge(reference(run), under_test(run)).notes
+    assert f"The runs do not say whether the task is closed: {IC}." in notes
 
 
 def test_a_planted_slow_node_is_named(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 from tests.support.accept_runs import THROUGHPUT, reference, repeats, under_test
 from tests.support.dated_runs import Dated, dated_run
 from vflops.errors import UsageError
+from vflops.studies.accept import closed_task
+from vflops.studies.accept.closed_task import TaskState
 from vflops.studies.accept.promise_units import UNITS, base_unit, readable_unit
 from vflops.studies.accept.reference import PromisedFigure, read_reference, with_max_repeats
 from vflops.studies.accept.reference_writer import reference_from, write_reference
@@ -26,7 +28,11 @@ unit = "TFLOPS"
 """
 
 
-def test_a_reference_round_trips_through_its_file(tmp_path: Path) -> None:
+def test_a_reference_round_trips_through_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = TaskState("closed", "c" * 12)
+    monkeypatch.setattr(closed_task, "task_state", lambda score, workload: closed)
     runs = under_test(*repeats(tmp_path, 1.0, 1.02, 0.98, memory=2e10))
     made = reference_from(
         runs, name='Node "A"\n', contract="§ 7\\", tolerances={"*": 0.04, "memory.*": 0.2}
@@ -43,6 +49,7 @@ def test_a_reference_round_trips_through_its_file(tmp_path: Path) -> None:
     }
     assert promised[THROUGHPUT].tolerance == 0.04
     assert promised["image-classification.time_to_quality"].at_most is not None
+    assert made.task.definition == {"image-classification": "c" * 12}
     text = path.read_text()
     assert "such a machine needs about" in text
     assert "# Not promised, because the runs have no value:" in text

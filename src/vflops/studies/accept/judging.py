@@ -16,6 +16,7 @@ from vflops.metrics.acceptance import decide, one_sided_bounds, repeats_needed
 from vflops.metrics.statistics import ConfidenceInterval, mean, stdev
 from vflops.results.check.checking import check
 from vflops.results.figures import Sample
+from vflops.studies.accept import closed_task
 from vflops.studies.accept.acceptance import (
     Acceptance,
     Basis,
@@ -145,15 +146,19 @@ def _run_faults(reference: Reference, run: RunUnderTest) -> Iterator[str]:
     if view.record.workload != task.workload:
         yield f"workload is {view.record.workload}, and {task.workload} in the reference"
         return
+    for name, digest in task.definition.items():
+        actual = closed_task.task_state(view.score, name).digest
+        if actual is not None and actual != digest:
+            yield f"{name} is another task: {actual}, and {digest} in the reference"
     changed = list(differing_settings(task, view.record.settings))
     if changed:
         more = [f"{len(changed) - _MAX_NAMED} more"] if len(changed) > _MAX_NAMED else []
         yield f"other settings: {'; '.join([*changed[:_MAX_NAMED], *more])}"
     for name, fingerprint in task.data.items():
-        actual = view.data.get(name)
-        if actual is not None and actual != fingerprint:
+        trained = view.data.get(name)
+        if trained is not None and trained != fingerprint:
             yield (
-                f"{name} was trained on other data: {actual[:12]}, and {fingerprint[:12]} in the"
+                f"{name} was trained on other data: {trained[:12]}, and {fingerprint[:12]} in the"
                 " reference"
             )
 
@@ -384,6 +389,15 @@ def _notes(
             "Intervals from the samples or trainings of one run do not include the variation"
             " between runs."
         )
+    names = [run.view.record.settings.workloads for run in runs]
+    unknown = {
+        name
+        for run, workloads in zip(runs, names, strict=True)
+        for name in workloads
+        if closed_task.task_state(run.view.score, name).kind == "unknown"
+    }
+    if unknown:
+        yield f"The runs do not say whether the task is closed: {', '.join(sorted(unknown))}."
     written = reference.vflops
     if written and written != __version__:
         yield f"The reference was written by vflops {written}, and judged by {__version__}."

@@ -14,6 +14,7 @@ from vflops.metrics.quality import Better
 from vflops.record.readout.job_nodes import JobNodes, nodes_by_job
 from vflops.results.figures import Figure, Figures, Key, Sample, Subject, SubjectKind, figures
 from vflops.results.score.score_file import PowerScore, Score
+from vflops.studies.accept import closed_task
 from vflops.studies.compare.run_view import RunView
 
 MACHINE = "machine"
@@ -36,6 +37,12 @@ _PROMISED: dict[SubjectKind, tuple[Key, ...]] = {
     "ceiling": ("ceiling",),
 }
 """The figures that a reference can promise, in the order of ``--write``."""
+_CLOSED_ONLY: dict[Key, tuple[str, Better]] = {
+    "time_to_quality": ("s", "lower"),
+    "vflops": ("VFLOPS", "higher"),
+    "vflops_per_watt": ("VFLOPS/W", "higher"),
+}
+"""Figures that only a closed task has, with unit and direction."""
 NODE_POWER = "node_power"
 
 
@@ -71,11 +78,16 @@ def measured_figures(run: RunView, node: str | None = None) -> MeasuredFigures:
         if not subject.complete:
             continue
         place = _place(subject, nodes, only, node)
+        task = closed_task.task_state(run.score, subject.workload)
         for key in _PROMISED[subject.kind]:
+            if key in _CLOSED_ONLY and task.kind == "open":
+                _add_open(found, subject, key, task.why)
+                continue
             if key not in by_key:
                 continue
             figure = by_key[key]
-            entry = _entry(found, figure_name(figure), figure, subject.kind)
+            name = figure_name(subject, key, figure.label)
+            entry = _entry(found, name, figure, subject.kind)
             reason = _missing_reason(run.score, figure) if ceiling is None else ceiling
             if figure.value is None or figure.shared:
                 entry.reasons.append(reason)
@@ -99,18 +111,25 @@ def hosts(run: RunView, node: str | None = None) -> set[str]:
     return {name for job in nodes_of_jobs(run).values() for name in job.nodes} or {MACHINE}
 
 
-def figure_name(figure: Figure) -> str:
-    """Return the name of a figure, which is the same in every run."""
-    subject = figure.subject
+def figure_name(subject: Subject, key: Key, label: str = "") -> str:
+    """Return the name of a figure, which is the same in every run; a ceiling has a label."""
     if subject.kind == "ceiling":
-        parts = [subject.workload, *figure.label.split()]
+        parts = [subject.workload, *label.split()]
     elif subject.kind == "ensemble":
-        parts = [subject.workload, f"{subject.models}-models", figure.key]
+        parts = [subject.workload, f"{subject.models}-models", key]
     elif subject.kind == "base model":
-        parts = [subject.workload, "model", figure.key]
+        parts = [subject.workload, "model", key]
     else:
-        parts = [subject.workload, figure.key]
+        parts = [subject.workload, key]
     return ".".join(parts)
+
+
+def _add_open(found: MeasuredFigures, subject: Subject, key: Key, why: str) -> None:
+    """Add a figure without a value, because the task is open."""
+    name = figure_name(subject, key)
+    unit, better = _CLOSED_ONLY[key]
+    entry = found.setdefault(name, MeasuredFigure(name, unit, better, True, subject.kind))
+    entry.reasons.append(f"the task is open, and its figures are not comparable ({why})")
 
 
 def _with_measurements(

@@ -49,7 +49,7 @@ def reference_from(
     first = runs[0].view
     for run in runs:
         _require_valid(run)
-    tasks = [task_of(r.view.record.workload, r.view.record.settings, r.view.data) for r in runs]
+    tasks = [task_of(run.view) for run in runs]
     if any(task != tasks[0] for task in tasks):
         raise UsageError(
             "the runs are not repeats of one task: their workloads, settings or data differ",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
 from vflops.config.flatten import flatten
 from vflops.config.settings import Settings
 from vflops.errors import UsageError, VflopsError
+from vflops.studies.accept import closed_task
 from vflops.studies.accept.reference import Task
+from vflops.studies.compare.run_view import RunView
 from vflops.workloads.contract.registry import suite, workload
 from vflops.workloads.contract.run_settings import load, profile
 
@@ -26,8 +28,9 @@ def task_settings(task: Task) -> Settings:
     return load(profile(task.profile, names), None, task.settings)
 
 
-def task_of(name: str, settings: Settings, data: Mapping[str, str]) -> Task:
+def task_of(run: RunView) -> Task:
     """Return the task of a run: its profile, and all settings that differ from the profile."""
+    settings = run.record.settings
     names = list(settings.workloads)
     base = _flat(profile(settings.profile, names))
     changes = [
@@ -35,14 +38,21 @@ def task_of(name: str, settings: Settings, data: Mapping[str, str]) -> Task:
         for key, value in _flat(settings).items()
         if key in base and value != base[key] and value is not None and not _matches(key, _NOT_PART)
     ]
-    task = Task(workload=name, profile=settings.profile, settings=tuple(changes), data=dict(data))
+    states = {name: closed_task.task_state(run.score, name) for name in names}
+    task = Task(
+        workload=run.record.workload,
+        profile=settings.profile,
+        settings=tuple(changes),
+        data=run.data,
+        definition={name: state.digest for name, state in states.items() if state.digest},
+    )
     try:
         left = list(differing_settings(task, settings))
     except VflopsError as error:
         left = [error.message]
     if left:
         raise UsageError(
-            f"the settings of this run cannot be written as changes of the profile: {left[0]}",
+            f"the settings of {run.id} cannot be written as changes of the profile: {left[0]}",
             hint="run the workload with a profile of this version of vflops",
         )
     return task
