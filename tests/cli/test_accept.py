@@ -45,6 +45,15 @@ def test_a_run_folder_can_be_the_reference(runs: list[Path], vflops: Vflops) -> 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_only_chosen_figures_are_promised(tmp_path: Path, runs: list[Path], vflops: Vflops) -> None:
+    words = ("accept", "--write", "r.toml", *runs, "--only")
+    assert vflops(*words, "memory.*").returncode == 0
+    assert (tmp_path / "r.toml").read_text().count("[[figure]]") == 1
+    refused = vflops(*words, "gem.*")
+    assert refused.returncode == 2
+    assert "no figure that matches gem.*" in refused.stderr and "memory.copy" in refused.stderr
+
+
 def test_one_run_is_undecided_with_an_exit_code_of_its_own(
     runs: list[Path], vflops: Vflops
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.accept_runs import THROUGHPUT, reference, repeats, under_test
 from tests.support.dated_runs import Dated, dated_run
+from tests.support.paths import ROOT
 from vflops.errors import UsageError
 from vflops.studies.accept import closed_task
 from vflops.studies.accept.closed_task import TaskState
@@ -158,3 +159,17 @@ def test_the_largest_number_of_repeats_can_be_changed(tmp_path: Path) -> None:
 def test_values_are_written_in_a_readable_unit(unit: str, value: float, readable: str) -> None:
     shown, scale = readable_unit(unit, value)
     assert shown == readable and base_unit(shown) == (unit, scale) == UNITS[readable]
+
+
+EXAMPLES = sorted((ROOT / "examples" / "references").glob("*.toml"))
+
+
+def test_there_are_example_references() -> None:
+    assert EXAMPLES
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.stem))
+def test_an_example_reference_can_be_run_here(path: Path) -> None:
+    example = read_reference(path)
+    assert task_settings(example.task).profile == example.task.profile
+    assert example.machine and example.runs and example.vflops

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _STYLES = {"accepted": "green", "rejected": "red", "undecided": "yellow", "missing": "yellow"}
 _COLUMNS = ("promised", "measured", "bounds", "n", "verdict")
 """The columns of the table after the name; the page has all of them."""
+_MAX_ROWS, _MAX_REMARKS = 60, 12
+"""The largest numbers of figures and of remarks that are printed."""
 _DEFAULT_TOLERANCE = 0.05
 
 
@@ -46,6 +48,12 @@ def accept(
         typer.Option(
             help="Tolerance of a reference made from runs: a share such as 0.05 (default), or"
             " PATTERN=SHARE; repeatable."
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Promise only figures with this name or pattern, e.g. 'gemm.*'; repeatable."
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the written reference.")] = None,
@@ -85,10 +93,11 @@ def accept(
     given = read_runs(runs or [])
     tolerances = _tolerances(tolerance or [])
     if write is not None:
-        _write(write, given, name, contract, tolerances)
+        _write(write, given, _Promises(name, contract, tolerances, only or ["*"]))
         return
     assert against is not None
-    reference = _reference(against, name, contract, tolerances, max_repeats)
+    promises = _Promises(name, contract, tolerances, only or ["*"])
+    reference = _reference(against, promises, max_repeats)
     folder = out or Path("runs") / f"accept-{_slug(reference.name)}"
     if given:
         acceptance = judge(reference, given)
@@ -99,23 +108,36 @@ def accept(
     raise typer.Exit(EXIT_CODES[acceptance.verdict])
 
 
-def _write(
-    path: Path,
-    runs: list[RunUnderTest],
-    name: str | None,
-    contract: str,
-    tolerances: dict[str, float],
-) -> None:
+class _Promises(NamedTuple):
+    """The options of a reference that is made from runs."""
+
+    name: str | None
+    contract: str
+    tolerances: dict[str, float]
+    only: list[str]
+
+    def reference_from(self, runs: list[RunUnderTest], default_name: str) -> Reference:
+        """Return the reference."""
+        from vflops.studies.accept.reference_writer import reference_from
+
+        return reference_from(
+            runs,
+            name=self.name or default_name,
+            contract=self.contract,
+            tolerances=self.tolerances,
+            only=self.only,
+        )
+
+
+def _write(path: Path, runs: list[RunUnderTest], promises: _Promises) -> None:
     from vflops.cli.terminal import console
-    from vflops.studies.accept.reference_writer import reference_from, write_reference
+    from vflops.studies.accept.reference_writer import write_reference
 
     if not runs:
         raise UsageError(
             f"--write {path} needs good runs", hint=f"vflops accept --write {path} RUN …"
         )
-    reference = reference_from(
-        runs, name=name or path.stem, contract=contract, tolerances=tolerances
-    )
+    reference = promises.reference_from(runs, path.stem)
     write_reference(path, reference, runs)
     typer.echo(f"reference  {console.shell_path(path)}")
     typer.echo(f"figures    {len(reference.figure)}")
@@ -129,21 +151,13 @@ def _write(
     )
 
 
-def _reference(
-    path: Path, name: str | None, contract: str, tolerances: dict[str, float], cap: int | None
-) -> Reference:
+def _reference(path: Path, promises: _Promises, cap: int | None) -> Reference:
     """Return the reference in a file, or one that is made from a run folder."""
     from vflops.studies.accept.judging import read_runs
     from vflops.studies.accept.reference import read_reference, with_max_repeats
-    from vflops.studies.accept.reference_writer import reference_from
 
     if path.is_dir():
-        reference = reference_from(
-            read_runs([str(path)]),
-            name=name or path.resolve().name,
-            contract=contract,
-            tolerances=tolerances,
-        )
+        reference = promises.reference_from(read_runs([str(path)]), path.resolve().name)
     else:
         reference = read_reference(path)
     return reference if cap is None else with_max_repeats(reference, cap)
@@ -205,14 +219,17 @@ def _show(acceptance: Acceptance) -> None:
         text = name in ("figure", "verdict")
         table.add_column(name, justify="left" if text else "right", overflow="fold")
     places = Counter(figure.name for figure in acceptance.figures)
-    for figure in accept_text.in_order(acceptance.figures):
+    figures = accept_text.in_order(acceptance.figures)
+    for figure in figures[:_MAX_ROWS]:
         name = figure.title if places[figure.name] > 1 else figure.name
         cells = dict(zip(accept_text.COLUMNS, accept_text.row(figure), strict=True))
         shown = [name, *(cells[column] for column in _COLUMNS)]
         table.add_row(*map(cell, shown), style=_STYLES[figure.verdict])
     out.print(table)
+    if left_out := accept_text.left_out(figures[_MAX_ROWS:]):
+        out.print(f"… and {left_out}", style="dim")
     out.print()
-    for remark in accept_text.remarks(acceptance):
+    for remark in accept_text.cut(list(accept_text.remarks(acceptance)), _MAX_REMARKS):
         say(f"- {remark}", indent=2, file=out.file)
     out.print(cell(accept_text.sentence(acceptance)), style="bold")
 

@@ -47,10 +47,10 @@ def write_page(
         test=acceptance,
         words=accept_text,
         figures=figures[:_MAX_ROWS],
-        left_out=_left_out(figures[_MAX_ROWS:]),
+        left_out=accept_text.left_out(figures[_MAX_ROWS:]),
         places=places[:_MAX_PLACES],
         more_places=_more_places(places[_MAX_PLACES:]),
-        remarks=_cut(list(accept_text.remarks(acceptance)), _MAX_REMARKS),
+        remarks=accept_text.cut(list(accept_text.remarks(acceptance)), _MAX_REMARKS),
         runs=acceptance.runs[:_MAX_RUNS],
         more_runs=max(len(acceptance.runs) - _MAX_RUNS, 0),
         reference_sha256=reference_sha256,
@@ -131,15 +131,3 @@ def _more_places(rows: Sequence[PlaceRow]) -> str:
         return ""
     rejected = sum(row.rejected > 0 for row in rows)
     return f"{len(rows)} more nodes are not shown; {rejected} of them have rejected figures."
-
-
-def _left_out(figures: Sequence[JudgedFigure]) -> str:
-    """Return how many figures the page leaves out, by verdict."""
-    counts = Counter(figure.verdict for figure in figures)
-    return ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
-
-
-def _cut(items: Sequence[str], limit: int) -> list[str]:
-    if len(items) <= limit:
-        return list(items)
-    return [*items[: limit - 1], f"… and {len(items) - limit + 1} more in acceptance.json"]

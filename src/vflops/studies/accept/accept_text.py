@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from vflops.results.figures import format_value
@@ -167,6 +168,19 @@ def machines(acceptance: Acceptance) -> str:
 def shortened(text: str, limit: int = 260) -> str:
     """Return ``text``, cut off so that a page of fixed size can show it."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def left_out(figures: Sequence[JudgedFigure]) -> str:
+    """Return the number of figures that are not shown, by verdict."""
+    counts = Counter(figure.verdict for figure in figures)
+    return ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
+
+
+def cut(items: Sequence[str], limit: int) -> list[str]:
+    """Return at most ``limit`` items; the last one says how many are missing."""
+    if len(items) <= limit:
+        return list(items)
+    return [*items[: limit - 1], f"… and {len(items) - limit + 1} more in acceptance.json"]
 
 
 def lines(acceptance: Acceptance) -> Iterator[str]:

@@ -43,9 +43,17 @@ _FIGURES = """\
 
 
 def reference_from(
-    runs: Sequence[RunUnderTest], *, name: str, contract: str = "", tolerances: Tolerances
+    runs: Sequence[RunUnderTest],
+    *,
+    name: str,
+    contract: str = "",
+    tolerances: Tolerances,
+    only: Sequence[str] = ("*",),
 ) -> Reference:
-    """Return a reference with the figures of ``runs``, which are repeats of one task."""
+    """Return a reference with the figures of ``runs``, which are repeats of one task.
+
+    ``only`` are patterns of the names of the figures that are promised.
+    """
     first = runs[0].view
     for run in runs:
         _require_valid(run)
@@ -60,10 +68,12 @@ def reference_from(
     figures = tuple(
         _promise(name, entries, _tolerance(name, tolerances), len(nodes))
         for name, entries in _common(runs).items()
+        if any(fnmatchcase(name, pattern) for pattern in only)
     )
     if not figures:
         raise UsageError(
-            f"{first.id} has no figure to promise", hint="use a run that measured or trained"
+            f"{first.id} has no figure that matches {', '.join(only)}",
+            hint=f"its figures: {', '.join(_common(runs)) or 'none'}",
         )
     return Reference(
         name=name,
@@ -206,7 +216,8 @@ def _figure_lines(
     key, value = (
         ("at_least", figure.at_least) if figure.better == "higher" else ("at_most", figure.at_most)
     )
-    yield f"{key} = {value!r}  # {_remark(reference, figure, entries)}"
+    yield f"# {_remark(reference, figure, entries)}"
+    yield f"{key} = {value!r}"
     if figure.unit:
         yield f"unit = {_quoted(figure.unit)}"
     yield f"tolerance = {figure.tolerance!r}"
