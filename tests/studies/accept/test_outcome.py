@@ -12,6 +12,7 @@ import pytest
 from tests.support.accept_runs import THROUGHPUT, on_nodes, only, reference, repeats, under_test
 from tests.support.browser import Browser
 from tests.support.paths import ROOT
+from vflops.errors import RunFailed, UsageError
 from vflops.studies.accept import accept_page, accept_text, closed_task
 from vflops.studies.accept.acceptance import Acceptance, JudgedFigure, JudgedRun
 from vflops.studies.accept.closed_task import TaskState
@@ -154,8 +155,8 @@ def _large(small: Acceptance) -> Acceptance:
 def test_without_a_browser_the_remedy_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accept_page.shutil, "which", lambda name: None)
-    with pytest.raises(accept_page.UsageError, match="--pdf needs a browser") as raised:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="--pdf needs a browser") as raised:
         accept_page.write_pdf(tmp_path / "page.html", tmp_path / "page.pdf")
     assert "print it" in (raised.value.hint or "")
 
@@ -166,7 +167,7 @@ def test_a_browser_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     (tmp_path / "page.html").write_text("")
-    with pytest.raises(accept_page.RunFailed, match=r"did not print .*: cannot start"):
+    with pytest.raises(RunFailed, match=r"did not print .*: cannot start"):
         accept_page.write_pdf(tmp_path / "page.html", tmp_path / "page.pdf")
     assert not (tmp_path / "page.pdf").exists()
 

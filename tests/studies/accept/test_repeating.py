@@ -112,6 +112,16 @@ def test_the_test_stops_at_the_first_run_that_is_not_valid(
     assert "not valid" in acceptance.runs[0].faults[0]
 
 
+def test_the_test_stops_after_one_run_if_a_figure_is_missing(
+    tmp_path: Path, made: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    misspelled = made.figure[0].model_copy(update={"name": "image-classification.speed"})
+    machine = Machine(1.0)
+    changed = made.model_copy(update={"figure": (misspelled, *made.figure)})
+    acceptance = outcome(tmp_path / "t", changed, machine, monkeypatch)
+    assert (acceptance.verdict, machine.seeds) == ("incomplete", [1])
+
+
 def test_a_task_that_fills_the_nodes_has_a_model_per_slot(
     tmp_path: Path, made: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:

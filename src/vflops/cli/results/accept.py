@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -103,6 +104,7 @@ def accept(
         acceptance = judge(reference, given)
     else:
         acceptance = _run(folder, reference, on, container, data, quiet)
+        _explain_stop(acceptance)
     file = against if against.is_file() else None
     _report(acceptance, folder, reference=file, pdf=pdf, lines=lines)
     raise typer.Exit(EXIT_CODES[acceptance.verdict])
@@ -186,6 +188,18 @@ def _run(
         return task.run(progress.observer)
 
 
+def _explain_stop(acceptance: Acceptance) -> None:
+    """Print how to continue a test that stopped at a run that is not valid."""
+    from vflops.cli.terminal.console import say, shell_path
+
+    for run in acceptance.runs:
+        if run.faults:
+            say(
+                f"stopped at a run that is no evidence: find the cause, move"
+                f" {shell_path(Path(run.path))} away, and run the same command again"
+            )
+
+
 def _report(
     acceptance: Acceptance, folder: Path, *, reference: Path | None, pdf: bool, lines: bool
 ) -> None:
@@ -230,7 +244,7 @@ def _show(acceptance: Acceptance) -> None:
         out.print(f"… and {left_out}", style="dim")
     out.print()
     for remark in accept_text.cut(list(accept_text.remarks(acceptance)), _MAX_REMARKS):
-        say(f"- {remark}", indent=2, file=out.file)
+        say(f"- {remark}", indent=2, file=sys.stdout)
     out.print(cell(accept_text.sentence(acceptance)), style="bold")
 
 

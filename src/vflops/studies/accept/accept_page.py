@@ -105,8 +105,8 @@ def _worst_per_figure(figures: Sequence[JudgedFigure]) -> list[JudgedFigure]:
     for figure in accept_text.in_order(figures):
         by_name.setdefault(figure.name, []).append(figure)
     worst = []
-    for figure in dict.fromkeys(item.name for item in figures):
-        first = [item for item in by_name[figure] if item.verdict == by_name[figure][0].verdict]
+    for name in dict.fromkeys(item.name for item in figures):
+        first = [item for item in by_name[name] if item.verdict == by_name[name][0].verdict]
         choose = min if first[0].better == "higher" else max
         worst.append(choose(first, key=lambda item: item.mean or 0.0))
     return worst

@@ -83,6 +83,11 @@ class Acceptance(Document):
         return (*self.faults, *(f"{run.run}: {text}" for run in self.runs for text in run.faults))
 
     @property
+    def lacks_evidence(self) -> bool:
+        """Whether a run is not valid, or a figure or a node is missing; repeats do not help."""
+        return bool(self.all_faults or self.with_verdict("missing"))
+
+    @property
     def needed_repeats(self) -> int | None:
         """The total number of repeats that would decide every figure; None if none would."""
         more = [figure.more for figure in self.with_verdict("undecided")]

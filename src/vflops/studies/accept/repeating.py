@@ -68,8 +68,7 @@ class RepeatedTask:
             planned = judgement.repeats
             while True:
                 for number in range(1, planned + 1):
-                    fault = self._repeat(number, planned, watch)
-                    if fault:
+                    if self._repeat(number, planned, watch).lacks_evidence:
                         return self.result()
                 acceptance = self.result()
                 wanted = wanted_repeats(acceptance)
@@ -83,8 +82,8 @@ class RepeatedTask:
         views = [RunView.from_folder(folder) for folder in self._folders()]
         return judge(self.reference, [RunUnderTest(view) for view in views])
 
-    def _repeat(self, number: int, planned: int, watch: RunObserver) -> bool:
-        """Run one repeat unless it is complete, and return whether it is not valid."""
+    def _repeat(self, number: int, planned: int, watch: RunObserver) -> Acceptance:
+        """Run one repeat unless it is complete, and return the verdict on it alone."""
         parent = self.folder / str(number)
         earlier = existing_run(parent)
         if earlier is None or not all(path.is_file() for path in earlier.result_files):
@@ -92,8 +91,7 @@ class RepeatedTask:
             seed = self.settings.seed + number - 1
             settings = self.settings.model_copy(update={"seed": seed})
             earlier = run_to_end(parent, self.reference.task.workload, settings, watch)
-        acceptance = judge(self.reference, [RunUnderTest(RunView.from_folder(earlier))])
-        return bool(acceptance.runs[0].faults)
+        return judge(self.reference, [RunUnderTest(RunView.from_folder(earlier))])
 
     def _folders(self) -> list[RunFolder]:
         numbers = sorted(int(path.name) for path in self.folder.glob("[0-9]*") if path.is_dir())
