@@ -2,6 +2,7 @@
 
 The command line prints them without a traceback and exits with ``exit_code``:
 0 for success, 1 if a check failed, 2 for wrong usage, 3 if the run failed, 130 if it was stopped.
+``vflops accept`` also exits with 4 if it cannot decide.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "results.compare": ("compare",),
     "results.history": ("history",),
     "results.power": ("power",),
+    "results.accept": ("accept",),
     "publish.evidence": ("verify", "sign", "archive", "extract", "reproduce"),
     "publish.export": ("export",),
     "publish.ranking": ("ranking",),

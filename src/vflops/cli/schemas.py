@@ -24,6 +24,7 @@ from vflops.record.log.events import EventLine
 from vflops.results.check.findings import Findings
 from vflops.results.evidence.manifest import Manifest
 from vflops.results.score.score_file import Score
+from vflops.studies.accept.acceptance import Acceptance
 from vflops.studies.compare.comparison import Comparison
 from vflops.studies.history.history_data import HistoryRecord
 from vflops.studies.predict.measured_points import MeasuredSteps
@@ -52,6 +53,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     Scale,
     MeasuredSteps,
     Comparison,
+    Acceptance,
     HistoryRecord,
     Architecture,
     Candidate,

@@ -293,7 +293,7 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
         done.append(("conclude", folder.path.parent.name))
 
     figures = [point(size.jobs, size.ranks, 1e9).figures for size in points]
-    monkeypatch.setattr("vflops.studies.scale.experiment.pipeline", SimpleNamespace(**locals()))
+    monkeypatch.setattr("vflops.run.continued.pipeline", SimpleNamespace(**locals()))
     monkeypatch.setattr("vflops.studies.scale.scale_page.chart_library", str)
     monkeypatch.setattr(Ensembles, "figures", lambda self, folder, size: figures[0])
     first = begun(made, points[0])

@@ -212,7 +212,7 @@ def test_only_what_can_be_had_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
             path.touch()
 
     figures = point("fp32", 1, 1e9, 0.8).figures
-    monkeypatch.setattr("vflops.studies.scale.experiment.pipeline", SimpleNamespace(**locals()))
+    monkeypatch.setattr("vflops.run.continued.pipeline", SimpleNamespace(**locals()))
     monkeypatch.setattr("vflops.studies.scale.scale_page.write_page", lambda scale, path: None)
     monkeypatch.setattr(Ensembles, "figures", lambda self, folder, size: figures)
     for _ in range(2):  # the same command goes on: there is nothing left

@@ -16,12 +16,12 @@ from typing import Any
 
 from vflops.config.flatten import differences, flatten
 from vflops.config.settings import Settings
-from vflops.errors import Interrupted, UsageError
+from vflops.errors import UsageError
 from vflops.launch.factory import backend
 from vflops.record.files import atomic
 from vflops.record.files.lock import locked
-from vflops.record.folder import RunFolder, latest
-from vflops.run import pipeline
+from vflops.record.folder import RunFolder
+from vflops.run.continued import existing_run, run_to_end
 from vflops.run.pipeline import RunObserver
 from vflops.studies.scale.axis import Axis
 from vflops.studies.scale.scale_result import Kind, Point, Scale, Size, Variant
@@ -115,7 +115,8 @@ class Experiment:
             sizes = [size for size in self.sizes if size not in self.refused]
             for number, size in enumerate(sizes, start=1):
                 watch.step(f"point {number} of {len(sizes)}: {self.axis.words(size)}")
-                self._run(size, watch)
+                parent = self.folder / str(size)
+                run_to_end(parent, self.workload, self.point_settings(size), watch)
                 scale = self.result()
                 scale.write(self.figures_file)
                 write_page(scale, self.page_file)
@@ -138,21 +139,6 @@ class Experiment:
             sharing=dict(self.axis.sharing),
             points=points,
         ).with_efficiency()
-
-    def _run(self, size: Size, watch: RunObserver) -> None:
-        folder = self._folder_of(size)
-        try:
-            if folder is None:
-                parent = self.folder / str(size)
-                folder = pipeline.start(parent, self.workload, self.point_settings(size), watch)
-            elif not folder.history(0).state.complete:
-                pipeline.resume(folder, watch)
-            if not all(path.is_file() for path in folder.result_files):
-                pipeline.conclude(folder, watch)
-        except Interrupted as error:
-            raise Interrupted(
-                error.message, hint="run the same command again to continue; finished work is kept"
-            ) from error
 
     def _point(self, size: Size) -> Point:
         if size in self.refused:
@@ -177,8 +163,7 @@ class Experiment:
                 yield self.axis.goal(JobRecord.read(folder.job_file(1)))
 
     def _folder_of(self, size: Size) -> RunFolder | None:
-        path = latest(self.folder / str(size))
-        return RunFolder.open(path) if path else None
+        return existing_run(self.folder / str(size))
 
     def _check(self) -> dict[Size, str]:
         """Return the points that cannot be run here, each with the reason.

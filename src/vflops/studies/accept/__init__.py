@@ -1,0 +1,1 @@
+"""The acceptance test of a machine: promised figures, measured figures, and a verdict."""

@@ -1,0 +1,406 @@
+"""Judges runs against a reference: every promised figure on every node, with its confidence."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from vflops import __version__
+from vflops.errors import UsageError
+from vflops.metrics.acceptance import decide, one_sided_bounds, repeats_needed
+from vflops.metrics.statistics import ConfidenceInterval, mean, stdev
+from vflops.results.check.checking import check
+from vflops.results.figures import Sample
+from vflops.studies.accept import closed_task
+from vflops.studies.accept.acceptance import (
+    Acceptance,
+    Basis,
+    JudgedFigure,
+    JudgedRun,
+    Verdict,
+)
+from vflops.studies.accept.measured_figures import (
+    MACHINE,
+    MeasuredFigure,
+    MeasuredFigures,
+    hosts,
+    measured_figures,
+)
+from vflops.studies.accept.reference import PromisedFigure, Reference
+from vflops.studies.accept.task_settings import differing_settings
+from vflops.studies.compare.run_view import RunView, read_run_view
+from vflops.units import percent
+
+NODE_SPREAD = "node_spread"
+"""The last part of the name of a spread between nodes."""
+_MAX_NAMED = 4
+"""The largest number of differing settings that a fault names."""
+
+
+@dataclass(frozen=True)
+class RunUnderTest:
+    """A run of the test; ``node`` names its node if the user does."""
+
+    view: RunView
+    node: str | None = None
+
+    @cached_property
+    def figures(self) -> MeasuredFigures:
+        """The figures of the run."""
+        return measured_figures(self.view, self.node)
+
+    @cached_property
+    def hosts(self) -> set[str]:
+        """The nodes that the run used."""
+        return hosts(self.view, self.node)
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """The values of one figure at one place, and what they are."""
+
+    values: tuple[float, ...]
+    basis: Basis
+
+
+def read_runs(arguments: Sequence[str]) -> list[RunUnderTest]:
+    """Read the runs named on the command line as ``RUN`` or ``NODE=RUN``; each may appear once."""
+    runs = [_read_run(argument) for argument in arguments]
+    for id, times in Counter(run.view.id for run in runs).items():
+        if times > 1:
+            raise UsageError(
+                f"run {id} is given {times} times", hint="give each run once: a copy is no repeat"
+            )
+    return runs
+
+
+def _read_run(argument: str) -> RunUnderTest:
+    node, separator, path = argument.partition("=")
+    if separator and not Path(argument).exists():
+        return RunUnderTest(read_run_view(Path(path)), node)
+    return RunUnderTest(read_run_view(Path(argument)))
+
+
+def judge(reference: Reference, runs: Sequence[RunUnderTest]) -> Acceptance:
+    """Return the verdict on ``runs``, which are repeats, or runs of several nodes."""
+    records = tuple(_judge_run(reference, run) for run in runs)
+    faults = tuple(_faults(reference, runs))
+    figures = tuple(
+        figure
+        for promised in reference.figure
+        for figure in _judge_figure(reference, promised, runs)
+    )
+    return Acceptance(
+        verdict=_verdict(records, faults, figures),
+        reference=reference,
+        vflops=__version__,
+        runs=records,
+        faults=faults,
+        figures=figures,
+        notes=tuple(_notes(reference, runs, figures)),
+    )
+
+
+def _verdict(
+    runs: Sequence[JudgedRun], faults: Sequence[str], figures: Sequence[JudgedFigure]
+) -> Verdict:
+    """Return the verdict on the machine. A run that is not valid is evidence of nothing."""
+    verdicts = {figure.verdict for figure in figures}
+    if not runs or any(run.faults for run in runs):
+        return "incomplete"
+    if "rejected" in verdicts:
+        return "rejected"
+    if faults or "missing" in verdicts:
+        return "incomplete"
+    return "undecided" if "undecided" in verdicts else "accepted"
+
+
+def _judge_run(reference: Reference, run: RunUnderTest) -> JudgedRun:
+    view = run.view
+    return JudgedRun(
+        run=view.id,
+        path=str(view.contents.folder.path),
+        created_utc=view.record.created_utc,
+        machine=view.machine,
+        nodes=tuple(sorted(run.hosts)),
+        manifest_sha256=_manifest_hash(run),
+        faults=tuple(_run_faults(reference, run)),
+    )
+
+
+def _manifest_hash(run: RunUnderTest) -> str | None:
+    contents = run.view.contents
+    path = contents.folder.manifest_file
+    return contents.hash(path) if path.is_file() else None
+
+
+def _run_faults(reference: Reference, run: RunUnderTest) -> Iterator[str]:
+    view, task = run.view, reference.task
+    for finding in check(view.contents).failures:
+        yield f"not valid: rule {finding.rule} is not met ({finding.text})"
+    if view.record.workload != task.workload:
+        yield f"workload is {view.record.workload}, and {task.workload} in the reference"
+        return
+    for name, digest in task.definition.items():
+        actual = closed_task.task_state(view.score, name).digest
+        if actual is not None and actual != digest:
+            yield f"{name} is another task: {actual}, and {digest} in the reference"
+    changed = list(differing_settings(task, view.record.settings))
+    if changed:
+        more = [f"{len(changed) - _MAX_NAMED} more"] if len(changed) > _MAX_NAMED else []
+        yield f"other settings: {'; '.join([*changed[:_MAX_NAMED], *more])}"
+    for name, fingerprint in task.data.items():
+        trained = view.data.get(name)
+        if trained is not None and trained != fingerprint:
+            yield (
+                f"{name} was trained on other data: {trained[:12]}, and {fingerprint[:12]} in the"
+                " reference"
+            )
+
+
+def _faults(reference: Reference, runs: Sequence[RunUnderTest]) -> Iterator[str]:
+    """Yield what is wrong with the runs together."""
+    used = {host for run in runs for host in run.hosts}
+    if runs and len(used) < reference.judgement.nodes:
+        yield (
+            f"{reference.judgement.nodes} nodes are promised, and the runs used {len(used)}: "
+            f"{', '.join(sorted(used))}"
+        )
+
+
+def _judge_figure(
+    reference: Reference, promised: PromisedFigure, runs: Sequence[RunUnderTest]
+) -> Iterator[JudgedFigure]:
+    """Yield the verdict on one figure at every place, and on the spread between places."""
+    entries = [run.figures.get(promised.name) for run in runs]
+    reason = _missing_reason(promised, runs, entries)
+    if reason is not None:
+        yield _judged(reference, promised, None, None, reason)
+        return
+    found = [entry for entry in entries if entry is not None]
+    places = list(dict.fromkeys(place for entry in found for place in entry.by_place))
+    judged = []
+    for place in sorted(places):
+        repeats = repeats_of(found, place)
+        shown = None if places == [MACHINE] else place
+        judged.append(_judged(reference, promised, shown, repeats))
+    yield from judged
+    if promised.node_spread is not None and (len(judged) > 1 or reference.judgement.nodes > 1):
+        yield _judge_spread(reference, promised, promised.node_spread, judged)
+
+
+def _missing_reason(
+    promised: PromisedFigure, runs: Sequence[RunUnderTest], entries: Sequence[MeasuredFigure | None]
+) -> str | None:
+    """Return why a figure cannot be judged; None if every run has it."""
+    if not runs:
+        return "there is no run"
+    for run, entry in zip(runs, entries, strict=True):
+        if entry is None:
+            similar = difflib.get_close_matches(promised.name, run.figures, n=2, cutoff=0.5)
+            hint = f"; similar: {', '.join(similar)}" if similar else ""
+            return f"{run.view.id} has no figure of this name{hint}"
+        if entry.unit != promised.base_unit:
+            return (
+                f"it is measured in {entry.unit or 'no unit'}, and promised in "
+                f"{promised.unit or 'no unit'}"
+            )
+        if entry.better != promised.better:
+            key = "at_least" if entry.better == "higher" else "at_most"
+            return f"{entry.better} is better for this figure: it needs {key}"
+        if not entry.by_place or entry.reasons:
+            why = "; ".join(dict.fromkeys(entry.reasons)) or "the training is not complete"
+            return f"{run.view.id}: {why}"
+    return None
+
+
+def repeats_of(entries: Sequence[MeasuredFigure], place: str) -> Repeats:
+    """Return values of a figure at one place that are independent of each other.
+
+    If the seed affects the figure, there is one per seed. Otherwise there is one per run. With a
+    single run, they are its trainings, or the samples of a ceiling.
+    """
+    by_run: list[list[Sample]] = [
+        entry.by_place[place] for entry in entries if place in entry.by_place
+    ]
+    samples = [sample for run in by_run for sample in run]
+    if entries[0].depends_on_seed:
+        seeds = dict.fromkeys(sample.seed for sample in samples)
+        values = [mean([s.value for s in samples if s.seed == seed]) for seed in seeds]
+        return Repeats(tuple(values), "seeds")
+    if len(by_run) > 1:
+        return Repeats(tuple(mean([s.value for s in run]) for run in by_run), "runs")
+    within = next((entry.within[place] for entry in entries if place in entry.within), ())
+    if len(samples) == 1 and len(within) > 1:
+        return Repeats(within, "samples of one run")
+    basis: Basis = "runs" if len(samples) == 1 else "trainings of one run"
+    return Repeats(tuple(sample.value for sample in samples), basis)
+
+
+def _judged(
+    reference: Reference,
+    promised: PromisedFigure,
+    place: str | None,
+    repeats: Repeats | None,
+    missing: str | None = None,
+) -> JudgedFigure:
+    confidence = reference.confidence_of(promised)
+    values = repeats.values if repeats else ()
+    judged = JudgedFigure(
+        name=promised.name,
+        place=place,
+        unit=promised.base_unit,
+        better=promised.better,
+        promised=promised.promised,
+        threshold=promised.threshold,
+        confidence=confidence,
+        basis=repeats.basis if repeats else None,
+        values=values,
+        mean=mean(values) if values else None,
+        low=None,
+        high=None,
+        verdict="missing",
+        reason=missing,
+    )
+    if not values:
+        return judged
+    if len(values) == 1:
+        return judged.model_copy(
+            update={
+                "verdict": "undecided",
+                "reason": "one value has no spread",
+                "more": reference.judgement.repeats - 1,
+            }
+        )
+    bounds = one_sided_bounds(values, confidence=confidence)
+    verdict = decide(bounds, threshold=promised.threshold, better=promised.better)
+    changes: dict[str, object] = {"low": bounds.low, "high": bounds.high, "verdict": verdict}
+    if verdict == "undecided":
+        changes["more"] = _more(judged, reference.judgement.repeats)
+        changes["reason"] = _undecided_reason(values, promised.threshold)
+    return judged.model_copy(update=changes)
+
+
+def _more(judged: JudgedFigure, first_repeats: int) -> int | None:
+    """Return how many more runs would decide; a single run does not show how much runs differ."""
+    if judged.basis in ("samples of one run", "trainings of one run"):
+        return first_repeats - 1
+    values = judged.values
+    needed = repeats_needed(values, threshold=judged.threshold, confidence=judged.confidence)
+    return None if needed is None else max(needed - len(values), 1)
+
+
+def _undecided_reason(values: Sequence[float], threshold: float) -> str:
+    centre = mean(values)
+    if centre == 0:
+        return "the mean is 0"
+    return (
+        f"the values spread by {percent(stdev(values) / abs(centre), digits=2)} around a mean that"
+        f" is {percent(abs(centre - threshold) / abs(centre), digits=2)} from the limit"
+    )
+
+
+def _judge_spread(
+    reference: Reference,
+    promised: PromisedFigure,
+    allowed: float,
+    judged: Sequence[JudgedFigure],
+) -> JudgedFigure:
+    """Return the verdict on (best − worst) / mean over the nodes.
+
+    Its bounds follow from those of the nodes: at most, the true values of the best and the worst
+    node are at the outer ends of their intervals, and at least, at the inner ends.
+    """
+    confidence = reference.confidence_of(promised)
+    known = {figure.place or MACHINE: figure for figure in judged if figure.mean is not None}
+    result = JudgedFigure(
+        name=f"{promised.name}.{NODE_SPREAD}",
+        place=None,
+        unit="share",
+        better="lower",
+        promised=allowed,
+        threshold=allowed,
+        confidence=confidence,
+        basis="nodes",
+        values=(),
+        mean=None,
+        low=None,
+        high=None,
+        verdict="missing",
+        reason=f"at least two nodes are needed, and the runs name {len(known)}: {', '.join(known)}",
+    )
+    if len(known) < 2:
+        return result
+    means = {place: figure.mean or 0.0 for place, figure in known.items()}
+    centre = abs(mean(list(means.values()))) or math.nan
+    best, worst = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
+    extremes = f"highest on {best}, lowest on {worst}"
+    spread = (means[best] - means[worst]) / centre
+    changes: dict[str, object] = {"mean": spread, "reason": extremes}
+    bounds = _spread_bounds(list(known.values()), centre, confidence)
+    if bounds is None:
+        changes |= {"verdict": "undecided", "more": reference.judgement.repeats - 1}
+        return result.model_copy(update=changes)
+    verdict = decide(bounds, threshold=allowed, better="lower")
+    changes |= {"low": bounds.low, "high": bounds.high, "verdict": verdict}
+    if verdict == "undecided":
+        changes["more"] = _more_for_spread(known, bounds, spread, allowed)
+    return result.model_copy(update=changes)
+
+
+def _spread_bounds(
+    judged: Sequence[JudgedFigure], centre: float, confidence: float
+) -> ConfidenceInterval | None:
+    lows = [figure.low for figure in judged if figure.low is not None]
+    highs = [figure.high for figure in judged if figure.high is not None]
+    if len(lows) < len(judged):
+        return None
+    least = max(max(lows) - min(highs), 0.0)
+    return ConfidenceInterval(least / centre, (max(highs) - min(lows)) / centre, confidence)
+
+
+def _more_for_spread(
+    known: Mapping[str, JudgedFigure], bounds: ConfidenceInterval, spread: float, allowed: float
+) -> int | None:
+    """Return how many more repeats would decide: intervals shrink with the square root of n."""
+    margin = abs(spread - allowed)
+    if margin == 0:
+        return None
+    width = bounds.high - spread if spread < allowed else spread - bounds.low
+    repeats = min(len(figure.values) for figure in known.values())
+    return max(math.ceil(repeats * (width / margin) ** 2) - repeats, 1)
+
+
+def _notes(
+    reference: Reference, runs: Sequence[RunUnderTest], figures: Sequence[JudgedFigure]
+) -> Iterator[str]:
+    yield (
+        "A figure is accepted if the one-sided confidence bound of its mean (Student's t) is on the"
+        " right side of the limit, rejected if the opposite bound is on the wrong side, and"
+        " otherwise undecided. The limit is the promised value less the tolerance."
+    )
+    if any(figure.basis in ("samples of one run", "trainings of one run") for figure in figures):
+        yield (
+            "Intervals from the samples or trainings of one run do not include the variation"
+            " between runs."
+        )
+    names = [run.view.record.settings.workloads for run in runs]
+    unknown = {
+        name
+        for run, workloads in zip(runs, names, strict=True)
+        for name in workloads
+        if closed_task.task_state(run.view.score, name).kind == "unknown"
+    }
+    if unknown:
+        yield f"The runs do not say whether the task is closed: {', '.join(sorted(unknown))}."
+    written = reference.vflops
+    if written and written != __version__:
+        yield f"The reference was written by vflops {written}, and judged by {__version__}."
+    versions = sorted({run.view.record.versions.get("vflops") or "?" for run in runs})
+    if written and any(version != written for version in versions):
+        yield f"The runs were made by vflops {', '.join(versions)}, the reference by {written}."

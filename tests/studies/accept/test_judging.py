@@ -1,0 +1,247 @@
+"""Verdicts on promised figures: from runs of known speed, by node, and from bad evidence."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.support.accept_runs import (
+    IC,
+    THROUGHPUT,
+    on_nodes,
+    only,
+    reference,
+    repeats,
+    seeded,
+    under_test,
+)
+from tests.support.dated_runs import SAMPLES, WORK_S, Dated
+from vflops.errors import UsageError
+from vflops.studies.accept import accept_text, closed_task
+from vflops.studies.accept.acceptance import Acceptance, JudgedFigure
+from vflops.studies.accept.closed_task import TaskState
+from vflops.studies.accept.judging import judge, read_runs
+from vflops.studies.accept.reference import Judgement, PromisedFigure
+
+CLOSED = TaskState("closed", "c" * 12)
+T_95_2 = 2.919986  # one-sided 95 % point of Student's t with 2 degrees of freedom
+
+
+@pytest.fixture(autouse=True)
+def closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handmade runs count as closed tasks."""
+    monkeypatch.setattr(closed_task, "task_state", lambda score, workload: CLOSED)
+
+
+def figure(acceptance: Acceptance, name: str, place: str | None = None) -> JudgedFigure:
+    (one,) = [f for f in acceptance.figures if (f.name, f.place) == (name, place)]
+    return one
+
+
+def test_a_figure_is_judged_by_the_interval_of_its_runs(tmp_path: Path) -> None:
+    runs = repeats(tmp_path, 1.0, 1.01, 0.99)
+    made = only(reference(*runs), THROUGHPUT, tolerance=0.03)
+    acceptance = judge(made, under_test(*runs))
+    speed = figure(acceptance, THROUGHPUT)
+    rates = [SAMPLES / (WORK_S * slower) for slower in (1.0, 1.01, 0.99)]
+    centre = sum(rates) / 3
+    spread = math.sqrt(sum((rate - centre) ** 2 for rate in rates) / 2)
+    reach = T_95_2 * spread / math.sqrt(3)
+    assert speed.mean == pytest.approx(centre)
+    assert (speed.low, speed.high) == pytest.approx((centre - reach, centre + reach), rel=1e-5)
+    assert (speed.basis, len(speed.values)) == ("runs", 3)
+    assert (speed.verdict, acceptance.verdict) == ("accepted", "accepted")
+
+
+@pytest.mark.parametrize(
+    ("slower", "verdict"),
+    [((1.1, 1.11, 1.09), "rejected"), ((1.02, 1.03, 1.04), "undecided")],
+)
+def test_slower_runs_are_rejected_or_undecided(
+    tmp_path: Path, slower: tuple[float, ...], verdict: str
+) -> None:
+    made = only(reference(*repeats(tmp_path, 1.0)), THROUGHPUT, tolerance=0.03)
+    acceptance = judge(made, under_test(*repeats(tmp_path, *slower, name="b")))
+    assert acceptance.verdict == verdict
+    assert figure(acceptance, THROUGHPUT).verdict == verdict
+    assert accept_text.EXIT_CODES[verdict] == {"rejected": 1, "undecided": 4}[verdict]
+
+
+def test_an_undecided_figure_says_how_many_repeats_would_decide(tmp_path: Path) -> None:
+    made = only(reference(*repeats(tmp_path, 1.0)), THROUGHPUT, tolerance=0.035)
+    runs = repeats(tmp_path, 1.0, 1.015, 1.03, name="b")
+    speed = figure(judge(made, under_test(*runs)), THROUGHPUT)
+    spread = (max(speed.values) - min(speed.values)) / 2  # nearly: the three are evenly spaced
+    margin = (speed.mean or 0) - speed.threshold
+    points = {4: 2.353363, 5: 2.131847, 6: 2.015048, 7: 1.943180, 8: 1.894579, 9: 1.859548}
+    needed = next(n for n, t in points.items() if t * spread / math.sqrt(n) <= margin)
+    assert (speed.verdict, speed.more) == ("undecided", needed - 3)
+
+
+def test_one_run_is_not_decided_except_by_the_samples_of_its_ceilings(tmp_path: Path) -> None:
+    (run,) = repeats(tmp_path, 1.0, memory=2e10)
+    made = only(reference(run), THROUGHPUT, "memory.copy", tolerance=0.3)
+    acceptance = judge(made, under_test(run))
+    speed, memory = figure(acceptance, THROUGHPUT), figure(acceptance, "memory.copy")
+    assert (speed.verdict, speed.more) == ("undecided", 2)
+    assert (memory.verdict, memory.basis) == ("accepted", "samples of one run")
+    assert memory.low == pytest.approx(2e10 - T_95_2 * 2e9 / math.sqrt(3), rel=1e-5)
+    assert acceptance.verdict == "undecided"
+    assert any("variation between runs" in " ".join(note.split()) for note in acceptance.notes)
+
+
+def test_several_runs_have_one_value_per_run_for_a_ceiling(tmp_path: Path) -> None:
+    runs = [
+        seeded(tmp_path, Dated(day, memory=value, seed=day + 1))
+        for day, value in enumerate((2.0e10, 2.02e10, 1.98e10))
+    ]
+    memory = figure(judge(only(reference(*runs), "memory.copy"), under_test(*runs)), "memory.copy")
+    assert (memory.basis, memory.values) == ("runs", (2.0e10, 2.02e10, 1.98e10))
+    assert memory.low == pytest.approx(2e10 - T_95_2 * 2e8 / math.sqrt(3), rel=1e-5)
+
+
+def test_a_figure_that_depends_on_the_seed_needs_other_seeds(tmp_path: Path) -> None:
+    runs = [seeded(tmp_path, Dated(day, (1 + day / 100,), seed=7)) for day in range(3)]
+    name = f"{IC}.time_to_quality"
+    found = figure(judge(only(reference(*runs), name), under_test(*runs)), name)
+    assert (len(found.values), found.verdict, found.basis) == (1, "undecided", "seeds")
+
+
+def test_only_a_closed_task_has_a_time_to_quality(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = repeats(tmp_path, 1.0, 1.001, 0.999)
+    name = f"{IC}.time_to_quality"
+    made = only(reference(*runs), name)
+    assert made.task.definition == {IC: CLOSED.digest}
+    assert judge(made, under_test(*runs)).verdict == "accepted"
+    opened = TaskState("open", "0123456789ab", "target 0.1 instead of 0.8")
+    monkeypatch.setattr(closed_task, "task_state", lambda score, workload: opened)
+    acceptance = judge(made, under_test(*runs))
+    assert acceptance.verdict == "incomplete"
+    assert "the task is open" in (acceptance.figures[0].reason or "")
+    assert "another task: 0123456789ab" in acceptance.runs[0].faults[0]
+    assert not {f"{IC}.vflops", name} & {figure.name for figure in reference(*runs).figure}
+
+
+def test_a_task_that_is_not_known_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closed_task, "task_state", lambda *_: TaskState("unknown"))
+    (run,) = repeats(tmp_path, 1.0)
+    notes = judge(reference(run), under_test(run)).notes
+    assert f"The runs do not say whether the task is closed: {IC}." in notes
+
+
+def test_a_planted_slow_node_is_named(tmp_path: Path) -> None:
+    good = [on_nodes(tmp_path, day, (1.0, 1.01, 0.99, 1.0)) for day in range(3)]
+    made = reference(*good, tolerance=0.05)
+    assert made.judgement.nodes == 4
+    speed_only = only(made, THROUGHPUT)
+    assert judge(speed_only, under_test(*good)).verdict == "accepted"
+    noise = (0.999, 1.0, 1.001)
+    slow = [on_nodes(tmp_path / "s", d, (n, n, 1.12 * n, n)) for d, n in enumerate(noise)]
+    acceptance = judge(speed_only, under_test(*slow))
+    assert acceptance.verdict == "rejected"
+    by_node = {f.place: f.verdict for f in acceptance.figures if f.name == THROUGHPUT}
+    assert by_node == {
+        "node1": "accepted",
+        "node2": "accepted",
+        "node3": "rejected",
+        "node4": "accepted",
+    }
+    spread = figure(acceptance, f"{THROUGHPUT}.node_spread")
+    rates = [1.0, 1 / 1.12]
+    expected = (rates[0] - rates[1]) / ((3 * rates[0] + rates[1]) / 4)
+    assert spread.mean == pytest.approx(expected)
+    assert spread.verdict == "rejected" and "lowest on node3" in (spread.reason or "")
+    assert f"{THROUGHPUT} on node3" in accept_text.sentence(acceptance)
+
+
+def test_the_bounds_of_a_spread_are_those_of_its_extreme_nodes(tmp_path: Path) -> None:
+    noise = (0.99, 1.0, 1.01)
+    runs = [on_nodes(tmp_path, d, (n, 1.02 * n)) for d, n in enumerate(noise)]
+    made = only(reference(*runs), THROUGHPUT, node_spread=0.05, tolerance=0.2)
+    acceptance = judge(made, under_test(*runs))
+    first, second = (figure(acceptance, THROUGHPUT, node) for node in ("node1", "node2"))
+    spread = figure(acceptance, f"{THROUGHPUT}.node_spread")
+    centre = ((first.mean or 0) + (second.mean or 0)) / 2
+    assert spread.high == pytest.approx(((first.high or 0) - (second.low or 0)) / centre)
+    assert spread.low == 0  # the intervals of the nodes overlap
+    assert (spread.verdict, spread.more is None) == ("undecided", False)
+
+
+def test_runs_can_be_attributed_to_nodes_by_the_user(tmp_path: Path) -> None:
+    fast = repeats(tmp_path, 1.0, 1.001, 0.999)
+    slow = repeats(tmp_path, 1.2, 1.201, 1.199, name="b")
+    made = only(reference(*fast), THROUGHPUT)
+    named = read_runs([*(f"n1={run.path}" for run in fast), *(f"n2={run.path}" for run in slow)])
+    verdicts = {f.place: f.verdict for f in judge(made, named).figures}
+    assert verdicts == {"n1": "accepted", "n2": "rejected"}
+
+
+def test_too_few_nodes_are_not_accepted(tmp_path: Path) -> None:
+    runs = repeats(tmp_path, 1.0, 1.001, 0.999)
+    made = only(reference(*runs, judgement=Judgement(nodes=2)), THROUGHPUT)
+    acceptance = judge(made, under_test(*runs))
+    assert acceptance.verdict == "incomplete"
+    assert "2 nodes are promised, and the runs used 1" in acceptance.faults[0]
+
+
+def test_a_missing_figure_is_not_accepted_and_named(tmp_path: Path) -> None:
+    runs = repeats(tmp_path, 1.0, 1.001, 0.999)
+    promised = (
+        PromisedFigure(name="gemm.peak.fp32", at_least=1, unit="GFLOPS"),
+        PromisedFigure(name=f"{IC}.througput", at_least=1, unit="samples/s"),
+        PromisedFigure(name=THROUGHPUT, at_least=1, unit="W"),
+        PromisedFigure(name=f"{IC}.flops", at_most=1, unit="FLOPS"),
+        PromisedFigure(name=f"{IC}.mfu", at_least=1, unit="%"),
+    )
+    acceptance = judge(reference(*runs, figure=promised), under_test(*runs))
+    reasons = [f.reason or "" for f in acceptance.with_verdict("missing")]
+    assert acceptance.verdict == "incomplete" and len(reasons) == 5
+    assert "has no figure of this name" in reasons[0]
+    assert f"similar: {THROUGHPUT}" in reasons[1]
+    assert "measured in samples/s, and promised in W" in reasons[2]
+    assert "needs at_least" in reasons[3]
+    assert "ceiling" in reasons[4]  # why there is no MFU
+    assert "gemm.peak.fp32 is missing" in accept_text.sentence(acceptance)
+
+
+def test_a_run_that_is_not_valid_is_evidence_of_nothing(tmp_path: Path) -> None:
+    runs = repeats(tmp_path, 1.0, 1.001)
+    unfinished = seeded(tmp_path, Dated(5, (1.5,), seed=9, ends=False))
+    made = only(reference(*runs), THROUGHPUT)
+    acceptance = judge(made, under_test(*runs, unfinished))
+    assert acceptance.verdict == "incomplete"
+    (fault,) = [text for run in acceptance.runs for text in run.faults if "complete" in text]
+    assert "not valid: rule complete is not met" in fault
+
+
+def test_a_run_of_another_task_is_not_accepted(tmp_path: Path) -> None:
+    runs = repeats(tmp_path, 1.0, 1.001, 0.999)
+    made = only(reference(*runs), THROUGHPUT)
+    data = {"path": "/e", "synthetic": True, "train": 1000, "validation": 200}
+    changed = [
+        {"settings": {"target": 0.8, "train": {"learning_rate": 0.7}}},
+        {"data": {**data, "fingerprint": "1" * 64}},
+    ]
+    others = [
+        repeats(tmp_path, 1.0, 1.001, name=f"o{number}", job=job)
+        for number, job in enumerate(changed)
+    ]
+    faults = [judge(made, under_test(*runs)).runs[0].faults for runs in others]
+    assert "train.learning_rate is 0.7, and " in faults[0][0]
+    assert "other data: 111111111111, and 000000000000 in the reference" in faults[1][0]
+    assert judge(made, under_test(*others[0])).verdict == "incomplete"
+
+
+def test_nothing_is_accepted_without_runs(tmp_path: Path) -> None:
+    made = reference(*repeats(tmp_path, 1.0))
+    assert judge(made, []).verdict == "incomplete"
+
+
+def test_a_copy_is_no_repeat(tmp_path: Path) -> None:
+    (run,) = repeats(tmp_path, 1.0)
+    with pytest.raises(UsageError, match="is given 2 times"):
+        under_test(run, run)
