@@ -21,6 +21,7 @@ from vflops.machine.system.fact_text import format_fact
 from vflops.publish.pages.chart_style import DARK
 from vflops.record.files import atomic
 from vflops.record.files.cache import cached_folder
+from vflops.results.check.remedies import remedy
 from vflops.text import printable
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ def templates(folder: Path | None = None) -> Environment:
         seconds=units.seconds,
         spec=_specification,
         fact=format_fact,
+        sentence=_sentence,
+        remedy=remedy,
     )
     return environment
 
@@ -126,6 +129,11 @@ def chart_library() -> str:
         return (cached / _LIBRARY).read_text(encoding="utf-8")
     except (VflopsError, OSError, metadata.PackageNotFoundError):
         return bundle()
+
+
+def _sentence(text: str) -> str:
+    """Return ``text`` as a sentence without its full stop."""
+    return text[:1].upper() + text[1:].rstrip(".")
 
 
 def _specification(chart: dict[str, Any]) -> Any:

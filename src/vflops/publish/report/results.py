@@ -1,0 +1,311 @@
+"""The results of a run as rows of the report's first screen, in the order of their validity."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+from vflops.metrics import mean
+from vflops.publish.report.limits import search_limit, training_limit
+from vflops.publish.report.training_blocks import RooflineModel
+from vflops.results.score import figure_text, score_tables, search_text
+from vflops.results.score.score_file import (
+    EnsembleScore,
+    MfuScore,
+    PowerScore,
+    QualityScore,
+    RepeatScore,
+    Score,
+    SearchScore,
+    TrainingScore,
+)
+from vflops.units import percent, quantity, seconds
+
+Tone = Literal["", "good", "bad"]
+
+
+class Order(IntEnum):
+    """The order of results on the page."""
+
+    VALID = 0
+    MISSED = 1
+    """The target was not reached."""
+    NOT_VALID = 2
+    """A rule is not met in one of its jobs, or by AIPerf's rules it is not a result."""
+    UNFINISHED = 3
+    NOT_STARTED = 4
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure, with notes on what it is based on."""
+
+    figure: str
+    notes: tuple[str, ...] = ()
+    tone: Tone = ""
+
+
+NOTHING = Cell("—")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A search, an ensemble, a training run or the mean over seeds."""
+
+    workload: str
+    name: str
+    order: Order
+    state: str
+    """What a reader must know before the figures; empty if there is nothing to say."""
+    speed: Cell
+    quality: Cell = NOTHING
+    time: Cell = NOTHING
+    energy: Cell = NOTHING
+    limit: str | None = None
+    """What limits it; None before it has begun."""
+
+
+def results(
+    scored: Score,
+    models: Mapping[str, RooflineModel] | None = None,
+    failed_jobs: Collection[int] = (),
+) -> list[Result]:
+    """Return one result per search, ensemble, single training and mean over seeds.
+
+    Valid results come first, then those that missed their target, those that are not valid, and
+    those that have not finished or begun. ``failed_jobs`` are jobs in which a rule is not met.
+    """
+    models = models or {}
+    means = {repeat.workload: repeat for repeat in scored.repeats if repeat.vflops is not None}
+    single = [t for t in scored.trainings if t.model is None and t.workload not in means]
+    scored_ensembles = {(ensemble.workload, ensemble.repeat) for ensemble in scored.ensembles}
+    unscored_models: dict[tuple[str, int], list[TrainingScore]] = {}
+    for training in scored.trainings:
+        key = (training.workload, training.repeat)
+        if training.model is not None and key not in scored_ensembles:
+            unscored_models.setdefault(key, []).append(training)
+    rows = [
+        *(_seed_mean(scored, repeat, models, failed_jobs) for repeat in means.values()),
+        *(_training(scored, training, models, failed_jobs) for training in single),
+        *(_ensemble(scored, ensemble, models, failed_jobs) for ensemble in scored.ensembles),
+        *(_unfinished_ensemble(base_models) for base_models in unscored_models.values()),
+        *(_search(search) for search in scored.searches),
+    ]
+    return sorted(rows, key=lambda row: row.order)
+
+
+def _order(reached: bool, jobs: Collection[int], failed_jobs: Collection[int]) -> Order:
+    if set(jobs) & set(failed_jobs):
+        return Order.NOT_VALID
+    return Order.VALID if reached else Order.MISSED
+
+
+def _training(
+    scored: Score,
+    training: TrainingScore,
+    models: Mapping[str, RooflineModel],
+    failed_jobs: Collection[int],
+) -> Result:
+    name, quality = score_tables.training_name(scored, training), training.quality
+    if not training.attempts:
+        return Result(training.workload, name, Order.NOT_STARTED, "has not started", NOTHING)
+    if not training.complete:
+        progress = figure_text.progress(training)
+        return Result(training.workload, name, Order.UNFINISHED, progress, NOTHING)
+    reached = quality.time_to_quality_s is not None
+    total = f"{seconds(training.wall_s)} in all"
+    time = Cell(figure_text.NOT_REACHED, (total,), "bad")
+    if reached:
+        epoch = f"epoch {quality.epochs_to_quality:g}"
+        time = Cell(seconds(quality.time_to_quality_s), (f"{epoch}; {total}",))
+    return Result(
+        training.workload,
+        name,
+        _order(reached, [training.job], failed_jobs),
+        _data_note([training]),
+        _speed(training),
+        _quality(quality, reached=reached),
+        time,
+        _energy(training.power),
+        training_limit(training, models.get(training.workload)),
+    )
+
+
+def _speed(training: TrainingScore) -> Cell:
+    speed, factor = training.speed, training.quality.penalty
+    if speed is None:
+        return Cell("—", (figure_text.rules(training.work),))
+    flops = quantity(speed.flops, "FLOPS")
+    if speed.vflops is None or factor is None:
+        return Cell(flops, (_share(training.mfu),))
+    product = f"{flops} × {figure_text.FACTOR} {factor:.3g}"
+    return Cell(figure_text.vflops(training), (product, _share(training.mfu)))
+
+
+def _share(mfu: MfuScore) -> str:
+    if mfu.value is None:
+        return "share of the ceiling not known"
+    ceiling = f"{quantity(mfu.ceiling_flops, 'FLOPS')}, {mfu.ceiling}"
+    return f"{percent(mfu.value)} of the ceiling ({ceiling})"
+
+
+def _quality(quality: QualityScore, *, reached: bool) -> Cell:
+    if quality.achieved is None:
+        return Cell("not evaluated", (figure_text.target(quality),), "bad")
+    lower = "; lower is better" if quality.better == "lower" else ""
+    verdict = "reached" if reached else "missed"
+    return Cell(
+        f"{figure_text.number(quality.achieved)} {quality.name}",
+        (f"{figure_text.target(quality)} {verdict}{lower}",),
+        "good" if reached else "bad",
+    )
+
+
+def _energy(*powers: PowerScore) -> Cell:
+    """Return the energy of one result, or the mean over several seeds."""
+    energies = [power.energy_j for power in powers if power.energy_j is not None]
+    watts = [power.power_w for power in powers if power.power_w is not None]
+    if not powers or len(energies) < len(powers) or len(watts) < len(powers):
+        return Cell("not measured")
+    notes = [f"{quantity(mean(watts), 'W')} mean ({', '.join(powers[0].includes)})"]
+    if any(power.shared_with for power in powers):
+        notes.append("includes other jobs on the machine")
+    return Cell(quantity(mean(energies), "J"), tuple(notes))
+
+
+def _data_note(trainings: Sequence[TrainingScore]) -> str:
+    return "synthetic data" if any(training.synthetic for training in trainings) else ""
+
+
+def _seed_mean(
+    scored: Score,
+    repeat: RepeatScore,
+    models: Mapping[str, RooflineModel],
+    failed_jobs: Collection[int],
+) -> Result:
+    """Return the mean over seeds, which is the figure that a ranking uses."""
+    trainings = [t for t in scored.trainings if t.model is None and t.workload == repeat.workload]
+    finished = [training for training in trainings if training.complete]
+    assert repeat.vflops is not None
+    reached = repeat.reached == repeat.complete
+    flops = f"{quantity(repeat.flops.mean, 'FLOPS')}, " if repeat.flops else ""
+    variation = f"{flops}CV of VFLOPS {percent(repeat.vflops.variation)}"
+    unfinished = [t for t in trainings if not t.complete]
+    state = "; ".join(
+        filter(None, (_data_note(trainings), *(f"seed {t.seed} not finished" for t in unfinished)))
+    )
+    return Result(
+        repeat.workload,
+        f"{repeat.workload}, mean of {figure_text.seeds(repeat)}",
+        _order(reached, [training.job for training in trainings], failed_jobs),
+        state,
+        Cell(quantity(repeat.vflops.mean, "VFLOPS"), (variation, _mean_share(finished))),
+        _mean_quality(repeat, finished, reached=reached),
+        _mean_time(finished),
+        _energy(*(training.power for training in finished)),
+        training_limit(finished[0], models.get(repeat.workload)),
+    )
+
+
+def _mean_share(trainings: Sequence[TrainingScore]) -> str:
+    shares = [t.mfu.value for t in trainings if t.mfu.value is not None]
+    if len(shares) < len(trainings):
+        return _share(trainings[0].mfu)
+    return _share(trainings[0].mfu.model_copy(update={"value": mean(shares)}))
+
+
+def _mean_quality(
+    repeat: RepeatScore, trainings: Sequence[TrainingScore], *, reached: bool
+) -> Cell:
+    quality = trainings[0].quality
+    known = [t.quality.achieved for t in trainings if t.quality.achieved is not None]
+    figure = f"{figure_text.number(mean(known))} {quality.name}" if known else "not evaluated"
+    lower = "; lower is better" if quality.better == "lower" else ""
+    note = f"{figure_text.target(quality)}, reached by {repeat.reached} of {repeat.complete}{lower}"
+    return Cell(figure, (note,), "good" if reached else "bad")
+
+
+def _mean_time(trainings: Sequence[TrainingScore]) -> Cell:
+    times_s = [t.quality.time_to_quality_s for t in trainings if t.quality.time_to_quality_s]
+    if len(times_s) < len(trainings):
+        note = f"{len(trainings) - len(times_s)} of {figure_text.count(len(trainings), 'seed')}"
+        return Cell(figure_text.NOT_REACHED, (note,), "bad")
+    return Cell(
+        seconds(mean(times_s)), (f"mean; {seconds(min(times_s))} to {seconds(max(times_s))}",)
+    )
+
+
+def _unfinished_ensemble(models: Sequence[TrainingScore]) -> Result:
+    """Return the states of the models of an ensemble that is not complete."""
+    finished = sum(model.complete for model in models)
+    waiting = sum(not model.attempts for model in models)
+    states = {
+        "finished": finished,
+        "unfinished": len(models) - finished - waiting,
+        "not started": waiting,
+    }
+    counts = ", ".join(f"{number} {state}" for state, number in states.items() if number)
+    name = f"{models[0].workload}, {figure_text.count(len(models), 'model')}"
+    order = Order.NOT_STARTED if waiting == len(models) else Order.UNFINISHED
+    return Result(models[0].workload, name, order, f"no score yet; models: {counts}", NOTHING)
+
+
+def _ensemble(
+    scored: Score,
+    ensemble: EnsembleScore,
+    models: Mapping[str, RooflineModel],
+    failed_jobs: Collection[int],
+) -> Result:
+    base_models = [training for training in scored.trainings if training.job in ensemble.jobs]
+    reached = ensemble.penalty >= 1
+    order = _order(reached, ensemble.jobs, failed_jobs)
+    states = [_data_note(base_models)]
+    if ensemble.partial:
+        order = Order.NOT_VALID
+        states.append(f"{ensemble.planned - len(ensemble.jobs)} of {ensemble.planned} missing")
+    if ensemble.twins:
+        order = Order.NOT_VALID
+        states.append(f"twins: {score_tables.TWINS}")
+    quality = f"{figure_text.number(ensemble.achieved)} {ensemble.quality_name}"
+    target = f"target {figure_text.number(ensemble.target)} {'reached' if reached else 'missed'}"
+    single = f"single models {figure_text.number(ensemble.mean_quality)}"
+    product = f"{quantity(ensemble.flops, 'FLOPS')} × {figure_text.FACTOR} {ensemble.penalty:.3g}"
+    return Result(
+        ensemble.workload,
+        f"{ensemble.workload}, {figure_text.count(ensemble.planned, 'model')}",
+        order,
+        "; ".join(filter(None, states)),
+        Cell(
+            quantity(ensemble.vflops, "VFLOPS"), (product, f"a model: {_mean_share(base_models)}")
+        ),
+        Cell(quality, (f"{target}; {single}",), "good" if reached else "bad"),
+        Cell(seconds(ensemble.window_s), ("from the first step to the last",)),
+        _energy(ensemble.power),
+        training_limit(base_models[0], models.get(ensemble.workload)),
+    )
+
+
+def _search(search: SearchScore) -> Result:
+    if not search_text.has_started(search):
+        state = "no candidate was started"
+        return Result(search.workload, search.workload, Order.NOT_STARTED, state, NOTHING)
+    limit = f"at most {search_text.max_error(search):g} is valid"
+    within = search.error is not None and search.error <= search_text.max_error(search)
+    error = "not evaluated" if search.error is None else f"{figure_text.number(search.error)} error"
+    workers = figure_text.count(search.workers, "worker")
+    return Result(
+        search.workload,
+        search.workload,
+        Order.VALID if search.aiperf.valid else Order.NOT_VALID,
+        search_text.aiperf_line(search),
+        Cell(
+            quantity(search.ops_per_s, "OPS"),
+            (f"regulated score {quantity(search.regulated, 'OPS')}",),
+        ),
+        Cell(error, (limit,), "good" if within else "bad"),
+        Cell(seconds(search.duration_s), (f"{search_text.architectures(search)}, {workers}",)),
+        _energy(search.power),
+        search_limit(search),
+    )
