@@ -18,21 +18,25 @@ _MAX_IDLE_SHARE = 0.2
 _NAMES = {"memory": "Memory bandwidth", "compute": "Arithmetic"}
 
 
-def training_limit(training: TrainingScore, model: RooflineModel | None) -> str:
-    """Return what limits the speed of a training run, and a long phase besides training."""
+def training_limit(
+    training: TrainingScore, model: RooflineModel | None, unknown: str | None = None
+) -> str:
+    """Return what limits the speed of a training run, and a long phase besides training.
+
+    ``unknown`` is the reason why there is no roofline.
+    """
     waiting_s = training.phases.get("data", 0.0)
     if training.work_s and waiting_s > _MAX_DATA_SHARE * training.work_s:
         share = percent(waiting_s / training.work_s, digits=0)
         sentence = f"Reading data: training waits for it {share} of the time"
     else:
-        sentence = _roofline_limit(training, model)
+        sentence = _roofline_limit(model, unknown)
     return f"{sentence}{_long_phase(training)}."
 
 
-def _roofline_limit(training: TrainingScore, model: RooflineModel | None) -> str:
+def _roofline_limit(model: RooflineModel | None, unknown: str | None) -> str:
     if model is None or model.achieved is None:
-        reason = training.mfu.reason or "the ceilings of this precision were not measured"
-        return f"Not known: {reason.rstrip('.')}"
+        return f"Not known: {unknown or 'no roofline in the precision of the training'}"
     achieved, bound = model.achieved, model.bound
     share = achieved.flops / achieved.most
     runs_at = f"it runs at {percent(share)} of the {quantity(achieved.most, 'FLOPS')}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
@@ -23,7 +23,7 @@ from vflops.results.score.score_file import (
 )
 from vflops.units import percent, quantity, seconds
 
-Tone = Literal["", "good", "bad"]
+Tone = Literal["", "good", "bad", "soft"]
 
 
 class Order(IntEnum):
@@ -47,7 +47,7 @@ class Cell:
     tone: Tone = ""
 
 
-NOTHING = Cell("—")
+NOTHING = Cell("—", tone="soft")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def results(
     Valid results come first, then those that missed their target, those that are not valid, and
     those that have not finished or begun. ``failed_jobs`` are jobs in which a rule is not met.
     """
-    models = models or {}
+    run = _Run(scored, models or {}, frozenset(failed_jobs))
     means = {repeat.workload: repeat for repeat in scored.repeats if repeat.vflops is not None}
     single = [t for t in scored.trainings if t.model is None and t.workload not in means]
     scored_ensembles = {(ensemble.workload, ensemble.repeat) for ensemble in scored.ensembles}
@@ -87,28 +87,36 @@ def results(
         if training.model is not None and key not in scored_ensembles:
             unscored_models.setdefault(key, []).append(training)
     rows = [
-        *(_seed_mean(scored, repeat, models, failed_jobs) for repeat in means.values()),
-        *(_training(scored, training, models, failed_jobs) for training in single),
-        *(_ensemble(scored, ensemble, models, failed_jobs) for ensemble in scored.ensembles),
+        *(_seed_mean(run, repeat) for repeat in means.values()),
+        *(_training(run, training) for training in single),
+        *(_ensemble(run, ensemble) for ensemble in scored.ensembles),
         *(_unfinished_ensemble(base_models) for base_models in unscored_models.values()),
         *(_search(search) for search in scored.searches),
     ]
     return sorted(rows, key=lambda row: row.order)
 
 
-def _order(reached: bool, jobs: Collection[int], failed_jobs: Collection[int]) -> Order:
-    if set(jobs) & set(failed_jobs):
-        return Order.NOT_VALID
-    return Order.VALID if reached else Order.MISSED
+@dataclass(frozen=True)
+class _Run:
+    """What all results of a run need to know."""
+
+    scored: Score
+    models: Mapping[str, RooflineModel]
+    failed_jobs: frozenset[int]
+
+    def order(self, jobs: Iterable[int], *, reached: bool) -> Order:
+        if self.failed_jobs.intersection(jobs):
+            return Order.NOT_VALID
+        return Order.VALID if reached else Order.MISSED
+
+    def limit(self, training: TrainingScore) -> str:
+        name = training.workload
+        unknown = [m.bound_reason for m in self.scored.models if m.model == name]
+        return training_limit(training, self.models.get(name), unknown[0] if unknown else None)
 
 
-def _training(
-    scored: Score,
-    training: TrainingScore,
-    models: Mapping[str, RooflineModel],
-    failed_jobs: Collection[int],
-) -> Result:
-    name, quality = score_tables.training_name(scored, training), training.quality
+def _training(run: _Run, training: TrainingScore) -> Result:
+    name, quality = score_tables.training_name(run.scored, training), training.quality
     if not training.attempts:
         return Result(training.workload, name, Order.NOT_STARTED, "has not started", NOTHING)
     if not training.complete:
@@ -123,13 +131,13 @@ def _training(
     return Result(
         training.workload,
         name,
-        _order(reached, [training.job], failed_jobs),
+        run.order([training.job], reached=reached),
         _data_note([training]),
         _speed(training),
         _quality(quality, reached=reached),
         time,
         _energy(training.power),
-        training_limit(training, models.get(training.workload)),
+        run.limit(training),
     )
 
 
@@ -157,8 +165,8 @@ def _quality(quality: QualityScore, *, reached: bool) -> Cell:
     lower = "; lower is better" if quality.better == "lower" else ""
     verdict = "reached" if reached else "missed"
     return Cell(
-        f"{figure_text.number(quality.achieved)} {quality.name}",
-        (f"{figure_text.target(quality)} {verdict}{lower}",),
+        figure_text.number(quality.achieved),
+        (quality.name, f"{figure_text.target(quality)} {verdict}{lower}"),
         "good" if reached else "bad",
     )
 
@@ -168,7 +176,7 @@ def _energy(*powers: PowerScore) -> Cell:
     energies = [power.energy_j for power in powers if power.energy_j is not None]
     watts = [power.power_w for power in powers if power.power_w is not None]
     if not powers or len(energies) < len(powers) or len(watts) < len(powers):
-        return Cell("not measured")
+        return Cell("not measured", tone="soft")
     notes = [f"{quantity(mean(watts), 'W')} mean ({', '.join(powers[0].includes)})"]
     if any(power.shared_with for power in powers):
         notes.append("includes other jobs on the machine")
@@ -179,14 +187,11 @@ def _data_note(trainings: Sequence[TrainingScore]) -> str:
     return "synthetic data" if any(training.synthetic for training in trainings) else ""
 
 
-def _seed_mean(
-    scored: Score,
-    repeat: RepeatScore,
-    models: Mapping[str, RooflineModel],
-    failed_jobs: Collection[int],
-) -> Result:
+def _seed_mean(run: _Run, repeat: RepeatScore) -> Result:
     """Return the mean over seeds, which is the figure that a ranking uses."""
-    trainings = [t for t in scored.trainings if t.model is None and t.workload == repeat.workload]
+    trainings = [
+        t for t in run.scored.trainings if t.model is None and t.workload == repeat.workload
+    ]
     finished = [training for training in trainings if training.complete]
     assert repeat.vflops is not None
     reached = repeat.reached == repeat.complete
@@ -199,13 +204,13 @@ def _seed_mean(
     return Result(
         repeat.workload,
         f"{repeat.workload}, mean of {figure_text.seeds(repeat)}",
-        _order(reached, [training.job for training in trainings], failed_jobs),
+        run.order([training.job for training in trainings], reached=reached),
         state,
         Cell(quantity(repeat.vflops.mean, "VFLOPS"), (variation, _mean_share(finished))),
         _mean_quality(repeat, finished, reached=reached),
         _mean_time(finished),
         _energy(*(training.power for training in finished)),
-        training_limit(finished[0], models.get(repeat.workload)),
+        run.limit(finished[0]),
     )
 
 
@@ -221,10 +226,10 @@ def _mean_quality(
 ) -> Cell:
     quality = trainings[0].quality
     known = [t.quality.achieved for t in trainings if t.quality.achieved is not None]
-    figure = f"{figure_text.number(mean(known))} {quality.name}" if known else "not evaluated"
+    figure = figure_text.number(mean(known)) if known else "not evaluated"
     lower = "; lower is better" if quality.better == "lower" else ""
     note = f"{figure_text.target(quality)}, reached by {repeat.reached} of {repeat.complete}{lower}"
-    return Cell(figure, (note,), "good" if reached else "bad")
+    return Cell(figure, (quality.name, note), "good" if reached else "bad")
 
 
 def _mean_time(trainings: Sequence[TrainingScore]) -> Cell:
@@ -252,15 +257,10 @@ def _unfinished_ensemble(models: Sequence[TrainingScore]) -> Result:
     return Result(models[0].workload, name, order, f"no score yet; models: {counts}", NOTHING)
 
 
-def _ensemble(
-    scored: Score,
-    ensemble: EnsembleScore,
-    models: Mapping[str, RooflineModel],
-    failed_jobs: Collection[int],
-) -> Result:
-    base_models = [training for training in scored.trainings if training.job in ensemble.jobs]
+def _ensemble(run: _Run, ensemble: EnsembleScore) -> Result:
+    base_models = [training for training in run.scored.trainings if training.job in ensemble.jobs]
     reached = ensemble.penalty >= 1
-    order = _order(reached, ensemble.jobs, failed_jobs)
+    order = run.order(ensemble.jobs, reached=reached)
     states = [_data_note(base_models)]
     if ensemble.partial:
         order = Order.NOT_VALID
@@ -268,7 +268,6 @@ def _ensemble(
     if ensemble.twins:
         order = Order.NOT_VALID
         states.append(f"twins: {score_tables.TWINS}")
-    quality = f"{figure_text.number(ensemble.achieved)} {ensemble.quality_name}"
     target = f"target {figure_text.number(ensemble.target)} {'reached' if reached else 'missed'}"
     single = f"single models {figure_text.number(ensemble.mean_quality)}"
     product = f"{quantity(ensemble.flops, 'FLOPS')} × {figure_text.FACTOR} {ensemble.penalty:.3g}"
@@ -280,10 +279,14 @@ def _ensemble(
         Cell(
             quantity(ensemble.vflops, "VFLOPS"), (product, f"a model: {_mean_share(base_models)}")
         ),
-        Cell(quality, (f"{target}; {single}",), "good" if reached else "bad"),
-        Cell(seconds(ensemble.window_s), ("from the first step to the last",)),
+        Cell(
+            figure_text.number(ensemble.achieved),
+            (ensemble.quality_name, f"{target}; {single}"),
+            "good" if reached else "bad",
+        ),
+        Cell("—", (f"trained for {seconds(ensemble.window_s)}, evaluated at the end",), "soft"),
         _energy(ensemble.power),
-        training_limit(base_models[0], models.get(ensemble.workload)),
+        run.limit(base_models[0]),
     )
 
 
@@ -293,19 +296,29 @@ def _search(search: SearchScore) -> Result:
         return Result(search.workload, search.workload, Order.NOT_STARTED, state, NOTHING)
     limit = f"at most {search_text.max_error(search):g} is valid"
     within = search.error is not None and search.error <= search_text.max_error(search)
-    error = "not evaluated" if search.error is None else f"{figure_text.number(search.error)} error"
+    error = "not evaluated" if search.error is None else figure_text.number(search.error)
     workers = figure_text.count(search.workers, "worker")
+    searched = f"{search_text.architectures(search)}, {workers}"
     return Result(
         search.workload,
         search.workload,
         Order.VALID if search.aiperf.valid else Order.NOT_VALID,
-        search_text.aiperf_line(search),
+        _aiperf_state(search),
         Cell(
             quantity(search.ops_per_s, "OPS"),
             (f"regulated score {quantity(search.regulated, 'OPS')}",),
         ),
-        Cell(error, (limit,), "good" if within else "bad"),
-        Cell(seconds(search.duration_s), (f"{search_text.architectures(search)}, {workers}",)),
+        Cell(error, ("error of the best model", limit), "good" if within else "bad"),
+        Cell("—", (f"searched for {seconds(search.duration_s)}, {searched}",), "soft"),
         _energy(search.power),
         search_limit(search),
     )
+
+
+def _aiperf_state(search: SearchScore) -> str:
+    """Return whether AIPerf's rules are met, or the first that is not."""
+    reasons = search.aiperf.reasons
+    if search.aiperf.valid or not reasons:
+        return search_text.aiperf_line(search)
+    more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    return f"not valid by AIPerf's rules: {reasons[0]}{more}"
