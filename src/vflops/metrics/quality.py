@@ -43,6 +43,15 @@ def quality_factor(
     return float((achieved / target) ** exponent)
 
 
+def capped_factor(factor: float) -> float:
+    """Return the quality factor, but at most 1: quality above the target then adds no speed.
+
+    The papers do not cap it. The capped factor stands beside theirs.
+    """
+    require_non_negative("factor", factor)
+    return min(factor, 1.0)
+
+
 def vflops(
     *, flops: float, achieved: float, target: float, exponent: int, better: Better = "higher"
 ) -> float:

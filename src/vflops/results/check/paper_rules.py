@@ -14,7 +14,7 @@ from vflops.results.check.published_figures import EPOCH_ROUNDING, Benchmark, Pu
 from vflops.results.check.rule import Outcome
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.figure_text import count
-from vflops.units import integer
+from vflops.results.task.published_data import data_fault
 
 _NONE = Outcome("not applicable", "no workload of this benchmark was trained")
 _MAX_NAMED = 3
@@ -196,19 +196,7 @@ def _target_fault(job: TrainedJob, published: Published) -> str | None:
 
 
 def _data_fault(job: TrainedJob, published: Published) -> str | None:
-    data = job.record.data
-    if data.synthetic:
-        return "synthetic data instead of the published data"
-    if data.skipped:
-        return f"{count(data.skipped, 'sample')} left out"
-    if published.samples and (data.train, data.validation) != published.samples:
-        train, validation = published.samples
-        used = f"{integer(data.train)} + {integer(data.validation)} samples"
-        return f"{used}, but the published data has {integer(train)} + {integer(validation)}"
-    for name, value in published.facts:
-        if data.facts.get(name) != value:
-            return f"{name} {data.facts.get(name)}, but the published data has {value}"
-    return None
+    return data_fault(job.record.data, published.data)
 
 
 def check_ensembles(contents: Contents) -> Outcome:

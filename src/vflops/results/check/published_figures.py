@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from vflops.metrics.quality import EXPONENT_EXTREME_WEATHER, EXPONENT_IMAGE_CLASSIFICATION
 from vflops.results.score.aiperf_conformance import AT_LEAST_16_BITS
+from vflops.results.task.published_data import CLIMATE, IMAGENET, PublishedData
 
 AT_LEAST_8_BITS = ("int8", "fp8", *AT_LEAST_16_BITS)
 
@@ -18,10 +19,7 @@ class Published:
     target: float
     exponent: int
     epochs: int
-    samples: tuple[int, int] | None = None
-    """Training and validation samples; None if the paper does not state them."""
-    facts: tuple[tuple[str, int | str], ...] = ()
-    """Other recorded facts that the data must have."""
+    data: PublishedData
 
 
 @dataclass(frozen=True)
@@ -41,14 +39,14 @@ _WORKLOADS = {
         target=0.763,
         exponent=EXPONENT_IMAGE_CLASSIFICATION,
         epochs=90,
-        samples=(1_281_167, 50_000),
+        data=IMAGENET,
     ),
     "extreme-weather": Published(
         quality="mAP@0.5",
         target=0.35,
         exponent=EXPONENT_EXTREME_WEATHER,
         epochs=50,
-        facts=(("height", 768), ("width", 1152), ("split", "reference")),
+        data=CLIMATE,
     ),
 }
 

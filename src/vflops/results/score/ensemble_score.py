@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.metrics import epoch_ops, flops, mean, quality_factor, vflops_per_watt
+from vflops.metrics import capped_factor, epoch_ops, flops, mean, quality_factor, vflops_per_watt
 from vflops.record.formats.job_events import Ensembled, OutOfBag
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_nodes import nodes_by_job
@@ -14,6 +14,7 @@ from vflops.results.score.node_outliers import node_outliers
 from vflops.results.score.node_power import node_scores, total_power, utilisation
 from vflops.results.score.score_file import EnsembleScore, TrainingScore
 from vflops.results.score.twins import twins_score
+from vflops.results.task.closed_tasks import tasks
 
 
 def ensemble_scores(
@@ -84,6 +85,7 @@ def _score(
         exponent=goal.exponent,
         achieved=achieved,
         penalty=factor,
+        penalty_capped=capped_factor(factor),
         sizes=ensembled.sizes,
         mean_quality=mean([score.quality.achieved or 0.0 for score in scores]),
         out_of_bag=mean(out_of_bag) if out_of_bag else None,
@@ -95,6 +97,7 @@ def _score(
         flops=rate,
         flops_epoch=_epoch_flops(members, scores) if is_known else None,
         vflops=valid,
+        vflops_capped=None if rate is None else rate * capped_factor(factor),
         clock_corrected_s=round(timeline.corrected_s, 6),
         clock_unknown=timeline.jobs_without_clock,
         nodes=nodes,
@@ -105,6 +108,7 @@ def _score(
         utilisation=utilisation(nodes),
         nodes_named=node_outliers(members, job_nodes),
         twins=twins_score(planned, job_nodes),
+        task=contents.once(tasks)[record.job].kind,
     )
 
 

@@ -12,6 +12,7 @@ from vflops.record.formats.measurement import Unit
 from vflops.results.score.node_outliers import NodesNamed
 from vflops.results.score.parallelism import SharedScore
 from vflops.results.score.twins import TwinsScore
+from vflops.results.task.task import Task, TaskKind
 
 
 class CeilingScore(Data):
@@ -93,6 +94,8 @@ class QualityScore(Data):
     """Quality on the test set after training; None without a test set."""
     penalty: float | None
     """The quality factor, (achieved / target)ⁿ."""
+    penalty_capped: float | None = None
+    """The quality factor, but at most 1."""
     time_to_quality_s: float | None
     """Seconds from the start of the job's processes, with all phases; None if not reached."""
     epochs_to_quality: float | None
@@ -110,6 +113,8 @@ class SpeedScore(Data):
     flops_whole: float
     """All operations / total time, including start-up and compilation."""
     vflops: float | None
+    vflops_capped: float | None = None
+    """VFLOPS with a quality factor of at most 1."""
 
 
 class MfuScore(Data):
@@ -198,6 +203,8 @@ class TrainingScore(Data):
     kernels: tuple[KernelTime, ...]
     shared: SharedScore | None = None
     """How ranks shared the model; None for a single rank."""
+    task: TaskKind | None = None
+    """Whether its task is closed; ``Score.tasks`` has the details."""
 
 
 class Spread(Data):
@@ -221,6 +228,10 @@ class RepeatScore(Data):
     """Rankings use the mean."""
     epochs_to_quality: Spread | None
     """None unless every complete repeat reached the target."""
+    vflops_capped: Spread | None = None
+    time_to_quality_s: Spread | None = None
+    """None unless every complete repeat reached the target."""
+    task: TaskKind | None = None
 
 
 class CandidateScore(Data):
@@ -369,6 +380,8 @@ class SearchScore(Data):
     utilisation: float | None = None
     """The mean utilisation of all accelerators, in %; None if not recorded."""
     aiperf: AiperfVerdict
+    task: TaskKind | None = None
+    """Whether its task is closed; ``Score.tasks`` has the details."""
 
 
 class EnsembleScore(Data):
@@ -389,6 +402,8 @@ class EnsembleScore(Data):
     """The quality of the combined predictions of all models."""
     penalty: float
     """The quality factor, (achieved / target)ⁿ."""
+    penalty_capped: float | None = None
+    """The quality factor, but at most 1."""
     sizes: tuple[EnsembleSize, ...]
     """How the quality grows with the number of models."""
     mean_quality: float
@@ -408,6 +423,8 @@ class EnsembleScore(Data):
     """FLOPS as published (equations 4 and 6): operations of one epoch of all models / epoch time of
     the slowest model."""
     vflops: float | None
+    vflops_capped: float | None = None
+    """VFLOPS with a quality factor of at most 1."""
     clock_corrected_s: float = 0.0
     """The largest clock correction behind the window and the starts."""
     clock_unknown: tuple[int, ...] = ()
@@ -422,6 +439,8 @@ class EnsembleScore(Data):
     """Nodes that are slow or noisy beyond chance."""
     twins: TwinsScore | None = None
     """Verdicts on twins. Twins are a diagnostic of the nodes, not a result."""
+    task: TaskKind | None = None
+    """Whether its task is closed; ``Score.tasks`` has the details."""
 
 
 class Score(Document):
@@ -439,3 +458,9 @@ class Score(Document):
     repeats: tuple[RepeatScore, ...] = ()
     ensembles: tuple[EnsembleScore, ...] = ()
     searches: tuple[SearchScore, ...] = ()
+    tasks: tuple[Task, ...] = ()
+    """The tasks of the run, one per workload."""
+
+    def task(self, workload: str) -> Task | None:
+        """Return the task of a workload; None for a score of an older version."""
+        return next((task for task in self.tasks if task.workload == workload), None)

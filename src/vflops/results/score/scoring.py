@@ -14,9 +14,16 @@ from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.contents import Contents
 from vflops.results.roofline.analysis import Bound, Ceilings, bound, measured_ceilings
 from vflops.results.score.ensemble_score import ensemble_scores
-from vflops.results.score.score_file import BoundScore, CeilingScore, ModelScore, RuleCount, Score
+from vflops.results.score.score_file import (
+    BoundScore,
+    CeilingScore,
+    ModelScore,
+    RuleCount,
+    Score,
+)
 from vflops.results.score.search_score import search_scores
 from vflops.results.score.training_score import repeat_scores, training_scores
+from vflops.results.task.closed_tasks import tasks
 
 
 def score(contents: Contents) -> Score:
@@ -46,6 +53,7 @@ def _scored(contents: Contents) -> Score:
         repeats=repeat_scores(trainings),
         ensembles=ensemble_scores(contents, trainings),
         searches=contents.once(search_scores),
+        tasks=tuple(dict.fromkeys(contents.once(tasks).values())),
     )
 
 

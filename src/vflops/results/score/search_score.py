@@ -27,6 +27,7 @@ from vflops.results.score.search_workers import (
     searches,
     time_by_activity,
 )
+from vflops.results.task.closed_tasks import tasks
 from vflops.workloads.automl.candidate_history import CandidateHistory
 from vflops.workloads.automl.search.learning_curve import predict
 from vflops.workloads.automl.search_events import RULES
@@ -116,6 +117,7 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
             error=error,
             ended=contents.state.complete,
         ),
+        task=contents.once(tasks)[record.job].kind,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from vflops.counting.conventions import SCORING_CONVENTION, convention
 from vflops.counting.count import count
 from vflops.metrics import (
+    capped_factor,
     coefficient_of_variation,
     flops,
     mean,
@@ -32,6 +33,8 @@ from vflops.results.score.score_file import (
     TrainingScore,
     WorkScore,
 )
+from vflops.results.task.closed_tasks import tasks
+from vflops.results.task.task import TaskKind
 
 
 def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
@@ -99,6 +102,7 @@ def _score(
         else None,
         kernels=trained.kernels,
         shared=parallelism_score(contents, trained),
+        task=contents.once(tasks)[record.job].kind,
     )
 
 
@@ -137,6 +141,11 @@ def _quality(trained: TrainedJob) -> QualityScore:
         better=goal.better,
     )
     epochs = next((e.evaluated.epoch for e in evaluations if e.time_s == reached_s), None)
+    factor = None
+    if achieved is not None:
+        factor = quality_factor(
+            achieved=achieved, target=goal.target, exponent=goal.exponent, better=goal.better
+        )
     return QualityScore(
         name=goal.quality,
         better=goal.better,
@@ -145,11 +154,8 @@ def _quality(trained: TrainedJob) -> QualityScore:
         exponent=goal.exponent,
         achieved=achieved,
         tested=trained.tested.quality if trained.tested else None,
-        penalty=None
-        if achieved is None
-        else quality_factor(
-            achieved=achieved, target=goal.target, exponent=goal.exponent, better=goal.better
-        ),
+        penalty=factor,
+        penalty_capped=None if factor is None else capped_factor(factor),
         time_to_quality_s=None if reached_s is None else round(reached_s, 6),
         epochs_to_quality=epochs,
     )
@@ -173,6 +179,7 @@ def _speed(trained: TrainedJob, work: WorkScore | None, quality: QualityScore) -
         else None,
         flops_whole=flops(ops=ops_training + ops_evaluation, time_s=trained.wall_s),
         vflops=None if quality.penalty is None else rate * quality.penalty,
+        vflops_capped=None if quality.penalty_capped is None else rate * quality.penalty_capped,
     )
 
 
@@ -213,7 +220,18 @@ def _repeats(name: str, planned: int, ended: Sequence[TrainingScore]) -> RepeatS
         flops=_spread([score.speed.flops if score.speed else None for score in ended]),
         vflops=_spread([score.speed.vflops if score.speed else None for score in ended]),
         epochs_to_quality=_spread(reached),
+        vflops_capped=_spread(
+            [score.speed.vflops_capped if score.speed else None for score in ended]
+        ),
+        time_to_quality_s=_spread([score.quality.time_to_quality_s for score in ended]),
+        task=_common_task(ended),
     )
+
+
+def _common_task(scores: Sequence[TrainingScore]) -> TaskKind | None:
+    """Return ``open`` if one of the repeats has an open task; None without repeats."""
+    kinds = {score.task for score in scores}
+    return "open" if "open" in kinds else "closed" if "closed" in kinds else None
 
 
 def _spread(values: Sequence[float | None]) -> Spread | None:

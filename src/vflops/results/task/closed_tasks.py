@@ -1,0 +1,100 @@
+"""Closed and open tasks: a task is closed if a profile of vflops defines exactly this task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from pydantic import ValidationError
+
+from vflops.config.profiles import PROFILES, for_suite
+from vflops.errors import UsageError
+from vflops.record.files.document import first_fault
+from vflops.record.formats.job import JobRecord
+from vflops.record.readout.contents import Contents
+from vflops.results.task.definition import TaskDefinition, job_definition, profile_definition
+from vflops.results.task.task import Task
+from vflops.workloads.contract import run_settings
+from vflops.workloads.contract.registry import workload, workloads
+from vflops.workloads.contract.spec import WorkloadSpec
+
+_VFLOPS = "vflops"
+
+
+def job_task(record: JobRecord, profile: str) -> Task:
+    """Return the task of a job in a run that is based on ``profile``."""
+    name = record.workload
+    try:
+        spec, definition = workload(name), job_definition(record)
+    except UsageError as error:
+        return _open(name, None, profile, error.message)
+    except ValidationError as error:
+        return _open(name, None, profile, f"settings: {first_fault(error)}")
+    if not _has_closed_tasks(spec):
+        return _open(name, definition, profile, _own_workload(spec))
+    closed = _closed_tasks(name)
+    for task_name, task in closed.items():
+        if task.values == definition.values:
+            return Task(workload=name, kind="closed", digest=definition.digest, profile=task_name)
+    return _open(name, definition, profile, *_differences(definition, closed[profile]))
+
+
+def _open(name: str, definition: TaskDefinition | None, profile: str, *differences: str) -> Task:
+    digest = definition.digest if definition else None
+    return Task(workload=name, kind="open", digest=digest, profile=profile, differences=differences)
+
+
+def tasks(contents: Contents) -> dict[int, Task]:
+    """Return the task of each job of a run, by the number of the job."""
+    profile = contents.folder.record.settings.profile
+    jobs = (*contents.training_jobs, *contents.workers)
+    return {job.record.job: job_task(job.record, profile) for job in jobs}
+
+
+def closed_tasks() -> dict[tuple[str, str], TaskDefinition]:
+    """Return all closed tasks, by workload and profile."""
+    return {
+        (name, profile): definition
+        for name, spec in workloads().items()
+        if _has_closed_tasks(spec)
+        for profile, definition in _closed_tasks(name).items()
+    }
+
+
+def _has_closed_tasks(spec: WorkloadSpec) -> bool:
+    return spec.in_suite and spec.origin == _VFLOPS
+
+
+def _own_workload(spec: WorkloadSpec) -> str:
+    if spec.origin != _VFLOPS:
+        return f"the workload {spec.name} of the package {spec.origin}, not of vflops"
+    return "your own training script, whose task no profile defines"
+
+
+@cache
+def _closed_tasks(name: str) -> dict[str, TaskDefinition]:
+    """Return the tasks of a workload's profiles, and of the suite where its task differs."""
+    spec, found = workload(name), {}
+    for profile in PROFILES:
+        found[profile] = profile_definition(spec, profile, spec.profile(profile))
+    for profile in PROFILES:
+        suite = for_suite(run_settings.profile(profile, [name]), cpus=1)
+        in_suite = profile_definition(spec, profile, run_settings.workload_settings(suite)[name])
+        if in_suite.values != found[profile].values:
+            found[f"{profile}, in the suite"] = in_suite
+    return found
+
+
+def _differences(definition: TaskDefinition, closed: TaskDefinition) -> Iterator[str]:
+    """Yield the differences as text; values that only one definition has follow from others."""
+    for name, expected in closed.values.items():
+        if name in definition.values and definition.values[name] != expected:
+            value = definition.values[name]
+            what = "" if name == "data" else f"{name} "
+            yield f"{what}{_text(value)} instead of {_text(expected)}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value is None else str(value)

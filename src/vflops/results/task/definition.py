@@ -1,0 +1,193 @@
+"""The definition of a task: everything that decides the quality and the work per sample.
+
+Every setting of a workload belongs to the definition unless ``NOT_IN_THE_TASK`` lists it with the
+reason. A new setting is therefore part of the task until someone decides otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vflops.config.flatten import flatten
+from vflops.config.training import EIGHT_BIT_PRECISIONS, WorkloadSettings
+from vflops.record.formats.job import DataFacts, Goal, JobRecord
+from vflops.results.task.published_data import PUBLISHED_DATA, data_fault
+from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.spec import WorkloadSpec
+
+VERSION = 1
+"""The version of the definition; it is part of the digest."""
+DIGEST_CHARACTERS = 12
+
+_SCALE = "the size of the system, which the benchmark measures"
+_PLACE = "where the same arithmetic is done"
+_SAVING = "how training is saved and resumed"
+_DATA = "part of the data, which is in the definition"
+NOT_IN_THE_TASK: dict[str, str] = {
+    "models": "the number of base models M is the size of the system in HPC AI500 V3.0",
+    "train.ranks": _SCALE,
+    "train.device": _PLACE,
+    "train.parallel": _PLACE,
+    "train.communication.mode": "the route of the gradients; their mean is the same",
+    "train.communication.near": "the route of the gradients; their mean is the same",
+    "train.accumulate": "how many parts of a batch fit into memory; the batch is the same",
+    "train.evaluate_every": "how often the model is evaluated; it is trained the same way",
+    "train.readers": "threads that read; the samples are the same",
+    "train.compile": _PLACE,
+    "train.deterministic": _PLACE,
+    "train.checkpoint_s": _SAVING,
+    "train.checkpoint_share": _SAVING,
+    "search.workers": _SCALE,
+    "search.ahead": "proposals in reserve, so that no worker waits",
+    "search.turn_s": "how long workers wait for one that is silent",
+    "search.order": "repeatable or without waiting; depends on the number of workers",
+    "target": "the goal has it, together with the target of synthetic data",
+    "synthetic.target": "the goal has it",
+    "data": "a path; the definition has the kind and the checksum of the data instead",
+    "unreadable": _DATA,
+    "faulty": _DATA,
+    "years": _DATA,
+    "box_order": _DATA,
+}
+"""Settings that describe how a machine runs a task, or that the definition states otherwise.
+
+The keys are names or prefixes of settings.
+"""
+
+LEFT_TO_THE_PAPERS: dict[str, dict[str, str]] = {
+    "image-classification": {"train.precision": "rule precision"},
+    "extreme-weather": {"train.precision": "rule precision"},
+    "automl": {
+        "train.precision": "rule precision",
+        "search.duration_s": "rule duration: an hour or more",
+        "search.error": "rule error: at most the paper's limit",
+        **dict.fromkeys(
+            (
+                "search.v1",
+                "search.inherit",
+                "search.searcher",
+                "search.tune_from",
+                "search.batches",
+                "train.batch",
+                "train.optimizer",
+                "train.learning_rate",
+                "train.linear_scaling",
+                "train.schedule",
+                "train.momentum",
+                "train.nesterov",
+            ),
+            "a default of AIPerf's table IV: the score lists how a search deviates from it",
+        ),
+    },
+}
+"""By workload: settings that are not in tasks on the published data, because the papers' rule sets
+judge them, with the reason."""
+
+REFERENCE = "reference"
+"""The profile with the papers' tasks."""
+SYNTHETIC, PUBLISHED = "synthetic data", "the published data"
+
+
+@dataclass(frozen=True)
+class TaskDefinition:
+    """The definition of a task, with the values by name."""
+
+    workload: str
+    values: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """A short hash, equal for equal tasks on any machine."""
+        content = {"version": VERSION, "workload": self.workload, "values": dict(self.values)}
+        text = json.dumps(content, sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
+
+
+def job_definition(record: JobRecord) -> TaskDefinition:
+    """Return the task of a job.
+
+    Raise ``UsageError`` if its workload is not installed, ``ValidationError`` if its settings are
+    not those of the workload.
+    """
+    settings = workload(record.workload).settings.model_validate(record.settings)
+    bag = record.bag
+    bootstrap = "with replacement"
+    if bag is not None and bag.bootstrap not in ("poisson", "multinomial"):
+        bootstrap = bag.bootstrap
+    if bag is not None and bag.twins:
+        bootstrap = f"{bootstrap}, shared by twins"
+    data = _data_kind(record.workload, record.data, record.settings.get("data"))
+    return _definition(record.workload, settings, record.goal, data, bootstrap)
+
+
+def profile_definition(
+    spec: WorkloadSpec, profile: str, settings: WorkloadSettings
+) -> TaskDefinition:
+    """Return the task of a profile with these settings; ``reference`` has the published data."""
+    data = PUBLISHED if profile == REFERENCE else SYNTHETIC
+    section = settings.model_dump()
+    goal = Goal(
+        quality=spec.quality.name,
+        better=spec.quality.better,
+        exponent=spec.quality.exponent,
+        target=section["target"] or section["synthetic"]["target"],
+    )
+    return _definition(spec.name, settings, goal, data, "with replacement")
+
+
+def is_in_the_task(setting: str) -> bool:
+    """Whether a setting of a workload, by its dotted name, belongs to the definition."""
+    parts = setting.split(".")
+    return not any(".".join(parts[:size]) in NOT_IN_THE_TASK for size in range(1, len(parts) + 1))
+
+
+def _definition(
+    name: str, settings: WorkloadSettings, goal: Goal, data: str, bootstrap: str
+) -> TaskDefinition:
+    flat = flatten(settings.model_dump(mode="json"))
+    values: dict[str, Any] = {
+        "target": goal.target,
+        "quality": goal.quality,
+        "better": goal.better,
+        "exponent": goal.exponent,
+        "data": data,
+        "bagging.bootstrap": bootstrap,
+        **{key: value for key, value in flat.items() if is_in_the_task(key)},
+    }
+    is_8_bit = values["train.precision"] in EIGHT_BIT_PRECISIONS
+    values["train.precision"] = "8 bits" if is_8_bit else "16 bits or more"
+    omitted = set()
+    if values["train.linear_scaling"]:  # the recipe itself adapts to the batch, as published
+        omitted |= {"train.batch", "search.batches"}
+    if data == PUBLISHED:
+        omitted |= LEFT_TO_THE_PAPERS.get(name, {}).keys()
+    if data == SYNTHETIC:
+        values["synthetic.generator"] = _generator_version(name)
+    else:
+        omitted |= {key for key in values if key.startswith("synthetic.")}
+    return TaskDefinition(name, {key: values[key] for key in values if key not in omitted})
+
+
+def _data_kind(name: str, data: DataFacts, path: str | None) -> str:
+    """Return the name of the data: synthetic, published, or the user's own with its checksum."""
+    if path is None and data.synthetic:
+        return SYNTHETIC
+    published = PUBLISHED_DATA.get(name)
+    if published is not None and data_fault(data, published) is None:
+        return PUBLISHED
+    return f"own data {data.fingerprint[:DIGEST_CHARACTERS]}"
+
+
+def _generator_version(name: str) -> int:
+    """Return the version of the program that draws the synthetic data of a workload."""
+    if name == "extreme-weather":
+        from vflops.data.climate import weather
+
+        return weather.VERSION
+    from vflops.data.images import drawing
+
+    return drawing.VERSION
