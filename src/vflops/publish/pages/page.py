@@ -21,7 +21,7 @@ from vflops.machine.system.fact_text import format_fact
 from vflops.publish.pages.chart_style import DARK
 from vflops.record.files import atomic
 from vflops.record.files.cache import cached_folder
-from vflops.results.check.remedies import remedy
+from vflops.results.check.advice import advice
 from vflops.text import printable
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ def templates(folder: Path | None = None) -> Environment:
         spec=_specification,
         fact=format_fact,
         sentence=_sentence,
-        remedy=remedy,
+        words=_words,
+        advice=advice,
     )
     return environment
 
@@ -129,6 +130,14 @@ def chart_library() -> str:
         return (cached / _LIBRARY).read_text(encoding="utf-8")
     except (VflopsError, OSError, metadata.PackageNotFoundError):
         return bundle()
+
+
+def _words(command: str) -> Any:
+    """Return a command line whose words are not broken at their hyphens."""
+    from markupsafe import Markup
+
+    word = Markup("<span>{}</span>")
+    return Markup(" ").join(word.format(_escape_controls(text)) for text in command.split(" "))
 
 
 def _sentence(text: str) -> str:

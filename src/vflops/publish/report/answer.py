@@ -11,9 +11,9 @@ from vflops.publish.report.results import Order, Result, results
 from vflops.publish.report.small_roofline import draw_small_roofline
 from vflops.publish.report.training_blocks import RooflineModel
 from vflops.record.readout.contents import Contents
+from vflops.results.check.advice import advice
 from vflops.results.check.checking import check
 from vflops.results.check.findings import Finding, Findings
-from vflops.results.check.remedies import remedy
 from vflops.results.next_action import NextAction, next_action
 from vflops.results.roofline.analysis import Ceilings
 from vflops.results.score.score_file import Score
@@ -31,7 +31,7 @@ class Reason:
     """Why a result does not count: what went wrong, and what to do about it."""
 
     text: str
-    remedy: str = ""
+    advice: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,16 +95,22 @@ def _badge(contents: Contents, scored: Score, findings: Findings, rows: Sequence
     if contents.in_progress:
         return Badge("unfinished", "In progress", (Reason("these are the results so far"),))
     if not scored.complete:
-        reason = Reason(str(scored.incomplete_reason), remedy("complete"))
+        reason = Reason(str(scored.incomplete_reason), advice("complete"))
         return Badge("unfinished", "Not finished", (reason,))
     if findings.failures:
         reasons = tuple(map(_reason, findings.failures[:_MAX_REASONS]))
         more = len(findings.failures) - len(reasons)
         return Badge("not-valid", "Not valid", reasons, more)
-    if rows and all(row.order == Order.NOT_VALID for row in rows):
-        return Badge("open", "Open", (Reason(rows[0].state),))
-    rules = f"all {findings.applying} rules of {findings.rule_set} that apply are met"
-    return Badge("valid", "Valid", (Reason(rules),))
+    rules = Reason(f"all {findings.applying} rules of {findings.rule_set} that apply are met")
+    comparable = [row for row in rows if row.order < Order.OPEN]
+    if rows and not comparable:
+        why = Reason(f"not comparable with other runs: {rows[0].state}")
+        return Badge("open", "Open", (rules, why))
+    missed = ", ".join(row.name for row in comparable if row.order == Order.MISSED)
+    notes = [Reason(f"the target was missed by {missed}")] if missed else []
+    if len(comparable) < len(rows):
+        notes.append(Reason(f"of {len(rows)} results, only the first {len(comparable)} count"))
+    return Badge("valid", "Valid", (rules, *notes))
 
 
 def _reason(finding: Finding) -> Reason:
@@ -113,4 +119,4 @@ def _reason(finding: Finding) -> Reason:
         text = f"{text[: _MAX_REASON_LENGTH - 1].rstrip()}…"
     if finding.verdict == "cannot tell":
         text = f"it cannot be told whether {finding.title}: {text}"
-    return Reason(text, remedy(finding.rule))
+    return Reason(text, advice(finding.rule))

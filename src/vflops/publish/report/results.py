@@ -21,6 +21,7 @@ from vflops.results.score.score_file import (
     SearchScore,
     TrainingScore,
 )
+from vflops.results.task.task import Task, TaskKind
 from vflops.units import percent, quantity, seconds
 
 Tone = Literal["", "good", "bad", "soft"]
@@ -32,10 +33,12 @@ class Order(IntEnum):
     VALID = 0
     MISSED = 1
     """The target was not reached."""
-    NOT_VALID = 2
+    OPEN = 2
+    """The task is open, so its figures are not comparable."""
+    NOT_VALID = 3
     """A rule is not met in one of its jobs, or by AIPerf's rules it is not a result."""
-    UNFINISHED = 3
-    NOT_STARTED = 4
+    UNFINISHED = 4
+    NOT_STARTED = 5
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Cell:
     tone: Tone = ""
 
 
+_OPEN_SPEED = "no VFLOPS: the task is open"
+_MAX_DIFFERENCES = 2
 NOTHING = Cell("—", tone="soft")
 
 
@@ -74,8 +79,8 @@ def results(
 ) -> list[Result]:
     """Return one result per search, ensemble, single training and mean over seeds.
 
-    Valid results come first, then those that missed their target, those that are not valid, and
-    those that have not finished or begun. ``failed_jobs`` are jobs in which a rule is not met.
+    Valid results come first, then those that missed their target, open tasks, those that are not
+    valid, and those that have not finished or begun. A rule is not met in ``failed_jobs``.
     """
     run = _Run(scored, models or {}, frozenset(failed_jobs))
     means = {repeat.workload: repeat for repeat in scored.repeats if repeat.vflops is not None}
@@ -91,7 +96,7 @@ def results(
         *(_training(run, training) for training in single),
         *(_ensemble(run, ensemble) for ensemble in scored.ensembles),
         *(_unfinished_ensemble(base_models) for base_models in unscored_models.values()),
-        *(_search(search) for search in scored.searches),
+        *(_search(run, search) for search in scored.searches),
     ]
     return sorted(rows, key=lambda row: row.order)
 
@@ -104,10 +109,17 @@ class _Run:
     models: Mapping[str, RooflineModel]
     failed_jobs: frozenset[int]
 
-    def order(self, jobs: Iterable[int], *, reached: bool) -> Order:
+    def order(self, jobs: Iterable[int], task: TaskKind | None, *, reached: bool) -> Order:
         if self.failed_jobs.intersection(jobs):
             return Order.NOT_VALID
+        if task == "open":
+            return Order.OPEN
         return Order.VALID if reached else Order.MISSED
+
+    def state(self, workload: str, *others: str) -> str:
+        """Return the task of a workload and other remarks, as one text."""
+        task = self.scored.task(workload)
+        return "; ".join(filter(None, (task_text(task) if task else "", *others)))
 
     def limit(self, training: TrainingScore) -> str:
         name = training.workload
@@ -122,19 +134,19 @@ def _training(run: _Run, training: TrainingScore) -> Result:
     if not training.complete:
         progress = figure_text.progress(training)
         return Result(training.workload, name, Order.UNFINISHED, progress, NOTHING)
-    reached = quality.time_to_quality_s is not None
+    met = quality.penalty is not None and quality.penalty >= 1
     total = f"{seconds(training.wall_s)} in all"
     time = Cell(figure_text.NOT_REACHED, (total,), "bad")
-    if reached:
+    if quality.time_to_quality_s is not None:
         epoch = f"epoch {quality.epochs_to_quality:g}"
         time = Cell(seconds(quality.time_to_quality_s), (f"{epoch}; {total}",))
     return Result(
         training.workload,
         name,
-        run.order([training.job], reached=reached),
-        _data_note([training]),
+        run.order([training.job], training.task, reached=met),
+        run.state(training.workload, _data_note([training])),
         _speed(training),
-        _quality(quality, reached=reached),
+        _quality(quality, met=met),
         time,
         _energy(training.power),
         run.limit(training),
@@ -148,8 +160,18 @@ def _speed(training: TrainingScore) -> Cell:
     flops = quantity(speed.flops, "FLOPS")
     if speed.vflops is None or factor is None:
         return Cell(flops, (_share(training.mfu),))
+    if training.task == "open":
+        return Cell(flops, (_share(training.mfu), _OPEN_SPEED))
+    factors = _factors(flops, factor, speed.vflops_capped)
+    return Cell(figure_text.vflops(training), (*factors, _share(training.mfu)))
+
+
+def _factors(flops: str, factor: float, capped: float | None) -> tuple[str, ...]:
+    """Return what VFLOPS are made of; with a factor above 1 also the capped VFLOPS."""
     product = f"{flops} × {figure_text.FACTOR} {factor:.3g}"
-    return Cell(figure_text.vflops(training), (product, _share(training.mfu)))
+    if factor <= 1 or capped is None:
+        return (product,)
+    return (product, f"factor capped at 1: {quantity(capped, 'VFLOPS')}")
 
 
 def _share(mfu: MfuScore) -> str:
@@ -159,15 +181,17 @@ def _share(mfu: MfuScore) -> str:
     return f"{percent(mfu.value)} of the ceiling ({ceiling})"
 
 
-def _quality(quality: QualityScore, *, reached: bool) -> Cell:
+def _quality(quality: QualityScore, *, met: bool) -> Cell:
     if quality.achieved is None:
         return Cell("not evaluated", (figure_text.target(quality),), "bad")
     lower = "; lower is better" if quality.better == "lower" else ""
-    verdict = "reached" if reached else "missed"
+    verdict = "reached" if met else "missed"
+    if not met and quality.time_to_quality_s is not None:
+        verdict = "reached before the end, missed at the end"
     return Cell(
         figure_text.number(quality.achieved),
         (quality.name, f"{figure_text.target(quality)} {verdict}{lower}"),
-        "good" if reached else "bad",
+        "good" if met else "bad",
     )
 
 
@@ -183,6 +207,17 @@ def _energy(*powers: PowerScore) -> Cell:
     return Cell(quantity(mean(energies), "J"), tuple(notes))
 
 
+def task_text(task: Task) -> str:
+    """Return whether a task is closed, its hash, and how an open one differs from its profile."""
+    digest = f" {task.digest}" if task.digest else ""
+    if task.kind == "closed":
+        return f"closed task{digest}"
+    first = "; ".join(task.differences[:_MAX_DIFFERENCES])
+    rest = len(task.differences) - _MAX_DIFFERENCES
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"open task{digest}: {first}{more}"
+
+
 def _data_note(trainings: Sequence[TrainingScore]) -> str:
     return "synthetic data" if any(training.synthetic for training in trainings) else ""
 
@@ -195,23 +230,33 @@ def _seed_mean(run: _Run, repeat: RepeatScore) -> Result:
     finished = [training for training in trainings if training.complete]
     assert repeat.vflops is not None
     reached = repeat.reached == repeat.complete
-    flops = f"{quantity(repeat.flops.mean, 'FLOPS')}, " if repeat.flops else ""
-    variation = f"{flops}CV of VFLOPS {percent(repeat.vflops.variation)}"
     unfinished = [t for t in trainings if not t.complete]
-    state = "; ".join(
-        filter(None, (_data_note(trainings), *(f"seed {t.seed} not finished" for t in unfinished)))
-    )
+    late = [f"seed {training.seed} not finished" for training in unfinished]
+    state = run.state(repeat.workload, _data_note(trainings), *late)
     return Result(
         repeat.workload,
         f"{repeat.workload}, mean of {figure_text.seeds(repeat)}",
-        run.order([training.job for training in trainings], reached=reached),
+        run.order([t.job for t in trainings], repeat.task, reached=reached),
         state,
-        Cell(quantity(repeat.vflops.mean, "VFLOPS"), (variation, _mean_share(finished))),
+        _mean_speed(repeat, finished),
         _mean_quality(repeat, finished, reached=reached),
         _mean_time(finished),
         _energy(*(training.power for training in finished)),
         run.limit(finished[0]),
     )
+
+
+def _mean_speed(repeat: RepeatScore, trainings: Sequence[TrainingScore]) -> Cell:
+    share = _mean_share(trainings)
+    if repeat.task == "open" and repeat.flops:
+        variation = f"coefficient of variation {percent(repeat.flops.variation)}"
+        return Cell(quantity(repeat.flops.mean, "FLOPS"), (variation, share, _OPEN_SPEED))
+    assert repeat.vflops is not None
+    flops = f"{quantity(repeat.flops.mean, 'FLOPS')}; " if repeat.flops else ""
+    notes = [f"{flops}coefficient of variation {percent(repeat.vflops.variation)}"]
+    if repeat.vflops_capped and repeat.vflops_capped.mean < repeat.vflops.mean:
+        notes.append(f"factor capped at 1: {quantity(repeat.vflops_capped.mean, 'VFLOPS')}")
+    return Cell(quantity(repeat.vflops.mean, "VFLOPS"), (*notes, share))
 
 
 def _mean_share(trainings: Sequence[TrainingScore]) -> str:
@@ -260,7 +305,7 @@ def _unfinished_ensemble(models: Sequence[TrainingScore]) -> Result:
 def _ensemble(run: _Run, ensemble: EnsembleScore) -> Result:
     base_models = [training for training in run.scored.trainings if training.job in ensemble.jobs]
     reached = ensemble.penalty >= 1
-    order = run.order(ensemble.jobs, reached=reached)
+    order = run.order(ensemble.jobs, ensemble.task, reached=reached)
     states = [_data_note(base_models)]
     if ensemble.partial:
         order = Order.NOT_VALID
@@ -270,15 +315,17 @@ def _ensemble(run: _Run, ensemble: EnsembleScore) -> Result:
         states.append(f"twins: {score_tables.TWINS}")
     target = f"target {figure_text.number(ensemble.target)} {'reached' if reached else 'missed'}"
     single = f"single models {figure_text.number(ensemble.mean_quality)}"
-    product = f"{quantity(ensemble.flops, 'FLOPS')} × {figure_text.FACTOR} {ensemble.penalty:.3g}"
+    flops, share = quantity(ensemble.flops, "FLOPS"), f"a model: {_mean_share(base_models)}"
+    factors = _factors(flops, ensemble.penalty, ensemble.vflops_capped)
+    speed = Cell(quantity(ensemble.vflops, "VFLOPS"), (*factors, share))
+    if ensemble.task == "open":
+        speed = Cell(flops, (share, _OPEN_SPEED))
     return Result(
         ensemble.workload,
         f"{ensemble.workload}, {figure_text.count(ensemble.planned, 'model')}",
         order,
-        "; ".join(filter(None, states)),
-        Cell(
-            quantity(ensemble.vflops, "VFLOPS"), (product, f"a model: {_mean_share(base_models)}")
-        ),
+        run.state(ensemble.workload, *states),
+        speed,
         Cell(
             figure_text.number(ensemble.achieved),
             (ensemble.quality_name, f"{target}; {single}"),
@@ -290,7 +337,7 @@ def _ensemble(run: _Run, ensemble: EnsembleScore) -> Result:
     )
 
 
-def _search(search: SearchScore) -> Result:
+def _search(run: _Run, search: SearchScore) -> Result:
     if not search_text.has_started(search):
         state = "no candidate was started"
         return Result(search.workload, search.workload, Order.NOT_STARTED, state, NOTHING)
@@ -303,7 +350,7 @@ def _search(search: SearchScore) -> Result:
         search.workload,
         search.workload,
         Order.VALID if search.aiperf.valid else Order.NOT_VALID,
-        _aiperf_state(search),
+        run.state(search.workload, _aiperf_state(search)),
         Cell(
             quantity(search.ops_per_s, "OPS"),
             (f"regulated score {quantity(search.regulated, 'OPS')}",),

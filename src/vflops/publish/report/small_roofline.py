@@ -79,7 +79,7 @@ def _axes(plot: _Plot) -> str:
     for tick in _ticks(plot.x_range):
         parts.append(_text(plot.x(tick), bottom + 13, f"{tick:g}", "middle"))
     for tick in _ticks(plot.y_range):
-        parts.append(_text(_LEFT - 5, plot.y(tick) + 4, quantity(tick, ""), "end"))
+        parts.append(_text(_LEFT - 5, plot.y(tick) + 4, quantity(tick, "", digits=1), "end"))
     parts.append(_text((_LEFT + right) / 2, _HEIGHT - 5, "operations per byte", "middle"))
     parts.append(_text(2, 11, "FLOPS", "start"))
     return "".join(parts)
@@ -98,7 +98,7 @@ def _slope(plot: _Plot, memory: float, top: float) -> str:
         f'L{plot.x(high):.1f} {plot.y(top):.1f}"/>'
     )
     label = f"memory {quantity(memory, 'B/s')}"
-    return line + _text(plot.x(low) + 6, plot.y(low * memory) - 8, label, "start")
+    return line + _text(plot.x(low) + 12, plot.y(low * memory) + 12, label, "start")
 
 
 def _roof(plot: _Plot, memory: float, precision: str, peak: float) -> str:
