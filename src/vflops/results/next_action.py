@@ -11,13 +11,10 @@ from vflops.results.command_line import command, command_for_epochs
 from vflops.results.score.score_file import Score, TrainingScore
 
 _REPAIRS = {
-    "complete": ("resume", "finish the run"),
-    "trained": ("resume", "finish the run"),
-    "processed": ("resume", "finish the run"),
     "score": ("score", "renew the score"),
     "operations": ("score", "renew the score"),
     **dict.fromkeys(
-        ("schema", "chain", "manifest", "recounted", "powered", "ledger"),
+        ("schema", "chain", "manifest", "recounted", "trained", "powered", "ledger"),
         ("verify", "see which files were altered"),
     ),
 }

@@ -37,16 +37,30 @@ CONTRAST = """(() => {
 })()"""
 
 
+TOO_WIDE = """[...document.querySelectorAll("body *")]
+  .filter((e) => !e.closest("svg") && e.getClientRects().length)
+  .filter((e) => {
+    for (let box = e.parentElement; box; box = box.parentElement) {
+      if (["auto", "scroll"].includes(getComputedStyle(box).overflowX)) return false;
+    }
+    return e.getBoundingClientRect().right > innerWidth + 1 || e.getBoundingClientRect().left < -1;
+  })
+  .map((e) => `${e.tagName} ${e.className} ${e.textContent.slice(0, 40)}`)"""
+"""The elements that reach beyond the screen, except in a box that scrolls."""
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two seeds, and a training whose names want to harm the reader."""
+    """Two seeds, another workload, and a training whose names want to harm the reader."""
     with pytest.MonkeyPatch.context() as patch:
         run = HandmadeRun(tmp_path_factory.mktemp("report"), patch)
         two_seeds(run, MEASUREMENTS)
         goal = Goal(quality=HOSTILE, better="lower", target=0.5, exponent=5)
-        run.plan(job(3, workload=HOSTILE, goal=goal), ceilings=MEASUREMENTS)
+        other = job(4, workload="extreme-weather")
+        run.plan(job(3, workload=HOSTILE, goal=goal), other, ceilings=MEASUREMENTS)
         notes = [started(device_name=HOSTILE), *course(0.9, 0.7)[1:]]
         write_telemetry(run.attempt(3, 2000.0, *notes), 2000.0, 40)
+        run.attempt(4, 3000.0, *course(0.9))
         facts = (
             Fact(name="cpu model", value=HOSTILE, source=HOSTILE),
             Fact(name="usable cpus", value=2, source="test"),
@@ -135,19 +149,81 @@ def test_a_chart_is_saved_in_the_colours_of_paper(tab: Tab) -> None:
     assert tab.run("window.saved") == ["training-0-quality.png", "data:image/png"]
 
 
-def test_print_opens_what_is_closed_and_gives_pages(tab: Tab) -> None:
+def test_the_answer_fits_on_the_first_screen(tab: Tab) -> None:
+    tab.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=1280,
+        height=800,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
+    seen = tab.run(
+        "['.badge', '.results tr:last-child td', '.small-roofline', '.next .command', '#answer']"
+        ".map(name => document.querySelector(name).getBoundingClientRect().bottom + scrollY)"
+    )
+    assert len(tab.texts("#answer th[scope=row]")) == 3
+    assert min(seen) > 0 and max(seen) <= 800, seen
+
+
+def test_a_link_opens_its_section_without_a_script(browser: Browser, page: Path) -> None:
+    tab = browser.open(page.as_uri())
+    tab.call("Emulation.setScriptExecutionDisabled", value=True)
+    tab.go(f"{page.as_uri()}#training-0-loss")
+    tab.call("Emulation.setScriptExecutionDisabled", value=False)
+    opened = "[...document.querySelectorAll('details[open]')].map(e => e.querySelector('h2, h3'))"
+    titles = tab.run(f"{opened}.filter(e => e).map(e => e.innerText)")
+    assert "Loss over epochs" in titles and len(titles) == 2
+    top = tab.run("document.querySelector('#training-0-loss').getBoundingClientRect().top")
+    assert -100 < top < 900
+
+
+def test_a_command_is_copied_and_all_sections_open_at_once(tab: Tab) -> None:
+    tab.run(
+        "void (window.copied = new Promise(done => { navigator.clipboard.writeText ="
+        " async (text) => done(text) }))"
+    )
+    tab.click(".next .copy")
+    (shown,) = tab.texts(".next .command")
+    assert tab.run("window.copied") == " ".join(shown.split()) and shown.startswith("vflops ")
+    closed = "document.querySelectorAll('.parts details:not([open])').length"
+    assert tab.run(closed) > 10
+    tab.click(".open-all")
+    assert tab.run(closed) == 0 and tab.texts(".open-all") == ["close all sections"]
+    tab.run("document.querySelectorAll('.parts details').forEach(e => { e.open = false })")
+
+
+def test_paper_has_the_answer_first_and_few_pages_and_nothing_is_cut(tab: Tab) -> None:
     closed = "document.querySelectorAll('details:not([open])').length"
     before = tab.run(closed)
-    tab.run(f"window.addEventListener('beforeprint', () => {{ window.printed = {closed} }})")
+    tab.run(
+        "window.addEventListener('beforeprint', () => { window.printed ="
+        " [...document.querySelectorAll('.part:not([open]) > section')].map(e => e.id) })"
+    )
     pdf = tab.pdf()
-    assert pdf.startswith(b"%PDF") and pdf.count(b"/Type /Page\n") > 3
-    assert (before > 5, tab.run("window.printed"), tab.run(closed)) == (True, 0, before)
+    assert pdf.startswith(b"%PDF") and 4 <= pdf.count(b"/Type /Page\n") <= 10
+    # What is left out is folded to one line, and nothing stays open.
+    assert tab.run("window.printed") == ["ceilings", "telemetry", "jobs", "system"]
+    assert tab.run(closed) == before
+    paper_px = 688  # A4 without its margins
+    tab.call("Emulation.setEmulatedMedia", media="print")
+    tab.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=paper_px,
+        height=1000,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
+    tab.run("document.querySelectorAll('details').forEach(e => { e.open = true })")
+    cut = tab.run(TOO_WIDE)
+    tab.run("document.querySelectorAll('.parts details').forEach(e => { e.open = false })")
+    tab.call("Emulation.setEmulatedMedia", media="")
+    assert cut == []
 
 
 def test_a_phone_scrolls_down_only_and_its_charts_are_not_shrunk(
     browser: Browser, page: Path
 ) -> None:
-    tab = browser.open(page, width=390, height=800, dark=True)
+    tab = browser.open(page, width=390, height=844, dark=True)
     tab.run("window.chartsDrawn")
     width, room = tab.run("[document.documentElement.scrollWidth, innerWidth]")
     assert width <= room == 390
@@ -156,6 +232,9 @@ def test_a_phone_scrolls_down_only_and_its_charts_are_not_shrunk(
         " e.getBoundingClientRect().width / e.getAttribute('width'))"
     )
     assert len(shrunk) > 10 and min(shrunk) > 0.95
+    assert tab.run("document.querySelector('#answer').getBoundingClientRect().bottom") <= 2 * 844
+    tab.run("document.querySelectorAll('details').forEach(e => { e.open = true })")
+    assert tab.run(TOO_WIDE) == []
     assert is_quiet(tab)
 
 

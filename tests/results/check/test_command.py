@@ -34,7 +34,7 @@ def test_all_runs_must_meet_all_rules(vflops: Vflops, two: tuple[Path, Path]) ->
     assert "not applicable:  manifest," in result.stdout
     result = vflops("check", good, bad)
     assert result.returncode == 1
-    place = "system.json: not the description that this run wrote"
+    place = "system.json: the description of the system is not the one that this run wrote"
     assert f"fail system the system is described: {place}" in " ".join(result.stdout.split())
     assert result.stdout.split("not met:\n")[1] == f"system  {place}\n"
     assert "1 of 2 runs do not meet their rules" in result.stderr

@@ -98,7 +98,8 @@ def _badge(contents: Contents, scored: Score, findings: Findings, rows: Sequence
         reason = Reason(str(scored.incomplete_reason), advice("complete"))
         return Badge("unfinished", "Not finished", (reason,))
     if findings.failures:
-        reasons = tuple(map(_reason, findings.failures[:_MAX_REASONS]))
+        failures = sorted(findings.failures, key=lambda finding: finding.verdict != "fail")
+        reasons = tuple(map(_reason, failures[:_MAX_REASONS]))
         more = len(findings.failures) - len(reasons)
         return Badge("not-valid", "Not valid", reasons, more)
     rules = Reason(f"all {findings.applying} rules of {findings.rule_set} that apply are met")

@@ -98,7 +98,7 @@ def results(
         *(_unfinished_ensemble(base_models) for base_models in unscored_models.values()),
         *(_search(run, search) for search in scored.searches),
     ]
-    return sorted(rows, key=lambda row: row.order)
+    return sorted(rows, key=lambda row: (row.order, row.quality.tone == "bad"))
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ ADVICE = {
     "seeds": "run it again; --repeat gives each repeat its own seed",
     "data": "check the data with vflops data check, and run it again",
     "synthetic": _RUN_AGAIN,
-    "trained": "vflops resume finishes jobs that did not end; altered files need the original",
+    "trained": "vflops resume finishes jobs that did not end; vflops verify shows changed files",
     "as-told": _RUN_AGAIN,
     "goal": _RUN_AGAIN,
     "processed": "vflops resume finishes it; otherwise run it again",
