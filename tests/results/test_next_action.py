@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.trained_runs import HandmadeRun, course, job
+from tests.support.trained_runs import WORKLOAD
+from vflops.cli import options
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.check.findings import Finding, Findings
@@ -40,15 +42,30 @@ def test_what_is_wrong_decides(
     assert suggested(trained_folder, *failed, **facts).command == command
 
 
-def test_a_busy_machine_is_a_reason_to_run_the_same_again(run_folder: RunFolder) -> None:
-    action = suggested(run_folder, "quiet")
-    assert action.command.startswith("vflops run --profile tiny")
+@pytest.fixture
+def real_folder(tmp_path: Path) -> RunFolder:
+    """A folder with settings that a command line gives."""
+    settings = options.settings("tiny", None, None, [], workloads=WORKLOAD)
+    return RunFolder.create(tmp_path / "real", WORKLOAD, settings)
+
+
+def test_a_busy_machine_is_a_reason_to_run_the_same_again(
+    trained_folder: RunFolder, real_folder: RunFolder
+) -> None:
+    scored = score(Contents(trained_folder)).model_copy(update={"complete": True})
+    action = next_action(real_folder, scored, found("quiet"), run="runs/a")
+    assert action.command == f"vflops run {WORKLOAD} --profile tiny"
     assert action.purpose == "run it again when the machine is idle"
 
 
-def test_a_missed_target_asks_for_twice_the_epochs(handmade_run: HandmadeRun) -> None:
-    handmade_run.plan(job())
-    handmade_run.attempt(1, 0.0, *course(0.4, 0.5))
-    action = suggested(handmade_run.folder)
+def test_a_missed_target_asks_for_twice_the_epochs(
+    trained_folder: RunFolder, real_folder: RunFolder
+) -> None:
+    scored = score(Contents(trained_folder))
+    first = scored.trainings[0]
+    quality = first.quality.model_copy(update={"time_to_quality_s": None})
+    missed = first.model_copy(update={"quality": quality, "epochs": 3.0})
+    scored = scored.model_copy(update={"complete": True, "trainings": (missed,)})
+    action = next_action(real_folder, scored, found(), run="runs/a")
     assert action.purpose == "train longer: the target was not reached"
-    assert "epochs=4" in action.command
+    assert action.command == f"vflops run {WORKLOAD} --profile tiny --set train.epochs=6"

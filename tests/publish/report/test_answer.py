@@ -143,11 +143,11 @@ class TestLimit:
         [
             (
                 0.0001,
-                "Overhead: it runs at under 0.1 % of the 37.8 GFLOPS that the ceilings allow, ",
+                "Overhead: it runs at 0.010 % of the 37.8 GFLOPS that arithmetic and memory allow",
             ),
             (
                 0.25,
-                "Overhead: it runs at 25.0 % of the 37.8 GFLOPS that the ceilings allow, so 75 %",
+                "Overhead: it runs at 25.0 % of the 37.8 GFLOPS that arithmetic and memory allow",
             ),
             (0.8, "Memory bandwidth: it runs at 80.0 % of the 37.8 GFLOPS that the ceilings allow"),
             (1.2, "Memory bandwidth: it runs at 120.0 % of the 37.8 GFLOPS that unfused operators"),

@@ -81,7 +81,7 @@ class TestResults:
         flops = f"{speed.flops / 1e6:.2f}"
         assert result.speed.notes[:2] == (
             f"{flops} MFLOPS × quality factor 1.8",
-            f"factor capped at 1: {flops} MVFLOPS",
+            f"capped at 1: {flops} MVFLOPS",
         )
         assert result.state.startswith(f"closed task {found.tasks[0].digest}")
         assert (result.quality.figure, result.quality.tone) == ("0.9", "good")

@@ -15,8 +15,6 @@ _MIN_ROOFLINE_SHARE = 0.5
 _MAX_PHASE_SHARE = 0.3
 """The share of the wall time above which another phase than training is named."""
 _MAX_IDLE_SHARE = 0.2
-_NEARLY_NOTHING = 0.005
-"""A share that a whole number of percent would round to 0."""
 _NAMES = {"memory": "Memory bandwidth", "compute": "Arithmetic"}
 
 
@@ -41,7 +39,7 @@ def _roofline_limit(model: RooflineModel | None, unknown: str | None) -> str:
         return f"Not known: {unknown or 'no roofline in the precision of the training'}"
     achieved, bound = model.achieved, model.bound
     share = achieved.flops / achieved.most
-    runs_at = f"it runs at {_small(share)} of the {quantity(achieved.most, 'FLOPS')}"
+    runs_at = f"it runs at {percent(share, digits=1 if share >= 0.01 else 3)} of the {quantity(achieved.most, 'FLOPS')}"
     if share > 1:
         fused = "so the compiler saves memory traffic that this bound counts"
         return f"{_NAMES[bound.bound_by]}: {runs_at} that unfused operators allow, {fused}"
@@ -49,15 +47,7 @@ def _roofline_limit(model: RooflineModel | None, unknown: str | None) -> str:
         bound_share = percent(bound.bound_share, digits=0)
         most = f"{bound.bound_by} bounds {bound_share} of the least possible time"
         return f"{_NAMES[bound.bound_by]}: {runs_at} that the ceilings allow, and {most}"
-    rest = percent(1 - share, digits=0) if share >= _NEARLY_NOTHING else "nearly all"
-    return (
-        f"Overhead: {runs_at} that the ceilings allow, "
-        f"so {rest} of the time is neither arithmetic nor memory traffic at full speed"
-    )
-
-
-def _small(share: float) -> str:
-    return percent(share) if share >= _NEARLY_NOTHING / 5 else "under 0.1 %"
+    return f"Overhead: {runs_at} that arithmetic and memory allow"
 
 
 def _long_phase(training: TrainingScore) -> str:

@@ -171,14 +171,14 @@ def _factors(flops: str, factor: float, capped: float | None) -> tuple[str, ...]
     product = f"{flops} × {figure_text.FACTOR} {factor:.3g}"
     if factor <= 1 or capped is None:
         return (product,)
-    return (product, f"factor capped at 1: {quantity(capped, 'VFLOPS')}")
+    return (product, f"capped at 1: {quantity(capped, 'VFLOPS')}")
 
 
 def _share(mfu: MfuScore) -> str:
     if mfu.value is None:
         return "share of the ceiling not known"
-    ceiling = f"{quantity(mfu.ceiling_flops, 'FLOPS')}, {mfu.ceiling}"
-    return f"{percent(mfu.value)} of the ceiling ({ceiling})"
+    share = percent(mfu.value, digits=1 if mfu.value >= 0.01 else 3)
+    return f"{share} of the ceiling {quantity(mfu.ceiling_flops, 'FLOPS')}"
 
 
 def _quality(quality: QualityScore, *, met: bool) -> Cell:
@@ -255,7 +255,7 @@ def _mean_speed(repeat: RepeatScore, trainings: Sequence[TrainingScore]) -> Cell
     flops = f"{quantity(repeat.flops.mean, 'FLOPS')}; " if repeat.flops else ""
     notes = [f"{flops}coefficient of variation {percent(repeat.vflops.variation)}"]
     if repeat.vflops_capped and repeat.vflops_capped.mean < repeat.vflops.mean:
-        notes.append(f"factor capped at 1: {quantity(repeat.vflops_capped.mean, 'VFLOPS')}")
+        notes.append(f"quality factor capped at 1: {quantity(repeat.vflops_capped.mean, 'VFLOPS')}")
     return Cell(quantity(repeat.vflops.mean, "VFLOPS"), (*notes, share))
 
 

@@ -15,7 +15,7 @@ from vflops.units import percent, quantity
 _WIDTH, _HEIGHT = 380, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 10, 16, 34
 _STAR = "M0 -7L2 -2.8 6.7 -2.2 3.3 1 4.1 5.7 0 3.5 -4.1 5.7 -3.3 1 -6.7 -2.2 -2 -2.8Z"
-_MAX_TICKS = 4
+_MAX_TICKS, _LETTER = 4, 6.5
 Range = tuple[float, float]
 
 
@@ -27,6 +27,10 @@ class _Plot:
 
     def x(self, intensity: float) -> float:
         return _LEFT + _share(intensity, self.x_range) * (_WIDTH - _LEFT - _RIGHT)
+
+    def intensity(self, x: float) -> float:
+        low, high = self.x_range
+        return low * (high / low) ** ((x - _LEFT) / (_WIDTH - _LEFT - _RIGHT))
 
     def y(self, flops: float) -> float:
         return _HEIGHT - _BOTTOM - _share(flops, self.y_range) * (_HEIGHT - _TOP - _BOTTOM)
@@ -98,7 +102,10 @@ def _slope(plot: _Plot, memory: float, top: float) -> str:
         f'L{plot.x(high):.1f} {plot.y(top):.1f}"/>'
     )
     label = f"memory {quantity(memory, 'B/s')}"
-    return line + _text(plot.x(low) + 12, plot.y(low * memory) + 12, label, "start")
+    # Above the line over the whole width of the label, where no point can be.
+    right_end = plot.intensity(plot.x(low) + _LETTER * len(label))
+    height = max(plot.y(min(right_end * memory, top)) - 6, _TOP + 8)
+    return line + _text(plot.x(low) + 4, height, label, "start")
 
 
 def _roof(plot: _Plot, memory: float, precision: str, peak: float) -> str:
