@@ -39,7 +39,10 @@ def _roofline_limit(model: RooflineModel | None, unknown: str | None) -> str:
         return f"Not known: {unknown or 'no roofline in the precision of the training'}"
     achieved, bound = model.achieved, model.bound
     share = achieved.flops / achieved.most
-    runs_at = f"it runs at {percent(share, digits=1 if share >= 0.01 else 3)} of the {quantity(achieved.most, 'FLOPS')}"
+    digits = 1 if share >= 0.01 else 3
+    runs_at = (
+        f"it runs at {percent(share, digits=digits)} of the {quantity(achieved.most, 'FLOPS')}"
+    )
     if share > 1:
         fused = "so the compiler saves memory traffic that this bound counts"
         return f"{_NAMES[bound.bound_by]}: {runs_at} that unfused operators allow, {fused}"

@@ -30,7 +30,7 @@
     const spec = { ...rest, background: "transparent" };
     if (hconcat && narrow) return { ...spec, vconcat: hconcat.map((part) => ({ ...part, width: room - 70 })) };
     if (hconcat) return { ...spec, hconcat };
-    if (spec.width > room - 120) Object.assign(spec, { width: room, autosize: { type: "fit-x", contains: "padding" } });
+    if (spec.width > 0.7 * room) Object.assign(spec, { width: room, autosize: { type: "fit-x", contains: "padding" } });
     return spec;
   }
 
