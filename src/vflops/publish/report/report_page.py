@@ -94,7 +94,8 @@ def _by_validity(
 
 def _ceilings_gist(scored: Score) -> str:
     measured = sum(item.value is not None for item in scored.ceilings)
-    return f"{measured} measured, {len(scored.ceilings) - measured} not"
+    absent = len(scored.ceilings) - measured
+    return f"{measured} measured" + (f", {absent} not" if absent else "")
 
 
 def _first_bound(contents: Contents, machine: Ceilings) -> list[Bound]:
