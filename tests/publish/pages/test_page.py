@@ -36,7 +36,7 @@ def test_an_incomplete_run_says_so_on_its_page(run_folder: RunFolder) -> None:
     log.write_bytes(b"".join(lines[:-3]) + lines[-3][:30])
     write_report(Contents(run_folder))
     page = run_folder.report_file.read_text()
-    assert "This run is incomplete" in page
+    assert '<strong class="badge">Not finished:</strong>' in page
     assert "200 GFLOPS" in page
 
 

@@ -37,29 +37,56 @@ CONTRAST = """(() => {
 })()"""
 
 
+TOO_WIDE = """[...document.querySelectorAll("body *")]
+  .filter((e) => !e.closest("svg") && e.getClientRects().length)
+  .filter((e) => {
+    for (let box = e.parentElement; box; box = box.parentElement) {
+      if (["auto", "scroll"].includes(getComputedStyle(box).overflowX)) return false;
+    }
+    return e.getBoundingClientRect().right > innerWidth + 1 || e.getBoundingClientRect().left < -1;
+  })
+  .map((e) => `${e.tagName} ${e.className} ${e.textContent.slice(0, 40)}`)"""
+"""The elements that reach beyond the screen, except in a box that scrolls."""
+
+
+def make_page(place: Path, patch: pytest.MonkeyPatch, name: str) -> Path:
+    """Two seeds, another workload, and a training with ``name`` wherever a record has a name."""
+    run = HandmadeRun(place, patch)
+    two_seeds(run, MEASUREMENTS)
+    goal = Goal(quality=name, better="lower", target=0.5, exponent=5)
+    other = job(4, workload="extreme-weather")
+    run.plan(job(3, workload=name, goal=goal), other, ceilings=MEASUREMENTS)
+    notes = [started(device_name=name), *course(0.9, 0.7)[1:]]
+    write_telemetry(run.attempt(3, 2000.0, *notes), 2000.0, 40)
+    run.attempt(4, 3000.0, *course(0.9))
+    facts = (
+        Fact(name="cpu model", value=name, source=name),
+        Fact(name="usable cpus", value=2, source="test"),
+    )
+    layers = tuple(Layer(name=layer, facts=facts) for layer in LAYERS)
+    system = SystemRecord(gathered_utc="2026-01-01T00:00:00+00:00", layers=layers)
+    system.write(run.folder.system_file)
+    figures = ExhibitFigures(name, (Figure(name, name, chart=POINT),), name)
+    patch.setattr(exhibits, "exhibit_figures", lambda jobs: figures)
+    write_report(Contents(run.folder))
+    return run.folder.report_file
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two seeds, and a training whose names want to harm the reader."""
+    """A report in which names want to harm the reader."""
     with pytest.MonkeyPatch.context() as patch:
-        run = HandmadeRun(tmp_path_factory.mktemp("report"), patch)
-        two_seeds(run, MEASUREMENTS)
-        goal = Goal(quality=HOSTILE, better="lower", target=0.5, exponent=5)
-        run.plan(job(3, workload=HOSTILE, goal=goal), ceilings=MEASUREMENTS)
-        notes = [started(device_name=HOSTILE), *course(0.9, 0.7)[1:]]
-        write_telemetry(run.attempt(3, 2000.0, *notes), 2000.0, 40)
-        facts = (
-            Fact(name="cpu model", value=HOSTILE, source=HOSTILE),
-            Fact(name="usable cpus", value=2, source="test"),
-        )
-        layers = tuple(Layer(name=name, facts=facts) for name in LAYERS)
-        system = SystemRecord(gathered_utc="2026-01-01T00:00:00+00:00", layers=layers)
-        system.write(run.folder.system_file)
-        figure = Figure(HOSTILE, HOSTILE, chart=POINT)
-        patch.setattr(
-            exhibits, "exhibit_figures", lambda jobs: ExhibitFigures(HOSTILE, (figure,), HOSTILE)
-        )
-        write_report(Contents(run.folder))
-        return run.folder.report_file
+        return make_page(tmp_path_factory.mktemp("report"), patch, HOSTILE)
+
+
+@pytest.fixture(scope="module")
+def suite(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Tab:
+    """A report of three workloads in a window of 1280 × 800."""
+    with pytest.MonkeyPatch.context() as patch:
+        made = make_page(tmp_path_factory.mktemp("suite"), patch, "language-model")
+    tab = browser.open(made, width=1280, height=800)
+    assert tab.run("window.chartsDrawn") is True
+    return tab
 
 
 @pytest.fixture(scope="module")
@@ -135,19 +162,78 @@ def test_a_chart_is_saved_in_the_colours_of_paper(tab: Tab) -> None:
     assert tab.run("window.saved") == ["training-0-quality.png", "data:image/png"]
 
 
-def test_print_opens_what_is_closed_and_gives_pages(tab: Tab) -> None:
+def resized(tab: Tab, width: int, height: int, media: str = "") -> None:
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+    tab.call("Emulation.setDeviceMetricsOverride", **size)
+    tab.call("Emulation.setEmulatedMedia", media=media)
+
+
+@pytest.mark.parametrize(("width", "screens_px"), [(1280, 800), (390, 2 * 844)])
+def test_the_answer_fits_on_one_screen_and_on_two_of_a_phone(
+    suite: Tab, width: int, screens_px: int
+) -> None:
+    resized(suite, width, 800)
+    ends = suite.run(
+        "['.badge', '.results tr:last-child td', '.small-roofline', '.next .command', '#answer']"
+        ".map(name => document.querySelector(name).getBoundingClientRect().bottom + scrollY)"
+    )
+    assert len(suite.texts("#answer th[scope=row]")) == 3
+    assert min(ends) > 0 and max(ends) <= screens_px, ends
+    resized(suite, 1280, 800)
+
+
+def test_a_link_opens_its_section_without_a_script(browser: Browser, page: Path) -> None:
+    tab = browser.open("about:blank")
+    tab.call("Emulation.setScriptExecutionDisabled", value=True)
+    tab.go(f"{page.as_uri()}#training-0-loss")
+    tab.call("Emulation.setScriptExecutionDisabled", value=False)
+    opened = "[...document.querySelectorAll('details[open] > summary :is(h2, h3)')]"
+    titles = tab.run(f"{opened}.map(e => e.innerText)")
+    assert titles == ["Training: image-classification", "Loss over epochs"]
+    top = tab.run("document.querySelector('#training-0-loss').getBoundingClientRect().top")
+    assert -100 < top < 900
+
+
+def test_a_command_is_copied_and_all_sections_open_at_once(tab: Tab) -> None:
+    tab.run(
+        "void (window.copied = new Promise(done => { navigator.clipboard.writeText ="
+        " async (text) => done(text) }))"
+    )
+    tab.click(".next .copy")
+    (shown,) = tab.texts(".next .command")
+    assert tab.run("window.copied") == " ".join(shown.split()) and shown.startswith("vflops ")
+    closed = "document.querySelectorAll('.parts details:not([open])').length"
+    assert tab.run(closed) > 10
+    tab.click(".open-all")
+    assert tab.run(closed) == 0 and tab.texts(".open-all") == ["close all sections"]
+    tab.run("document.querySelectorAll('.parts details').forEach(e => { e.open = false })")
+
+
+def test_paper_has_the_answer_first_and_few_pages_and_nothing_is_cut(suite: Tab) -> None:
     closed = "document.querySelectorAll('details:not([open])').length"
-    before = tab.run(closed)
-    tab.run(f"window.addEventListener('beforeprint', () => {{ window.printed = {closed} }})")
-    pdf = tab.pdf()
-    assert pdf.startswith(b"%PDF") and pdf.count(b"/Type /Page\n") > 3
-    assert (before > 5, tab.run("window.printed"), tab.run(closed)) == (True, 0, before)
+    before = suite.run(closed)
+    suite.run(
+        "window.addEventListener('beforeprint', () => { window.printed ="
+        " [...document.querySelectorAll('.part:not([open]) > section')].map(e => e.id) })"
+    )
+    pdf = suite.pdf()
+    assert pdf.startswith(b"%PDF") and 4 <= pdf.count(b"/Type /Page\n") <= 10
+    # What is left out is folded to one line, and nothing stays open.
+    assert suite.run("window.printed") == ["ceilings", "telemetry", "jobs", "system"]
+    assert suite.run(closed) == before
+    paper_px = 688  # A4 without its margins
+    resized(suite, paper_px, 1000, "print")
+    suite.run("document.querySelectorAll('details').forEach(e => { e.open = true })")
+    cut = suite.run(TOO_WIDE)
+    suite.run("document.querySelectorAll('.parts details').forEach(e => { e.open = false })")
+    resized(suite, 1280, 800)
+    assert cut == []
 
 
 def test_a_phone_scrolls_down_only_and_its_charts_are_not_shrunk(
     browser: Browser, page: Path
 ) -> None:
-    tab = browser.open(page, width=390, height=800, dark=True)
+    tab = browser.open(page, width=390, height=844, dark=True)
     tab.run("window.chartsDrawn")
     width, room = tab.run("[document.documentElement.scrollWidth, innerWidth]")
     assert width <= room == 390
@@ -156,6 +242,8 @@ def test_a_phone_scrolls_down_only_and_its_charts_are_not_shrunk(
         " e.getBoundingClientRect().width / e.getAttribute('width'))"
     )
     assert len(shrunk) > 10 and min(shrunk) > 0.95
+    tab.run("document.querySelectorAll('details').forEach(e => { e.open = true })")
+    assert tab.run(TOO_WIDE) == []
     assert is_quiet(tab)
 
 

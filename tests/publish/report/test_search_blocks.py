@@ -13,8 +13,8 @@ from tests.support.search_runs import HandmadeSearch, evaluated, one_worker
 from tests.support.trained_runs import write_telemetry
 from vflops.publish.report import search_charts
 from vflops.publish.report.architecture_drawing import draw_network
-from vflops.publish.report.headline import results
 from vflops.publish.report.report_page import write_report
+from vflops.publish.report.results import results
 from vflops.publish.report.search_blocks import SearchBlock, search_blocks
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
@@ -53,9 +53,9 @@ def rows_of(chart: dict[str, Any] | None) -> list[dict[str, Any]]:
 def test_the_page_shows_a_search_and_asks_for_no_target(run: HandmadeSearch) -> None:
     write_report(Contents(RunFolder.open(run.folder.path)))
     page = run.folder.report_file.read_text()
-    assert "Searched 2 architectures in 1 min 40 s with 1 worker" in page
-    assert "Not a valid result by AIPerf&#39;s rules: it took 1 min 40 s" in page
-    assert "The target was not reached" not in page
+    assert "searched for 1 min 40 s, 2 architectures, 1 worker" in page
+    assert "not valid by AIPerf&#39;s rules: it took 1 min 40 s" in page
+    assert "missed" not in page.split('id="answer"')[1].split("</section>")[0]
     for chart in (*CHARTS, "slices"):
         assert f'id="search-0-{chart}"' in page
 
@@ -115,7 +115,7 @@ def test_a_search_that_has_not_begun_is_said_last_and_has_no_block(
     assert search_blocks(contents, found) == []
     first, last = results(found.model_copy(update={"trainings": (training,)}))
     assert first.name == "image-classification"
-    assert last.sentence == "No candidate was started"
+    assert last.state == "no candidate was started"
 
 
 def test_a_large_family_shows_the_best_and_their_ancestors(
@@ -127,6 +127,12 @@ def test_a_large_family_shows_the_best_and_their_ancestors(
     monkeypatch.setattr(search_charts, "MAX_FAMILY", 1)
     names = {row["candidate"] for row in rows_of(search_charts.tree(many)) if "candidate" in row}
     assert names == {"r00000-w00000", "r00001-w00000"}
+
+
+def test_a_column_of_candidates_that_is_empty_everywhere_is_left_out(run: HandmadeSearch) -> None:
+    block = block_of(run.folder)
+    assert "kernel" not in block.names and "batch" in block.names
+    assert {len(row) for row in block.candidates} == {len(block.names)}
 
 
 def test_slices_hold_what_was_tuned_alone(run: HandmadeSearch) -> None:

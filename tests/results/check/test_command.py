@@ -11,6 +11,7 @@ import pytest
 from tests.support.sample_parts import Vflops
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
+from vflops.results.check.advice import ADVICE
 from vflops.results.score.scoring import score
 
 
@@ -34,9 +35,10 @@ def test_all_runs_must_meet_all_rules(vflops: Vflops, two: tuple[Path, Path]) ->
     assert "not applicable:  manifest," in result.stdout
     result = vflops("check", good, bad)
     assert result.returncode == 1
-    place = "system.json: not the description that this run wrote"
+    place = "system.json: the description of the system is not the one that this run wrote"
     assert f"fail system the system is described: {place}" in " ".join(result.stdout.split())
-    assert result.stdout.split("not met:\n")[1] == f"system  {place}\n"
+    last = " ".join(result.stdout.split("not met:\n")[1].split())
+    assert last == f"system {place} → {ADVICE['system']}"
     assert "1 of 2 runs do not meet their rules" in result.stderr
     assert "1 of 12 rules is not met: system" in result.stderr
     assert "next:" not in result.stderr
@@ -47,7 +49,7 @@ def test_a_busy_machine_is_told_last_with_what_to_do(vflops: Vflops, run_folder:
     log.write_text(log.read_text().replace('"others_share": 0.02', '"others_share": 0.42'))
     last = " ".join(vflops("check", run_folder.path).stdout.split("not met:\n")[1].split())
     assert "other processes used 42.0 % of the CPUs while ceilings were measured" in last
-    assert "→ run it again on an idle machine" in last
+    assert f"→ {ADVICE['quiet']}" in last
 
 
 def test_json_is_a_document_or_a_list_of_them(vflops: Vflops, two: tuple[Path, Path]) -> None:

@@ -140,7 +140,7 @@ unknown = changed("job", ceiling_precision=None)
         ("bounded", above, "kFLOPS, which is in doubt: it varied"),
         ("correct", measured("gemm", error=None), "gemm peak fp32 was not compared with a"),
         ("correct", fp4, "gemm peak fp4: no error limit is known for this precision"),
-        ("data", unpinned, "its data has no checksum: 'unknown'"),
+        ("data", unpinned, "has no checksum: 'unknown'"),
         ("evaluated", noted("tested", quality=1.7), "a top-1 accuracy of 1.7 is impossible"),
         ("evaluated", noted("tested", quality=-0.2), "a top-1 accuracy of -0.2 is impossible"),
         (
@@ -148,9 +148,13 @@ unknown = changed("job", ceiling_precision=None)
             noted("out-of-bag", quality=1.7, available=9),
             "1.7 is impossible",
         ),
-        ("clocks", moved(-9), "events.jsonl:1: 12793 min 16 s before the job was planned"),
-        ("clocks", moved(9), "after the run recorded the end of the job"),
-        ("jobs", stray, "jobs/9: a job that was not planned"),
+        (
+            "clocks",
+            moved(-9),
+            "events.jsonl:1: the job logged this 12793 min 16 s before it was planned",
+        ),
+        ("clocks", moved(9), "after its recorded end"),
+        ("jobs", stray, "jobs/9: job 9 was not planned"),
         (
             "jobs",
             in_job(job=4, repeat=9),
@@ -160,7 +164,7 @@ unknown = changed("job", ceiling_precision=None)
         (
             "jobs",
             in_job(job=4, seed=40),
-            "jobs/4/job.json: its seed is 40, but 4 according to run.json",
+            "jobs/4/job.json: job 4 has seed 40, but 4 according to run.json",
         ),
         (
             "devices",
@@ -204,7 +208,7 @@ def test_a_quality_that_is_no_number_is_no_event(
 @pytest.mark.parametrize(
     ("rules", "rule", "base", "harm", "words"),
     [
-        ("practice", "seeds", "one model", in_job(job=2, seed=1), "job 1 has the same seed, 1"),
+        ("practice", "seeds", "one model", in_job(job=2, seed=1), "jobs 1 and 2 have the seed 1"),
         ("hpcai500-v2", "epochs", "one model", sooner, "it ended after epoch 80"),
         ("hpcai500-v2", "published-data", "one model", smaller, "1,281,167 + 49,999 samples, "),
         ("hpcai500-v2", "target", "one model", goals(exponent=10), "10, but the paper requires 5"),

@@ -40,7 +40,7 @@ def test_a_ledger_that_was_changed_is_found(run: HandmadeSearch) -> None:
     ledger.write_text(ledger.read_text().replace('"seed": 7', '"seed": 8'))
     assert set(judged(folder)) == {"ledger"}
     ledger.unlink()
-    assert "not the ledger that was written" in judged(folder)["ledger"]
+    assert "the ledger is not the one that was written" in judged(folder)["ledger"]
 
 
 @pytest.fixture
@@ -103,6 +103,6 @@ def test_a_replayed_ledger_that_was_changed_or_lost_is_found(
     folder = run.end()
     path = folder.path / "ledger-replayed.json"
     ledger.model_copy(update={"candidates": ledger.candidates[:1]}).write(path)
-    assert "not the ledger that was replayed" in judged(folder)["replayed"]
+    assert "the ledger is not the one that was replayed" in judged(folder)["replayed"]
     path.unlink()
     assert "is missing" in judged(folder)["replayed"]

@@ -76,7 +76,7 @@ def test_a_stray_graph_changes_no_score_and_is_found(run_folder: RunFolder) -> N
     (run_folder.path / "graphs" / "zz.json").write_text(forged)
     assert score(Contents(run_folder)).to_json() == before
     evidence = {f.rule: f.text for f in check(Contents(run_folder)).findings if f.failed}
-    assert "zz.json: not a graph of a model of this run" in evidence["recounted"]
+    assert "zz.json: the graph does not belong to a model of this run" in evidence["recounted"]
 
 
 def lines_of(folder: RunFolder) -> list[bytes]:
@@ -191,7 +191,7 @@ def _edited_line(folder: RunFolder) -> None:
         (
             _another_id,
             "manifest.json",
-            "belongs to run 20260101T000000Z-x-abcdef, but run.json to run ",
+            "the manifest belongs to run 20260101T000000Z-x-abcdef, but run.json to run ",
         ),
         (_edited_line, "jobs/0/0/events.jsonl:10", "line 10 was changed"),
         (edit_system, "system.json", "changed"),

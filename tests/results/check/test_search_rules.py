@@ -176,7 +176,10 @@ def test_a_worker_whose_clock_is_known_to_be_behind_did_not_begin_too_early(
     node.write_text(node.read_text().replace("-3600.0", "0.0"))
     found = judged(run.folder)
     assert found.keys() == {"clocks"}
-    assert "jobs/1/0/events.jsonl:1: 60 min 00 s before the job was planned" in found["clocks"]
+    assert (
+        "jobs/1/0/events.jsonl:1: the job logged this 60 min 00 s before it was planned"
+        in found["clocks"]
+    )
 
 
 def test_a_candidate_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

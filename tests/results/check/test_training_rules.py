@@ -134,7 +134,7 @@ def test_a_job_that_was_changed_after_it_was_planned_is_found(handmade_run: Hand
     path.write_text(path.read_text().replace('"path": "/data"', '"path": "/other"'))
     found = judged(folder)
     assert list(found) == ["trained"]
-    assert "changed since the job was planned" in found["trained"]
+    assert "job 1 was changed since it was planned" in found["trained"]
 
 
 def test_a_log_that_was_exchanged_after_the_job_ended_is_found(handmade_run: HandmadeRun) -> None:
@@ -151,7 +151,7 @@ def test_a_log_that_was_exchanged_after_the_job_ended_is_found(handmade_run: Han
             events.write(kind, **data)
     found = judged(folder)
     assert list(found) == ["trained"]
-    assert "changed since the job finished" in found["trained"]
+    assert "the log was changed since job 1 finished" in found["trained"]
 
 
 def test_telemetry_that_was_changed_or_removed_is_found(handmade_run: HandmadeRun) -> None:
@@ -183,7 +183,7 @@ def test_a_power_log_that_was_not_imported_is_found(
     assert list(judged(folder)) == ["powered"]
     forged.unlink()
     kept.write_text(kept.read_text().replace("500", "5"))
-    assert "changed since it was imported" in judged(folder)["powered"]
+    assert "the power log was changed since it was imported" in judged(folder)["powered"]
 
 
 def test_a_power_log_of_another_time_is_refused(handmade_run: HandmadeRun, tmp_path: Path) -> None:

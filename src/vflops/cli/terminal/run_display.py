@@ -13,6 +13,7 @@ import typer
 
 from vflops.cli.terminal.console import console, next_step, open_report, say, shell_path
 from vflops.errors import CheckFailed
+from vflops.results.check.advice import with_advice
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.score_tables import absent_rows
 from vflops.run.pipeline import RunObserver
@@ -162,23 +163,26 @@ class Progress:
 
     def summary(self, folder: RunFolder, findings: Findings) -> None:
         """Print the results of a run and the next step; exit with code 1 if a rule is not met."""
+        from vflops.results.next_action import can_replay, missed_training
+        from vflops.results.score.score_file import Score
+
         _print_results(folder)
         name = shell_path(folder.path)
         print(f"\nrun     {name}")
         print(f"checks  {findings.tally}")
         for finding in findings.failures:
-            line = f"        not met: {finding.title} ({finding.text})"
+            verdict = "not met" if finding.verdict == "fail" else finding.verdict
+            line = f"        {verdict}: {finding.rule}: {with_advice(finding)}"
             say(line, indent=8, file=sys.stdout)
         print(f"report  {shell_path(folder.report_file)}")
         machine = measured_ceilings(self._done)
-        missed_training = _missed_training(folder)
-        longer_command = (
-            None if missed_training is None else _longer_command(folder, missed_training)
-        )
+        score = Score.read(folder.score_file)
+        missed = missed_training(score)
+        longer_command = None if missed is None else _longer_command(folder, missed)
         open_report(folder)
         if longer_command is not None:
             next_step(longer_command, "train longer: the target was not reached")
-        elif _can_replay(folder):
+        elif can_replay(folder, score):
             next_step(f"vflops replay {name}", "train the same candidates as fixed work")
         elif folder.record.workload == "micro" and machine.precisions() and machine.memory:
             next_step(f"vflops roofline {name}", "show what limits a model here")
@@ -196,25 +200,6 @@ def with_metrics(observer: RunObserver, metrics_file: Path | None) -> Iterator[R
 
     with MetricsFile(metrics_file) as metrics:
         yield metrics.wrap(observer)
-
-
-def _can_replay(folder: RunFolder) -> bool:
-    """Whether the run holds a search that can be replayed."""
-    from vflops.results.score.score_file import Score
-
-    searches = Score.read(folder.score_file).searches
-    ledger = (folder.path / "ledger.json").is_file()
-    trained = (s for s in searches if any(c.state == "trained" for c in s.candidates))
-    return ledger and any(not search.replay for search in trained)
-
-
-def _missed_training(folder: RunFolder) -> TrainingScore | None:
-    """Return a training run outside ensembles that finished without reaching its target."""
-    from vflops.results.score.score_file import Score
-
-    trainings = Score.read(folder.score_file).trainings
-    finished = (t for t in trainings if t.complete and t.model is None)
-    return next((t for t in finished if t.quality.time_to_quality_s is None), None)
 
 
 def _longer_command(folder: RunFolder, missed: TrainingScore) -> str | None:

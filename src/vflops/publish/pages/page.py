@@ -21,6 +21,7 @@ from vflops.machine.system.fact_text import format_fact
 from vflops.publish.pages.chart_style import DARK
 from vflops.record.files import atomic
 from vflops.record.files.cache import cached_folder
+from vflops.results.check.advice import advice
 from vflops.text import printable
 
 if TYPE_CHECKING:
@@ -97,6 +98,9 @@ def templates(folder: Path | None = None) -> Environment:
         seconds=units.seconds,
         spec=_specification,
         fact=format_fact,
+        sentence=_sentence,
+        words=_words,
+        advice=advice,
     )
     return environment
 
@@ -126,6 +130,19 @@ def chart_library() -> str:
         return (cached / _LIBRARY).read_text(encoding="utf-8")
     except (VflopsError, OSError, metadata.PackageNotFoundError):
         return bundle()
+
+
+def _words(command: str) -> Any:
+    """Return a command line whose words are not broken at their hyphens."""
+    from markupsafe import Markup
+
+    word = Markup("<span>{}</span>")
+    return Markup(" ").join(word.format(_escape_controls(text)) for text in command.split(" "))
+
+
+def _sentence(text: str) -> str:
+    """Return ``text`` as a sentence without its full stop."""
+    return text[:1].upper() + text[1:].rstrip(".")
 
 
 def _specification(chart: dict[str, Any]) -> Any:

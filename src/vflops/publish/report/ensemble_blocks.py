@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from vflops.publish.pages.chart_style import SERIES, apply_style, data
 from vflops.publish.report.figure_tables import Tile
@@ -17,8 +17,13 @@ from vflops.units import quantity, seconds
 class EnsembleBlock:
     """What the report shows for one ensemble."""
 
+    kind: ClassVar[str] = "ensemble"
+
     id: str
+    workload: str
     title: str
+    gist: str
+    """What the section is about, in a few words."""
     synthetic: bool
     tiles: list[Tile]
     rows: list[tuple[str, str]]
@@ -34,7 +39,9 @@ def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
     return [
         EnsembleBlock(
             id=f"ensemble-{number}",
+            workload=ensemble.workload,
             title=f"{ensemble.workload}, {ensemble.planned} models{_twins_note(ensemble)}",
+            gist="figures, quality by number of models",
             synthetic=any(
                 training.synthetic for training in scored.trainings if training.job in ensemble.jobs
             ),

@@ -8,11 +8,13 @@ from vflops.counting.count import count
 from vflops.publish.pages import roofline_chart
 from vflops.publish.pages.page import chart_library, render
 from vflops.publish.report import ceiling_charts
-from vflops.publish.report.ensemble_blocks import ensemble_blocks
+from vflops.publish.report.answer import answer
+from vflops.publish.report.ensemble_blocks import EnsembleBlock, ensemble_blocks
 from vflops.publish.report.figure_tables import Tile
-from vflops.publish.report.headline import JOBS, job_rows, level_sentence, results
-from vflops.publish.report.search_blocks import search_blocks
-from vflops.publish.report.training_blocks import blocks, missed_targets, roofline_models
+from vflops.publish.report.job_table import JOBS, job_rows, level_sentence
+from vflops.publish.report.results import Result
+from vflops.publish.report.search_blocks import SearchBlock, search_blocks
+from vflops.publish.report.training_blocks import Block, blocks, roofline_models
 from vflops.record.files import atomic
 from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.system import SystemRecord
@@ -23,6 +25,7 @@ from vflops.results.check.rule_sets import RULE_SETS
 from vflops.results.command_line import command
 from vflops.results.roofline.analysis import COMPUTE, Bound, Ceilings, measured_ceilings
 from vflops.results.roofline.roofline_text import sentences
+from vflops.results.score.figure_text import count as count_text
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import best_bound, score
 from vflops.results.score.scoring_convention import model_convention
@@ -42,36 +45,24 @@ def write_report(contents: Contents) -> None:
     achieved = [model.achieved for model in models if model.achieved]
     system = SystemRecord.read(folder.system_file) if folder.system_file.exists() else None
     trainings, findings = blocks(contents, scored), contents.once(check)
-    searches, ensembles = search_blocks(contents, scored), ensemble_blocks(scored)
     jobs = job_rows(contents, scored)
-    parts = {
-        **{block.id: block.title for block in searches},
-        **{block.id: block.title for block in ensembles},
-        **{block.id: block.title for block in trainings},
-        "bounds": "roofline" if scored.models or scored.ceilings else "",
-        "telemetry": "telemetry" if trainings else "",
-        "jobs": "jobs" if jobs else "",
-        "system": "system" if system else "",
-        "rules": "rules",
-        "reproduce": "reproduce",
-    }
+    first_screen = answer(contents, machine, models)
+    workloads = [*ensemble_blocks(scored), *trainings, *search_blocks(contents, scored)]
     page = render(
         "report.html",
         title=folder.record.id,
         headline=_headline(system, scored),
         run=folder.record,
         began=f"{folder.record.created_utc[:16].replace('T', ' ')} UTC",
-        in_progress=contents.in_progress,
-        missed=missed_targets(scored),
+        answer=first_screen,
         score=scored,
-        results=results(scored),
-        parts=[(id, name) for id, name in parts.items() if name],
         ceilings=_tiles(measurements),
+        ceilings_gist=_ceilings_gist(scored),
         absent=[item for item in scored.ceilings if item.value is None],
-        ensembles=ensembles,
-        searches=searches,
+        workloads=_by_validity(workloads, [*first_screen.rows, *first_screen.more_rows]),
         trainings=trainings,
         roofline=roofline_chart.roofline(machine, bounds, achieved) if bounds else None,
+        bounds_gist="roofline, and the operations of one sample" if bounds else "",
         drawn_models=", ".join(bound.model for bound in bounds),
         achieved=achieved,
         sentences=[model.sentence for model in models if model.sentence]
@@ -80,6 +71,7 @@ def write_report(contents: Contents) -> None:
         messages=ceiling_charts.message_sizes(measurements),
         job_names=JOBS,
         jobs=jobs,
+        jobs_gist=count_text(len(jobs), "job"),
         system=system,
         findings=findings,
         rules_title=RULE_SETS[findings.rule_set].title,
@@ -88,6 +80,22 @@ def write_report(contents: Contents) -> None:
         library=chart_library(),
     )
     atomic.write_text(folder.report_file, page)
+
+
+def _by_validity(
+    workloads: Sequence[Block | EnsembleBlock | SearchBlock], rows: Sequence[Result]
+) -> list[Block | EnsembleBlock | SearchBlock]:
+    """Return the sections of the workloads in the order of the results on the first screen."""
+    position: dict[str, int] = {}
+    for number, row in enumerate(rows):
+        position.setdefault(row.workload, number)
+    return sorted(workloads, key=lambda block: position.get(block.workload, len(rows)))
+
+
+def _ceilings_gist(scored: Score) -> str:
+    measured = sum(item.value is not None for item in scored.ceilings)
+    absent = len(scored.ceilings) - measured
+    return f"{measured} measured" + (f", {absent} not" if absent else "")
 
 
 def _first_bound(contents: Contents, machine: Ceilings) -> list[Bound]:

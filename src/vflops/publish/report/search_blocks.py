@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from vflops.metrics.summation import sum_in_order
 from vflops.publish.report import search_charts
@@ -40,8 +40,13 @@ _BINS = 200
 class SearchBlock:
     """What the report shows for one search."""
 
+    kind: ClassVar[str] = "search"
+
     id: str
+    workload: str
     title: str
+    gist: str
+    """What the section is about, in a few words."""
     aiperf: str
     valid: bool
     deviations: list[str]
@@ -79,6 +84,9 @@ def _block(
     contents: Contents, id: str, members: Sequence[TrainedJob], score: SearchScore
 ) -> SearchBlock:
     best = search_text.by_accuracy(score)
+    names, rows = _without_empty_columns(
+        search_text.CANDIDATES, [search_text.candidate_row(item) for item in best[:MAX_ROWS]]
+    )
     failed = [
         (candidate.candidate, candidate.message)
         for candidate in score.candidates
@@ -86,6 +94,8 @@ def _block(
     ]
     return SearchBlock(
         id=id,
+        workload=score.workload,
+        gist="score over time, where the time went, the best network, candidates",
         title=f"{score.workload}, {figure_text.count(score.workers, 'worker')}, seed {score.seed}",
         aiperf=_sentence(search_text.aiperf_line(score)),
         valid=score.aiperf.valid,
@@ -100,13 +110,21 @@ def _block(
         slices=search_charts.slices(score),
         spent=search_charts.spent(_time_bars(members)),
         idle=_sentence(search_text.idle(score)),
-        names=search_text.CANDIDATES,
-        candidates=[search_text.candidate_row(candidate) for candidate in best[:MAX_ROWS]],
+        names=names,
+        candidates=rows,
         left_out=max(len(best) - MAX_ROWS, 0),
         failures=[*failed, *score.unbuilt.items()],
         node_names=score_tables.NODES,
         nodes=score_tables.node_rows(score) if len(score.nodes) > 1 else [],
     )
+
+
+def _without_empty_columns(
+    names: tuple[str, ...], rows: Sequence[tuple[str, ...]]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return names and rows without the columns that are empty in every row."""
+    kept = [number for number in range(len(names)) if any(row[number] for row in rows)]
+    return tuple(names[n] for n in kept), [tuple(row[n] for n in kept) for row in rows]
 
 
 def _tiles(score: SearchScore) -> list[Tile]:

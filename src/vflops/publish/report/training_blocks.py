@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from vflops.counting.count import count
 from vflops.metrics import mean
@@ -28,11 +28,14 @@ from vflops.units import percent, quantity, seconds
 class Block:
     """What the report shows for one workload."""
 
+    kind: ClassVar[str] = "training"
+
     id: str
+    workload: str
     title: str
+    gist: str
+    """What the section is about, in a few words."""
     tiles: list[Tile]
-    tiles_of: str | None
-    """Which seeds the tiles are from; None for a single seed."""
     ended: bool
     """Whether all seeds have finished, so that missing parts will not appear later."""
     notes: list[str]
@@ -79,22 +82,6 @@ def blocks(contents: Contents, scored: Score) -> list[Block]:
         repeat = next((r for r in scored.repeats if r.workload == name), None)
         built.append(_block(contents, f"training-{number}", begun, repeat))
     return built
-
-
-def missed_targets(scored: Score) -> list[str]:
-    """Return one line per training run or ensemble that missed its target."""
-    lines = []
-    for training in scored.trainings:
-        is_single = training.complete and training.model is None
-        if is_single and training.quality.time_to_quality_s is None:
-            lines.append(
-                f"{score_tables.training_name(scored, training)}, "
-                f"{figure_text.achieved(training.quality)}"
-            )
-    for ensemble in scored.ensembles:
-        if ensemble.penalty < 1:
-            lines.append(f"{ensemble.workload}, {score_tables.ensemble_line(ensemble)}")
-    return lines
 
 
 def roofline_models(contents: Contents, scored: Score, machine: Ceilings) -> list[RooflineModel]:
@@ -165,9 +152,10 @@ def _block(
     profiled = next((score.kernels for score in scores if score.kernels), ())
     return Block(
         id=id,
+        workload=representative.workload,
         title=representative.workload,
+        gist=_gist(scores, representative, ended if use_means else []),
         tiles=figures.mean_tiles(ended) if use_means else figures.tiles(representative),
-        tiles_of=_tiles_of(scores, representative, ended if use_means else []),
         ended=len(ended) == len(scores),
         notes=_notes(scores),
         settings=figures.setting_rows(representative),
@@ -189,12 +177,16 @@ def _block(
     )
 
 
-def _tiles_of(
+def _gist(
     scores: Sequence[TrainingScore], representative: TrainingScore, means: Sequence[TrainingScore]
-) -> str | None:
+) -> str:
+    """Return what the section is about, and which seeds its tiles are from."""
+    about = "figures, quality and loss over epochs, where the time went"
     if means:
-        return f"means of {len(means)} of {len(scores)} seeds"
-    return f"seed {representative.seed}, the first of {len(scores)}" if len(scores) > 1 else None
+        return f"means of {len(means)} of {len(scores)} seeds; {about}"
+    if len(scores) > 1:
+        return f"seed {representative.seed}, the first of {len(scores)}; {about}"
+    return about
 
 
 def _wall(scores: Sequence[TrainingScore]) -> str:

@@ -64,11 +64,13 @@ def _settings_faults(contents: Contents, record: JobRecord) -> Iterator[str]:
         yield f"{key} is {in_job}, but {in_run} in run.json"
     train = record.settings.get("train", {})
     if record.ranks != train.get("ranks", 1):
-        yield f"{integer(record.ranks)} ranks, but {train.get('ranks', 1)} in its settings"
+        ranks = f"the job has {count(record.ranks, 'rank')}"
+        yield f"{ranks}, but {train.get('ranks', 1)} in its settings"
     models = 1 if record.worker else run.models_of(name)
     bag, bagging = record.bag, run.bagging
     if models != (bag.models if bag else 1):
-        yield f"one of {count(bag.models if bag else 1, 'model')}, but {models} in run.json"
+        planned = count(bag.models if bag else 1, "model")
+        yield f"the job is one of {planned}, but {models} in run.json"
     if bag and (bag.bootstrap, bag.twins) != (bagging.bootstrap, bagging.twins):
         yield f"bootstrap {bag.bootstrap}, twins {bag.twins}: run.json differs"
 

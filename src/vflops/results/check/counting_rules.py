@@ -24,7 +24,7 @@ def check_graph_hashes(contents: Contents) -> Outcome:
     known = {contents.folder.graph_file(counted.model) for counted in contents.counted}
     strays = sorted(set(contents.folder.graph_files) - known)
     if strays:
-        return Outcome("fail", "not a graph of a model of this run", str(strays[0]))
+        return Outcome("fail", "the graph does not belong to a model of this run", str(strays[0]))
     for counted in contents.counted:
         path = contents.folder.graph_file(counted.model)
         if not path.is_file():

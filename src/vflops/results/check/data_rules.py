@@ -43,7 +43,9 @@ def check_seeds(contents: Contents) -> Outcome:
         group = _group(record)
         first, job = owners.setdefault((record.workload, record.seed), (group, record.job))
         if first != group:
-            evidence = f"job {job} has the same seed, {record.seed}: it is the same training twice"
+            evidence = (
+                f"jobs {job} and {record.job} have the seed {record.seed}: one training twice"
+            )
             return Outcome("fail", evidence, job_file(record))
     copy = _copied_weights(contents.training_jobs)
     if copy:
@@ -58,7 +60,9 @@ def _copied_weights(trained: Sequence[TrainedJob]) -> Outcome | None:
         record, weights = job.record, job.finished.weights_sha256 if job.finished else None
         first = owners.setdefault((record.workload, weights), record) if weights else record
         if _group(first) != _group(record):
-            evidence = f"job {first.job} has the same weights: it is the same training twice"
+            evidence = (
+                f"jobs {first.job} and {record.job} have the same weights: one training twice"
+            )
             return Outcome("fail", evidence, event_location(job, "finished"))
     return None
 
@@ -77,9 +81,15 @@ def check_fingerprints(contents: Contents) -> Outcome:
     for record in records:
         checksum = record.data.fingerprint
         if not re.fullmatch("[0-9a-f]{64}", checksum):
-            return Outcome("fail", f"its data has no checksum: {checksum!r}", job_file(record))
+            return Outcome(
+                "fail",
+                f"the data of job {record.job} has no checksum: {checksum!r}",
+                job_file(record),
+            )
         if known.setdefault(record.workload, checksum) != checksum:
-            evidence = f"its data differs from that of other jobs of {record.workload}"
+            evidence = (
+                f"the data of job {record.job} differs from that of other jobs of {record.workload}"
+            )
             return Outcome("fail", evidence, job_file(record))
     if all(record.data.synthetic is None and record.workload == "command" for record in records):
         evidence = "the data is unknown: the checksum covers the command and its scripts only"

@@ -66,7 +66,7 @@ def check_gaps(contents: Contents) -> Outcome:
             return Outcome("fail", sampled.telemetry.faults[0], str(sampled.path))
         gaps_s, length_s = _gaps_s(sampled), sampled.span_s[1] - sampled.span_s[0]
         if gaps_s > MAX_GAP_SHARE * length_s:
-            evidence = f"no samples for {seconds(gaps_s)} of {seconds(length_s)}"
+            evidence = f"the telemetry has no samples for {seconds(gaps_s)} of {seconds(length_s)}"
             limit = f"at most {percent(MAX_GAP_SHARE)} is allowed"
             return Outcome("fail", f"{evidence}; {limit}", str(sampled.path))
         files, worst = files + 1, max(worst, gaps_s / length_s)

@@ -106,11 +106,14 @@ def _outside(contents: Contents) -> tuple[Event, str] | None:
             for event in (*log.events[:1], *log.events[-1:]):
                 time_s = event.utc_s - ahead_s
                 if time_s < from_s - MAX_CLOCK_STEP_S:
-                    return event, f"{seconds(from_s - time_s)} before the job was planned"
+                    return (
+                        event,
+                        f"the job logged this {seconds(from_s - time_s)} before it was planned",
+                    )
                 if time_s > until_s + MAX_CLOCK_STEP_S:
                     return (
                         event,
-                        f"{seconds(time_s - until_s)} after the run recorded the end of the job",
+                        f"the job logged this {seconds(time_s - until_s)} after its recorded end",
                     )
     return None
 
@@ -129,7 +132,11 @@ def check_system(contents: Contents) -> Outcome:
         evidence = "the log does not record the description of the system"
         return Outcome("cannot tell", evidence, RUN_LOG)
     if described[-1].payload(Described).sha256 != contents.hash(contents.folder.system_file):
-        return Outcome("fail", "not the description that this run wrote", "system.json")
+        return Outcome(
+            "fail",
+            "the description of the system is not the one that this run wrote",
+            "system.json",
+        )
     facts = [fact for layer in record.layers for fact in layer.facts]
     known = sum(fact.value is not None for fact in facts)
     return Outcome("pass", f"{len(record.layers)} layers, {known} of {len(facts)} facts read")
@@ -139,11 +146,9 @@ def check_score(contents: Contents) -> Outcome:
     """Fail unless ``score.json`` follows from the record, byte for byte."""
     path = contents.folder.score_file
     if not path.is_file():
-        return Outcome("fail", "missing; vflops score writes it", path.name)
+        return Outcome("fail", "the score is missing", path.name)
     if path.read_bytes() != contents.once(score).to_json().encode():
-        return Outcome(
-            "fail", "does not follow from the record; vflops score recomputes it", path.name
-        )
+        return Outcome("fail", "the score does not follow from the record", path.name)
     return Outcome("pass", "score.json follows from the record, byte for byte")
 
 
@@ -158,7 +163,9 @@ def check_manifest(contents: Contents) -> Outcome:
     manifest, id = contents.once(FolderIntegrity.of).manifest, contents.folder.record.id
     if manifest is not None and manifest.run != id:
         return Outcome(
-            "fail", f"belongs to run {manifest.run}, but run.json to run {id}", "manifest.json"
+            "fail",
+            f"the manifest belongs to run {manifest.run}, but run.json to run {id}",
+            "manifest.json",
         )
     altered = altered_record(contents)
     if altered:

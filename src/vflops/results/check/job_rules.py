@@ -34,17 +34,18 @@ def check_jobs(contents: Contents) -> Outcome:
             return Outcome("fail", f"{evidence}, but {absent}", "run.json")
         for record in planned:
             if _position(record) not in expected or positions[_position(record)] > 1:
-                evidence = (
-                    f"{count(len(expected), 'job')} of {name} were requested, and this is one more"
-                )
+                asked = f"{count(len(expected), 'job')} of {name} were requested"
+                evidence = f"{asked}, and job {record.job} is one more"
                 return Outcome("fail", evidence, job_file(record))
             seed = _seed(run, name, record)
             if record.seed != seed:
-                evidence = f"its seed is {record.seed}, but {seed} according to run.json"
+                evidence = (
+                    f"job {record.job} has seed {record.seed}, but {seed} according to run.json"
+                )
                 return Outcome("fail", evidence, job_file(record))
     strays = sorted(contents.history.jobs.keys() - {0, *(record.job for record in records)})
     if strays:
-        return Outcome("fail", "a job that was not planned", f"jobs/{strays[0]}")
+        return Outcome("fail", f"job {strays[0]} was not planned", f"jobs/{strays[0]}")
     return Outcome("pass", f"{count(len(records), 'job')}, as run.json requests")
 
 

@@ -33,7 +33,7 @@ def check_ledgers(contents: Contents) -> Outcome:
     for entry in written.values():
         path = contents.folder.path / entry.file
         if not path.is_file() or contents.hash(path) != entry.sha256:
-            return Outcome("fail", "not the ledger that was written", str(path))
+            return Outcome("fail", "the ledger is not the one that was written", str(path))
     for members in searches(contents):
         ledger = ledger_of(contents.folder, [member.record for member in members])
         if ledger.digest() not in {entry.sha256 for entry in written.values()}:
@@ -57,7 +57,7 @@ def check_replays(contents: Contents) -> Outcome:
         return Outcome("fail", "the ledger that was replayed is missing", REPLAYED_LEDGER)
     written = [event.payload(LedgerWritten) for event in contents.history.events("ledger")]
     if {entry.replayed_sha256 for entry in written} - {contents.hash(path)}:
-        return Outcome("fail", "not the ledger that was replayed", REPLAYED_LEDGER)
+        return Outcome("fail", "the ledger is not the one that was replayed", REPLAYED_LEDGER)
     ledger = contents.read(SearchLedger, path)
     for search in replays:
         fault = _replay_fault(ledger, search)

@@ -110,7 +110,7 @@ class PaperRules:
         low = sorted(name for name in used if name and name not in self.paper.precisions)
         if low:
             allowed = ", ".join(self.paper.precisions)
-            evidence = f"{', '.join(low)}: expected one of {allowed}"
+            evidence = f"trained in {', '.join(low)}; allowed: {allowed}"
             return Outcome("fail", evidence, event_location(jobs[0], "job"))
         return Outcome("pass", f"computed in {', '.join(sorted(filter(None, used)))}")
 

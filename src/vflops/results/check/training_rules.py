@@ -42,14 +42,14 @@ def check_finished(contents: Contents) -> Outcome:
     for job in planned:
         path = contents.folder.job_file(job.job)
         if contents.hash(path) != job.sha256:
-            return Outcome("fail", "changed since the job was planned", str(path))
+            return Outcome("fail", f"job {job.job} was changed since it was planned", str(path))
         if job.job in lost and job.job not in pinned:
             continue
         if job.job not in pinned:
             return Outcome("fail", f"job {job.job} did not finish", str(path))
         log = contents.folder.attempt_folder(job.job, pinned[job.job].attempt) / "events.jsonl"
         if contents.hash(log) != pinned[job.job].sha256:
-            return Outcome("fail", "changed since the job finished", str(log))
+            return Outcome("fail", f"the log was changed since job {job.job} finished", str(log))
         telemetry = log.with_name("telemetry.jsonl")
         seen = contents.hash(telemetry) if telemetry.is_file() else None
         if seen != pinned[job.job].telemetry_sha256:
@@ -96,7 +96,7 @@ def check_power_logs(contents: Contents) -> Outcome:
         return Outcome("not applicable", "no power log was imported")
     for name in sorted({*logged, *current}):
         if logged.get(name) != current.get(name):
-            return Outcome("fail", "changed since it was imported", name)
+            return Outcome("fail", "the power log was changed since it was imported", name)
     return Outcome("pass", f"{count(len(logged), 'power log')}, unchanged since they were imported")
 
 

@@ -30,15 +30,24 @@
     const spec = { ...rest, background: "transparent" };
     if (hconcat && narrow) return { ...spec, vconcat: hconcat.map((part) => ({ ...part, width: room - 70 })) };
     if (hconcat) return { ...spec, hconcat };
-    if (spec.width > room - 120) Object.assign(spec, { width: room, autosize: { type: "fit-x", contains: "padding" } });
+    if (spec.width > 0.7 * room) Object.assign(spec, { width: room, autosize: { type: "fit-x", contains: "padding" } });
     return spec;
+  }
+
+  // A chart in a folded section may have no width yet: it gets that of a card in the main column.
+  function room(container) {
+    const main = document.querySelector("main");
+    const { paddingLeft, paddingRight } = getComputedStyle(main);
+    const card = getComputedStyle(container.parentElement);
+    const column = main.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
+    return container.clientWidth || column - parseFloat(card.paddingLeft) - parseFloat(card.paddingRight) - 2;
   }
 
   async function draw(container) {
     const spec = JSON.parse(container.nextElementSibling.textContent);
     drawings.get(container)?.finalize();
     try {
-      drawings.set(container, await vegaEmbed(container, fitted(spec, container.clientWidth), OPTIONS));
+      drawings.set(container, await vegaEmbed(container, fitted(spec, room(container)), OPTIONS));
     } catch (error) {
       container.textContent = `This chart could not be drawn: ${error.message}`;
       console.error(error);
@@ -84,11 +93,52 @@
     }, 150);
   });
 
-  // Open all sections for printing.
+  // For printing, a report opens the sections that are part of its print; other pages open all.
+  const parts = document.querySelector(".parts");
+  const printed = parts ? "details[data-print]" : "details";
   let closed = [];
   window.addEventListener("beforeprint", () => {
-    closed = [...document.querySelectorAll("details:not([open])")];
+    closed = [...document.querySelectorAll(`${printed}:not([open])`)];
     for (const section of closed) section.open = true;
   });
   window.addEventListener("afterprint", () => { for (const section of closed) section.open = false; });
+
+  // A link to a folded section opens it, also in browsers that do not do so on their own.
+  function reveal() {
+    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    target.scrollIntoView();
+  }
+  window.addEventListener("hashchange", reveal);
+  reveal();
+
+  function button(name, text, action) {
+    const made = document.createElement("button");
+    Object.assign(made, { className: name, textContent: text, type: "button" });
+    made.addEventListener("click", () => action(made));
+    return made;
+  }
+
+  async function copy(command, made) {
+    try {
+      await navigator.clipboard.writeText(command.textContent);
+      made.textContent = "copied";
+    } catch {
+      getSelection().selectAllChildren(command);
+      made.textContent = "selected: press Ctrl-C";
+    }
+    setTimeout(() => { made.textContent = "copy"; }, 2000);
+  }
+
+  for (const command of document.querySelectorAll("pre.command")) {
+    command.after(button("copy", "copy", (made) => copy(command, made)));
+  }
+
+  const names = ["open all sections", "close all sections"];
+  parts?.before(button("open-all", names[0], (made) => {
+    const open = made.textContent === names[0];
+    for (const section of parts.querySelectorAll("details")) section.open = open;
+    made.textContent = names[open ? 1 : 0];
+  }));
 })();

@@ -1,24 +1,27 @@
-"""What the page says in words: the score first, the order of the rest, how to do it again."""
+"""The results of a run in words: their figures and order, and the command that repeats them."""
 
 from __future__ import annotations
 
-import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.search_runs import HandmadeSearch, one_worker
 from tests.support.trained_runs import HandmadeRun, course, job, write_telemetry
 from vflops.cli import options
 from vflops.config.profiles import for_suite
 from vflops.machine.system.cpu_share import available_cpus
-from vflops.publish.report.headline import job_rows, results
-from vflops.publish.report.report_page import write_report
+from vflops.publish.report.job_table import job_rows
+from vflops.publish.report.results import Order, results
 from vflops.record.folder import RunFolder, RunRecord
 from vflops.record.formats.job import BagRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.command_line import command
+from vflops.results.score.score_file import Score, SearchScore, TrainingScore
 from vflops.results.score.scoring import score
+from vflops.results.task.task import TaskKind
 
 
 def scored(run: HandmadeRun) -> tuple[Contents, Any]:
@@ -36,37 +39,105 @@ def record(workload: str, *assignments: str, seed: int | None = None) -> RunReco
     )
 
 
-class TestResults:
-    """The figure and what it is made of."""
+@pytest.fixture
+def search_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SearchScore:
+    """A search of seconds, which is not a result by AIPerf's rules."""
+    made = HandmadeSearch(tmp_path / "searches", monkeypatch)
+    made.worker(0, one_worker(made))
+    (found,) = score(Contents(made.folder)).searches
+    return found
 
-    def test_a_training_says_what_it_reached_and_what_that_is_worth(
+
+def changed(training: TrainingScore, **facts: Any) -> TrainingScore:
+    return training.model_copy(update=facts)
+
+
+def with_task(found: Score, kind: TaskKind) -> Score:
+    """The same score of a task of this kind."""
+    return found.model_copy(
+        update={
+            name: tuple(each.model_copy(update=facts) for each in getattr(found, name))
+            for name, facts in (
+                ("trainings", {"task": kind}),
+                ("repeats", {"task": kind}),
+                ("tasks", {"kind": kind, "differences": ()}),
+            )
+        }
+    )
+
+
+class TestResults:
+    """The figures of a result, and the order of results."""
+
+    def test_a_closed_task_has_vflops_with_their_factors_and_capped(
         self, handmade_run: HandmadeRun
     ) -> None:
         handmade_run.plan(job())
         handmade_run.attempt(1, 0.0, *course(0.4, 0.9))
         _, found = scored(handmade_run)
-        (result,) = results(found)
+        (result,) = results(with_task(found, "closed"))
         speed = found.trainings[0].speed
-        assert result.figure == f"{speed.vflops / 1e6:.3g} MVFLOPS"
-        worth = f"so quality factor 1.8 × {speed.flops / 1e6:.2f} MFLOPS"
-        assert (
-            result.sentence
-            == f"Reached 0.9 top-1 accuracy for a target of 0.8 after 33.5 s, {worth}"
+        assert result.speed.figure == f"{speed.vflops / 1e6:.3g} MVFLOPS"
+        flops = f"{speed.flops / 1e6:.2f}"
+        assert result.speed.notes[:2] == (
+            f"{flops} MFLOPS × quality factor 1.8",
+            f"capped at 1: {flops} MVFLOPS",
         )
-        assert result.note.startswith("1.802 = (0.9 / 0.8)^5, a reward")
+        assert result.state.startswith(f"closed task {found.tasks[0].digest}")
+        assert (result.quality.figure, result.quality.tone) == ("0.9", "good")
+        assert result.quality.notes == ("top-1 accuracy", "target 0.8 reached")
+        assert result.time.figure == "33.5 s"
+
+    def test_an_open_task_has_no_vflops_and_says_what_differs(
+        self, handmade_run: HandmadeRun
+    ) -> None:
+        handmade_run.plan(job())
+        handmade_run.attempt(1, 0.0, *course(0.9))
+        _, found = scored(handmade_run)
+        (result,) = results(found)
+        assert found.tasks[0].kind == "open" and result.order == Order.OPEN
+        assert result.speed.figure.endswith(" MFLOPS")
+        assert "no VFLOPS: the task is open" in result.speed.notes
+        digest = found.tasks[0].digest
+        assert result.state.startswith(f"open task {digest}: target 0.8 instead of 0.5; ")
 
     def test_of_repeats_the_mean_is_the_figure(self, trained_folder: RunFolder) -> None:
         found = score(Contents(trained_folder))
-        (result,) = results(found)
+        (result,) = results(with_task(found, "closed"))
         seeds = [(e.speed.vflops or 0.0) / 1e6 for e in found.trainings if e.speed]
-        assert result.figure == f"{sum(seeds) / 2:.3g} MVFLOPS"
-        speeds = [(e.speed.flops or 0.0) / 1e6 for e in found.trainings if e.speed]
-        assert result.sentence == (
-            "Mean of 2 seeds, CV 1.6 %: 0.88 to 0.9 top-1 accuracy over the target 0.8, "
-            f"to the power of 5, × {sum(speeds) / 2:.3g} MFLOPS; 2 of 2 reached it"
-            " after 46.2 s on average"
+        assert result.speed.figure == f"{sum(seeds) / 2:.3g} MVFLOPS"
+        assert result.name == "image-classification, mean of 2 seeds"
+        assert result.quality.notes[1] == "target 0.8, reached by 2 of 2"
+        assert result.energy.figure == "23.8 kJ" and "500 W" in result.energy.notes[0]
+        times_s = [e.quality.time_to_quality_s or 0.0 for e in found.trainings]
+        assert result.time.figure == f"{sum(times_s) / 2:.3g} s"
+
+    def test_a_target_that_was_lost_again_is_not_reached(self, handmade_run: HandmadeRun) -> None:
+        handmade_run.plan(job())
+        handmade_run.attempt(1, 0.0, *course(0.9, 0.7))
+        (result,) = results(with_task(scored(handmade_run)[1], "closed"))
+        assert result.order == Order.MISSED and result.quality.tone == "bad"
+        assert result.quality.notes[1] == "target 0.8 reached before the end, missed at the end"
+
+    def test_results_are_in_the_order_of_their_validity(
+        self, trained_folder: RunFolder, search_score: SearchScore
+    ) -> None:
+        found = score(Contents(trained_folder))
+        first = found.trainings[0].model_copy(update={"task": "closed"})
+        missed = first.quality.model_copy(update={"penalty": 0.5, "time_to_quality_s": None})
+        trainings = (
+            changed(first, workload="not-started", job=6, attempts=0, complete=False),
+            changed(first, workload="unfinished", job=5, complete=False),
+            changed(first, workload="broken", job=4),
+            changed(first, workload="open", job=3, task="open"),
+            changed(first, workload="missed", job=2, quality=missed),
+            changed(first, workload="good", job=1),
         )
-        assert result.note == f"seed 1 {seeds[0]:.3g} MVFLOPS, seed 2 {seeds[1]:.3g} MVFLOPS"
+        update = {"trainings": trainings, "repeats": (), "searches": (search_score,), "tasks": ()}
+        rows = results(found.model_copy(update=update), failed_jobs={4})
+        names = [row.workload for row in rows]
+        assert not search_score.aiperf.valid
+        assert names == ["good", "missed", "open", "broken", "automl", "unfinished", "not-started"]
 
     def test_models_of_an_ensemble_that_still_train_are_there(
         self, handmade_run: HandmadeRun
@@ -78,30 +149,18 @@ class TestResults:
         _, found = scored(handmade_run)
         (result,) = results(found)
         assert result.name == "image-classification, 3 models"
-        assert result.sentence.endswith("models: 1 finished, 1 unfinished, 1 not started")
+        assert result.state.endswith("models: 1 finished, 1 unfinished, 1 not started")
 
     def test_one_that_has_not_ended_says_how_far_it_is(self, handmade_run: HandmadeRun) -> None:
         handmade_run.plan(job(), job(2))
         handmade_run.attempt(1, 0.0, *course(0.9)[:-2])
         contents, found = scored(handmade_run)
         (result, other) = results(found)
-        assert other.sentence == "Has not started"
-        assert (result.figure, result.name) == ("—", "image-classification, seed 1")
-        assert result.sentence == "Has not finished: epoch 1.00 after 20 s"
+        assert other.state == "has not started"
+        assert (result.speed.figure, result.name) == ("—", "image-classification, seed 1")
+        assert result.state == "has not finished: epoch 1.00 after 20 s"
         states = [(row[0], row[2], row[5]) for row in job_rows(contents, found)]
         assert states == [("1", "seed 1", "unfinished"), ("2", "seed 2", "not started")]
-
-    def test_the_page_is_in_the_order_of_questions(self, trained_folder: RunFolder) -> None:
-        write_report(Contents(trained_folder))
-        page = trained_folder.report_file.read_text()
-        marks = ["score", "training-0", "training-0-quality", "training-0-budget", "roofline"]
-        marks += ["telemetry", "training-0-power", "jobs", "system", "rules", "reproduce"]
-        places = [page.index(f'id="{mark}"') for mark in marks]
-        assert places == sorted(places)
-        for link in re.findall(r'<a href="#([^"]+)"', page):
-            assert f'id="{link}"' in page, link
-        assert "Rule set practice/" in page
-        assert f"vflops reproduce {trained_folder.record.id}" in page
 
 
 class TestPower:

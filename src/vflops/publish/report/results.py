@@ -1,0 +1,371 @@
+"""The results of a run as rows of the report's first screen, in the order of their validity."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+from vflops.metrics import mean
+from vflops.publish.report.limits import search_limit, training_limit
+from vflops.publish.report.training_blocks import RooflineModel
+from vflops.results.score import figure_text, score_tables, search_text
+from vflops.results.score.score_file import (
+    EnsembleScore,
+    MfuScore,
+    PowerScore,
+    QualityScore,
+    RepeatScore,
+    Score,
+    SearchScore,
+    TrainingScore,
+)
+from vflops.results.task.task import Task, TaskKind
+from vflops.units import percent, quantity, seconds
+
+Tone = Literal["", "good", "bad", "soft"]
+
+
+class Order(IntEnum):
+    """The order of results on the page."""
+
+    VALID = 0
+    MISSED = 1
+    """The target was not reached."""
+    OPEN = 2
+    """The task is open, so its figures are not comparable."""
+    NOT_VALID = 3
+    """A rule is not met in one of its jobs, or by AIPerf's rules it is not a result."""
+    UNFINISHED = 4
+    NOT_STARTED = 5
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure, with notes on what it is based on."""
+
+    figure: str
+    notes: tuple[str, ...] = ()
+    tone: Tone = ""
+
+
+_OPEN_SPEED = "no VFLOPS: the task is open"
+_MAX_DIFFERENCES = 2
+NOTHING = Cell("—", tone="soft")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A search, an ensemble, a training run or the mean over seeds."""
+
+    workload: str
+    name: str
+    order: Order
+    state: str
+    """What a reader must know before the figures; empty if there is nothing to say."""
+    speed: Cell
+    quality: Cell = NOTHING
+    time: Cell = NOTHING
+    energy: Cell = NOTHING
+    limit: str | None = None
+    """What limits it; None before it has begun."""
+
+
+def results(
+    scored: Score,
+    models: Mapping[str, RooflineModel] | None = None,
+    failed_jobs: Collection[int] = (),
+) -> list[Result]:
+    """Return one result per search, ensemble, single training and mean over seeds.
+
+    Valid results come first, then those that missed their target, open tasks, those that are not
+    valid, and those that have not finished or begun. A rule is not met in ``failed_jobs``.
+    """
+    run = _Run(scored, models or {}, frozenset(failed_jobs))
+    means = {repeat.workload: repeat for repeat in scored.repeats if repeat.vflops is not None}
+    single = [t for t in scored.trainings if t.model is None and t.workload not in means]
+    scored_ensembles = {(ensemble.workload, ensemble.repeat) for ensemble in scored.ensembles}
+    unscored_models: dict[tuple[str, int], list[TrainingScore]] = {}
+    for training in scored.trainings:
+        key = (training.workload, training.repeat)
+        if training.model is not None and key not in scored_ensembles:
+            unscored_models.setdefault(key, []).append(training)
+    rows = [
+        *(_seed_mean(run, repeat) for repeat in means.values()),
+        *(_training(run, training) for training in single),
+        *(_ensemble(run, ensemble) for ensemble in scored.ensembles),
+        *(_unfinished_ensemble(base_models) for base_models in unscored_models.values()),
+        *(_search(run, search) for search in scored.searches),
+    ]
+    return sorted(rows, key=lambda row: (row.order, row.quality.tone == "bad"))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What all results of a run need to know."""
+
+    scored: Score
+    models: Mapping[str, RooflineModel]
+    failed_jobs: frozenset[int]
+
+    def order(self, jobs: Iterable[int], task: TaskKind | None, *, reached: bool) -> Order:
+        if self.failed_jobs.intersection(jobs):
+            return Order.NOT_VALID
+        if task == "open":
+            return Order.OPEN
+        return Order.VALID if reached else Order.MISSED
+
+    def state(self, workload: str, *others: str) -> str:
+        """Return the task of a workload and other remarks, as one text."""
+        task = self.scored.task(workload)
+        return "; ".join(filter(None, (task_text(task) if task else "", *others)))
+
+    def limit(self, training: TrainingScore) -> str:
+        name = training.workload
+        unknown = [m.bound_reason for m in self.scored.models if m.model == name]
+        return training_limit(training, self.models.get(name), unknown[0] if unknown else None)
+
+
+def _training(run: _Run, training: TrainingScore) -> Result:
+    name, quality = score_tables.training_name(run.scored, training), training.quality
+    if not training.attempts:
+        return Result(training.workload, name, Order.NOT_STARTED, "has not started", NOTHING)
+    if not training.complete:
+        progress = figure_text.progress(training)
+        return Result(training.workload, name, Order.UNFINISHED, progress, NOTHING)
+    met = quality.penalty is not None and quality.penalty >= 1
+    total = f"{seconds(training.wall_s)} in all"
+    time = Cell(figure_text.NOT_REACHED, (total,), "bad")
+    if quality.time_to_quality_s is not None:
+        epoch = f"epoch {quality.epochs_to_quality:g}"
+        time = Cell(seconds(quality.time_to_quality_s), (f"{epoch}; {total}",))
+    return Result(
+        training.workload,
+        name,
+        run.order([training.job], training.task, reached=met),
+        run.state(training.workload, _data_note([training])),
+        _speed(training),
+        _quality(quality, met=met),
+        time,
+        _energy(training.power),
+        run.limit(training),
+    )
+
+
+def _speed(training: TrainingScore) -> Cell:
+    speed, factor = training.speed, training.quality.penalty
+    if speed is None:
+        return Cell("—", (figure_text.rules(training.work),))
+    flops = quantity(speed.flops, "FLOPS")
+    if speed.vflops is None or factor is None:
+        return Cell(flops, (_share(training.mfu),))
+    if training.task == "open":
+        return Cell(flops, (_share(training.mfu), _OPEN_SPEED))
+    factors = _factors(flops, factor, speed.vflops_capped)
+    return Cell(figure_text.vflops(training), (*factors, _share(training.mfu)))
+
+
+def _factors(flops: str, factor: float, capped: float | None) -> tuple[str, ...]:
+    """Return what VFLOPS are made of; with a factor above 1 also the capped VFLOPS."""
+    product = f"{flops} × {figure_text.FACTOR} {factor:.3g}"
+    if factor <= 1 or capped is None:
+        return (product,)
+    return (product, f"capped at 1: {quantity(capped, 'VFLOPS')}")
+
+
+def _share(mfu: MfuScore) -> str:
+    if mfu.value is None:
+        return "share of the ceiling not known"
+    share = percent(mfu.value, digits=1 if mfu.value >= 0.01 else 3)
+    return f"{share} of the ceiling {quantity(mfu.ceiling_flops, 'FLOPS')}"
+
+
+def _quality(quality: QualityScore, *, met: bool) -> Cell:
+    if quality.achieved is None:
+        return Cell("not evaluated", (figure_text.target(quality),), "bad")
+    lower = "; lower is better" if quality.better == "lower" else ""
+    verdict = "reached" if met else "missed"
+    if not met and quality.time_to_quality_s is not None:
+        verdict = "reached before the end, missed at the end"
+    return Cell(
+        figure_text.number(quality.achieved),
+        (quality.name, f"{figure_text.target(quality)} {verdict}{lower}"),
+        "good" if met else "bad",
+    )
+
+
+def _energy(*powers: PowerScore) -> Cell:
+    """Return the energy of one result, or the mean over several seeds."""
+    energies = [power.energy_j for power in powers if power.energy_j is not None]
+    watts = [power.power_w for power in powers if power.power_w is not None]
+    if not powers or len(energies) < len(powers) or len(watts) < len(powers):
+        return Cell("not measured", tone="soft")
+    notes = [f"{quantity(mean(watts), 'W')} mean ({', '.join(powers[0].includes)})"]
+    if any(power.shared_with for power in powers):
+        notes.append("includes other jobs on the machine")
+    return Cell(quantity(mean(energies), "J"), tuple(notes))
+
+
+def task_text(task: Task) -> str:
+    """Return whether a task is closed, its hash, and how an open one differs from its profile."""
+    digest = f" {task.digest}" if task.digest else ""
+    if task.kind == "closed":
+        return f"closed task{digest}"
+    first = "; ".join(task.differences[:_MAX_DIFFERENCES])
+    rest = len(task.differences) - _MAX_DIFFERENCES
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"open task{digest}: {first}{more}"
+
+
+def _data_note(trainings: Sequence[TrainingScore]) -> str:
+    return "synthetic data" if any(training.synthetic for training in trainings) else ""
+
+
+def _seed_mean(run: _Run, repeat: RepeatScore) -> Result:
+    """Return the mean over seeds, which is the figure that a ranking uses."""
+    trainings = [
+        t for t in run.scored.trainings if t.model is None and t.workload == repeat.workload
+    ]
+    finished = [training for training in trainings if training.complete]
+    assert repeat.vflops is not None
+    reached = repeat.reached == repeat.complete
+    unfinished = [t for t in trainings if not t.complete]
+    late = [f"seed {training.seed} not finished" for training in unfinished]
+    state = run.state(repeat.workload, _data_note(trainings), *late)
+    return Result(
+        repeat.workload,
+        f"{repeat.workload}, mean of {figure_text.seeds(repeat)}",
+        run.order([t.job for t in trainings], repeat.task, reached=reached),
+        state,
+        _mean_speed(repeat, finished),
+        _mean_quality(repeat, finished, reached=reached),
+        _mean_time(finished),
+        _energy(*(training.power for training in finished)),
+        run.limit(finished[0]),
+    )
+
+
+def _mean_speed(repeat: RepeatScore, trainings: Sequence[TrainingScore]) -> Cell:
+    share = _mean_share(trainings)
+    if repeat.task == "open" and repeat.flops:
+        variation = f"coefficient of variation {percent(repeat.flops.variation)}"
+        return Cell(quantity(repeat.flops.mean, "FLOPS"), (variation, share, _OPEN_SPEED))
+    assert repeat.vflops is not None
+    flops = f"{quantity(repeat.flops.mean, 'FLOPS')}; " if repeat.flops else ""
+    notes = [f"{flops}coefficient of variation {percent(repeat.vflops.variation)}"]
+    if repeat.vflops_capped and repeat.vflops_capped.mean < repeat.vflops.mean:
+        notes.append(f"quality factor capped at 1: {quantity(repeat.vflops_capped.mean, 'VFLOPS')}")
+    return Cell(quantity(repeat.vflops.mean, "VFLOPS"), (*notes, share))
+
+
+def _mean_share(trainings: Sequence[TrainingScore]) -> str:
+    shares = [t.mfu.value for t in trainings if t.mfu.value is not None]
+    if len(shares) < len(trainings):
+        return _share(trainings[0].mfu)
+    return _share(trainings[0].mfu.model_copy(update={"value": mean(shares)}))
+
+
+def _mean_quality(
+    repeat: RepeatScore, trainings: Sequence[TrainingScore], *, reached: bool
+) -> Cell:
+    quality = trainings[0].quality
+    known = [t.quality.achieved for t in trainings if t.quality.achieved is not None]
+    figure = figure_text.number(mean(known)) if known else "not evaluated"
+    lower = "; lower is better" if quality.better == "lower" else ""
+    note = f"{figure_text.target(quality)}, reached by {repeat.reached} of {repeat.complete}{lower}"
+    return Cell(figure, (quality.name, note), "good" if reached else "bad")
+
+
+def _mean_time(trainings: Sequence[TrainingScore]) -> Cell:
+    times_s = [t.quality.time_to_quality_s for t in trainings if t.quality.time_to_quality_s]
+    if len(times_s) < len(trainings):
+        note = f"{len(trainings) - len(times_s)} of {figure_text.count(len(trainings), 'seed')}"
+        return Cell(figure_text.NOT_REACHED, (note,), "bad")
+    return Cell(
+        seconds(mean(times_s)), (f"mean; {seconds(min(times_s))} to {seconds(max(times_s))}",)
+    )
+
+
+def _unfinished_ensemble(models: Sequence[TrainingScore]) -> Result:
+    """Return the states of the models of an ensemble that is not complete."""
+    finished = sum(model.complete for model in models)
+    waiting = sum(not model.attempts for model in models)
+    states = {
+        "finished": finished,
+        "unfinished": len(models) - finished - waiting,
+        "not started": waiting,
+    }
+    counts = ", ".join(f"{number} {state}" for state, number in states.items() if number)
+    name = f"{models[0].workload}, {figure_text.count(len(models), 'model')}"
+    order = Order.NOT_STARTED if waiting == len(models) else Order.UNFINISHED
+    return Result(models[0].workload, name, order, f"no score yet; models: {counts}", NOTHING)
+
+
+def _ensemble(run: _Run, ensemble: EnsembleScore) -> Result:
+    base_models = [training for training in run.scored.trainings if training.job in ensemble.jobs]
+    reached = ensemble.penalty >= 1
+    order = run.order(ensemble.jobs, ensemble.task, reached=reached)
+    states = [_data_note(base_models)]
+    if ensemble.partial:
+        order = Order.NOT_VALID
+        states.append(f"{ensemble.planned - len(ensemble.jobs)} of {ensemble.planned} missing")
+    if ensemble.twins:
+        order = Order.NOT_VALID
+        states.append(f"twins: {score_tables.TWINS}")
+    target = f"target {figure_text.number(ensemble.target)} {'reached' if reached else 'missed'}"
+    single = f"single models {figure_text.number(ensemble.mean_quality)}"
+    flops, share = quantity(ensemble.flops, "FLOPS"), f"a model: {_mean_share(base_models)}"
+    factors = _factors(flops, ensemble.penalty, ensemble.vflops_capped)
+    speed = Cell(quantity(ensemble.vflops, "VFLOPS"), (*factors, share))
+    if ensemble.task == "open":
+        speed = Cell(flops, (share, _OPEN_SPEED))
+    return Result(
+        ensemble.workload,
+        f"{ensemble.workload}, {figure_text.count(ensemble.planned, 'model')}",
+        order,
+        run.state(ensemble.workload, *states),
+        speed,
+        Cell(
+            figure_text.number(ensemble.achieved),
+            (ensemble.quality_name, f"{target}; {single}"),
+            "good" if reached else "bad",
+        ),
+        Cell("—", (f"trained for {seconds(ensemble.window_s)}, evaluated at the end",), "soft"),
+        _energy(ensemble.power),
+        run.limit(base_models[0]),
+    )
+
+
+def _search(run: _Run, search: SearchScore) -> Result:
+    if not search_text.has_started(search):
+        state = "no candidate was started"
+        return Result(search.workload, search.workload, Order.NOT_STARTED, state, NOTHING)
+    limit = f"at most {search_text.max_error(search):g} is valid"
+    within = search.error is not None and search.error <= search_text.max_error(search)
+    error = "not evaluated" if search.error is None else figure_text.number(search.error)
+    workers = figure_text.count(search.workers, "worker")
+    searched = f"{search_text.architectures(search)}, {workers}"
+    return Result(
+        search.workload,
+        search.workload,
+        Order.VALID if search.aiperf.valid else Order.NOT_VALID,
+        run.state(search.workload, _aiperf_state(search)),
+        Cell(
+            quantity(search.ops_per_s, "OPS"),
+            (f"regulated score {quantity(search.regulated, 'OPS')}",),
+        ),
+        Cell(error, ("error of the best model", limit), "good" if within else "bad"),
+        Cell("—", (f"searched for {seconds(search.duration_s)}, {searched}",), "soft"),
+        _energy(search.power),
+        search_limit(search),
+    )
+
+
+def _aiperf_state(search: SearchScore) -> str:
+    """Return whether AIPerf's rules are met, or the first that is not."""
+    reasons = search.aiperf.reasons
+    if search.aiperf.valid or not reasons:
+        return search_text.aiperf_line(search)
+    more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    return f"not valid by AIPerf's rules: {reasons[0]}{more}"

@@ -1,0 +1,75 @@
+"""What to do about a rule that is not met."""
+
+from __future__ import annotations
+
+from vflops.results.check.findings import Finding
+
+_ALTERED = "vflops verify shows what was changed; use the original folder"
+_RUN_AGAIN = "run it again with an unchanged vflops"
+_SEARCH_AGAIN = "search again; a damaged search cannot be repaired"
+_PUBLISHED = "train with --profile reference, which has the published settings"
+
+ADVICE = {
+    "complete": "vflops resume finishes it",
+    "schema": _ALTERED,
+    "chain": _ALTERED,
+    "clocks": "keep the clocks of all nodes in step with NTP, and run it again",
+    "manifest": "vflops verify shows what was changed",
+    "system": "see what vflops system reports here, and run it again",
+    "devices": "see what vflops system reports on the nodes that trained, and run it again",
+    "planned": "vflops resume measures the rest",
+    "correct": "the device computes wrongly: check its clocks, memory and driver",
+    "sampled": "measure longer: --set micro.budget_s=60",
+    "quiet": "end these programs, and run it again on an idle machine",
+    "plausible": "measure again, best on an idle machine: vflops micro gemm --budget 20",
+    "peaks": "run it again with its micro-benchmarks on the device and the threads that train",
+    "bounded": "measure the ceilings longer: --set micro.budget_s=60",
+    "recounted": _ALTERED,
+    "operations": "vflops score regenerates score.json; if the model differs, run it again",
+    "jobs": _RUN_AGAIN,
+    "seeds": "run it again; --repeat gives each repeat its own seed",
+    "data": "check the data with vflops data check, and run it again",
+    "synthetic": _RUN_AGAIN,
+    "trained": "vflops resume finishes jobs that did not end; vflops verify shows changed files",
+    "as-told": _RUN_AGAIN,
+    "goal": _RUN_AGAIN,
+    "processed": "vflops resume finishes it; otherwise run it again",
+    "evaluated": "evaluate the whole validation set and check the reported quality",
+    "timed": "keep the clocks of all nodes in step with NTP, and run it again",
+    "telemetry": "run it again on an idle machine with free space in the run's folder",
+    "energy": "check the sensor or the imported power log, and import it again with vflops power",
+    "powered": "import the power log again with vflops power",
+    "twins": "a node computes wrongly: find it with vflops preflight",
+    "searched": _SEARCH_AGAIN,
+    "charged": _SEARCH_AGAIN,
+    "results": _SEARCH_AGAIN,
+    "ledger": _ALTERED,
+    "replayed": "replay the original ledger again with vflops replay",
+    "score": "vflops score regenerates it",
+    "workload": "choose the rule set of this workload; vflops list shows all",
+    "epochs": _PUBLISHED,
+    "target": _PUBLISHED,
+    "published-data": "train on the published data with --data",
+    "precision": "train in an allowed precision: --set train.precision=mixed-bf16",
+    "repeats": "add --repeat 4",
+    "ceilings": "run it again with its micro-benchmarks",
+    "level": "install the package of the workload, and check again",
+    "ensemble": "train all models at the same time, on enough nodes",
+    "bootstrap": "leave bagging.bootstrap at its default, without --twins",
+    "duration": "search for at least an hour: --for 1h",
+    "error": "search longer, or for more epochs per candidate",
+    "new-weights": "search again without weights or a ledger from elsewhere",
+    "table-iv": "search on ImageNet with --data, and start from ResNet-50",
+}
+"""The advice by rule."""
+
+
+def advice(rule: str) -> str:
+    """Return what to do about a rule; an empty text for a rule of another version."""
+    return ADVICE.get(rule, "")
+
+
+def with_advice(finding: Finding) -> str:
+    """Return the evidence of a finding, followed by what to do about it if that is known."""
+    known = advice(finding.rule)
+    return f"{finding.text} → {known}" if known else finding.text

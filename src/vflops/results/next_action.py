@@ -1,0 +1,76 @@
+"""The most useful command after a run: repair it, run it again, train longer, or publish it."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import NamedTuple
+
+from vflops.record.folder import RunFolder
+from vflops.results.check.findings import Findings
+from vflops.results.command_line import command, command_for_epochs
+from vflops.results.score.score_file import Score, TrainingScore
+
+_REPAIRS = {
+    "score": ("score", "renew the score"),
+    "operations": ("score", "renew the score"),
+    **dict.fromkeys(
+        ("schema", "chain", "manifest", "recounted", "trained", "powered", "ledger"),
+        ("verify", "see which files were altered"),
+    ),
+}
+"""The command for rules that are repaired without running again, and what it does."""
+
+
+class NextAction(NamedTuple):
+    """A command line, and what it is for."""
+
+    command: str
+    purpose: str
+
+
+def next_action(
+    folder: RunFolder, score: Score, findings: Findings, *, run: str, in_progress: bool = False
+) -> NextAction:
+    """Return the next command; ``run`` is the path of the run folder, quoted for a shell."""
+    if in_progress:
+        return NextAction(f"vflops report {run}", "renew this report while the run goes on")
+    if not score.complete:
+        return NextAction(f"vflops resume {run}", "finish the run")
+    if not findings.passed:
+        return _for_failure(folder, findings, run)
+    missed = missed_training(score)
+    if missed is not None:
+        longer = command_for_epochs(folder.record, missed.workload, 2 * ceil(missed.epochs))
+        if longer is not None:
+            return NextAction(longer, "train longer: the target was not reached")
+    if not score.trainings and can_replay(folder, score):
+        return NextAction(f"vflops replay {run}", "train the same candidates as fixed work")
+    if folder.record.workload == "micro":
+        return NextAction(f"vflops roofline {run}", "show what limits a model here")
+    return NextAction(f"vflops archive {run}", "pack the run as evidence that others can check")
+
+
+def _for_failure(folder: RunFolder, findings: Findings, run: str) -> NextAction:
+    for finding in findings.failures:
+        if finding.rule in _REPAIRS:
+            name, purpose = _REPAIRS[finding.rule]
+            return NextAction(f"vflops {name} {run}", purpose)
+    again = command(folder.record)
+    if again is None:
+        return NextAction(f"vflops check {run}", "see the evidence of every rule")
+    idle = any(finding.rule == "quiet" for finding in findings.failures)
+    when = "when the machine is idle" if idle else "after the remedy above"
+    return NextAction(again, f"run it again {when}")
+
+
+def missed_training(score: Score) -> TrainingScore | None:
+    """Return a training run outside ensembles that finished without reaching its target."""
+    finished = (t for t in score.trainings if t.complete and t.model is None)
+    return next((t for t in finished if t.quality.time_to_quality_s is None), None)
+
+
+def can_replay(folder: RunFolder, score: Score) -> bool:
+    """Whether the run holds a search that can be replayed."""
+    ledger = (folder.path / "ledger.json").is_file()
+    trained = (s for s in score.searches if any(c.state == "trained" for c in s.candidates))
+    return ledger and any(not search.replay for search in trained)
