@@ -22,12 +22,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, NoReturn
 
-from tests.support.forked_children import ROOM, enter, fork_children
+from tests.support.forked_children import ROOM, TEMPLATE, enter, fork_children, forked_by
 
 _READ_AT_START = ("PYTHON", "OMP_", "MKL_", "KMP_", "LC_", "LANG", "TORCH_", "LD_")
 _LONGEST = 1 << 20
@@ -105,11 +105,34 @@ class ForkServer:
         assert self.serves(environment), "read when Python starts"
         out: IO[bytes] = log.open("w+b") if log else tempfile.TemporaryFile()  # noqa: SIM115
         err: IO[bytes] = out if log else tempfile.TemporaryFile()  # noqa: SIM115
+        report = self._request(words, cwd, environment, (out.fileno(), err.fileno()))
+        return Forked(words, out, err, report)
+
+    @contextmanager
+    def forked_ranks(self) -> Iterator[None]:
+        """Have agents and ranks that this process starts in the block forked too."""
+        calls, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with calls, theirs, tempfile.TemporaryFile() as err:
+            files = (theirs.fileno(), err.fileno())
+            report = self._request([TEMPLATE], Path.cwd(), os.environ, files)
+            template = Forked([TEMPLATE], err, err, report)
+            theirs.close()
+            try:
+                with forked_by(calls, self.serves):
+                    yield
+            finally:
+                template.kill()
+                template.wait()
+
+    def _request(
+        self, words: Sequence[str], cwd: Path, environment: Mapping[str, str], files: Sequence[int]
+    ) -> int:
+        """Ask for a program; return the pipe that reports its process id and its exit code."""
         report, theirs = os.pipe()
         call = json.dumps([list(words), str(cwd), dict(environment)]).encode()
-        socket.send_fds(self._socket, [call], [out.fileno(), err.fileno(), theirs])
+        socket.send_fds(self._socket, [call], [*files, theirs])
         os.close(theirs)
-        return Forked(words, out, err, report)
+        return report
 
 
 def _acts_alike(environment: Mapping[str, str], at_start: Mapping[str, str]) -> bool:

@@ -18,13 +18,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 ROOM = "." * 2048
 """The last word of the server's command: memory for the words of the processes it forks."""
-_BECOME_PARENT_OF_ORPHANS = 36
+TEMPLATE = "template"
+"""The word of a program that is a template; its standard output is the socket of its requests."""
+_SET_CHILD_SUBREAPER = 36
 _LONGEST = 1 << 20
 """The size of a request, in bytes."""
 _STARTING_COMMANDS = {"run", "resume", "replay", "scale"}
@@ -40,19 +43,42 @@ def fork_children(words: list[str], serves: Serves) -> list[str]:
 
     It returns in the program itself and in each of its children, with their words.
     """
+    if words[0] == TEMPLATE:
+        return fork_children(_serve(socket.socket(fileno=sys.stdout.fileno())), serves)
     if not _starts_processes(words):
         return words
     calls, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         calls.close()
         os.setsid()  # signals to the program's group are not for it
-        _show([sys.executable, "template"])  # it is not to be taken for an agent
+        _show([sys.executable, TEMPLATE])  # it is not to be taken for an agent
+        _leave()
         return fork_children(_serve(theirs), serves)
     theirs.close()
-    ctypes.CDLL(None).prctl(_BECOME_PARENT_OF_ORPHANS, 1)
+    _adopt(calls, serves)
+    return words
+
+
+@contextmanager
+def forked_by(calls: socket.socket, serves: Serves) -> Iterator[None]:
+    """Have a template, to which ``calls`` leads, fork the agents and ranks of this process."""
+    usual = subprocess.Popen
+    _adopt(calls, serves)
+    try:
+        yield
+    finally:
+        subprocess.Popen = usual  # type: ignore[misc]
+        _become_parent_of_orphans(False)
+
+
+def _adopt(calls: socket.socket, serves: Serves) -> None:
+    _become_parent_of_orphans(True)
     _Forked.calls, _Forked.serves = calls, staticmethod(serves)
     subprocess.Popen = _Forked  # type: ignore[misc]
-    return words
+
+
+def _become_parent_of_orphans(becomes: bool) -> None:
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, int(becomes))
 
 
 def enter(cwd: str, environment: Mapping[str, str], files: Sequence[int], session: bool) -> None:
@@ -67,6 +93,14 @@ def enter(cwd: str, environment: Mapping[str, str], files: Sequence[int], sessio
     os.environ.update(environment)
     time.tzset()
     importlib.invalidate_caches()
+
+
+def _leave() -> None:
+    """Hold no folder and no file of the program, which may be on a disk to be unmounted."""
+    os.chdir("/")
+    with Path(os.devnull).open("r+b") as nothing:
+        for number in range(3):
+            os.dup2(nothing.fileno(), number)
 
 
 def _starts_processes(words: Sequence[str]) -> bool:
