@@ -157,6 +157,13 @@ def vflops(vflops_alone: Vflops, tmp_path: Path) -> Vflops:
 
 
 @pytest.fixture
+def forked_ranks() -> Iterator[None]:
+    """Forks the agents and ranks that a test starts in its own process."""
+    with server().forked_ranks():
+        yield
+
+
+@pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A tmpfs that a few megabytes fill."""
     if os.geteuid() != 0:
