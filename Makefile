@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+PIP_INSTALL := $(BIN)/pip install -q --no-compile
+# All cores compile byte code; pip would use one, also for the tests of the libraries.
+COMPILE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib || true
 
 .PHONY: run test test-gpu test-machines pytest packages check format docs clean
 
@@ -66,13 +69,15 @@ docs: $(VENV)/.installed-docs
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing torch and what vflops needs: about a minute …"
-	@$(BIN)/pip install -q "torch==2.13.0"
-	@$(BIN)/pip install -q -e .
+	@$(PIP_INSTALL) "torch==2.13.0"
+	@$(PIP_INSTALL) -e .
+	@$(COMPILE)
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "installing what the tests need …"
-	@$(BIN)/pip install -q -e ".[dev]"
+	@$(PIP_INSTALL) -e ".[dev]"
+	@$(COMPILE)
 	touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed

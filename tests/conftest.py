@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -32,6 +33,17 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.g
 # A shell that starts the tests in the background has them ignore SIGINT, which some of them send.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Importing all tests makes millions of objects that live to the end: the collector need not look
+# for garbage among them, neither meanwhile nor in every later collection.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector pass over what the tests' modules hold."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
@@ -142,6 +154,13 @@ def vflops(vflops_alone: Vflops, tmp_path: Path) -> Vflops:
         return subprocess.CompletedProcess(words, process.wait(), out, err)
 
     return run
+
+
+@pytest.fixture
+def forked_ranks() -> Iterator[None]:
+    """Forks the agents and ranks that a test starts in its own process."""
+    with server().forked_ranks():
+        yield
 
 
 @pytest.fixture

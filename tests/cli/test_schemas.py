@@ -15,13 +15,21 @@ from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
 
 SCHEMAS = DOCS / "schemas"
+CURRENT = schemas()
 
 
-@pytest.mark.parametrize("name", sorted(schemas()))
-def test_docs_hold_the_current_schema(name: str, tmp_path: Path) -> None:
-    write_schemas(tmp_path)
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the schemas of the code."""
+    folder = tmp_path_factory.mktemp("schemas")
+    write_schemas(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", sorted(CURRENT))
+def test_docs_hold_the_current_schema(name: str, written: Path) -> None:
     hint = "run: python -m vflops.cli.schemas docs/schemas"
-    assert (SCHEMAS / name).read_text() == (tmp_path / name).read_text(), hint
+    assert (SCHEMAS / name).read_text() == (written / name).read_text(), hint
 
 
 def test_files_of_a_run_meet_their_schemas(run_folder: RunFolder) -> None:
@@ -33,10 +41,10 @@ def test_files_of_a_run_meet_their_schemas(run_folder: RunFolder) -> None:
         "vflops.score.json": run_folder.score_file,
     }
     for name, path in files.items():
-        jsonschema.validate(json.loads(path.read_text()), schemas()[name])
+        jsonschema.validate(json.loads(path.read_text()), CURRENT[name])
     log = run_folder.path / "jobs" / "0" / "0" / "events.jsonl"
     for line in log.read_text().splitlines():
         event = json.loads(line)
-        jsonschema.validate(event, schemas()["vflops.event.json"])
+        jsonschema.validate(event, CURRENT["vflops.event.json"])
         if event["kind"] == "measurement":
-            jsonschema.validate(event["data"], schemas()["vflops.measurement.json"])
+            jsonschema.validate(event["data"], CURRENT["vflops.measurement.json"])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.sample_parts import Vflops
 
 CODE = """
 from torch import nn
@@ -30,38 +29,35 @@ tiny-net = theirs:MODEL
 """
 
 
-@pytest.fixture
-def installed(tmp_path: Path) -> dict[str, str]:
-    """Return an environment in which a third party's package is installed."""
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path) -> None:
+    """Install a third party's package in the folder in which commands run."""
     (tmp_path / "theirs.py").write_text(CODE)
     metadata = tmp_path / "theirs-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
-    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def run(environment: dict[str, str], *arguments: str) -> str:
-    command = [sys.executable, "-m", "vflops", *arguments]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+def run(vflops: Vflops, *arguments: str) -> str:
+    result = vflops(*arguments)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
-def test_they_are_listed_with_their_origin(installed: dict[str, str]) -> None:
-    lines = [" ".join(line.split()) for line in run(installed, "list").splitlines()]
+def test_they_are_listed_with_their_origin(vflops: Vflops) -> None:
+    lines = [" ".join(line.split()) for line in run(vflops, "list").splitlines()]
     assert "tiny-net a linear layer (from theirs)" in lines
     assert "one-each/3 one an operator: our own (from theirs)" in lines
 
 
-def test_their_models_are_counted_by_what_is_executed(installed: dict[str, str]) -> None:
-    data = json.loads(run(installed, "count", "tiny-net", "--json"))
+def test_their_models_are_counted_by_what_is_executed(vflops: Vflops) -> None:
+    data = json.loads(run(vflops, "count", "tiny-net", "--json"))
     assert data["rules"]["id"] == "executed"
 
 
-def test_they_count(installed: dict[str, str]) -> None:
-    data = json.loads(run(installed, "count", "tiny-net", "--rules", "one-each", "--json"))
+def test_they_count(vflops: Vflops) -> None:
+    data = json.loads(run(vflops, "count", "tiny-net", "--rules", "one-each", "--json"))
     assert data["rules"] == {"id": "one-each", "version": 3}
     assert data["forward"] == 1
     assert data["parameters"] == 18

@@ -20,6 +20,7 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.support.fork_server import server
 from vflops.config.profiles import tiny
 from vflops.data import local_copy
 from vflops.data.images.image_writer import ImageWriter
@@ -410,12 +411,12 @@ def trained(planned: RunFolder, root: Path, local: Path, *jobs: int) -> Trained:
     records = [JobRecord.read(folder.job_file(job)) for job in (1, 2)]  # one core each
     launcher = local_jobs(folder, records, waves=False)
     opened: set[Path] = set()
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, server().forked_ranks():
         patch.setenv("VFLOPS_LOCAL_PATH", str(local))
         assert launcher.start(dict.fromkeys(jobs, 1)) == list(jobs)
-    while launcher.active_jobs():
-        opened |= set(_shard_folders(os.getpid()))
-        time.sleep(0.05)
+        while launcher.active_jobs():
+            opened |= set(_shard_folders(os.getpid()))
+            time.sleep(0.05)
     logs = "".join(path.read_text() for path in folder.path.glob("jobs/**/*.log"))
     assert all(folder.history().ended(job) for job in jobs), logs
     return Trained(folder, jobs, opened)

@@ -22,11 +22,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, NoReturn
+
+from tests.support.forked_children import ROOM, TEMPLATE, enter, fork_children, forked_by
 
 _READ_AT_START = ("PYTHON", "OMP_", "MKL_", "KMP_", "LC_", "LANG", "TORCH_", "LD_")
 _LONGEST = 1 << 20
@@ -80,7 +81,7 @@ class ForkServer:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
+                [sys.executable, __file__, str(theirs.fileno()), ROOM],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
@@ -88,8 +89,7 @@ class ForkServer:
 
     def serves(self, environment: Mapping[str, str]) -> bool:
         """Whether these variables act on a forked program as on a new interpreter."""
-        names = {name for name, _ in environment.items() ^ self._variables.items()}
-        return not any(name.startswith(_READ_AT_START) for name in names)
+        return _acts_alike(environment, self._variables)
 
     def start(
         self,
@@ -105,11 +105,39 @@ class ForkServer:
         assert self.serves(environment), "read when Python starts"
         out: IO[bytes] = log.open("w+b") if log else tempfile.TemporaryFile()  # noqa: SIM115
         err: IO[bytes] = out if log else tempfile.TemporaryFile()  # noqa: SIM115
+        report = self._request(words, cwd, environment, (out.fileno(), err.fileno()))
+        return Forked(words, out, err, report)
+
+    @contextmanager
+    def forked_ranks(self) -> Iterator[None]:
+        """Have agents and ranks that this process starts in the block forked too."""
+        calls, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with calls, theirs, tempfile.TemporaryFile() as err:
+            files = (theirs.fileno(), err.fileno())
+            report = self._request([TEMPLATE], Path.cwd(), os.environ, files)
+            template = Forked([TEMPLATE], err, err, report)
+            theirs.close()
+            try:
+                with forked_by(calls, self.serves):
+                    yield
+            finally:
+                template.kill()
+                template.wait()
+
+    def _request(
+        self, words: Sequence[str], cwd: Path, environment: Mapping[str, str], files: Sequence[int]
+    ) -> int:
+        """Ask for a program; return the pipe that reports its process id and its exit code."""
         report, theirs = os.pipe()
         call = json.dumps([list(words), str(cwd), dict(environment)]).encode()
-        socket.send_fds(self._socket, [call], [out.fileno(), err.fileno(), theirs])
+        socket.send_fds(self._socket, [call], [*files, theirs])
         os.close(theirs)
-        return Forked(words, out, err, report)
+        return report
+
+
+def _acts_alike(environment: Mapping[str, str], at_start: Mapping[str, str]) -> bool:
+    names = {name for name, _ in environment.items() ^ at_start.items()}
+    return not any(name.startswith(_READ_AT_START) for name in names)
 
 
 def start_alone(
@@ -168,7 +196,7 @@ def _serve(calls: socket.socket) -> list[str]:
             if pid == 0:
                 os.close(report)
                 words, cwd, environment = json.loads(call)
-                _prepare(cwd, environment, out, err)
+                enter(cwd, environment, (out, err), session=True)
                 return list(words)
             os.write(report, f"{pid}\n".encode())
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -178,21 +206,13 @@ def _serve(calls: socket.socket) -> list[str]:
             os.close(file)
 
 
-def _prepare(cwd: str, environment: dict[str, str], out: int, err: int) -> None:
-    os.setsid()
-    for file, number in ((out, 1), (err, 2)):
-        os.dup2(file, number)
-        os.close(file)
-    os.chdir(cwd)
-    os.environ.clear()
-    os.environ.update(environment)
-    time.tzset()
-    importlib.invalidate_caches()
-
-
 def _run(words: list[str]) -> None:
     first, *rest = words
-    if first == "-m":
+    if first == "-P":
+        del sys.path[0]
+        sys.argv = rest[1:]
+        runpy.run_module(rest[1], run_name="__main__", alter_sys=True)
+    elif first == "-m":
         sys.path[0], sys.argv = str(Path.cwd()), rest
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     else:
@@ -211,9 +231,13 @@ def _end(code: object) -> NoReturn:
 
 
 if __name__ == "__main__":
+    gc.disable()
     _import_everything()
     gc.freeze()  # shared objects are not visited by the collectors of all programs
+    gc.enable()
+    at_start = dict(os.environ)
     words = _serve(socket.socket(fileno=int(sys.argv[1])))
+    words = fork_children(words, functools.partial(_acts_alike, at_start=at_start))
     try:
         _run(words)
     except SystemExit as ended:

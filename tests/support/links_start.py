@@ -69,6 +69,8 @@ class Starter:
 
 
 def _serve() -> None:
+    import torch._dynamo  # noqa: F401  (DDP imports it on first use)
+
     import vflops.train.rank  # noqa: F401
     from vflops.extensions import import_object
     from vflops.train import loop

@@ -21,6 +21,36 @@ print("wrong", file=sys.stderr)
 sys.exit(int(sys.argv[1]))
 """
 
+PARENT = """
+import os, subprocess, sys
+from pathlib import Path
+
+def start(code, **variables):
+    words = ["-P", "-m", "timeit", "-n", "1", "-r", "1", "-s", code]
+    environment = {**os.environ, **variables}
+    process = subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, env=environment, start_new_session=True
+    )
+    return process, words
+
+core = min(os.sched_getaffinity(0))
+os.sched_setaffinity(0, {core})
+code = "import os, sys; print(os.getppid(), 'torch' in sys.modules, os.environ.get('WORD'))"
+own = "; print(os.getsid(0) == os.getpid(), *os.sched_getaffinity(0), '' in sys.path)"
+for variables in ({"WORD": "x"}, {"PYTHONHASHSEED": "7"}):
+    process, _ = start(code + own, **variables)
+    first, second, *_ = process.communicate()[0].decode().splitlines()
+    assert process.returncode == 0
+    print(first.replace(str(os.getpid()), "parent"), second.replace(f" {core} ", " core "))
+process, words = start("import time; time.sleep(60)")
+line = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode().split("\\0")
+while line[1:-1] != words:  # until it is the process that was asked for
+    line = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode().split("\\0")
+print(Path(line[0]).samefile(sys.executable))
+process.kill()
+print(process.wait())
+"""
+
 
 @pytest.fixture
 def program(tmp_path: Path) -> str:
@@ -68,3 +98,16 @@ def test_what_only_a_new_python_reads_is_not_served() -> None:
     assert server().serves({**os.environ, "WORD": "x"})
     assert not server().serves({**os.environ, "PYTHONHASHSEED": "7"})
     assert not server().serves({**os.environ, "OMP_NUM_THREADS": "7"})
+
+
+def test_what_an_agent_starts_is_forked_too_and_is_its_child(tmp_path: Path) -> None:
+    (tmp_path / "parent.py").write_text(PARENT)
+    words = [str(tmp_path / "parent.py"), "vflops.launch.agent"]
+    process = server().start(words, tmp_path, os.environ)
+    out, err = process.communicate(timeout=120)
+    assert out.splitlines() == [
+        "parent True x True core False",
+        "parent False None True core False",  # a variable that only a new Python reads
+        "True",
+        str(-signal.SIGKILL),
+    ], err

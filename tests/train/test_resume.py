@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.fork_server import server
 from tests.support.train_runs import (
     losses,
     planned,
@@ -125,7 +126,7 @@ def test_a_stop_that_comes_as_a_job_ends_begins_no_other(tmp_path: Path) -> None
         if kind == "finished":
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(Interrupted, match="SIGTERM"):
+    with pytest.raises(Interrupted, match="SIGTERM"), server().forked_ranks():
         run_job(folder, record, stop)
     assert folder.history().ended(1)
 

@@ -41,12 +41,12 @@ def sent(
     directory: Path, places: list[Host], steps: int, starter: Starter, *assignments: str
 ) -> tuple[int, int]:
     """Return bytes on the wire and counted bytes of a training of ``steps`` steps."""
-    sizes = (f"synthetic.train={32 * steps}", "train.batch=32", "train.epochs=1")
-    options = ("micro.benchmarks=[]", "train.warmup_epochs=0", "network.width=32", *sizes)
+    sizes = (f"synthetic.train={32 * steps}", "synthetic.validation=32", "train.batch=32")
+    training = ("train.epochs=1", "train.warmup_epochs=0", "network.width=32")
     settings = load(
         profile("tiny", ["image-classification"]),
         None,
-        [*options, f"train.ranks={len(places)}", *assignments],
+        ["micro.benchmarks=[]", *sizes, *training, f"train.ranks={len(places)}", *assignments],
     )
     run = RunFolder.create(directory, "image-classification", settings)
     with run.start_attempt(0) as events:
@@ -74,11 +74,12 @@ def test_bytes_on_the_wire_are_those_that_were_counted(
     assert wire == pytest.approx(counted, rel=0.05)
 
 
-def test_a_link_is_as_fast_as_it_is_shaped(tmp_path: Path) -> None:
+def test_a_link_is_as_fast_as_it_is_shaped(tmp_path: Path, starter: Starter) -> None:
     program = SUPPORT / "links_rank.py"
     size, result = 4_000_000, tmp_path / "found.json"
     with hosts(2, rate_bits=GIGABIT / 4) as places:
         words = [sys.executable, str(program), str(size), str(result)]
-        Ranks(places, words, tmp_path, f"tcp://{places[0].address}:29701", {}).wait(120)
+        store = f"tcp://{places[0].address}:29701"
+        Ranks(places, words, tmp_path, store, {}, starter=starter).wait(120)
     taken_s = json.loads(result.read_text())["fp32"]["large_s"]
     assert taken_s > 0.9 * 8 * size / (GIGABIT / 4)

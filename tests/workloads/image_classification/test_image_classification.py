@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from torch import Tensor, nn
 
 from vflops.testing.workloads import WorkloadConformance
@@ -9,6 +10,7 @@ from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.workload import Inputs
 
 
+@pytest.mark.usefixtures("forked_ranks")
 class TestConformance(WorkloadConformance):
     spec = workload("image-classification")
 
