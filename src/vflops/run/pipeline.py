@@ -19,7 +19,7 @@ from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobRearranged, PowerImported
 from vflops.record.formats.measurement import Measurement
-from vflops.record.log.events import EventWriter
+from vflops.record.log.events import EventWriter, Loaded
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.check.findings import Findings
@@ -56,10 +56,21 @@ class RunObserver:
     """Called repeatedly with the progress of all jobs that run at the same time."""
 
 
-def start(parent: Path, workload: str, settings: Settings, observer: RunObserver) -> RunFolder:
-    """Create a run folder in ``parent`` and run; raise before that if settings are invalid."""
+def start(
+    parent: Path,
+    workload: str,
+    settings: Settings,
+    observer: RunObserver,
+    *,
+    before: Callable[[], None] = lambda: None,
+) -> RunFolder:
+    """Create a run folder in ``parent`` and run; raise before that if settings are invalid.
+
+    ``before`` is called when the data is ready, before anything is measured.
+    """
     _validate(settings)
     prepared = jobs.prepare(settings, observer.progress)
+    before()
     folder = RunFolder.create(parent, workload, settings)
     with _interruptible(folder):
         observer.folder(folder)
@@ -250,7 +261,8 @@ def _measure(folder: RunFolder, events: EventWriter, observer: RunObserver) -> N
         on_start=observer.start,
     ):
         events.write("measurement", **item.model_dump(mode="json"))
-        events.write("load", others_share=load.others_share())
+        loaded = Loaded(others_share=load.others_share(), programs=load.programs())
+        events.write("load", **loaded.model_dump(mode="json"))
         observer.ceiling(item)
 
 

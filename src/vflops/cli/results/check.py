@@ -11,7 +11,7 @@ import typer
 from vflops.cli.terminal.columns import columns, heading
 
 if TYPE_CHECKING:
-    from vflops.results.check.findings import Finding, Findings
+    from vflops.results.check.findings import Findings
 
 Runs = Annotated[
     list[Path] | None, typer.Argument(help="Run folders; by default the newest under runs/.")
@@ -21,16 +21,6 @@ Rules = Annotated[
     typer.Option(help="Rule set, see `vflops list`; by default that of the run's profile."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; a list for several runs.")]
-
-_ADVICE = {
-    "complete": "vflops resume finishes it",
-    "quiet": "run it again on an idle machine",
-    "plausible": "measure again, best on an idle machine: vflops micro gemm --budget 20",
-    "score": "vflops score regenerates it",
-    "manifest": "vflops verify shows what was changed",
-    "ceilings": "run it again with its micro-benchmarks",
-}
-"""What to do about a rule that is not met."""
 
 
 def register(app: typer.Typer) -> None:
@@ -73,6 +63,8 @@ def _print_json(documents: Sequence[Findings]) -> None:
 
 
 def _print_table(name: str, findings: Findings) -> None:
+    from vflops.results.check.advice import with_advice
+
     rules = f"rule set {findings.rule_set}/{findings.rule_set_version}: {findings.tally}"
     print(heading(f"{name}\n{rules}" if name else rules))
     applying = [finding for finding in findings.findings if finding.verdict != "not applicable"]
@@ -91,12 +83,7 @@ def _print_table(name: str, findings: Findings) -> None:
         print(columns([("not applicable:", ", ".join(not_applicable))]))
     if findings.failures:  # last, because the table is long
         print(heading("\nnot met:"))
-        print(columns([(finding.rule, _with_advice(finding)) for finding in findings.failures]))
-
-
-def _with_advice(finding: Finding) -> str:
-    advice = _ADVICE.get(finding.rule)
-    return f"{finding.text} → {advice}" if advice else finding.text
+        print(columns([(finding.rule, with_advice(finding)) for finding in findings.failures]))
 
 
 def _raise_if_broken(results: Sequence[tuple[str, Findings]], rules: str | None) -> None:

@@ -89,6 +89,14 @@ def say(text: str, *, indent: int = 0, file: TextIO | None = None) -> None:
     print(text, file=out)
 
 
+def status_line(text: str) -> None:
+    """Replace the current line of the terminal by ``text``, shortened to its width."""
+    width = shutil.get_terminal_size().columns - 1
+    shown = printable(text)
+    shown = shown if len(shown) <= width else f"{shown[: width - 1]}…"
+    print(f"\r{shown}\x1b[K", end="" if shown else "\r", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def working(text: str) -> Iterator[None]:
     """Show ``text`` on a terminal while the block runs, and remove it afterwards."""

@@ -13,6 +13,7 @@ import typer
 
 from vflops.cli.terminal.console import console, next_step, open_report, say, shell_path
 from vflops.errors import CheckFailed
+from vflops.results.check.advice import with_advice
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.score_tables import absent_rows
 from vflops.run.pipeline import RunObserver
@@ -162,7 +163,8 @@ class Progress:
         print(f"\nrun     {name}")
         print(f"checks  {findings.tally}")
         for finding in findings.failures:
-            line = f"        not met: {finding.title} ({finding.text})"
+            verdict = "not met" if finding.verdict == "fail" else finding.verdict
+            line = f"        {verdict}: {finding.rule}: {with_advice(finding)}"
             say(line, indent=8, file=sys.stdout)
         print(f"report  {shell_path(folder.report_file)}")
         machine = measured_ceilings(self._done)

@@ -63,9 +63,12 @@ def run(
     config: options.Config = None,
     set_: options.Set = None,
     quiet: options.Quiet = False,
+    wait_quiet: options.WaitQuiet = False,
+    wait_limit: options.WaitLimit = None,
     metrics_file: options.MetricsFile = None,
 ) -> None:
     """Run a workload, or the whole suite, and write its report."""
+    from vflops.cli.terminal.quiet_wait import quiet_wait
     from vflops.cli.terminal.run_display import Progress, with_metrics
     from vflops.run import pipeline
 
@@ -93,11 +96,12 @@ def run(
     settings = options.settings(
         profile, seed, config, [*(set_ or []), *assignments], workloads=workload or "suite"
     )
+    wait = quiet_wait(wait_quiet, wait_limit, quiet=quiet, on=settings.launch.on)
     with (
         Progress(quiet=quiet) as progress,
         with_metrics(progress.observer, metrics_file) as observer,
     ):
-        folder = pipeline.start(out, workload or "suite", settings, observer)
+        folder = pipeline.start(out, workload or "suite", settings, observer, before=wait)
         findings = pipeline.conclude(folder, progress.observer)
     progress.summary(folder, findings)
 
@@ -117,16 +121,21 @@ def resume(
         ),
     ] = None,
     quiet: options.Quiet = False,
+    wait_quiet: options.WaitQuiet = False,
+    wait_limit: options.WaitLimit = None,
     metrics_file: options.MetricsFile = None,
 ) -> None:
     """Resume an interrupted run. Finished work is kept."""
     from vflops.cli.terminal.console import open_run, say, shell_path
+    from vflops.cli.terminal.quiet_wait import quiet_wait
     from vflops.cli.terminal.run_display import Progress, with_metrics
     from vflops.run import pipeline
 
     folder = open_run(run)
     if run is None:
         say(f"resuming {shell_path(folder.path)}")
+    on = folder.record.settings.launch.on
+    quiet_wait(wait_quiet, wait_limit, quiet=quiet, on=on)()
     with (
         Progress(quiet=quiet) as progress,
         with_metrics(progress.observer, metrics_file) as observer,

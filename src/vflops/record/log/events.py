@@ -22,6 +22,7 @@ from vflops import interruption
 from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.document import Data, first_fault
+from vflops.record.formats.telemetry import ProgramShare
 
 
 class EventLine(Data):
@@ -62,6 +63,8 @@ class Loaded(Data):
     """The CPU load by other processes while ceilings were measured."""
 
     others_share: float = Field(ge=0, le=1)
+    programs: tuple[ProgramShare, ...] = ()
+    """The busiest programs outside of the run, busiest first."""
 
 
 Payload = TypeVar("Payload", bound=Data)
