@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from vflops.errors import RunFailed
 from vflops.machine.host import HostLoad
@@ -26,12 +25,6 @@ class Load:
     """The share, with the names of the busiest programs."""
 
 
-class Watch(Protocol):
-    """Measures the load of one window of ``seconds_s``."""
-
-    def __call__(self, seconds_s: float) -> Load: ...
-
-
 def watch_load(seconds_s: float) -> Load:
     """Return the load by other programs on this machine during the next ``seconds_s``."""
     host = HostLoad()
@@ -44,7 +37,7 @@ def wait_until_quiet(
     on_wait: Callable[[str, float], None],
     limit_s: float | None = None,
     *,
-    watch: Watch = watch_load,
+    watch: Callable[[float], Load] = watch_load,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Return when the machine has been quiet for a while; raise RunFailed after ``limit_s``.
