@@ -203,6 +203,24 @@ class Scale(Document):
         """Whether a point was so short that its speed is mostly noise and start-up."""
         return any(point.figures.window_s < _BRIEF_S for point in self.points if point.figures)
 
+    @property
+    def warnings(self) -> list[tuple[str, str]]:
+        """What limits the meaning of all figures: a headline and an explanation each."""
+        warnings = []
+        if not self.complete:
+            warnings.append(
+                ("This experiment is incomplete", "run the same command again to continue.")
+            )
+        if self.brief:
+            warnings.append(
+                (
+                    "Points took only seconds",
+                    "their figures are mostly noise and start-up time. Train for minutes before "
+                    "you quote a figure.",
+                )
+            )
+        return warnings
+
     def completed(self, kind: type[AnyFigures]) -> Iterator[tuple[Point, AnyFigures]]:
         """Yield the complete points with their figures."""
         for point in self.points:
