@@ -24,7 +24,7 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.check.findings import Findings
 from vflops.results.score.scoring import score
-from vflops.run import jobs
+from vflops.run import jobs, validate
 from vflops.run.jobs import PreparedWorkload
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ def _validate(settings: Settings) -> None:
     from vflops.machine.ceilings.measure import planned_items
     from vflops.models.model_registry import model
 
+    if settings.workloads:  # before the ceilings, whose device is by default that of training
+        validate.check_all(settings)
     for name in settings.count.models:
         if model(name).input_shape is None:
             raise UsageError(

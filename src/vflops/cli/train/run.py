@@ -83,10 +83,6 @@ def run(
     }
     flags |= options.search_flags(workload, workers, for_)
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
-    if waves and models is None:
-        raise UsageError(
-            "--waves needs an ensemble, but --models is not given", hint="add --models M"
-        )
     if waves:
         assignments.append("bagging.waves=true")
     if twins:
@@ -96,6 +92,10 @@ def run(
     settings = options.settings(
         profile, seed, config, [*(set_ or []), *assignments], workloads=workload or "suite"
     )
+    if waves and all(settings.models_of(name) == 1 for name in settings.workloads):
+        raise UsageError(
+            "--waves needs an ensemble, but no workload has several models", hint="add --models M"
+        )
     wait = quiet_wait(wait_quiet, wait_limit, quiet=quiet, on=settings.launch.on)
     with (
         Progress(quiet=quiet) as progress,
