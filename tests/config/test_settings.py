@@ -128,6 +128,8 @@ def test_precisions_are_those_of_the_workload_whatever_else_of_the_ceilings_is_s
     assert (changed.benchmarks, changed.precisions) == ((), usual.precisions)
     asked = for_single_workload(load(base, None, ['micro.precisions=["fp64"]'])).micro
     assert asked.precisions == ("fp64",)
+    quick = for_single_workload(load(base, None, ["micro.budget_s=2"])).micro
+    assert quick == usual.model_copy(update={"budget_s": 2.0})  # no more ceilings than otherwise
 
 
 def test_a_short_name_is_understood_behind_that_of_a_workload() -> None:

@@ -405,6 +405,24 @@ def until(terminal: int, shown: str, word: str) -> str:
     return shown
 
 
+def test_a_question_without_an_answer_ends_the_jobs_with_checkpoints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from vflops.cli.terminal import jobs_table
+
+    monkeypatch.setattr(jobs_table, "ANSWER_S", 0.1)
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as silent, os.fdopen(writer, "w"):
+        monkeypatch.setattr(sys, "stdin", silent)
+        keyboard = jobs_table.Keyboard()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                keyboard.ask()
+        finally:
+            keyboard.close()
+    assert "no answer within 0.1 s: the jobs end with checkpoints" in capsys.readouterr().err
+
+
 def test_a_job_that_dies_is_said_at_once_with_its_retry(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

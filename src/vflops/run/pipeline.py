@@ -169,8 +169,10 @@ def _steps(
     prepared: list[PreparedWorkload] | None,
 ) -> None:
     settings = folder.record.settings
-    observer.step("describing the system")
-    if prepared is None and not folder.history(0).events("described"):
+    is_described = bool(folder.history(0).events("described"))
+    if not is_described:
+        observer.step("describing the system")
+    if prepared is None and not is_described:
         prepared = jobs.prepare(settings, observer.progress)
     _describe(folder, events, prepared or [])
     counted = {count.model for count in Contents(folder).counted}
@@ -178,8 +180,6 @@ def _steps(
         if model not in counted:
             observer.step(f"counting {model}")
             _count(folder, events, model)
-    if settings.micro.benchmarks:
-        observer.step("measuring the ceilings")
     _measure(folder, events, observer)
     if settings.workloads:
         records = jobs.plan(folder, events, prepared, observer.progress)
@@ -191,7 +191,8 @@ def _steps(
             jobs.run_searches(folder, events, searching, observer.step, observer.jobs)
         for record in (r for r in records if r.bag is None and r.worker is None):
             if jobs.uses_agents(settings):
-                observer.step(f"training {record.workload}, seed {record.seed}")
+                if not folder.ended(record.job):
+                    observer.step(f"training {record.workload}, seed {record.seed}")
                 jobs.run_side_by_side(folder, events, [record], observer.jobs)
                 continue
             if not folder.ended(record.job):
@@ -250,10 +251,15 @@ def _measure(folder: RunFolder, events: EventWriter, observer: RunObserver) -> N
     settings = folder.record.settings
     items = planned_items(settings.micro)
     events.write("plan", measurements=[item.key for item in items])
-    observer.plan(items)
-    done = [item for item in Contents(folder).measurements if item.value is not None]
-    for item in done:
-        observer.ceiling(item)
+    measured = {item.key: item for item in Contents(folder).measurements}
+    done = [item for item in measured.values() if item.value is not None]
+    if any(_may_be_measured(measured.get(item.key)) for item in items):
+        observer.step("measuring the ceilings")
+        observer.plan(items)
+        for item in done:
+            observer.ceiling(item)
+    else:  # this machine lacks the others, which is only recorded again
+        observer = RunObserver()
     load = HostLoad()
     for item in measure(
         settings.micro,
@@ -266,6 +272,11 @@ def _measure(folder: RunFolder, events: EventWriter, observer: RunObserver) -> N
         loaded = Loaded(others_share=load.others_share(), programs=load.programs())
         events.write("load", **loaded.model_dump(mode="json"))
         observer.ceiling(item)
+
+
+def _may_be_measured(earlier: Measurement | None) -> bool:
+    """Whether there is no measurement yet, or one that ran out of time."""
+    return earlier is None or (earlier.value is None and "time budget" in (earlier.reason or ""))
 
 
 def import_power(folder: RunFolder, log: Path) -> Path:

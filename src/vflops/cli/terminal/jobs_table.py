@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import sys
 import time
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from vflops.cli.terminal.console import cell
+from vflops.cli.terminal.console import cell, say
 from vflops.interruption import unlimited
 from vflops.results.score.figure_text import count, number
 from vflops.text import printable
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _LINE_EVERY_S = 5.0
 """Seconds between two plain lines."""
+ANSWER_S = 10.0
+"""How long a question waits for its answer: a script that sends Ctrl-C gives none."""
 
 
 class JobsView:
@@ -134,12 +137,12 @@ class JobsView:
 class Keyboard:
     """Handles Ctrl-C by asking a question between updates, never while jobs are submitted.
 
-    A second Ctrl-C before the answer interrupts.
+    A second Ctrl-C before the answer interrupts, and so does no answer.
     """
 
     def __init__(self) -> None:
         self.pressed = False
-        self._unlimited = unlimited()  # the user may take any time to answer
+        self._unlimited = unlimited()  # the user has some time to answer
         self._unlimited.__enter__()
         self._before = signal.signal(signal.SIGINT, self._press)
 
@@ -154,8 +157,12 @@ class Keyboard:
 
         question = (
             "leave the jobs running (l), end them with checkpoints (e), or continue (Enter)? "
+            f"[e in {ANSWER_S:g} s] "
         )
         print(f"\n{question}", end="", file=sys.stderr, flush=True)
+        if not select.select([sys.stdin], [], [], ANSWER_S)[0]:
+            say(f"\nno answer within {ANSWER_S:g} s: the jobs end with checkpoints")
+            raise KeyboardInterrupt
         answer = sys.stdin.readline()
         choice = answer.strip().lower()[:1]
         if choice == "l":

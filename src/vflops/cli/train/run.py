@@ -107,7 +107,10 @@ def run(
 
 
 def resume(
-    run: options.Run = None,
+    run: Annotated[
+        Path | None,
+        typer.Argument(help="A run folder; by default the newest interrupted one under runs/."),
+    ] = None,
     *,
     ranks: Annotated[
         int | None,
@@ -126,12 +129,12 @@ def resume(
     metrics_file: options.MetricsFile = None,
 ) -> None:
     """Resume an interrupted run. Finished work is kept."""
-    from vflops.cli.terminal.console import open_run, say, shell_path
+    from vflops.cli.terminal.console import open_interrupted_run, say, shell_path
     from vflops.cli.terminal.quiet_wait import quiet_wait
     from vflops.cli.terminal.run_display import Progress, with_metrics
     from vflops.run import pipeline
 
-    folder = open_run(run)
+    folder = open_interrupted_run(run)
     if run is None:
         say(f"resuming {shell_path(folder.path)}")
     on = folder.record.settings.launch.on
