@@ -275,7 +275,9 @@ def test_the_option_is_the_setting(
 ) -> None:
     seen: list[Any] = []
 
-    def start(parent: Path, name: str, chosen: Settings, observer: object) -> None:
+    def start(
+        parent: Path, name: str, chosen: Settings, observer: object, **options: object
+    ) -> None:
         seen.append(chosen.launch.container)
         raise UsageError("seen")
 

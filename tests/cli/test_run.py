@@ -34,7 +34,7 @@ def test_a_tiny_run_ends_with_a_report_and_passes_its_check(
     path = latest(tmp_path / "runs")
     assert path is not None
     assert f"report  {path.relative_to(tmp_path)}/report.html" in result.stdout
-    assert "next: open " in result.stderr
+    assert result.stderr.count("\nnext: ") == 1
     folder = RunFolder.open(path)
     assert folder.record.settings.seed == 3
     for name in ("run.json", "system.json", "score.json", "findings.json", "report.html"):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from io import StringIO
+from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 
 from tests.support.trained_runs import (
@@ -22,13 +25,17 @@ from tests.support.trained_runs import (
     resumed,
     started,
 )
+from vflops.cli.terminal import console
 from vflops.cli.terminal.columns import columns
 from vflops.cli.terminal.run_display import Progress
 from vflops.cli.terminal.training_panel import TrainingView
+from vflops.config.profiles import tiny
+from vflops.errors import UsageError
 from vflops.publish.report.report_page import write_report
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
+from vflops.results.check.findings import Finding
 from vflops.results.score.scoring import score
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -131,6 +138,76 @@ def test_columns_that_do_not_fit_go_below(monkeypatch: pytest.MonkeyPatch) -> No
         "name  it took 56.5 ms in the",
         "      first 12 s",
     ]
+
+
+def test_a_pipe_is_as_wide_as_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("name", "word " * 30)]
+    for given, width in (("40", 40), ("", 100), ("wide", 100), ("0", 100)):
+        monkeypatch.setenv("COLUMNS", given)
+        assert width - 5 <= max(map(len, columns(rows).splitlines())) <= width
+        if given != "0":
+            assert console.console().width == width
+
+
+def test_a_next_step_on_a_narrow_terminal_has_a_hanging_indent_and_can_be_copied(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    command = ["run", "image-classification", "--set", "a=b c d e f", "--set", "train.epochs=2"]
+    console.next_step(shlex.join(["vflops", *command]), "train longer: the target was not reached")
+    first, *rest = capsys.readouterr().err.strip().splitlines()
+    assert first.startswith("next: ") and all(line.startswith("      ") for line in rest)
+    assert max(map(len, (first, *rest))) <= 40
+    typed = "\n".join((first.removeprefix("next: "), *rest)).partition("(train")[0]
+    assert shlex.split(typed.replace("\\\n", ""))[1:] == command  # as a shell reads it
+
+
+def test_a_run_of_ceilings_has_one_next_step(
+    run_folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    score(Contents(run_folder)).write(run_folder.score_file)
+    micro = run_folder.record.model_copy(update={"workload": "micro"})
+    findings = check(Contents(run_folder)).model_copy(update={"findings": ()})
+    Progress(quiet=True).summary(RunFolder(run_folder.path, micro), findings)
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("next: vflops roofline ")
+
+
+def test_a_run_ends_with_what_to_do_about_a_rule_that_is_not_met(
+    run_folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    score(Contents(run_folder)).write(run_folder.score_file)
+    broken = Finding(rule="quiet", title="", verdict="fail", evidence="other programs used 63 %")
+    findings = check(Contents(run_folder)).model_copy(update={"findings": (broken,)})
+    with pytest.raises(typer.Exit):
+        Progress(quiet=True).summary(run_folder, findings)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "checks 1 fails" in text
+    assert "not met: quiet: other programs used 63 % → end these programs, or add --wait" in text
+
+
+def test_the_newest_interrupted_run_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = [RunFolder.create(Path("runs"), "micro", tiny()) for _ in range(3)]
+    ended, stopped, running = sorted(folders, key=lambda folder: folder.path, reverse=True)
+    with ended.start_attempt(job=0) as log:
+        log.write("end")
+    for file in ended.result_files:
+        file.touch()
+    with stopped.start_attempt(job=0) as log:
+        log.write("stopped", message="stopped by the user")
+    with running.in_use():
+        assert console.open_interrupted_run(None).path == stopped.path
+        assert console.open_interrupted_run(ended.path).path == ended.path  # as it was named
+    for file in stopped.result_files:
+        file.touch()
+    with stopped.start_attempt(job=0) as log:
+        log.write("end")
+    with running.in_use(), pytest.raises(UsageError, match="holds no interrupted run"):
+        console.open_interrupted_run(None)
 
 
 def test_a_run_ends_with_the_result_of_each_training(

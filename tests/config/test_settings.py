@@ -108,7 +108,16 @@ def test_the_suite_searches_for_a_shorter_time_on_an_accelerator() -> None:
 def test_a_key_without_its_section_is_refused_with_its_full_name() -> None:
     with pytest.raises(UsageError, match="unknown setting 'epochs'") as error:
         load(profile("tiny", ["image-classification"]), None, ["epochs=3"])
-    assert error.value.hint == "its full name is train.epochs"
+    assert error.value.hint == "its full name is train.epochs, for example --set train.epochs=3"
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [("train.epochs=abc", "expected an integer"), ("train.momentum=much", "expected a number")],
+)
+def test_a_value_of_another_type_is_refused_in_plain_words(assignment: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=f"{expected}$"):
+        load(profile("tiny", ["image-classification"]), None, [assignment])
 
 
 def test_precisions_are_those_of_the_workload_whatever_else_of_the_ceilings_is_set() -> None:
@@ -119,6 +128,8 @@ def test_precisions_are_those_of_the_workload_whatever_else_of_the_ceilings_is_s
     assert (changed.benchmarks, changed.precisions) == ((), usual.precisions)
     asked = for_single_workload(load(base, None, ['micro.precisions=["fp64"]'])).micro
     assert asked.precisions == ("fp64",)
+    quick = for_single_workload(load(base, None, ["micro.budget_s=2"])).micro
+    assert quick == usual.model_copy(update={"budget_s": 2.0})  # no more ceilings than otherwise
 
 
 def test_a_short_name_is_understood_behind_that_of_a_workload() -> None:

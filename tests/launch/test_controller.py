@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pty
 import select
@@ -402,6 +403,47 @@ def until(terminal: int, shown: str, word: str) -> str:
             shown += os.read(terminal, 4096).decode(errors="replace")
     assert word in shown[before:], shown
     return shown
+
+
+def test_a_question_without_an_answer_ends_the_jobs_with_checkpoints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from vflops.cli.terminal import jobs_table
+
+    monkeypatch.setattr(jobs_table, "ANSWER_S", 0.1)
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as silent, os.fdopen(writer, "w"):
+        monkeypatch.setattr(sys, "stdin", silent)
+        keyboard = jobs_table.Keyboard()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                keyboard.ask()
+        finally:
+            keyboard.close()
+    assert "no answer within 0.1 s: the jobs end with checkpoints" in capsys.readouterr().err
+
+
+def test_a_job_that_dies_is_said_at_once_with_its_retry(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vflops.cli.terminal import jobs_table
+    from vflops.cli.terminal.console import console
+
+    monkeypatch.setattr(jobs_table, "_LINE_EVERY_S", math.inf)
+    (record,) = run_of(tmp_path)[1]
+    view = jobs_table.JobsView(console())
+    progress = JobProgress(record, state="running", attempts=1, max_attempts=2)
+    view.show([progress])
+    progress.losses, progress.reason = 1, "rank 0 was killed by SIGKILL"
+    progress.state, progress.retry_s = "waiting", time.monotonic() + 4.2
+    view.show([progress])
+    view.show([progress])  # once is enough
+    progress.losses, progress.attempts, progress.state = 2, 2, "given up"
+    view.show([progress])
+    assert capsys.readouterr().err.splitlines() == [
+        "  model 1 died (rank 0 was killed by SIGKILL): attempt 2 of 2 in 4 s",
+        "  model 1 died (rank 0 was killed by SIGKILL): given up after 2 attempts",
+    ]
 
 
 def test_ctrl_c_asks_only_while_there_are_jobs(

@@ -9,7 +9,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from vflops.errors import UsageError
-from vflops.launch.placement import Node, Plan, capacity, defaults, nearest_pairs, plan
+from vflops.launch.placement import (
+    THIS_MACHINE,
+    Node,
+    Plan,
+    capacity,
+    defaults,
+    nearest_pairs,
+    plan,
+)
 
 
 def equal_nodes(number: int, slots: int) -> list[Node]:
@@ -170,6 +178,14 @@ def test_more_models_than_fit_run_in_waves_and_claim_no_weak_scaling() -> None:
             2,
             "no room for 1 model of 2 ranks (2 slots) on 1 node with 1 slot",
             "choose 1 model of 1 rank",
+        ),
+        (
+            [Node(THIS_MACHINE, 1)],
+            512,
+            1,
+            "no room for 512 models of 1 rank (512 slots) on 1 node with 1 slot",
+            "choose 1 model of 1 rank; or run them in waves with --waves; or on the nodes of a"
+            " cluster with --on slurm",
         ),
         (equal_nodes(1, 8), 0, 4, "models is 0", "use a whole number of at least 1"),
         (equal_nodes(1, 8), 2, -1, "ranks is -1", "use a whole number of at least 1"),

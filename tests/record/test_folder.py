@@ -10,11 +10,11 @@ import pytest
 
 import vflops
 from vflops.config.profiles import tiny
-from vflops.errors import FolderError
+from vflops.errors import FolderError, RunFailed
 from vflops.record.folder import RunFolder, RunRecord, latest
 from vflops.record.formats.job import DataFacts, Goal, JobRecord
 from vflops.record.formats.job_events import JobRearranged
-from vflops.record.log.events import Log, read_log
+from vflops.record.log.events import EventWriter, Log, read_log
 
 
 def log_file(folder: RunFolder, attempt: int = 0) -> Path:
@@ -198,3 +198,10 @@ def test_unknown_fields_are_refused_not_ignored(run_folder: RunFolder) -> None:
     path.write_text(json.dumps(data))
     with pytest.raises(FolderError, match="sede"):
         RunRecord.read(path)
+
+
+def test_a_log_on_a_full_disk_fails_once_and_in_plain_words(small_disk: Path) -> None:
+    log = EventWriter(small_disk / "events.jsonl", "anchor")
+    with pytest.raises(RunFailed, match=r"No space left .* needed, .* free in "), log:
+        while True:
+            log.write("note", text="x" * 100_000, sync=False)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
+from tests.support.sample_parts import MEASUREMENTS
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.check.findings import Finding
 from vflops.results.check.rule import Rule
 from vflops.results.score import scoring
 from vflops.results.score.score_file import Score
+from vflops.run import pipeline
 from vflops.run.pipeline import RunObserver, conclude
 
 
@@ -36,3 +39,27 @@ def test_the_score_is_built_once_and_every_rule_runs_once(
     assert len(builds) == 1
     assert calls == {finding.rule: 1 for finding in findings.findings}
     assert run_folder.report_file.is_file()
+
+
+@pytest.mark.parametrize(
+    ("left_out", "steps"),
+    [((), []), (("memory",), ["measuring the ceilings"])],
+)
+def test_a_step_that_has_finished_has_no_heading_again(
+    run_folder: RunFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    left_out: tuple[str, ...],
+    steps: list[str],
+) -> None:
+    """Ceilings that the machine lacks were recorded, and are no reason to measure again."""
+    from vflops.machine.ceilings import measure
+
+    items = [item for item in MEASUREMENTS if item.benchmark not in left_out]
+    planned = [SimpleNamespace(key=item.key) for item in MEASUREMENTS]
+    monkeypatch.setattr(measure, "planned_items", lambda settings: planned)
+    monkeypatch.setattr(measure, "measure", lambda *_, **__: iter(()))
+    monkeypatch.setattr(Contents, "measurements", items)
+    said: list[str] = []
+    with run_folder.start_attempt(job=0) as events:
+        pipeline._measure(run_folder, events, RunObserver(step=said.append))
+    assert said == steps

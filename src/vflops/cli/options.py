@@ -39,6 +39,16 @@ Container = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only the result, no progress.")]
 
+WaitQuiet = Annotated[
+    bool,
+    typer.Option(
+        "--wait-quiet", help="Wait until other programs use at most 10 % of this machine's CPUs."
+    ),
+]
+WaitLimit = Annotated[
+    str | None, typer.Option(help="The longest time of --wait-quiet: 90s, 30m, 1h.")
+]
+
 MetricsFile = Annotated[
     Path | None,
     typer.Option(help="A *.prom file for Prometheus' node exporter, updated during the run."),

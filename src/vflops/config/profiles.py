@@ -109,8 +109,7 @@ def for_single_workload(settings: Settings) -> Settings:
 def _restrict_ceilings(settings: Settings, default: MicroSettings) -> MicroSettings:
     """Return ``settings.micro`` restricted to the ceilings that bound the workloads.
 
-    The precisions are restricted unless the user chose them; the device, the time and the
-    benchmarks only if the user changed none of the settings.
+    Each setting is restricted unless the user changed it.
     """
     micro = settings.micro
     train_settings = [section["train"] for section in settings.workloads.values()]
@@ -118,9 +117,11 @@ def _restrict_ceilings(settings: Settings, default: MicroSettings) -> MicroSetti
     if micro.precisions == default.precisions:
         precisions = {CEILING_PRECISIONS[train["precision"]] for train in train_settings}
         narrowed["precisions"] = tuple(sorted(precisions))
-    if micro == default:
+    if micro.device == default.device:
         devices = {train["device"] for train in train_settings}
         narrowed["device"] = devices.pop() if len(devices) == 1 else "auto"
+    if micro.budget_s == default.budget_s:
         narrowed["budget_s"] = min(default.budget_s, _SINGLE_WORKLOAD_BUDGET_S)
+    if micro.benchmarks == default.benchmarks:
         narrowed["benchmarks"] = ("gemm", "convolution", "memory")
     return micro.model_copy(update=narrowed)

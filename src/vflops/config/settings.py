@@ -89,6 +89,14 @@ class Settings(Section):
         return self.workloads[workload].get("models") or self.bagging.models
 
 
+_EXPECTED = {
+    "int_parsing": "expected an integer",
+    "int_from_float": "expected an integer",
+    "float_parsing": "expected a number",
+    "bool_parsing": "expected true or false",
+}
+"""Messages for values of a wrong type, by pydantic's name of the fault."""
+
 Checked = TypeVar("Checked", bound=BaseModel)
 
 
@@ -153,7 +161,8 @@ def _validate(section: type[Checked], data: Mapping[str, Any], prefix: str) -> C
             name = f"{prefix}{where}".rstrip(".")
             raise UsageError(f"settings {name}: {message}") from error
         value = format_value(fault["input"])
-        message = f"setting {prefix}{where} = {value}: {fault['msg'].lower()}"
+        expected = _EXPECTED.get(fault["type"], fault["msg"].lower())
+        message = f"setting {prefix}{where} = {value}: {expected}"
         raise UsageError(message, hint=_describe(section, where)) from error
 
 
@@ -172,7 +181,9 @@ def _apply(data: dict[str, Any], change: Mapping[str, Any], *, where: str) -> No
                 full = _full_names(key, sections)
                 if full:
                     raise UsageError(
-                        f"unknown setting {key!r}{where}", hint=f"its full name is {full[0]}"
+                        f"unknown setting {key!r}{where}",
+                        hint=f"its full name is {full[0]}, for example --set {full[0]}="
+                        f"{_current(full[0], sections)}",
                     )
                 names = {name for section in sections.values() for name in section}
                 raise unknown_name("setting", key, [*data, *names], where=where)
@@ -217,6 +228,12 @@ def _full_names(key: str, sections: Mapping[str, Mapping[str, Any]]) -> list[str
         for name, value in section.items()
         if isinstance(value, Mapping) and key in value
     ]
+
+
+def _current(name: str, sections: Mapping[str, Mapping[str, Any]]) -> object:
+    """Return the value of a setting in the first workload that has it."""
+    section, key = name.split(".")
+    return next(s[section][key] for s in sections.values() if key in (s.get(section) or ()))
 
 
 def _merge(data: dict[str, Any], change: Mapping[str, Any], *, where: str, path: str = "") -> None:

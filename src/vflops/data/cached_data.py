@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vflops.errors import VflopsError
-from vflops.record.files.cache import cache_entry
+from vflops.record.files.cache import cache_entry, cache_hint
 from vflops.record.files.lock import InUse
 
 OnWait = Callable[[], None]
@@ -29,7 +29,8 @@ def cached_data(name: str, pack: Callable[[Path], object], on_wait: OnWait = no_
     folder = cache_entry(name)
     while not folder.is_dir():
         try:
-            pack(folder)
+            with cache_hint():
+                pack(folder)
         except InUse:
             on_wait()
             time.sleep(_POLL_S)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import sys
 import time
@@ -17,6 +19,7 @@ from vflops.launch.local.processes import STORE, LocalRanks
 from vflops.launch.node_description import describe_node
 from vflops.launch.node_group import SINGLE_NODE, NodeGroup
 from vflops.machine.telemetry.sampling import Sampler
+from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.node import telemetry_file
@@ -87,7 +90,13 @@ def run_job(
 def _watch(ranks: LocalRanks, stop: SignalCounter, tail: Tail, on_event: Listener) -> None:
     """Wait until the ranks have ended; ask them to stop on a first signal, kill on a second."""
     asked_s: float | None = None
-    while ranks.running() if asked_s is None else ranks.running(_STOP_GRACE_S):
+    while True:
+        failed = ranks.failed() if asked_s is None else {}
+        if failed and len(failed) < len(ranks.poll()):  # said before the others are waited for
+            ended = [f"rank {rank} {_how_it_ended(code)}" for rank, code in failed.items()]
+            on_event("rank-failed", {"message": "; ".join(ended)})
+        if not (ranks.running() if asked_s is None else ranks.running(_STOP_GRACE_S)):
+            return
         tail.read()
         if stop.count and asked_s is None:
             asked_s = time.monotonic()
@@ -111,8 +120,16 @@ def _failure(path: Path, first: list[int], codes: dict[int, int | None]) -> Vflo
         return kind(reason["message"], hint=reason["cure"])
     rank = next(number for number, code in codes.items() if code) if rank is None else rank
     code = codes[rank] or 0
-    how = f"{KILLED} {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-    memory = " (the kernel does that when memory runs out)" if code == -signal.SIGKILL else ""
+    if code > 0 and atomic.is_full(path):  # there was no room for the rank's report
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return atomic.cannot_write(path / f"rank-{rank}.error.json", full)
     return RunFailed(
-        f"rank {rank} {how}{memory}", hint=f"see its output: {path / f'rank-{rank}.log'}"
+        f"rank {rank} {_how_it_ended(code)}", hint=f"see its output: {path / f'rank-{rank}.log'}"
     )
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"ended with code {code}"
+    memory = " (the kernel does that when memory runs out)" if code == -signal.SIGKILL else ""
+    return f"{KILLED} {signal.Signals(-code).name}{memory}"

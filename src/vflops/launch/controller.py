@@ -67,6 +67,9 @@ class JobProgress:
     ops_per_sample: int | None = None
     reason: str | None = None
     """Why the last attempt died."""
+    losses: int = 0
+    """How many attempts died while this controller watched; restarts that are excused not."""
+    max_attempts: int = 1
     retry_s: float = 0.0
     """The time of the next attempt, by this process's clock."""
     newest: int = -1
@@ -146,7 +149,12 @@ class Controller:
         self._folder, self._events, self._launcher = folder, events, launcher
         self._attempts, self._show = attempts, show
         self._jobs = {
-            record.job: JobProgress(record, ops_per_sample=ops_per_sample, observer=observe(record))
+            record.job: JobProgress(
+                record,
+                ops_per_sample=ops_per_sample,
+                observer=observe(record),
+                max_attempts=attempts,
+            )
             for record in records
         }
         self._tails: dict[int, Tail] = {}
@@ -307,6 +315,7 @@ class Controller:
         job = progress.record.job
         # A job that restarts after a candidate that cannot be trained has not failed.
         progress.attempts -= progress.excused
+        progress.losses += not progress.excused
         progress.reason = "; ".join(filter(None, (progress.why(), self._launcher.exit_reason(job))))
         own_error = progress.last is not None and progress.last[0] in ("failed", "stopped")
         suspects = () if own_error else tuple(self._launcher.suspects(job))

@@ -19,6 +19,8 @@ from vflops.errors import UsageError
 Places = tuple[tuple[str, tuple[int, ...]], ...]
 """Node names and slot numbers, in the order of ranks."""
 
+THIS_MACHINE = "this machine"
+"""The name of the only node of a run without a scheduler."""
 _NEAREST = 3
 
 
@@ -221,7 +223,9 @@ def _refusal(
         )
     hint = _words(nearest_pairs(nodes, models, ranks))
     waves = "; or run them in waves with --waves" if fitting and may_wait else ""
-    return UsageError(message, hint=hint + waves)
+    is_local = [node.name for node in nodes] == [THIS_MACHINE]
+    cluster = "; or on the nodes of a cluster with --on slurm" if is_local else ""
+    return UsageError(message, hint=hint + waves + cluster)
 
 
 def _words(pairs: Sequence[tuple[int, int]]) -> str:

@@ -10,6 +10,8 @@ import psutil
 from vflops.machine.probe import AbsentError, text
 from vflops.machine.system.cgroup import memory_limit_b
 from vflops.machine.system.memory import available_b
+from vflops.machine.telemetry.other_programs import OtherPrograms
+from vflops.record.formats.telemetry import ProgramShare
 
 _ROOT = Path("/")
 _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -21,6 +23,7 @@ class HostLoad:
     def __init__(self) -> None:
         self._start_times = psutil.cpu_times()
         self._process_s = self._process_time()
+        self._programs = OtherPrograms(cpus=range(psutil.cpu_count() or 1))
 
     def others_share(self) -> float:
         """Return the share of CPU time that other processes, or other virtual machines, used."""
@@ -31,6 +34,10 @@ class HostLoad:
         idle_s = spent_s["idle"] + spent_s.get("iowait", 0.0)
         others_s = total_s - idle_s - (self._process_time() - self._process_s)
         return round(min(max(others_s / total_s, 0.0), 1.0), 4) if total_s > 0 else 0.0
+
+    def programs(self) -> tuple[ProgramShare, ...]:
+        """Return the programs that used most of this share, busiest first."""
+        return tuple(self._programs.shares())
 
     @staticmethod
     def _process_time() -> float:

@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vflops.counting.count import Count
+from vflops.counting.conventions import SCORING_CONVENTION, convention
+from vflops.counting.count import Count, count
 from vflops.errors import UsageError
+from vflops.publish.pages.roofline_points import Achieved
+from vflops.publish.report.training_blocks import roofline_models
 from vflops.record.files import atomic
 from vflops.record.folder import RunRecord
 from vflops.record.formats.measurement import Measurement
+from vflops.record.readout.contents import Contents
 from vflops.results.roofline.analysis import Bound, Ceilings, bound, measured_ceilings
 from vflops.results.roofline.roofline_text import sentences
+from vflops.results.score.scoring import score
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,10 @@ class Roofline:
     run: RunRecord
     machine: Ceilings
     bounds: tuple[Bound, ...]
+    achieved: tuple[Achieved, ...] = ()
+    """What trainings of the run achieved, drawn as stars."""
+    results: tuple[str, ...] = ()
+    """Sentences about what they achieved."""
 
     @classmethod
     def from_counts(
@@ -32,36 +41,52 @@ class Roofline:
         precision: str | None,
     ) -> Roofline:
         """Return the roofline of models, in the fastest precision that was measured by default."""
-        machine = measured_ceilings(measurements)
-        known = machine.precisions()
-        if not known or machine.memory is None:
-            raise UsageError(
-                f"run {run.id} lacks measurements for a roofline (gemm, convolution, memory)",
-                hint="measure them: vflops micro gemm convolution memory all-reduce",
-            )
-        if precision is not None and precision not in known:
-            raise UsageError(
-                f"run {run.id} has no ceilings in {precision!r}",
-                hint=f"it has both matrix product and convolution in: {', '.join(known)}",
-            )
-        chosen = precision or known[0]
+        machine = _require_ceilings(run, measurements, precision)
+        chosen = precision or machine.precisions()[0]
         bounds = tuple(bound(count, machine, chosen) for count in counts)
         idle = [bound_.model for bound_ in bounds if not bound_.step_s]
         if idle:
             raise UsageError(f"model {idle[0]} moves no data, so no ceiling limits it")
         return cls(run, machine, bounds)
 
+    @classmethod
+    def from_trainings(cls, contents: Contents, precision: str | None) -> Roofline | None:
+        """Return the roofline of all models that the run trained, with what they achieved.
+
+        The precision is that of each training by default, or the fastest one if its ceilings were
+        not measured. None if no trained model has a counted graph.
+        """
+        run = contents.folder.record
+        machine = _require_ceilings(run, contents.measurements, precision)
+        models = roofline_models(contents, contents.once(score), machine)
+        if not models:
+            return None
+        bounds = [model.bound for model in models]
+        if precision is not None:
+            models = [model for model in models if model.bound.precision == precision]
+            graphs = {graph.model: graph for graph in contents.graphs}
+            counts = [count(graphs[b.model], convention(SCORING_CONVENTION)) for b in bounds]
+            bounds = [bound(counted, machine, precision) for counted in counts]
+        return cls(
+            run,
+            machine,
+            tuple(bounds),
+            tuple(model.achieved for model in models if model.achieved is not None),
+            tuple(model.sentence for model in models if model.sentence is not None),
+        )
+
     @property
     def sentences(self) -> list[str]:
-        """Sentences that say what limits each model."""
-        return [sentence for bound_ in self.bounds for sentence in sentences(bound_)]
+        """Sentences that say what was achieved, and what limits each model."""
+        limits = (sentence for bound_ in self.bounds for sentence in sentences(bound_))
+        return [*self.results, *limits]
 
     def write(self, path: Path, format: str) -> None:
         """Write the page (``html``) or the image (``svg``, ``png``)."""
         from vflops.publish.pages import roofline_chart
         from vflops.publish.pages.page import chart_library, render
 
-        chart = roofline_chart.roofline(self.machine, self.bounds)
+        chart = roofline_chart.roofline(self.machine, self.bounds, self.achieved)
         if format != "html":
             roofline_chart.save(chart, path, format)
             return
@@ -76,3 +101,22 @@ class Roofline:
             library=chart_library(),
         )
         atomic.write_text(path, page)
+
+
+def _require_ceilings(
+    run: RunRecord, measurements: Sequence[Measurement], precision: str | None
+) -> Ceilings:
+    """Return the ceilings of the run; raise if they do not give a roofline in ``precision``."""
+    machine = measured_ceilings(measurements)
+    known = machine.precisions()
+    if not known or machine.memory is None:
+        raise UsageError(
+            f"run {run.id} lacks measurements for a roofline (gemm, convolution, memory)",
+            hint="measure them: vflops micro gemm convolution memory all-reduce",
+        )
+    if precision is not None and precision not in known:
+        raise UsageError(
+            f"run {run.id} has no ceilings in {precision!r}",
+            hint=f"it has both matrix product and convolution in: {', '.join(known)}",
+        )
+    return machine

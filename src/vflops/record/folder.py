@@ -324,7 +324,11 @@ def _numbered_folders(folder: Path) -> list[Path]:
     return sorted(numbered, key=lambda path: int(path.name))
 
 
+def newest_first(parent: Path) -> list[Path]:
+    """Return the run folders directly under ``parent``, the newest first."""
+    return sorted((path.parent for path in parent.glob("*/run.json")), reverse=True)
+
+
 def latest(parent: Path) -> Path | None:
     """Return the newest run folder directly under ``parent``, or None."""
-    runs = sorted(path.parent for path in parent.glob("*/run.json"))
-    return runs[-1] if runs else None
+    return next(iter(newest_first(parent)), None)

@@ -188,7 +188,8 @@ def run_ensembles(
     groups = ensembles(records)
     for number, group in enumerate(groups, start=1):
         suffix = f", ensemble {number} of {len(groups)}" if len(groups) > 1 else ""
-        step(f"training {len(group)} models of {group[0].workload}{suffix}")
+        if not all(folder.ended(record.job) for record in group):
+            step(f"training {len(group)} models of {group[0].workload}{suffix}")
         run_side_by_side(folder, events, group, show)
         ensemble = evaluate_ensemble(folder, folder.history(), group)
         if ensemble is None:
@@ -214,7 +215,8 @@ def run_searches(
     for repeat in dict.fromkeys(record.repeat for record in records):
         group = [record for record in records if record.repeat == repeat]
         verb = "replaying" if group[0].settings["search"]["ledger"] else "searching"
-        step(f"{verb} with {len(group)} worker{'s' * (len(group) > 1)}")
+        if not all(folder.ended(record.job) for record in group):
+            step(f"{verb} with {len(group)} worker{'s' * (len(group) > 1)}")
         run_side_by_side(folder, events, group, show)
         for message in _early_ends(folder, group):
             step(message)

@@ -19,12 +19,12 @@ from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobRearranged, PowerImported
 from vflops.record.formats.measurement import Measurement
-from vflops.record.log.events import EventWriter
+from vflops.record.log.events import EventWriter, Loaded
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.check.findings import Findings
 from vflops.results.score.scoring import score
-from vflops.run import jobs
+from vflops.run import jobs, validate
 from vflops.run.jobs import PreparedWorkload
 
 if TYPE_CHECKING:
@@ -58,12 +58,23 @@ class RunObserver:
     """Called repeatedly with the progress of all jobs that run at the same time."""
 
 
-def start(parent: Path, workload: str, settings: Settings, observer: RunObserver) -> RunFolder:
-    """Create a run folder in ``parent`` and run; raise before that if settings are invalid."""
+def start(
+    parent: Path,
+    workload: str,
+    settings: Settings,
+    observer: RunObserver,
+    *,
+    before: Callable[[], None] = lambda: None,
+) -> RunFolder:
+    """Create a run folder in ``parent`` and run; raise before that if settings are invalid.
+
+    ``before`` is called when the data is ready, before anything is measured.
+    """
     _validate(settings)
     prepared = jobs.prepare(settings, observer.progress)
     for warning in jobs.data_warnings(prepared):
         observer.warn(warning)
+    before()
     folder = RunFolder.create(parent, workload, settings)
     with _interruptible(folder):
         observer.folder(folder)
@@ -100,6 +111,8 @@ def _validate(settings: Settings) -> None:
     from vflops.machine.ceilings.measure import planned_items
     from vflops.models.model_registry import model
 
+    if settings.workloads:  # before the ceilings, whose device is by default that of training
+        validate.check_all(settings)
     for name in settings.count.models:
         if model(name).input_shape is None:
             raise UsageError(
@@ -160,8 +173,10 @@ def _steps(
     prepared: list[PreparedWorkload] | None,
 ) -> None:
     settings = folder.record.settings
-    observer.step("describing the system")
-    if prepared is None and not folder.history(0).events("described"):
+    is_described = bool(folder.history(0).events("described"))
+    if not is_described:
+        observer.step("describing the system")
+    if prepared is None and not is_described:
         prepared = jobs.prepare(settings, observer.progress)
     _describe(folder, events, prepared or [])
     counted = {count.model for count in Contents(folder).counted}
@@ -169,8 +184,6 @@ def _steps(
         if model not in counted:
             observer.step(f"counting {model}")
             _count(folder, events, model)
-    if settings.micro.benchmarks:
-        observer.step("measuring the ceilings")
     _measure(folder, events, observer)
     if settings.workloads:
         records = jobs.plan(folder, events, prepared, observer.progress)
@@ -182,7 +195,8 @@ def _steps(
             jobs.run_searches(folder, events, searching, observer.step, observer.jobs)
         for record in (r for r in records if r.bag is None and r.worker is None):
             if jobs.uses_agents(settings):
-                observer.step(f"training {record.workload}, seed {record.seed}")
+                if not folder.ended(record.job):
+                    observer.step(f"training {record.workload}, seed {record.seed}")
                 jobs.run_side_by_side(folder, events, [record], observer.jobs)
                 continue
             if not folder.ended(record.job):
@@ -241,10 +255,15 @@ def _measure(folder: RunFolder, events: EventWriter, observer: RunObserver) -> N
     settings = folder.record.settings
     items = planned_items(settings.micro)
     events.write("plan", measurements=[item.key for item in items])
-    observer.plan(items)
-    done = [item for item in Contents(folder).measurements if item.value is not None]
-    for item in done:
-        observer.ceiling(item)
+    measured = {item.key: item for item in Contents(folder).measurements}
+    done = [item for item in measured.values() if item.value is not None]
+    if any(_may_be_measured(measured.get(item.key)) for item in items):
+        observer.step("measuring the ceilings")
+        observer.plan(items)
+        for item in done:
+            observer.ceiling(item)
+    else:  # this machine lacks the others, which is only recorded again
+        observer = RunObserver()
     load = HostLoad()
     for item in measure(
         settings.micro,
@@ -254,8 +273,14 @@ def _measure(folder: RunFolder, events: EventWriter, observer: RunObserver) -> N
         on_start=observer.start,
     ):
         events.write("measurement", **item.model_dump(mode="json"))
-        events.write("load", others_share=load.others_share())
+        loaded = Loaded(others_share=load.others_share(), programs=load.programs())
+        events.write("load", **loaded.model_dump(mode="json"))
         observer.ceiling(item)
+
+
+def _may_be_measured(earlier: Measurement | None) -> bool:
+    """Whether there is no measurement yet, or one that ran out of time."""
+    return earlier is None or (earlier.value is None and "time budget" in (earlier.reason or ""))
 
 
 def import_power(folder: RunFolder, log: Path) -> Path:

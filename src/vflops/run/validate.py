@@ -152,7 +152,7 @@ def _check_placement(
     train: TrainSettings, models: int, launch: LaunchSettings, *, waves: bool
 ) -> None:
     """Raise if this machine has too few devices, or they do not support the precision."""
-    from vflops.launch.placement import Node, plan
+    from vflops.launch.placement import THIS_MACHINE, Node, plan
     from vflops.machine.devices import pick, rank_capacity
     from vflops.train.precision import Precision
 
@@ -165,5 +165,5 @@ def _check_placement(
             f"{ranks} ranks do not fit on this machine: it has room for {count}, one {slot} each",
             hint=f"use --ranks {count}" + (" or fewer" if count > 1 else ""),
         )
-    plan([Node("this machine", count)], models, ranks, waves=waves)
+    plan([Node(THIS_MACHINE, count)], models, ranks, waves=waves)
     Precision.named(train.precision, device)

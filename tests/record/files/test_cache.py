@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from vflops.errors import UsageError, VflopsError
+from vflops.data.cached_data import cached_data
+from vflops.errors import RunFailed, UsageError, VflopsError
+from vflops.record.files import atomic
 from vflops.record.files.cache import cache_folder, cached_folder, keep_compiled_kernels
 
 VARIABLES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
@@ -66,4 +69,38 @@ def test_a_cache_that_cannot_be_written_to_serves_what_it_has(
     assert cached_folder("data", Path.mkdir) == cache_folder() / "data"
     with pytest.raises(UsageError, match="cannot write to the cache") as error:
         cached_folder("other", Path.mkdir)
+    assert "export VFLOPS_CACHE=" in str(error.value.hint)
+
+
+def test_a_full_cache_says_how_to_choose_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path))
+
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(RunFailed, match=f"No space left .* free in {tmp_path}") as error:
+        cached_folder("data", full)
+    assert "export VFLOPS_CACHE=" in str(error.value.hint)
+
+    def full_shard(path: Path) -> None:
+        raise atomic.cannot_write(path, OSError(errno.ENOSPC, "No space left on device"))
+
+    with pytest.raises(RunFailed) as error:
+        cached_data("data", full_shard)
+    assert "export VFLOPS_CACHE=" in str(error.value.hint)
+
+
+def test_a_cache_below_a_folder_that_is_not_readable_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path))
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(UsageError, match=r"cannot write .*: Permission denied") as error:
+        cached_folder("data", Path.mkdir)
     assert "export VFLOPS_CACHE=" in str(error.value.hint)

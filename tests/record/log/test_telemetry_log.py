@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.telemetry_fakes import series
 from vflops.errors import FolderError
-from vflops.record.formats.telemetry import Absent, Header
+from vflops.record.formats.telemetry import Absent, Header, ProgramShare
 from vflops.record.log.telemetry_log import TelemetryWriter, header_line, read, sample_line
 
 HEADER = Header(
@@ -40,6 +40,15 @@ def test_what_is_written_is_read(path: Path) -> None:
     assert recorded.column("gpu0.power") == [100.0, None, None]
     assert recorded.column("gpu0.energy") == [5.0, 6.0, 7.0]
     assert (len(recorded), recorded.faults, recorded.torn) == (3, (), None)
+
+
+def test_the_last_programs_are_read(tmp_path: Path) -> None:
+    writer = TelemetryWriter(tmp_path / "telemetry.jsonl", HEADER)
+    for second, name in enumerate(["cc1plus", "firefox", None]):
+        programs = [ProgramShare(name=name, share=0.5)] if name else None
+        writer.write(second, 1.8e9 + second, [1.0, 2.0], programs)
+    writer.close()
+    assert read(tmp_path / "telemetry.jsonl").programs == (ProgramShare(name="firefox", share=0.5),)
 
 
 def test_lines_are_plain_json_with_the_time_twice(path: Path) -> None:

@@ -31,7 +31,7 @@ def test_all_runs_must_meet_all_rules(vflops: Vflops, two: tuple[Path, Path]) ->
     result = vflops("check", good)
     assert result.returncode == 0, result.stderr
     assert "next: vflops report" in result.stderr
-    assert "rule set practice/11: 12 of 12 pass, 25 do not apply" in result.stdout
+    assert "rule set practice/11: 12 pass, 25 do not apply" in result.stdout
     assert "not applicable:  manifest," in result.stdout
     result = vflops("check", good, bad)
     assert result.returncode == 1
@@ -48,7 +48,7 @@ def test_a_busy_machine_is_told_last_with_what_to_do(vflops: Vflops, run_folder:
     log = run_folder.path / "jobs/0/0/events.jsonl"
     log.write_text(log.read_text().replace('"others_share": 0.02', '"others_share": 0.42'))
     last = " ".join(vflops("check", run_folder.path).stdout.split("not met:\n")[1].split())
-    assert "other processes used 42.0 % of the CPUs while ceilings were measured" in last
+    assert "other programs used 42 % of the CPUs while ceilings were measured" in last
     assert f"→ {ADVICE['quiet']}" in last
 
 

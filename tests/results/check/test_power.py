@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.forged_runs import INTERVAL_S, MODELS, POWER_W, WORK_S, Forger
-from tests.support.forgeries import Break, GoodRun, good_runs, judged, later, together
+from tests.support.forgeries import Break, GoodRun, changed, good_runs, judged, later, together
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import Clock, NodeRecord
 from vflops.record.readout.contents import Contents
@@ -113,7 +113,7 @@ def test_a_log_that_could_be_or_does_not_count_is_no_fault(
 
 @pytest.mark.parametrize(
     ("others", "samples", "verdict", "share"),
-    [(80.0, None, "fail", "80.0 %"), (9.0, None, "pass", "9.0 %"), (80.0, 10, "pass", "1.0 %")],
+    [(80.0, None, "fail", "80 %"), (9.0, None, "pass", "9.0 %"), (80.0, 10, "pass", "1.0 %")],
     ids=["busy", "quiet", "too short to tell"],
 )
 def test_a_machine_that_is_busy_with_others_while_it_trains_is_not_quiet(
@@ -122,7 +122,7 @@ def test_a_machine_that_is_busy_with_others_while_it_trains_is_not_quiet(
     harm = busy(1, 95.0, others, samples)
     found = finding(good("one model"), tmp_path, "quiet", harm)
     assert found.verdict == verdict
-    assert f"other processes used {share} of the CPUs while" in found.evidence
+    assert f"other programs used {share} of the CPUs while" in found.evidence
     assert found.where == ("jobs/1/0/telemetry.jsonl" if verdict == "fail" else None)
 
 
@@ -131,6 +131,24 @@ def test_a_training_of_less_than_a_minute_does_not_tell_what_else_ran(
 ) -> None:
     monkeypatch.setattr(background_load, "MIN_TRAINING_S", WORK_S + 60)
     assert finding(good("one model"), tmp_path, "quiet", busy(1, 95.0, 80.0)).verdict == "pass"
+
+
+def test_a_machine_that_was_busy_names_the_programs(good: GoodRun, tmp_path: Path) -> None:
+    programs = [{"name": "firefox", "share": 0.41}, {"name": "py\x1b", "share": 0.122}]
+
+    def name_them(run: Forger) -> None:
+        busy(1, 95.0, 63.0)(run)
+        path = run.attempt(1) / "telemetry.jsonl"
+        lines = path.read_text().splitlines()
+        lines[-1] = json.dumps({**json.loads(lines[-1]), "programs": programs})
+        path.write_text("\n".join(lines) + "\n")
+
+    while_training = finding(good("one model"), tmp_path / "a", "quiet", name_them)
+    load = changed("load", others_share=0.63, programs=programs)
+    while_measuring = finding(good("one model"), tmp_path / "b", "quiet", load)
+    who = "other programs used 63 % of the CPUs (firefox 41 %, py\\x1b 12 %) while "
+    assert while_training.evidence == f"{who}job 1 trained; at most 10 % is allowed"
+    assert while_measuring.evidence == f"{who}ceilings were measured; at most 10 % is allowed"
 
 
 @pytest.mark.parametrize(("others", "verdict"), [(48.0, "pass"), (65.0, "fail")])
@@ -142,4 +160,4 @@ def test_jobs_of_one_run_side_by_side_are_no_others(
     harm = together(on_one_node, *(busy(job, own + others, others) for job in (1, 2)))
     found = finding(good("ensembles"), tmp_path, "quiet", harm)
     assert found.verdict == verdict
-    assert (found.verdict == "pass") or "other processes used 17.0 % of the CPUs" in found.evidence
+    assert (found.verdict == "pass") or "other programs used 17.0 % of the CPUs" in found.evidence

@@ -78,3 +78,10 @@ def test_the_document_has_every_rule_of_every_set_as_it_is() -> None:
         ]
         own = rules.rules if name == "practice" else rules.rules[len(practice) :]
         assert told == [(rule.id, rule.title, rule.section, rule.reads) for rule in own]
+
+
+def test_a_counting_convention_is_not_a_rule_set() -> None:
+    with pytest.raises(UsageError, match="'executed' is a counting convention") as error:
+        rule_set("executed")
+    assert "practice" in str(error.value.hint)
+    assert "vflops count MODEL --rules executed" in str(error.value.hint)

@@ -8,7 +8,7 @@ from tests.support.sample_parts import MEASUREMENTS
 from tests.support.trained_runs import HandmadeRun, course, job
 from vflops.cli.terminal.run_display import Progress
 from vflops.publish.export.csv_table import runs_csv
-from vflops.publish.report.headline import results
+from vflops.publish.report.results import results
 from vflops.publish.report.report_page import write_report
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
@@ -45,8 +45,8 @@ def test_a_target_of_a_thousandth_has_no_vflops_headline_and_fails(
     assert "open task" in shown and "target 0.001 instead of" in shown
     assert "MFLOPS" in shown and "reached after" in shown
     (headline,) = results(found)
-    assert headline.figure.endswith(" MFLOPS")
-    assert "open VFLOPS (own task: not comparable)" in headline.note
+    assert headline.speed.figure.endswith(" MFLOPS")
+    assert "no VFLOPS: the task is open" in headline.speed.notes
     failed = goal(folder)
     assert failed.verdict == "fail"
     assert "its own target 0.001 is no goal" in failed.evidence

@@ -13,11 +13,13 @@ from statistics import fmean
 import pytest
 
 from tests.support.dated_runs import SAMPLES, WORK_S, Dated, dated_run
+from vflops.cli.results import compare as compare_command
+from vflops.cli.terminal.console import console
 from vflops.config.profiles import tiny
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
 from vflops.results.figures import format_value
-from vflops.studies.compare import compare_page
+from vflops.studies.compare import compare_page, compare_text
 from vflops.studies.compare.comparing import compare, read_sides
 from vflops.studies.compare.comparison import ComparedFigure, Comparison
 
@@ -182,14 +184,51 @@ def test_the_command_shows_tables_writes_the_page_and_ends_well(
     assert "B differs from A significantly" in done.stdout
     rows = {line.split("  ")[1]: line for line in done.stdout.splitlines() if line[:2] == "  "}
     assert rows["FLOPS"].rstrip().endswith("yes, worse")
-    assert (tmp_path / "compare.html").is_file()
-    assert "next: open" in done.stderr
+    assert not list(tmp_path.glob("*.html"))  # nobody asked for a page
+    assert "next: vflops compare" in done.stderr and "--page compare.html" in done.stderr
     asked = vflops("compare", a.path, b.path, "--json")
     assert json.loads(asked.stdout)["schema"] == "vflops.comparison/1"
     shutil.rmtree(b.path / "jobs")
     damaged = vflops("compare", a.path, b.path)
     assert damaged.returncode == 0 and "no job was started" in damaged.stdout
     assert vflops("compare", a.path, tmp_path / "none").returncode == 2
+
+
+def test_what_is_no_run_is_skipped_with_a_note(tmp_path: Path, vflops: Vflops) -> None:
+    """As in ``vflops compare runs/*``, after ``vflops history`` and ``vflops scale``."""
+    a, b = (dated_run(tmp_path, Dated(day)) for day in range(2))
+    page, experiment = tmp_path / "history.html", tmp_path / "scale-weak-x"
+    page.write_text("<html>")
+    experiment.mkdir()
+    done = vflops("compare", a.path, page, experiment, b.path)
+    assert done.returncode == 0, done.stderr
+    assert f"skipped {page}: it is a file\n" in done.stderr
+    assert f"skipped {experiment}: it has no run.json\n" in done.stderr
+    assert "B compared with A" in done.stdout and "C compared" not in done.stdout
+    alone = vflops("compare", a.path, page)
+    assert alone.returncode == 2 and "is a file, not a run folder" in alone.stderr
+
+
+def test_long_tables_are_cut_after_what_matters_most(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = (dated_run(tmp_path, Dated(day, s)) for day, s in enumerate((FAST, SLOW)))
+    found = compared(a, b)
+    speed, quality = figure(found, "FLOPS"), figure(found, "top-1 accuracy")
+    peaks = [
+        quality.model_copy(update={"kind": "ceiling", "name": f"c{n}", "difference": n / 100})
+        for n in range(20)
+    ]
+    long = found.model_copy(update={"figures": (*peaks, quality, speed)})
+    kept = [each.name for each in compare_text.most_important(long.figures, 4)]
+    assert kept == ["FLOPS", "top-1 accuracy", "c19", "c18"]
+    monkeypatch.setattr(compare_command, "_MAX_FIGURES", 4)
+    shown = []
+    for every_line in (False, True):
+        compare_command._show(long, console(), every_line=every_line)
+        shown.append(capsys.readouterr().out)
+    assert "… and 18 more: --all" in shown[0] and "c17" not in shown[0]
+    assert "--all" not in shown[1] and "c0 " in shown[1]
 
 
 def test_an_interval_is_of_the_ratio_and_never_below_nothing(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
 from vflops.record.formats.measurement import Trial
 from vflops.record.readout.contents import Contents
+from vflops.studies.predict.forecasting import make_forecast
 from vflops.studies.predict.from_run import read_inputs
 from vflops.studies.predict.validation import measured_efficiencies
 from vflops.studies.scale.scale_result import EnsembleFigures, Point, Scale
@@ -140,6 +141,18 @@ def test_a_run_without_a_training_is_refused(run_folder: RunFolder, vflops: Vflo
     result = vflops("predict", run_folder.path)
     assert result.returncode == 2
     assert "has no complete training" in result.stderr
+
+
+def test_a_run_on_a_busy_machine_is_warned_of(alone: RunFolder) -> None:
+    def warning() -> str | None:
+        words = ["node.accelerators=2"]
+        return make_forecast(Contents(alone), [1], [1], None, None, None, words).warning
+
+    assert warning() is None
+    with alone.start_attempt(job=0) as log:
+        log.write("load", others_share=0.63, programs=[{"name": "firefox", "share": 0.41}])
+    said = warning()
+    assert said is not None and "other programs used 63 % of the CPUs (firefox 41 %)" in said
 
 
 def test_the_command_takes_a_run_and_names_what_must_be_typed(

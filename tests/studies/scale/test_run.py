@@ -43,6 +43,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert "point 1 of 1: 1 model × 1 rank" in said.getvalue()
     assert "\n1 × 1      1 " in said.getvalue()
     assert "next: open file://" in said.getvalue()
+    for headline, _ in Scale.read(place / "scale.json").warnings:  # its training takes seconds
+        assert f"warning: {headline}: " in said.getvalue()
     return place
 
 

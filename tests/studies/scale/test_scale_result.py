@@ -352,3 +352,11 @@ def test_the_file_meets_its_schema(tmp_path: Path) -> None:
     data = json.loads((tmp_path / "scale.json").read_text())
     jsonschema.validate(data, schemas()["vflops.scale.json"])
     assert Scale.read(tmp_path / "scale.json").points[1].size == Size(2, 1)
+
+
+def test_short_points_and_missing_ones_are_warned_of() -> None:
+    short = scale(point(1, 1, 1e9), Point(jobs=2, ranks=1, run=None, figures=None))
+    assert [headline for headline, _ in short.warnings] == [
+        "This experiment is incomplete",
+        "Points took only seconds",
+    ]

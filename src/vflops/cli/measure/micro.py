@@ -37,8 +37,11 @@ def micro(
     out: options.Out = Path("runs"),
     json: Annotated[bool, typer.Option("--json", help="Print the score as JSON.")] = False,
     quiet: options.Quiet = False,
+    wait_quiet: options.WaitQuiet = False,
+    wait_limit: options.WaitLimit = None,
 ) -> None:
     """Measure the ceilings of this machine. GEMM, convolution, memory, network, storage."""
+    from vflops.cli.terminal.quiet_wait import quiet_wait
     from vflops.cli.terminal.run_display import Progress
     from vflops.run import pipeline
 
@@ -53,8 +56,9 @@ def micro(
     if budget is not None:
         assignments.append(f"micro.budget_s={budget}")
     settings = options.settings(profile, seed, None, assignments)
+    wait = quiet_wait(wait_quiet, wait_limit, quiet=quiet or json)
     with Progress(quiet=quiet or json) as progress:
-        folder = pipeline.start(out, "micro", settings, progress.observer)
+        folder = pipeline.start(out, "micro", settings, progress.observer, before=wait)
         findings = pipeline.conclude(folder, progress.observer)
     if json:
         typer.echo(folder.score_file.read_text(encoding="utf-8"), nl=False)

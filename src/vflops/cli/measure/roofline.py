@@ -5,15 +5,12 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from vflops.cli import options
 from vflops.errors import UsageError
-
-if TYPE_CHECKING:
-    from vflops.record.readout.contents import Contents
 
 
 class Format(StrEnum):
@@ -39,7 +36,8 @@ def roofline(
     ] = None,
     batch: Annotated[int | None, typer.Option(help="Batch size.", min=1)] = None,
     precision: Annotated[
-        str | None, typer.Option(help="fp32, bf16 …; by default the fastest one measured.")
+        str | None,
+        typer.Option(help="fp32, bf16 …; by default that of the training, else the fastest."),
     ] = None,
     rules: Annotated[
         str | None,
@@ -53,7 +51,7 @@ def roofline(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write.")] = None,
 ) -> None:
-    """Place models under the measured ceilings. Shows what limits them."""
+    """Place models under the measured ceilings. Shows what limits them, and what was achieved."""
     from vflops.cli.terminal import console
     from vflops.counting.conventions import convention
     from vflops.counting.count import count
@@ -65,11 +63,14 @@ def roofline(
     export = export or _format(out)
     contents = console.read_run(run or _newest_with_ceilings())
     folder = contents.folder
-    if model is None and batch is None and input is None:
-        trained_graphs = [
-            graph for graph in contents.graphs if graph.model in _trained_names(contents)
-        ]
-        graphs = (trained_graphs or contents.graphs)[:1]
+    own_models = not (model is None and batch is None and input is None)
+    chart = None
+    if not own_models and rules is None:
+        chart = Roofline.from_trainings(contents, precision)
+    if not own_models:
+        trained = {job.record.workload for job in contents.training_jobs}
+        graphs = [graph for graph in contents.graphs if graph.model in trained]
+        graphs = graphs or contents.graphs
     else:
         inputs = [parse_input(text) for text in input or ()]
         batch_size = batch or folder.record.settings.count.batch
@@ -77,8 +78,11 @@ def roofline(
             graphs = [
                 graph_of(name, inputs=inputs, batch=batch_size) for name in model or ["resnet50"]
             ]
-    counts = [count(graph, chosen or model_convention(contents, graph.model)) for graph in graphs]
-    chart = Roofline.from_counts(folder.record, contents.measurements, counts, precision)
+    if chart is None:
+        counts = [
+            count(graph, chosen or model_convention(contents, graph.model)) for graph in graphs
+        ]
+        chart = Roofline.from_counts(folder.record, contents.measurements, counts, precision)
     path = out or folder.path / f"{_name(model, batch)}.{export.value}"
     with console.working("drawing"):
         chart.write(path, export.value)
@@ -94,11 +98,6 @@ def roofline(
         console.next_step(
             f"vflops report {console.shell_path(folder.path)}", "write the report of the run"
         )
-
-
-def _trained_names(contents: Contents) -> set[str]:
-    """Return the names of the trained workloads, which are also those of their graphs."""
-    return {job.record.workload for job in contents.training_jobs}
 
 
 def _format(out: Path | None) -> Format:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -15,9 +16,17 @@ _MIN_WIDTH = 24
 """Minimum width of the last column."""
 
 
+def output_width() -> int:
+    """Return the width of stdout: ``$COLUMNS``, that of the terminal, or 100 for a file or pipe."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+
+
 def columns(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
     """Return ``rows`` as aligned columns; those in ``right`` are right-aligned, the last wraps."""
-    width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+    width = output_width()
     rows = [[printable(text, keep="\n\t") for text in row] for row in rows]
     sizes = [max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True)]
     fitting = _count_fitting(sizes, width)

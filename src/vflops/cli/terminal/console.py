@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import sys
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from vflops.cli.terminal.columns import output_width
 from vflops.errors import UsageError, VflopsError
 from vflops.text import printable
 
@@ -22,11 +24,11 @@ if TYPE_CHECKING:
 
 
 def console() -> Console:
-    """Return a console for stdout; it is 100 columns wide if stdout is a file or a pipe."""
+    """Return a console for stdout, for a file or a pipe with ``output_width()`` columns."""
     from rich.console import Console
 
     out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=100)
+    return out if out.is_terminal else Console(highlight=False, width=output_width())
 
 
 def cell(text: str) -> str:
@@ -53,13 +55,29 @@ def show_error(error: VflopsError) -> None:
 
 
 def next_step(command: str, why: str) -> None:
-    """Print the suggested next command, unwrapped, on stderr to keep piped output clean."""
+    """Print the suggested next command on stderr to keep piped output clean.
+
+    On a narrow terminal it has a hanging indent, and can still be copied.
+    """
     if command.startswith("vflops "):
         command = command_name() + command.removeprefix("vflops")
     line = f"next: {command}   ({why})"
-    if sys.stderr.isatty() and len(line) > shutil.get_terminal_size().columns:
-        line = f"next: {command}\n      ({why})"
+    width = shutil.get_terminal_size().columns
+    if sys.stderr.isatty() and len(line) > width:
+        lines = [*_command_lines(command, width - 6), *textwrap.wrap(f"({why})", width - 6)]
+        line = "next: " + "\n      ".join(lines)
     print(printable(f"\n{line}", keep="\n"), file=sys.stderr)
+
+
+def _command_lines(command: str, width: int) -> list[str]:
+    """Return a command in lines that a shell reads as one, broken between its arguments."""
+    lines: list[str] = []
+    for word in re.findall(r"(?:'[^']*'|[^ '])+", command):
+        if lines and len(lines[-1]) + len(word) + 3 <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
 def open_report(folder: RunFolder) -> None:
@@ -87,6 +105,14 @@ def say(text: str, *, indent: int = 0, file: TextIO | None = None) -> None:
             replace_whitespace=False,
         )
     print(text, file=out)
+
+
+def status_line(text: str) -> None:
+    """Replace the current line of the terminal by ``text``, shortened to its width."""
+    width = shutil.get_terminal_size().columns - 1
+    shown = printable(text)
+    shown = shown if len(shown) <= width else f"{shown[: width - 1]}…"
+    print(f"\r{shown}\x1b[K", end="" if shown else "\r", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -126,6 +152,28 @@ def open_run(run: Path | None) -> RunFolder:
     if path is None:
         raise UsageError("no run is given, and runs/ holds no run", hint="start one: vflops run")
     return RunFolder.open(path)
+
+
+def open_interrupted_run(run: Path | None) -> RunFolder:
+    """Return the given run, or the newest one under ``runs/`` with something left to do."""
+    from vflops.record.files.lock import is_locked
+    from vflops.record.folder import RunFolder, newest_first
+
+    if run is not None:
+        return RunFolder.open(run)
+    for path in newest_first(Path("runs")):
+        try:
+            folder = RunFolder.open(path)
+            is_done = folder.history(0).state.complete and all(
+                file.is_file() for file in folder.result_files
+            )
+        except VflopsError:  # a damaged run cannot be resumed
+            continue
+        if not is_done and not is_locked(folder.lock):
+            return folder
+    raise UsageError(
+        "no run is given, and runs/ holds no interrupted run", hint="name one: vflops resume RUN"
+    )
 
 
 def read_run(run: Path | None) -> Contents:

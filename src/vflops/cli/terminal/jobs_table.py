@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import sys
 import time
@@ -10,8 +11,10 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from vflops.cli.terminal.console import cell, say
 from vflops.interruption import unlimited
 from vflops.results.score.figure_text import count, number
+from vflops.text import printable
 from vflops.units import quantity
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 _LINE_EVERY_S = 5.0
 """Seconds between two plain lines."""
+ANSWER_S = 10.0
+"""How long a question waits for its answer: a script that sends Ctrl-C gives none."""
 
 
 class JobsView:
@@ -34,10 +39,15 @@ class JobsView:
         self._line_s = 0.0
         self._jobs: Sequence[JobProgress] = ()
         self._keyboard: Keyboard | None = None
+        self._losses: dict[int, int] = {}
 
     def show(self, jobs: Sequence[JobProgress]) -> None:
         """Show the current progress of ``jobs``."""
         self._jobs = jobs
+        for job in jobs:
+            if job.losses > self._losses.get(job.record.job, 0):
+                self._say_loss(job)
+            self._losses[job.record.job] = job.losses
         if not self._console.is_terminal:
             if time.monotonic() - self._line_s >= _LINE_EVERY_S:
                 self._line_s = time.monotonic()
@@ -50,6 +60,29 @@ class JobsView:
             self._live = Live(console=self._console, refresh_per_second=4, transient=True)
             self._live.start()
         self._live.update(self._table(max(self._console.height - 4, 4)))
+
+    def _say_loss(self, job: JobProgress) -> None:
+        """Say at once that an attempt at a job died, and what happens next."""
+        name = f"{self.job_kind} {self.job_number(job)}"
+        if job.state == "given up":
+            then = f"given up after {count(job.attempts, 'attempt')}"
+        else:
+            pause_s = max(job.retry_s - time.monotonic(), 0.0)
+            started = job.attempts + (job.state == "waiting")
+            then = f"attempt {started} of {job.max_attempts}"
+            then += f" in {pause_s:.0f} s" if pause_s >= 1 else " now"
+        text = f"{name} died ({job.reason}): {then}"
+        if self._console.is_terminal:
+            self._console.print(cell(text), style="yellow")
+        else:
+            print(f"  {printable(text)}", file=sys.stderr)
+
+    job_kind = "model"
+
+    def job_number(self, job: JobProgress) -> int:
+        """Return the number of a job as the table shows it."""
+        bag = job.record.bag
+        return bag.model + 1 if bag else job.record.job
 
     def line(self, jobs: Sequence[JobProgress]) -> str:
         """Return the progress of all jobs in one line."""
@@ -89,9 +122,8 @@ class JobsView:
             table.add_column(name, justify="right")
         order = sorted(self._jobs, key=lambda job: (job.shown_state != "running", job.record.job))
         for job in order[:rows]:
-            bag = job.record.bag
             table.add_row(
-                str(bag.model + 1 if bag else job.record.job),
+                str(self.job_number(job)),
                 job.shown_state,
                 job.location,
                 f"{job.epoch:.2f}",
@@ -105,12 +137,12 @@ class JobsView:
 class Keyboard:
     """Handles Ctrl-C by asking a question between updates, never while jobs are submitted.
 
-    A second Ctrl-C before the answer interrupts.
+    A second Ctrl-C before the answer interrupts, and so does no answer.
     """
 
     def __init__(self) -> None:
         self.pressed = False
-        self._unlimited = unlimited()  # the user may take any time to answer
+        self._unlimited = unlimited()  # the user has some time to answer
         self._unlimited.__enter__()
         self._before = signal.signal(signal.SIGINT, self._press)
 
@@ -125,8 +157,12 @@ class Keyboard:
 
         question = (
             "leave the jobs running (l), end them with checkpoints (e), or continue (Enter)? "
+            f"[e in {ANSWER_S:g} s] "
         )
         print(f"\n{question}", end="", file=sys.stderr, flush=True)
+        if not select.select([sys.stdin], [], [], ANSWER_S)[0]:
+            say(f"\nno answer within {ANSWER_S:g} s: the jobs end with checkpoints")
+            raise KeyboardInterrupt
         answer = sys.stdin.readline()
         choice = answer.strip().lower()[:1]
         if choice == "l":

@@ -24,6 +24,13 @@ _TEXT_COLUMNS = 4
 class SearchView(JobsView):
     """Shows the progress of all workers and of the search."""
 
+    job_kind = "worker"
+
+    def job_number(self, job: JobProgress) -> int:
+        """Return the number of a worker as the table shows it."""
+        worker = job.record.worker
+        return worker.worker + 1 if worker else job.record.job
+
     def line(self, jobs: Sequence[JobProgress]) -> str:
         """Return the progress of the search in one line."""
         workers = [job.observer for job in jobs if isinstance(job.observer, WorkerProgress)]

@@ -48,6 +48,7 @@ class TrainingView:
             "job": self._job,
             "resumed": self._resumed,
             "stopping": self._stopping,
+            "rank-failed": self._rank_failed,
             "kernels": self._kernels,
             "fallback": self._fallback,
             "progress": self._progress,
@@ -96,6 +97,9 @@ class TrainingView:
         self._say(
             "  stopping after this step, with a checkpoint; press Ctrl-C again to stop at once …"
         )
+
+    def _rank_failed(self, data: dict[str, Any]) -> None:
+        self._say(f"  {data['message']}: ending the other ranks …")
 
     def _kernels(self, data: dict[str, Any]) -> None:
         largest = [f"{kernel['kind']} {percent(kernel['share'])}" for kernel in data["kernels"][:4]]

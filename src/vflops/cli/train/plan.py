@@ -127,6 +127,7 @@ def plan(
         ]
     layout_assignments = []
     is_local = backend(requested.launch.on).is_this_machine
+    elsewhere = is_local and nodes is not None and nodes > 1
     if not is_local and requested.launch.ranks_per_node is None:
         layout_assignments = [f"launch.ranks_per_node={min(node.slots for node in available)}"]
     settings = options.settings(
@@ -146,7 +147,7 @@ def plan(
         "--profile": settings.profile,
         **counts,
         "--ranks": ranks_per_model,
-        "--on": on,
+        "--on": "slurm" if elsewhere else on,
         "--data": data,
     }
     options_shown |= {"--repeat": repeat, "--seed": seed, "--config": config}
@@ -158,9 +159,12 @@ def plan(
         for word in (name, options_shown[name])
     ]
     command += ["--waves"] * settings.bagging.waves + ["--twins"] * settings.bagging.twins
+    if elsewhere:
+        layout_assignments = [f"launch.ranks_per_node={slots}"]
     for assignment in (*(set_ or ()), *layout_assignments):
         command += ["--set", assignment]
-    why = "run it there" if nodes and is_local else "run it"
+    why = "run it there; --on slurm submits it" if elsewhere else "run it"
+    why = "run it there" if nodes == 1 and is_local else why
     console.next_step(shlex.join(command), why)
 
 

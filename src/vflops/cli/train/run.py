@@ -63,9 +63,12 @@ def run(
     config: options.Config = None,
     set_: options.Set = None,
     quiet: options.Quiet = False,
+    wait_quiet: options.WaitQuiet = False,
+    wait_limit: options.WaitLimit = None,
     metrics_file: options.MetricsFile = None,
 ) -> None:
     """Run a workload, or the whole suite, and write its report."""
+    from vflops.cli.terminal.quiet_wait import quiet_wait
     from vflops.cli.terminal.run_display import Progress, with_metrics
     from vflops.run import pipeline
 
@@ -80,10 +83,6 @@ def run(
     }
     flags |= options.search_flags(workload, workers, for_)
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
-    if waves and models is None:
-        raise UsageError(
-            "--waves needs an ensemble, but --models is not given", hint="add --models M"
-        )
     if waves:
         assignments.append("bagging.waves=true")
     if twins:
@@ -93,17 +92,25 @@ def run(
     settings = options.settings(
         profile, seed, config, [*(set_ or []), *assignments], workloads=workload or "suite"
     )
+    if waves and all(settings.models_of(name) == 1 for name in settings.workloads):
+        raise UsageError(
+            "--waves needs an ensemble, but no workload has several models", hint="add --models M"
+        )
+    wait = quiet_wait(wait_quiet, wait_limit, quiet=quiet, on=settings.launch.on)
     with (
         Progress(quiet=quiet) as progress,
         with_metrics(progress.observer, metrics_file) as observer,
     ):
-        folder = pipeline.start(out, workload or "suite", settings, observer)
+        folder = pipeline.start(out, workload or "suite", settings, observer, before=wait)
         findings = pipeline.conclude(folder, progress.observer)
     progress.summary(folder, findings)
 
 
 def resume(
-    run: options.Run = None,
+    run: Annotated[
+        Path | None,
+        typer.Argument(help="A run folder; by default the newest interrupted one under runs/."),
+    ] = None,
     *,
     ranks: Annotated[
         int | None,
@@ -117,16 +124,21 @@ def resume(
         ),
     ] = None,
     quiet: options.Quiet = False,
+    wait_quiet: options.WaitQuiet = False,
+    wait_limit: options.WaitLimit = None,
     metrics_file: options.MetricsFile = None,
 ) -> None:
     """Resume an interrupted run. Finished work is kept."""
-    from vflops.cli.terminal.console import open_run, say, shell_path
+    from vflops.cli.terminal.console import open_interrupted_run, say, shell_path
+    from vflops.cli.terminal.quiet_wait import quiet_wait
     from vflops.cli.terminal.run_display import Progress, with_metrics
     from vflops.run import pipeline
 
-    folder = open_run(run)
+    folder = open_interrupted_run(run)
     if run is None:
         say(f"resuming {shell_path(folder.path)}")
+    on = folder.record.settings.launch.on
+    quiet_wait(wait_quiet, wait_limit, quiet=quiet, on=on)()
     with (
         Progress(quiet=quiet) as progress,
         with_metrics(progress.observer, metrics_file) as observer,

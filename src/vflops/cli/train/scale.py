@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -178,6 +179,8 @@ def scale(
     remarks = axis.remarks(result)
     if remarks:
         typer.echo("\n" + columns(remarks))
+    for headline, explanation in result.warnings:
+        console.say(f"\nwarning: {headline}: {explanation}", indent=9, file=sys.stdout)
     typer.echo(f"\nfigures  {console.shell_path(experiment.figures_file)}")
     typer.echo(f"page     {console.shell_path(experiment.page_file)}")
     failed = [p for p in result.points if p.figures and p.figures.checks_failed]

@@ -16,7 +16,7 @@ from vflops.launch.core_binding import Topology, bind
 from vflops.launch.interface import Launcher
 from vflops.launch.job_script import AGENT, ELSEWHERE, ELSEWHERE_CODE
 from vflops.launch.node_group import CORES
-from vflops.launch.placement import Node, plan
+from vflops.launch.placement import THIS_MACHINE, Node, plan
 from vflops.machine.system.cpu_share import usable_cores
 from vflops.machine.visible_devices import visible_devices
 from vflops.record.files import atomic
@@ -61,7 +61,7 @@ def local_jobs(folder: RunFolder, records: Sequence[JobRecord], *, waves: bool) 
     ranks, per_rank = records[0].ranks, folder.record.settings.launch.cores_per_rank
     count, devices = rank_capacity(records[0].settings["train"]["device"], per_rank)
     number = count if devices else min(count, len(records) * ranks)
-    planned = plan([Node("this machine", number)], len(records), ranks, waves=waves)
+    planned = plan([Node(THIS_MACHINE, number)], len(records), ranks, waves=waves)
     # The user may have hidden some devices.
     visible = visible_devices({_CUDA: os.environ.get(_CUDA, "")})
     gpus = (visible if len(visible) >= number else range(number)) if devices else ()

@@ -12,7 +12,7 @@ from vflops.launch.backend import Backend, CancellableJobs
 from vflops.launch.local import local_probes
 from vflops.launch.local.agent_processes import AgentProcesses
 from vflops.launch.local.launcher import LocalJobs, local_jobs
-from vflops.launch.placement import Node
+from vflops.launch.placement import THIS_MACHINE, Node
 from vflops.launch.probes import ProbePlan, Probes
 from vflops.launch.site import SiteSettings
 from vflops.record.folder import RunFolder
@@ -48,7 +48,7 @@ class LocalBackend(Backend):
         """Return this machine as the only node."""
         from vflops.machine.devices import rank_capacity  # imports torch
 
-        return [Node("this machine", rank_capacity(device, settings.cores_per_rank)[0])]
+        return [Node(THIS_MACHINE, rank_capacity(device, settings.cores_per_rank)[0])]
 
     def nodes_reserved(self) -> bool:
         """Return True: this machine does not have to be allocated."""

@@ -73,18 +73,20 @@ class LocalRanks:
         """Return the exit codes by rank; None for ranks that are running."""
         return [process.poll() for process in self._processes]
 
+    def failed(self) -> dict[int, int]:
+        """Return the exit codes of the ranks that have failed so far."""
+        codes = zip(self._ranks, self.poll(), strict=True)
+        return {rank: code for rank, code in codes if code}
+
     def running(self, grace_s: float = _GRACE_S) -> bool:
         """Whether the job is running; if a rank has failed, end the others after ``grace_s``."""
-        codes = self.poll()
         if not self.first_failed:
-            self.first_failed = [
-                rank for rank, code in zip(self._ranks, codes, strict=True) if code
-            ]
+            self.first_failed = list(self.failed())
         if self.first_failed:
             self._wait(grace_s)
             self.kill()
             return False
-        return any(code is None for code in codes)
+        return any(code is None for code in self.poll())
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to every running rank."""

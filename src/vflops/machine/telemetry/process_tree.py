@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,10 @@ class Process:
     cpu_ticks: int
     """Ticks of the process, and of its ended children that it waited for."""
     memory_pages: int
+    name: str = ""
+    """The name of the program, without its arguments."""
+    cpu: int | None = None
+    """The CPU that the main thread ran on last; None if the kernel does not say."""
 
 
 class ProcessTree:
@@ -46,21 +51,24 @@ class ProcessTree:
         self._others &= living
         seen = [process(self._proc, pid) for pid in sorted(living - self._others)]
         by_pid = {process.pid: process for process in seen if process is not None}
-        ours = self._members(by_pid)
+        ours = members(by_pid, self._pid, self._ours)
         self._ours = {process.pid: process.started for process in ours}
         self._others |= by_pid.keys() - self._ours.keys()
         return ours
 
-    def _members(self, by_pid: dict[int, Process]) -> list[Process]:
-        def is_known(process: Process) -> bool:
-            return process.pid == self._pid or self._ours.get(process.pid) == process.started
 
-        members = {pid for pid, process in by_pid.items() if is_known(process)}
-        left = by_pid.keys() - members
-        while new := {pid for pid in left if by_pid[pid].parent in members}:
-            members |= new
-            left -= new
-        return [by_pid[pid] for pid in sorted(members)]
+def members(by_pid: Mapping[int, Process], pid: int, known: Mapping[int, int]) -> list[Process]:
+    """Return a process, those in ``known`` (pid and start time), and all their descendants."""
+
+    def is_known(process: Process) -> bool:
+        return process.pid == pid or known.get(process.pid) == process.started
+
+    found = {pid for pid, process in by_pid.items() if is_known(process)}
+    left = by_pid.keys() - found
+    while new := {pid for pid in left if by_pid[pid].parent in found}:
+        found |= new
+        left -= new
+    return [by_pid[pid] for pid in sorted(found)]
 
 
 def process(proc: Path, pid: int) -> Process | None:
@@ -75,6 +83,8 @@ def process(proc: Path, pid: int) -> Process | None:
             cpu_ticks=sum(map(int, fields[11:15])),
             started=int(fields[19]),
             memory_pages=int(fields[21]),
+            name=line[line.index(b"(") + 1 : line.rindex(b")")].decode(errors="replace"),
+            cpu=int(fields[36]) if len(fields) > 36 else None,
         )
     except (OSError, ValueError, IndexError):
         return None

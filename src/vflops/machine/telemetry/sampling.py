@@ -14,6 +14,7 @@ from vflops.machine.telemetry.cpu_sensor import CpuSensor
 from vflops.machine.telemetry.disk_sensor import DeviceSensor, RunDiskSensor
 from vflops.machine.telemetry.network_sensor import network_sensor
 from vflops.machine.telemetry.nvidia_sensor import nvidia_sensor
+from vflops.machine.telemetry.other_programs import OtherPrograms
 from vflops.machine.telemetry.rapl_sensor import rapl_sensor
 from vflops.machine.telemetry.sensor import Sensor
 from vflops.record.files.atomic import cannot_write
@@ -22,6 +23,9 @@ from vflops.record.log.telemetry_log import TelemetryWriter
 
 _SENSOR_TIMEOUT_S = 10.0
 """The longest time by which a hanging driver may delay the start and the end of a run."""
+
+_PROGRAMS_EVERY_S = 30.0
+"""How often all processes of the machine are read, which takes some milliseconds."""
 
 
 class Sampler:
@@ -50,6 +54,7 @@ class Sampler:
         self._interval_s = interval_s
         self._node = node
         pid = os.getpid() if pid is None else pid
+        self._pid, self._root, self._folder = pid, root, folder
         self._factories: dict[str, Callable[[], Sensor]] = {
             "NVIDIA accelerators": lambda: nvidia_sensor(accelerators, root),
             "processor energy": lambda: rapl_sensor(root),
@@ -104,12 +109,15 @@ class Sampler:
         self._make_sensors()
         writer = TelemetryWriter(self._path, self._header())
         try:
-            began_s = time.monotonic()
+            programs = OtherPrograms(self._pid, self._root, run_folder=self._folder)
+            began_s = read_s = time.monotonic()
             self._sample(writer)
             self._started.set()
             while not self._stop.wait(_delay_s(began_s, time.monotonic(), self._interval_s)):
-                self._sample(writer)
-            self._sample(writer)
+                is_due = time.monotonic() - read_s >= _PROGRAMS_EVERY_S
+                read_s = time.monotonic() if is_due else read_s
+                self._sample(writer, programs if is_due else None)
+            self._sample(writer, programs)
         finally:
             writer.close()
 
@@ -132,12 +140,13 @@ class Sampler:
             absent=tuple(self._absent),
         )
 
-    def _sample(self, writer: TelemetryWriter) -> None:
+    def _sample(self, writer: TelemetryWriter, programs: OtherPrograms | None = None) -> None:
         began_s = time.monotonic()
         values = [value for sensor in self._sensors for value in _read_values(sensor)]
         # Reading eight accelerators takes some milliseconds: record the middle of that time.
         half_s = (time.monotonic() - began_s) / 2
-        writer.write(began_s + half_s, time.time() - half_s, values)
+        utc_s = time.time() - half_s
+        writer.write(began_s + half_s, utc_s, values, programs.shares() if programs else None)
 
 
 def _read_values(sensor: Sensor) -> list[float | None]:

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from vflops.errors import RunFailed, UsageError, VflopsError
+from vflops.units import quantity
 
+_FULL_B = 16 << 10
+"""A disk with less free space is full: it may hold a block, but no file of a run."""
 _HINTS = {
-    errno.ENOSPC: "free some space, or choose a folder on another disk",
-    errno.EDQUOT: "the quota is used up: free some space, or choose a folder on another disk",
+    errno.ENOSPC: "free some space there, or choose a folder on another disk",
+    errno.EDQUOT: "the quota is used up: free some space there, or choose a folder on another disk",
     errno.EROFS: "the file system is read-only: choose another folder, or copy the run folder",
     errno.EACCES: "you have no permission to write there: choose another folder",
     errno.EPERM: "you have no permission to write there: choose another folder",
@@ -35,7 +38,7 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
         with suppress(OSError):  # there is nothing to remove on a read-only file system
             temporary.unlink()
         if isinstance(error, OSError):
-            raise cannot_write(path, error) from error
+            raise cannot_write(path, error, needed_b=len(data)) from error
         raise
 
 
@@ -76,8 +79,36 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def cannot_write(path: Path, error: OSError) -> VflopsError:
-    """Return the error to raise: ``RunFailed`` for a full or faulty disk, else ``UsageError``."""
+def cannot_write(path: Path, error: OSError, *, needed_b: int | None = None) -> VflopsError:
+    """Return the error to raise: ``RunFailed`` for a full or faulty disk, else ``UsageError``.
+
+    For a full disk it says how many bytes are free and, if known, how many are needed.
+    """
     kind = RunFailed if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else UsageError
     hint = _HINTS.get(error.errno or 0, "check the path, or choose another folder")
-    return kind(f"cannot write {path}: {error.strerror or error}", hint=hint)
+    message = f"cannot write {path}: {error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        message += f" ({_space_text(path, needed_b)})"
+    return kind(message, hint=hint)
+
+
+def is_full(folder: Path) -> bool:
+    """Whether the disk of an existing folder has no room for even a small file."""
+    free = free_b(folder)
+    return free is not None and free < _FULL_B
+
+
+def free_b(folder: Path) -> int | None:
+    """Return the free bytes on the disk of ``folder``; None if they are not known."""
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return None
+    return status.f_bavail * status.f_frsize
+
+
+def _space_text(path: Path, needed_b: int | None) -> str:
+    folder = next((parent for parent in path.absolute().parents if parent.is_dir()), Path("/"))
+    free = free_b(folder)
+    needed = "" if needed_b is None else f"{quantity(needed_b, 'B')} needed, "
+    return f"{needed}{'unknown' if free is None else quantity(free, 'B')} free in {folder}"

@@ -6,15 +6,15 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vflops.errors import UsageError, VflopsError
 from vflops.record.files import atomic
 
 _STALE_AFTER_S = 24 * 3600.0
-_HINT = "name a folder that you can write to: export VFLOPS_CACHE=FOLDER"
+_HINT = "name a folder with space that you can write to: export VFLOPS_CACHE=FOLDER"
 
 
 def cache_folder() -> Path:
@@ -26,15 +26,27 @@ def cache_folder() -> Path:
 def cache_entry(name: str) -> Path:
     """Return the path of an entry; raise ``VflopsError`` if it is missing and cannot be created."""
     path = cache_folder() / name
-    if path.exists():
-        return path
-    try:
+    with cache_hint():
+        try:
+            if path.exists():
+                return path
+        except OSError as error:  # a folder above it is not readable
+            raise atomic.cannot_write(path.parent, error) from error
         atomic.make_folder(path.parent)
-    except VflopsError as error:
-        raise type(error)(error.message, hint=_HINT) from error
     if not os.access(path.parent, os.W_OK):
         raise UsageError(f"cannot write to the cache {path.parent}", hint=_HINT)
     return path
+
+
+@contextmanager
+def cache_hint() -> Iterator[None]:
+    """Let errors of files that cannot be written say how to choose another cache."""
+    try:
+        yield
+    except VflopsError as error:
+        if error.message.startswith("cannot write"):
+            error.hint = _HINT
+        raise
 
 
 _COMPILERS = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
@@ -72,7 +84,8 @@ def cached_folder(name: str, make: Callable[[Path], object]) -> Path:
         atomic.sync_folder(folder.parent)
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-            raise atomic.cannot_write(folder, error) from error
+            with cache_hint():
+                raise atomic.cannot_write(folder, error) from error
     finally:
         for leftover in folder.parent.glob(f"{temporary.name}*"):
             shutil.rmtree(leftover, ignore_errors=True)

@@ -44,6 +44,14 @@ class Absent(Data):
     reason: str
 
 
+class ProgramShare(Data):
+    """A program outside of the run, and the share of the CPUs that it used."""
+
+    name: str
+    """The name of the program, without path and arguments."""
+    share: float = Field(ge=0, le=1)
+
+
 class Header(Document):
     """The first line of a telemetry file."""
 
@@ -84,6 +92,8 @@ class Telemetry:
     """Error messages for invalid lines, each with file and line."""
     torn: str | None = None
     """File and number of a last line that was cut off while it was being written."""
+    programs: tuple[ProgramShare, ...] = ()
+    """The busiest programs outside of the run while all of this was sampled, busiest first."""
 
     def __len__(self) -> int:
         return len(self.times_s)

@@ -7,6 +7,7 @@ changed, removed or moved breaks the chain.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -22,6 +23,7 @@ from vflops import interruption
 from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.document import Data, first_fault
+from vflops.record.formats.telemetry import ProgramShare
 
 
 class EventLine(Data):
@@ -62,6 +64,8 @@ class Loaded(Data):
     """The CPU load by other processes while ceilings were measured."""
 
     others_share: float = Field(ge=0, le=1)
+    programs: tuple[ProgramShare, ...] = ()
+    """The busiest programs outside of the run, busiest first."""
 
 
 Payload = TypeVar("Payload", bound=Data)
@@ -113,7 +117,8 @@ class EventWriter:
         self._path = path
         self._prev = anchor
         try:
-            self._file = path.open("xb")
+            # Unbuffered: a line that could not be written must not be tried again at the end.
+            self._file = path.open("xb", buffering=0)
         except OSError as error:
             raise atomic.cannot_write(path, error) from error
 
@@ -131,12 +136,13 @@ class EventWriter:
         ).encode()
         with interruption.protected():  # an event after Ctrl-C must follow this one
             try:
-                self._file.write(line + b"\n")
-                self._file.flush()
+                if self._file.write(line + b"\n") != len(line) + 1:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 if sync:
                     os.fsync(self._file.fileno())
             except OSError as error:
-                raise atomic.cannot_write(self._path, error) from error
+                needed_b = len(line) + 1
+                raise atomic.cannot_write(self._path, error, needed_b=needed_b) from error
             self._prev = hashlib.sha256(line).hexdigest()
 
     def __enter__(self) -> Self:

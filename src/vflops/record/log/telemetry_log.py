@@ -17,7 +17,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from vflops.errors import FolderError
-from vflops.record.formats.telemetry import Header, Telemetry
+from vflops.record.formats.telemetry import Header, ProgramShare, Telemetry
 
 
 class TelemetryWriter:
@@ -33,9 +33,18 @@ class TelemetryWriter:
             self._file.close()
             raise
 
-    def write(self, time_s: float, utc_s: float, values: Sequence[float | None]) -> None:
-        """Append one sample: one value per series of the header, None where a reading failed."""
-        self._write(sample_line(time_s, utc_s, values))
+    def write(
+        self,
+        time_s: float,
+        utc_s: float,
+        values: Sequence[float | None],
+        programs: Sequence[ProgramShare] | None = None,
+    ) -> None:
+        """Append one sample: one value per series of the header, None where a reading failed.
+
+        ``programs`` are the busiest programs outside of the run since the first sample.
+        """
+        self._write(sample_line(time_s, utc_s, values, programs))
 
     def close(self) -> None:
         """Close the file."""
@@ -53,11 +62,19 @@ def header_line(header: Header) -> str:
     return _line(json.loads(header.to_json()))
 
 
-def sample_line(time_s: float, utc_s: float, values: Sequence[float | None]) -> str:
+def sample_line(
+    time_s: float,
+    utc_s: float,
+    values: Sequence[float | None],
+    programs: Sequence[ProgramShare] | None = None,
+) -> str:
     """Return one sample as a line of the file."""
     finite = [None if value is None or not math.isfinite(value) else value for value in values]
     utc = datetime.fromtimestamp(utc_s, UTC).isoformat(timespec="milliseconds")
-    return _line({"time_s": round(time_s, 6), "utc": utc, "values": finite})
+    sample: dict[str, Any] = {"time_s": round(time_s, 6), "utc": utc, "values": finite}
+    if programs is not None:
+        sample["programs"] = [program.model_dump(mode="json") for program in programs]
+    return _line(sample)
 
 
 def read(path: Path) -> Telemetry:
@@ -76,7 +93,15 @@ def read(path: Path) -> Telemetry:
     header = Header.parse(_object(lines[0], path), path)
     samples = _Samples(len(header.series))
     faults = tuple(samples.add(lines[1:], path))
-    return Telemetry(header, samples.times_s, samples.utc_s, samples.table, faults, torn)
+    return Telemetry(
+        header,
+        samples.times_s,
+        samples.utc_s,
+        samples.table,
+        faults,
+        torn,
+        samples.programs,
+    )
 
 
 def read_header(path: Path) -> Header:
@@ -97,6 +122,7 @@ class _Samples:
         self.times_s = array("d")
         self.utc_s = array("d")
         self.table = array("d")
+        self.programs: tuple[ProgramShare, ...] = ()
 
     def add(self, lines: Iterable[bytes], path: Path) -> Iterable[str]:
         """Add all valid lines; yield an error message for each of the others."""
@@ -107,6 +133,7 @@ class _Samples:
                 row = _row(sample["values"], self._width)
                 time_s = float(sample["time_s"])
                 utc_s = datetime.fromisoformat(sample["utc"]).timestamp()
+                programs = tuple(map(ProgramShare.model_validate, sample.get("programs", ())))
             except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 yield f"{path}:{number}: not a sample of {self._width} values"
                 continue
@@ -117,6 +144,7 @@ class _Samples:
             self.times_s.append(time_s)
             self.utc_s.append(utc_s)
             self.table.extend(row)
+            self.programs = programs or self.programs
 
 
 def _row(values: Any, width: int) -> array[float]:

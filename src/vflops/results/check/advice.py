@@ -20,7 +20,7 @@ ADVICE = {
     "planned": "vflops resume measures the rest",
     "correct": "the device computes wrongly: check its clocks, memory and driver",
     "sampled": "measure longer: --set micro.budget_s=60",
-    "quiet": "end these programs, and run it again on an idle machine",
+    "quiet": "end these programs, or add --wait-quiet to the command, and run it again",
     "plausible": "measure again, best on an idle machine: vflops micro gemm --budget 20",
     "peaks": "run it again with its micro-benchmarks on the device and the threads that train",
     "bounded": "measure the ceilings longer: --set micro.budget_s=60",

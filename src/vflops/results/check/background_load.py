@@ -12,13 +12,16 @@ from vflops.record.readout.timeline import Part, Timeline
 from vflops.results.check.locations import run_event_location
 from vflops.results.check.rule import Outcome
 from vflops.results.score.node_power import node_telemetry
+from vflops.text import printable
 from vflops.units import percent
 
 if TYPE_CHECKING:
-    from vflops.record.formats.telemetry import Telemetry
+    from vflops.record.formats.telemetry import ProgramShare, Telemetry
 
 MAX_LOAD = 0.1
 """The largest share of the CPUs that other processes may use."""
+MAX_NAMES = 3
+"""The largest number of programs that a message names."""
 MIN_TRAINING_S, MIN_READINGS = 60.0, 10
 """Jobs that are shorter or have fewer readings are not checked, because start-up is noisy."""
 
@@ -33,27 +36,37 @@ def check_background_load(contents: Contents) -> Outcome:
         if busiest is None:
             reason = "the log does not record the load by other processes"
             return Outcome("cannot tell", reason, run_event_location(contents, "load"))
-        share = busiest.payload(Loaded).others_share
-        if share > MAX_LOAD:
-            return Outcome(
-                "fail", _load_text(share, "while ceilings were measured"), busiest.source
-            )
-        shares.append((share, "while ceilings were measured"))
+        load, when = busiest.payload(Loaded), "while ceilings were measured"
+        if load.others_share > MAX_LOAD:
+            text = _load_text(load.others_share, when, load.programs)
+            return Outcome("fail", text, busiest.source)
+        shares.append((load.others_share, when))
     trained = [(share, part) for part, share in _training_loads(contents)]
     if trained:
         share, part = max(trained, key=lambda pair: pair[0])
         when = f"while job {part.job} trained"
         if share > MAX_LOAD:
-            return Outcome("fail", _load_text(share, when), str(part.telemetry))
+            programs = contents.telemetry(part.telemetry).programs if part.telemetry else ()
+            return Outcome("fail", _load_text(share, when, programs), str(part.telemetry))
         shares.append((share, when))
     if not shares:
         return Outcome("not applicable", "no ceiling was measured, and the load was not recorded")
     return Outcome("pass", _load_text(*max(shares)))
 
 
-def _load_text(share: float, when: str) -> str:
-    used = f"other processes used {percent(share)} of the CPUs {when}"
-    return f"{used}; at most {percent(MAX_LOAD)} is allowed"
+def _load_text(share: float, when: str, programs: Sequence[ProgramShare] = ()) -> str:
+    used = used_by_others(share, programs)
+    return f"{used} {when}; at most {percent(MAX_LOAD, digits=0)} is allowed"
+
+
+def used_by_others(share: float, programs: Sequence[ProgramShare]) -> str:
+    """Return how much of the CPUs other programs used, with the names of the busiest."""
+    used = percent(share, digits=0 if share >= 2 * MAX_LOAD else 1)
+    names = [
+        f"{printable(program.name)} {percent(min(program.share, share), digits=0)}"
+        for program in programs[:MAX_NAMES]
+    ]
+    return f"other programs used {used} of the CPUs" + (f" ({', '.join(names)})" if names else "")
 
 
 def _busiest_measurement(contents: Contents) -> Event | None:

@@ -73,9 +73,13 @@ class Findings(Document):
 
     @property
     def tally(self) -> str:
-        """A summary, for example ``12 of 13 pass, 1 does not apply``."""
-        inapplicable = len(self.findings) - self.applying
-        passed = self.applying - len(self.failures)
-        do = "does" if inapplicable == 1 else "do"
-        rest = f", {inapplicable} {do} not apply" if inapplicable else ""
-        return f"{passed} of {self.applying} pass{rest}"
+        """A summary: ``26 pass, 1 fails, 2 cannot tell, 5 do not apply``; zeros are left out."""
+        words: dict[Verdict, tuple[str, str]] = {
+            "pass": ("passes", "pass"),
+            "fail": ("fails", "fail"),
+            "cannot tell": ("cannot tell", "cannot tell"),
+            "not applicable": ("does not apply", "do not apply"),
+        }
+        verdicts = [finding.verdict for finding in self.findings]
+        counted = ((verdicts.count(verdict), forms) for verdict, forms in words.items())
+        return ", ".join(f"{n} {one if n == 1 else many}" for n, (one, many) in counted if n)

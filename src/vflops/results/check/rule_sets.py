@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vflops.config.settings import Settings
-from vflops.errors import unknown_name
+from vflops.counting.conventions import conventions
+from vflops.errors import UsageError, unknown_name
 from vflops.results.check import (
     aiperf_rules,
     ceiling_rules,
@@ -326,6 +327,13 @@ RULE_SETS: dict[str, RuleSet] = {
 
 def rule_set(name: str) -> RuleSet:
     """Return the rule set called ``name``."""
+    is_near = any(known.startswith(name) for known in RULE_SETS)
+    if not is_near and name in conventions():
+        raise UsageError(
+            f"{name!r} is a counting convention, not a rule set",
+            hint=f"rule sets: {', '.join(RULE_SETS)}; to count by it: "
+            f"vflops count MODEL --rules {name}",
+        )
     if name not in RULE_SETS:
         raise unknown_name("rule set", name, RULE_SETS)
     return RULE_SETS[name]

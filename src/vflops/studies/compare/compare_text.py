@@ -92,6 +92,22 @@ def sentence(comparison: Comparison, side: SideRecord) -> str:
     return f"There are too few repeats to tell whether {side.name} differs from A."
 
 
+def most_important(figures: Sequence[ComparedFigure], limit: int) -> list[ComparedFigure]:
+    """Return at most ``limit`` figures: significant differences first, then results, then ceilings.
+
+    Ceilings are ordered by the size of their difference; without a limit to apply, nothing moves.
+    """
+    if len(figures) <= limit:
+        return list(figures)
+
+    def rank(figure: ComparedFigure) -> tuple[bool, bool, bool, float]:
+        is_ceiling = figure.kind == "ceiling"
+        change = -abs(figure.difference or 0.0) if is_ceiling else 0.0
+        return figure.verdict not in SIGNIFICANT, figure.verdict == "absent", is_ceiling, change
+
+    return sorted(figures, key=rank)[:limit]
+
+
 def by_workload(
     figures: Sequence[ComparedFigure], side: str
 ) -> list[tuple[str, list[ComparedFigure]]]:

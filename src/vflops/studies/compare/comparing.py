@@ -48,19 +48,41 @@ class _Tested:
     """Why there is no test."""
 
 
-def read_sides(arguments: Sequence[str]) -> list[Side]:
-    """Read the runs named on the command line.
+def skip_other_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the arguments without what exists but is not a run, and a note for each of those.
 
-    Each run is a side; if there is a ``vs``, a side is the runs between two of them.
+    So ``vflops compare runs/*`` works although pages and experiments are there too. If fewer than
+    two sides remain, nothing is skipped: ``read_sides`` then says what is wrong.
     """
+    notes = {}
+    for argument in arguments:
+        path = Path(argument)
+        if argument != SEPARATOR and path.exists() and not (path / "run.json").exists():
+            notes[argument] = "it is a file" if path.is_file() else "it has no run.json"
+    kept = [argument for argument in arguments if argument not in notes]
+    groups = _groups(kept)
+    if len(groups) < 2 or not all(groups):
+        return list(arguments), []
+    return kept, [f"skipped {name}: {reason}" for name, reason in notes.items()]
+
+
+def _groups(arguments: Sequence[str]) -> list[list[str]]:
+    """Return the runs of each side."""
     groups: list[list[str]] = [[]]
     for argument in arguments:
         if argument == SEPARATOR:
             groups.append([])
         else:
             groups[-1].append(argument)
-    if len(groups) == 1:
-        groups = [[path] for path in groups[0]]
+    return [[path] for path in groups[0]] if len(groups) == 1 else groups
+
+
+def read_sides(arguments: Sequence[str]) -> list[Side]:
+    """Read the runs named on the command line.
+
+    Each run is a side; if there is a ``vs``, a side is the runs between two of them.
+    """
+    groups = _groups(arguments)
     if len(groups) < 2 or not all(groups):
         raise UsageError(
             f"{' '.join(arguments) or 'no run'}: a comparison needs two sides",

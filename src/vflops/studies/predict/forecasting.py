@@ -8,6 +8,7 @@ from pathlib import Path
 from vflops.config.flatten import flatten
 from vflops.errors import UsageError
 from vflops.record.readout.contents import Contents
+from vflops.results.check.background_load import check_background_load
 from vflops.studies.predict.from_run import read_inputs
 from vflops.studies.predict.inputs import MAX_ACCELERATORS, load, read_user_inputs
 from vflops.studies.predict.measured_points import read_measurements
@@ -70,6 +71,18 @@ def make_forecast(
         exchanges=exchange_lines(inputs, scales),
         measured=measurements,
         left_out=left_out,
+        warning=_busy_warning(run) if run is not None else None,
+    )
+
+
+def _busy_warning(run: Contents) -> str | None:
+    """Return a sentence if other programs used the machine of the run, which slows down steps."""
+    load = check_background_load(run)
+    if load.verdict != "fail":
+        return None
+    return (
+        f"run {run.folder.record.id} breaks the rule quiet: {load.evidence}. The predictions rest "
+        "on its speed, which may be too low."
     )
 
 

@@ -38,11 +38,14 @@ class Forecast:
     measured: Sequence[MeasuredEfficiency] = field(default=())
     left_out: str | None = None
     """Why some scales have no point."""
+    warning: str | None = None
+    """Why the measured figures may be wrong; None if no reason is known."""
 
     @property
     def notes(self) -> list[str]:
         """Remarks on the table of points."""
-        remarks = notes(self.points, self.inputs)
+        remarks = [f"Warning: {self.warning}"] if self.warning else []
+        remarks += notes(self.points, self.inputs)
         return [*remarks, self.left_out] if self.left_out else remarks
 
     def curves(self) -> list[Curve]:

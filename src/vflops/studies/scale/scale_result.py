@@ -222,6 +222,24 @@ class Scale(Document):
     def _has_open_task(self) -> bool:
         return any(figures.task == "open" for _, figures in self.completed(EnsembleFigures))
 
+    @property
+    def warnings(self) -> list[tuple[str, str]]:
+        """What limits the meaning of all figures: a headline and an explanation each."""
+        warnings = []
+        if not self.complete:
+            warnings.append(
+                ("This experiment is incomplete", "run the same command again to continue.")
+            )
+        if self.brief:
+            warnings.append(
+                (
+                    "Points took only seconds",
+                    "their figures are mostly noise and start-up time. Train for minutes before "
+                    "you quote a figure.",
+                )
+            )
+        return warnings
+
     def completed(self, kind: type[AnyFigures]) -> Iterator[tuple[Point, AnyFigures]]:
         """Yield the complete points with their figures."""
         for point in self.points:
