@@ -8,8 +8,8 @@ from tests.support.sample_parts import MEASUREMENTS
 from tests.support.trained_runs import HandmadeRun, course, job
 from vflops.cli.terminal.run_display import Progress
 from vflops.publish.export.csv_table import runs_csv
-from vflops.publish.report.results import results
 from vflops.publish.report.report_page import write_report
+from vflops.publish.report.results import results
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
