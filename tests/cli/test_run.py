@@ -25,7 +25,11 @@ def test_a_tiny_run_ends_with_a_report_and_passes_its_check(
     vflops_alone: Vflops, vflops: Vflops, tmp_path: Path
 ) -> None:
     metrics = tmp_path / "vflops.prom"
-    result = vflops_alone("run", "--profile", "tiny", "--seed", "3", "--metrics-file", metrics)
+    shorter = ("image-classification.train.epochs=3", "extreme-weather.train.epochs=2")
+    sets = [word for setting in shorter for word in ("--set", setting)]
+    result = vflops_alone(
+        "run", "--profile", "tiny", "--seed", "3", "--metrics-file", metrics, *sets
+    )
     assert result.returncode in (0, 1), result.stderr  # 1: other tests kept the machine busy
     path = latest(tmp_path / "runs")
     assert path is not None
@@ -41,6 +45,12 @@ def test_a_tiny_run_ends_with_a_report_and_passes_its_check(
     trained = {"image-classification", "extreme-weather", "automl"}
     assert models == {"resnet50", "resnet50-v1"} | trained
     assert score["trainings"][0]["speed"]["vflops"] > 0
+    tasks = {task["workload"]: (task["kind"], task["differences"]) for task in score["tasks"]}
+    assert tasks == {
+        "automl": ("closed", []),
+        "image-classification": ("open", ["train.epochs 3 instead of 8"]),
+        "extreme-weather": ("open", ["train.epochs 2 instead of 10"]),
+    }
     values = {(c["benchmark"], c["precision"]): c for c in score["ceilings"]}
     assert values["gemm", "fp32"]["value"] > 1e9
     assert all((c["value"] is None) != (c["reason"] is None) for c in score["ceilings"])

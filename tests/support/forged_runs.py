@@ -200,11 +200,24 @@ def search_run(
     run.worker(0, [(scale * at_s, kind, data) for at_s, kind, data in notes])
     path = run.end().path
     forger = Forger(path)
-    network = automl_reference().network.model_dump(mode="json")
-    forger.settings(lambda data: data.update(data="/images", network=network))
+    published = automl_reference().model_dump(mode="json")
+    forger.settings(lambda data: data.update(_as_published(published, data)))
     forger.records(lambda data: data["data"].update(synthetic=False))
+    forger.records(lambda data: data["goal"].update(target=published["target"]))
     forger.sealed()
     return path
+
+
+def _as_published(published: dict[str, Any], used: dict[str, Any]) -> dict[str, Any]:
+    """The published settings, with the batches, the time and the precision that were used."""
+    train = {key: used["train"][key] for key in ("batch", "precision", "linear_scaling")}
+    search = {key: used["search"][key] for key in ("workers", "duration_s", "batches")}
+    return {
+        **published,
+        "data": "/images",
+        "train": {**published["train"], **train},
+        "search": {**published["search"], **search},
+    }
 
 
 def _job(number: int, repeat: int, model: int, models: int) -> JobRecord:

@@ -10,25 +10,43 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.dated_runs import named_run, system_of
-from tests.support.trained_runs import course, job, write_telemetry
+from tests.support.trained_runs import Note, course, job, write_telemetry
 from vflops.config.profiles import tiny
 from vflops.errors import FolderError
 from vflops.record.folder import RunFolder
+from vflops.record.formats.job import JobRecord
 from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
+from vflops.workloads.image_classification import settings as image_settings
 
+TASK = image_settings.tiny()
+"""The task of the submissions, which is closed."""
+_REFERENCE = image_settings.reference()
+_PUBLISHED_TRAIN = _REFERENCE.train.model_dump(mode="json", exclude={"ranks"})
 REAL: dict[str, Any] = {
     "data": {
         "path": "/d",
         "synthetic": False,
         "fingerprint": "0" * 64,
-        "train": 1000,
-        "validation": 200,
+        "train": 1_281_167,
+        "validation": 50_000,
     },
-    "settings": {"data": "/d", "train": {"epochs": 3, "batch": 100}},
+    "settings": {
+        **_REFERENCE.model_dump(mode="json"),
+        "data": "/d",
+        # Ten steps an epoch; the start of the ranks says that they compute in fp32.
+        "train": {**_PUBLISHED_TRAIN, "batch": 128_118, "precision": "fp32"},
+    },
+    "goal": {
+        "quality": "top-1 accuracy",
+        "better": "higher",
+        "target": _REFERENCE.target,
+        "exponent": 5,
+    },
 }
-"""Fields of the record of a job with real data."""
+"""Fields of the record of a job with real data, the closed task of the profile ``reference``."""
+REAL_EPOCHS = _REFERENCE.train.epochs
 DEVICES = ("Accelerator A", "Accelerator B", "Accelerator C", "Processor P")
 
 
@@ -41,7 +59,7 @@ class Submitted:
     device: str = "Accelerator A"
     ranks: int = 2
     quality: float = 0.88
-    epochs: int = 3
+    epochs: int = TASK.train.epochs
     cpu: str = "Test CPU"
     power: bool = True
     ceilings: Sequence[Measurement] = ()
@@ -65,12 +83,11 @@ def submit(parent: Path, wanted: Submitted = Submitted()) -> RunFolder:  # noqa:
     began_s = 1000.0 + 64 * int(wanted.id[-6:], 16)  # no two runs have the same times
     with named_run(parent, wanted.id, wanted.created_utc, tiny()) as run:
         system_of(hardware).write(run.folder.system_file)
-        fields = {"settings": {"target": 0.8, "train": {"epochs": wanted.epochs}}, **wanted.facts}
-        run.plan(
-            job(1, ranks=wanted.ranks, **fields), ceilings=tuple(wanted.ceilings) or _ceilings()
-        )
+        record = _job(wanted)
+        run.plan(record, ceilings=tuple(wanted.ceilings) or _ceilings())
         begun = [wanted.quality - 0.3] * (wanted.epochs - 2)
-        notes = course(*begun, wanted.quality - 0.05, wanted.quality)
+        qualities = (*begun, wanted.quality - 0.05, wanted.quality)
+        notes = [_as_in(record, *note) for note in course(*qualities)]
         notes[0][1].update(device_name=wanted.device, ranks=wanted.ranks, **wanted.began)
         attempt = run.attempt(1, began_s, *notes)
         write_telemetry(attempt, began_s, 5 + 15 * wanted.epochs, power=wanted.power)
@@ -79,6 +96,29 @@ def submit(parent: Path, wanted: Submitted = Submitted()) -> RunFolder:  # noqa:
             score(Contents(run.folder)).write(run.folder.score_file)
         write_manifest(run.folder)
     return run.folder
+
+
+def _job(wanted: Submitted) -> JobRecord:
+    """The job of a submission: the closed task of the profile ``tiny``, with changed fields."""
+    settings = TASK.model_dump(mode="json")
+    settings["train"] |= {"epochs": wanted.epochs, "ranks": wanted.ranks}
+    fields: dict[str, Any] = {"settings": settings, **wanted.facts}
+    record = job(1, ranks=wanted.ranks, target=TASK.synthetic.target, **fields)
+    if "data" in wanted.facts:
+        return record
+    data = record.data.model_copy(update={"train": 10 * TASK.train.batch})
+    return record.model_copy(update={"data": data})
+
+
+def _as_in(record: JobRecord, kind: str, data: dict[str, Any]) -> Note:
+    """An event of ``course``, with the batch and the data of ``record``."""
+    batch, changes = record.settings["train"]["batch"], dict[str, Any]()
+    if "samples" in data:
+        samples = batch * data["step"]
+        changes = {"samples": samples, "epoch": round(samples / record.data.train, 4)}
+    changes |= {"batch": batch} if "batch" in data else {}
+    changes |= {"evaluated": record.data.validation} if "evaluated" in data else {}
+    return kind, {**data, **changes}
 
 
 def submit_many(parent: Path, first: int, count: int) -> None:
@@ -93,7 +133,7 @@ def submit_many(parent: Path, first: int, count: int) -> None:
                 id=f"{day.replace('-', '')}T000000Z-image-classification-{number:06x}",
                 created_utc=f"{day}T00:00:00+00:00",
                 device=device,
-                ranks=draw.choice((1, 2, 4, 5, 10, 20, 25, 50)),  # they share a batch of 100
+                ranks=draw.choice((1, 2, 4, 8, 16, 32)),  # they share a batch of 32
                 quality=round(draw.uniform(0.6, 0.95), 3),
                 cpu=f"CPU {draw.randrange(4)}",
                 power=number % 3 > 0,

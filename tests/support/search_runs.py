@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.trained_runs import closed_if_handmade
 from vflops.config.profiles import tiny
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, file_hash
@@ -23,6 +24,7 @@ from vflops.record.log import events
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.score.scoring import score
+from vflops.results.task import closed_tasks
 from vflops.workloads.automl import settings as automl
 from vflops.workloads.automl.architecture import architecture_cost
 from vflops.workloads.automl.architecture.layer_graph import Architecture
@@ -56,6 +58,7 @@ class HandmadeSearch:
 
         patch.setattr(events, "time", self)
         patch.setattr(events, "datetime", Now)
+        patch.setattr(closed_tasks, "job_task", closed_if_handmade)
         base = automl.tiny()
         train = base.train.model_copy(update={"batch": BATCH, "epochs": 2})
         given = base.search.model_copy(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -22,6 +23,28 @@ EXPONENT_EXTREME_WEATHER = 10
 
 Better = Literal["higher", "lower"]
 """The direction in which a quality improves: ``higher`` for accuracy, ``lower`` for error."""
+Bounds = tuple[float, float]
+"""The lowest and the highest possible value of a quality."""
+
+_SHARE_WORDS = frozenset({"accuracy", "map"})
+_SHARE_NAMES = frozenset({"error", "error rate", "top-1 error", "top-5 error"})
+
+
+def default_bounds(name: str) -> Bounds | None:
+    """Return 0 and 1 for a quality that is a share by its name; None if its bounds are not known.
+
+    Shares are accuracies, mean average precisions (mAP) and error rates.
+    """
+    words = re.findall("[a-z]+", name.lower())
+    is_share = not _SHARE_WORDS.isdisjoint(words) or name.lower() in _SHARE_NAMES
+    return (0.0, 1.0) if is_share else None
+
+
+def bounds_fault(name: str, value: float, bounds: Bounds | None) -> str | None:
+    """Return what is wrong with a quality outside of its bounds; None if it lies within them."""
+    if bounds is None or bounds[0] <= value <= bounds[1]:
+        return None
+    return f"the {name} is {value:g}, but it lies between {bounds[0]:g} and {bounds[1]:g}"
 
 
 def quality_factor(

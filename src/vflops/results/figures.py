@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from vflops.metrics import mean
-from vflops.results.score.figure_text import number
+from vflops.results.score.figure_text import OPEN_VFLOPS, number
 from vflops.results.score.score_file import EnsembleScore, Score, SearchScore, TrainingScore
+from vflops.results.task.task import TaskKind
 from vflops.units import percent, quantity, seconds
 
 MODELS = "models"
@@ -18,17 +19,21 @@ Kind = Literal["result", "ceiling"]
 SubjectKind = Literal["training", "base model", "ensemble", "search", "ceiling"]
 Key = Literal[
     "vflops",
+    "vflops_capped",
+    "open_vflops",
     "flops",
     "regulated",
     "throughput",
     "quality",
     "target",
     "quality_factor",
+    "quality_factor_capped",
     "time_to_quality",
     "mfu",
     "power",
     "energy",
     "vflops_per_watt",
+    "open_vflops_per_watt",
     "ops_per_watt",
     "wall_time",
     "work_time",
@@ -137,17 +142,21 @@ class _Definition(NamedTuple):
 
 _DEFINITIONS: dict[Key, _Definition] = {
     "vflops": _Definition("VFLOPS", "VFLOPS", "higher", True),
+    "vflops_capped": _Definition("VFLOPS, factor capped at 1", "VFLOPS", "higher", True),
+    "open_vflops": _Definition(OPEN_VFLOPS, "VFLOPS", "higher", True),
     "flops": _Definition("FLOPS", "FLOPS", "higher"),
     "regulated": _Definition("regulated score", "OPS", "higher", True),
     "throughput": _Definition("throughput", "samples/s", "higher"),
     "quality": _Definition("quality", None, "higher", True),
     "target": _Definition("target", None, None),
     "quality_factor": _Definition("quality factor", None, "higher", True),
+    "quality_factor_capped": _Definition("quality factor, at most 1", None, "higher", True),
     "time_to_quality": _Definition("time to quality", "s", "lower", True),
     "mfu": _Definition("MFU", "share", "higher"),
     "power": _Definition("power", "W", "lower"),
     "energy": _Definition("energy", "J", "lower"),
     "vflops_per_watt": _Definition("VFLOPS per watt", "VFLOPS/W", "higher", True),
+    "open_vflops_per_watt": _Definition(f"{OPEN_VFLOPS} per watt", "VFLOPS/W", "higher", True),
     "ops_per_watt": _Definition("OPS per watt", "OPS/W", "higher"),
     "wall_time": _Definition("wall time", "s", "lower"),
     "work_time": _Definition("work time", "s", "lower"),
@@ -166,8 +175,19 @@ _COMPARED: dict[SubjectKind, tuple[Key, ...]] = {
         "mfu",
         "power",
         "vflops_per_watt",
+        "open_vflops",
+        "open_vflops_per_watt",
     ),
-    "ensemble": ("vflops", "flops", "quality", "wall_time", "power", "vflops_per_watt"),
+    "ensemble": (
+        "vflops",
+        "flops",
+        "quality",
+        "wall_time",
+        "power",
+        "vflops_per_watt",
+        "open_vflops",
+        "open_vflops_per_watt",
+    ),
     "search": ("flops", "regulated", "quality", "candidates", "power", "ops_per_watt"),
     "ceiling": ("ceiling",),
 }
@@ -218,17 +238,22 @@ def training_figures(training: TrainingScore) -> Figures:
         training.job,
     )
     values: dict[Key, float | None] = {
-        "vflops": speed.vflops if speed else None,
+        **_valid_flops(
+            training.task,
+            speed.vflops if speed else None,
+            speed.vflops_capped if speed else None,
+            training.vflops_per_watt,
+        ),
         "flops": speed.flops if speed else None,
         "throughput": speed.samples_per_s if speed else None,
         "quality": quality.achieved,
         "target": quality.target,
         "quality_factor": quality.penalty,
+        "quality_factor_capped": quality.penalty_capped,
         "time_to_quality": quality.time_to_quality_s,
         "mfu": training.mfu.value,
         "power": training.power.power_w,
         "energy": training.power.energy_j,
-        "vflops_per_watt": training.vflops_per_watt,
         "wall_time": training.wall_s,
         "work_time": training.work_s,
         "samples_trained": training.samples_trained,
@@ -255,21 +280,40 @@ def ensemble_figures(score: Score, ensemble: EnsembleScore) -> Figures:
         models=ensemble.planned,
     )
     values: dict[Key, float | None] = {
-        "vflops": ensemble.vflops,
+        **_valid_flops(
+            ensemble.task, ensemble.vflops, ensemble.vflops_capped, ensemble.vflops_per_watt
+        ),
         "flops": ensemble.flops,
         "quality": ensemble.achieved,
         "target": ensemble.target,
         "quality_factor": ensemble.penalty,
+        "quality_factor_capped": ensemble.penalty_capped,
         "wall_time": ensemble.window_s,
         "power": ensemble.power.power_w,
         "energy": ensemble.power.energy_j,
-        "vflops_per_watt": ensemble.vflops_per_watt,
     }
     definitions: dict[Key, _Definition] = {
         "quality": _Definition(ensemble.quality_name, None, members[0].quality.better, True),
         "wall_time": _Definition("time of all models", "s", "lower"),
     }
     return _figures(subject, values, definitions)
+
+
+def _valid_flops(
+    task: TaskKind | None, vflops: float | None, capped: float | None, per_watt: float | None
+) -> dict[Key, float | None]:
+    """Return VFLOPS as figures; those of an open task have other names, and are not ranked."""
+    if task == "open":
+        vflops, capped, per_watt, open_vflops, open_per_watt = None, None, None, vflops, per_watt
+    else:
+        open_vflops = open_per_watt = None
+    return {
+        "vflops": vflops,
+        "vflops_capped": capped,
+        "vflops_per_watt": per_watt,
+        "open_vflops": open_vflops,
+        "open_vflops_per_watt": open_per_watt,
+    }
 
 
 def search_figures(search: SearchScore) -> Figures:

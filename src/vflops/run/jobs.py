@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from vflops.config.settings import Settings
 from vflops.config.training import WorkloadSettings
-from vflops.errors import RunFailed
+from vflops.errors import RunFailed, UsageError
 from vflops.extensions import import_object
+from vflops.metrics.quality import bounds_fault
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job import (
@@ -51,12 +52,17 @@ class PreparedWorkload:
         """Return the quality that the workload must reach, with the target of ``profile``."""
         code = self.spec.load_code()
         quality = code.judged_by(self.settings, self.spec)
+        target = code.target(self.settings)
+        fault = bounds_fault(f"target {quality.name}", target, quality.limits)
+        if fault:
+            raise UsageError(fault, hint="set another target, or the bounds of the quality")
         return Goal(
             quality=quality.name,
             better=quality.better,
             exponent=quality.exponent,
-            target=code.target(self.settings),
+            target=target,
             profile_target=self._profile_target(profile),
+            bounds=quality.limits,
         )
 
     def _profile_target(self, profile: str) -> float | None:
@@ -76,6 +82,7 @@ def prepare(settings: Settings, progress: Progress) -> list[PreparedWorkload]:
         data = spec.load_code().prepare_data(section, progress)
         validate.check_model(spec, section, data)
         prepared.append(PreparedWorkload(spec, section, data))
+        prepared[-1].goal(settings.profile)
     return prepared
 
 
@@ -164,6 +171,7 @@ def run_ensembles(
     show: Callable[[Sequence[JobProgress]], None],
 ) -> None:
     """Train the base models of each ensemble at the same time, and evaluate the ensembles."""
+    from vflops.train.context import require_within_bounds
     from vflops.train.ensemble.aggregation import ensembles, evaluate_ensemble
 
     groups = ensembles(records)
@@ -177,6 +185,8 @@ def run_ensembles(
                 f"no model of {group[0].workload} stored its predictions",
                 hint="the workload's runner must write them, and one event 'predictions' per job",
             )
+        for size in ensemble.sizes:
+            require_within_bounds(group[0], size.quality)
         events.write("ensemble", **ensemble.model_dump(mode="json"))
 
 

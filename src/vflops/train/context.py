@@ -6,9 +6,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from vflops.errors import RunFailed
 from vflops.launch.local.processes import STORE
+from vflops.metrics.quality import bounds_fault
 from vflops.record.files.document import Data
 from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import Evaluated, OutOfBag, Tested
 from vflops.record.log.events import EventWriter
 from vflops.train.phase_clock import Clock
 from vflops.train.signals import StopSource
@@ -47,6 +50,22 @@ class JobContext:
         return os.environ.get(STORE) or f"file://{(self.attempt / 'store').resolve()}"
 
     def write_event(self, kind: str, payload: Data, *, sync: bool = True) -> None:
-        """Write an event to the job's log; do nothing on ranks other than 0."""
+        """Write an event to the job's log; do nothing on ranks other than 0.
+
+        Raise ``RunFailed`` if it reports a quality outside of its bounds.
+        """
         if self.events is not None:
+            if isinstance(payload, Evaluated | Tested | OutOfBag):
+                require_within_bounds(self.record, payload.quality)
             self.events.write(kind, sync=sync, **payload.model_dump(mode="json"))
+
+
+def require_within_bounds(record: JobRecord, quality: float) -> None:
+    """Raise ``RunFailed`` if a quality of this job is outside of its bounds."""
+    fault = bounds_fault(record.goal.quality, quality, record.goal.bounds)
+    if fault:
+        raise RunFailed(
+            fault,
+            hint=f"correct how the workload {record.workload} computes it, or its bounds "
+            "(WorkloadSpec.quality), and start a new run",
+        )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.browser import Browser, Tab
-from tests.support.ranking_runs import REAL, Submitted, submit
+from tests.support.ranking_runs import REAL, REAL_EPOCHS, Submitted, submit
 from vflops.publish.ranking.static_site import build
 
 HOSTILE = "<img src=x onerror='window.harmed=1'></script><script>window.harmed=1</script>"
@@ -29,7 +29,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("ranking")
     for number, (name, wanted) in enumerate(RUNS.items()):
         submit(place / "in" / name, replace(wanted, id=f"20260101T000000Z-{name}-00000{number}"))
-    real = Submitted(id="20260101T000000Z-real-000009", facts=REAL)
+    real = Submitted(id="20260101T000000Z-real-000009", facts=REAL, epochs=REAL_EPOCHS)
     submit(place / "in" / "eel", real)
     edited = submit(place / "in" / "fox", replace(real, id="20260101T000000Z-fox-00000a"))
     edited.score_file.write_text("{}")

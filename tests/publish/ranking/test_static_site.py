@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ranking_runs import REAL, Submitted, submit
+from tests.support.ranking_runs import REAL, REAL_EPOCHS, TASK, Submitted, submit
 from tests.support.sample_parts import Vflops
 from tests.support.ssh_keygen import needs_ssh_keygen
 from vflops.errors import RunFailed, UsageError
@@ -66,8 +66,8 @@ def test_the_better_run_is_first_with_the_figures_of_its_score(
         first.entry.rule_set,
         "image-classification",
         "tiny",
-        "top-1 accuracy ≥ 0.8, n = 5",
-        "3 epochs",
+        f"top-1 accuracy ≥ {TASK.synthetic.target:g}, n = 5",
+        f"{TASK.train.epochs} epochs",
         "none",
         "synthetic",
         first.result.problem,
@@ -84,15 +84,16 @@ def test_equal_scores_have_equal_ranks(runs: Path, rebuilt: Callable[[], Built])
 
 def test_other_data_is_another_list(runs: Path, rebuilt: Callable[[], Built]) -> None:
     submit(runs, FAST)
-    submit(runs, replace(SLOW, facts=REAL))
+    real = replace(SLOW, epochs=REAL_EPOCHS)
+    submit(runs, replace(real, facts=REAL))
     easier = {"data": {**REAL["data"], "fingerprint": "e" * 64}}
-    submit(runs, replace(SLOW, id="20260303T000000Z-x-000003", facts={**REAL, **easier}))
+    submit(runs, replace(real, id="20260303T000000Z-x-000003", facts={**REAL, **easier}))
     built = rebuilt()
     assert not why(built)
     assert {each.rank for each in built.ranking.ranked} == {1}
     assert [each.facets[5:7] for each in built.ranking.ranked] == [
-        ("none", "real"),
-        ("none", "real"),
+        ("hardware", "real"),
+        ("hardware", "real"),
         ("none", "synthetic"),
     ]
     assert [each.facets[7].split(",")[0] for each in built.ranking.ranked[:2]] == [
@@ -101,27 +102,41 @@ def test_other_data_is_another_list(runs: Path, rebuilt: Callable[[], Built]) ->
     ]
 
 
-def test_longer_training_is_another_list(runs: Path, rebuilt: Callable[[], Built]) -> None:
+def test_longer_training_does_not_rank(runs: Path, rebuilt: Callable[[], Built]) -> None:
     """What more epochs buy in quality is no better machine."""
     submit(runs, SLOW)
-    submit(runs, replace(FAST, epochs=6))
+    submit(runs, replace(FAST, epochs=60))
     built = rebuilt()
-    assert not why(built)
-    found = [(each.facets[4], each.entry.run, each.rank) for each in built.ranking.ranked]
-    assert found == [("3 epochs", SLOW.id, 1), ("6 epochs", FAST.id, 1)]
+    assert [each.entry.run for each in built.ranking.ranked] == [SLOW.id]
+    (reason,) = why(built)
+    assert re.fullmatch(
+        f"open task [0-9a-f]{{12}}: train.epochs 60 instead of {TASK.train.epochs}", reason
+    )
+
+
+def test_own_data_does_not_rank(runs: Path, rebuilt: Callable[[], Built]) -> None:
+    real = replace(SLOW, epochs=REAL_EPOCHS)
+    submit(runs, replace(real, facts={**REAL, "data": {**REAL["data"], "validation": 49_999}}))
+    built = rebuilt()
+    assert not built.ranking.ranked
+    (reason,) = why(built)
+    assert "own data 000000000000 instead of" in reason
 
 
 def test_a_target_that_is_not_the_profiles_does_not_rank(
     runs: Path, rebuilt: Callable[[], Built]
 ) -> None:
     goal = {"quality": "top-1 accuracy", "better": "higher", "target": 0.1, "exponent": 5}
-    submit(runs, replace(FAST, facts={"goal": {**goal, "profile_target": 0.8}}))
+    settings = TASK.model_copy(update={"target": 0.1}).model_dump(mode="json")
+    settings["train"]["ranks"] = FAST.ranks
+    submit(runs, replace(FAST, facts={"goal": goal, "settings": settings}))
     built = rebuilt()
     assert not built.ranking.ranked
     (reason,) = why(built)
-    assert "0.1" in reason and "0.8" in reason
+    assert "rule goal: jobs/1/job.json: its own target 0.1 is no goal" in reason
     (result,) = built.ranking.unranked[0].entry.results
-    assert result.reason == "its target is 0.1, but it is 0.8 in profile tiny"
+    assert result.reason is not None
+    assert result.reason.endswith(f"target 0.1 instead of {TASK.synthetic.target:g}")
 
 
 def test_an_edited_run_is_listed_apart_with_what_was_altered(

@@ -75,7 +75,6 @@ GOAL = {"quality": "top-1 accuracy", "better": "higher", "target": 0.8, "exponen
         ({}, {}, None),
         ({"goal": {**GOAL, "exponent": 60}}, {}, "goals"),
         ({"goal": {**GOAL, "quality": "Quality"}}, {}, "goals"),
-        ({"goal": {**GOAL, "target": 0.7}}, {}, "goals"),
         ({"ranks": 64}, {"ranks": 64}, "numbers of ranks"),
         ({}, {"device_name": "another"}, "devices"),
         ({}, {"device": "cpu"}, "devices"),

@@ -90,6 +90,11 @@ def aimed(target: float) -> Break:
     return change
 
 
+def unsmoothed(run: Forger) -> None:
+    """Another recipe, in the settings of the run as in those of the jobs."""
+    run.settings(lambda data: data.update(label_smoothing=0.0))
+
+
 def added(folder: RunFolder) -> None:
     write_manifest(folder)
     (folder.path / "jobs" / "0" / "more.json").write_text("{}")
@@ -150,6 +155,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "workload": ("search", lambda run: None),
         "epochs": ("one model", changed("finished", 1, reason="target")),
         "target": ("one model", aimed(0.7)),
+        "closed": ("one model", unsmoothed),
         "published-data": ("one model", in_job("data", skipped=3)),
         "precision": ("one model", changed("job", ceiling_precision="fp8")),
         "repeats": ("one model", fewer(REPEATS)),
@@ -160,6 +166,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "workload": ("search", lambda run: None),
         "epochs": ("ensembles", changed("finished", 1, reason="patience")),
         "target": ("ensembles", aimed(0.9)),
+        "closed": ("ensembles", unsmoothed),
         "published-data": ("ensembles", in_job("data", synthetic=True)),
         "precision": ("ensembles", changed("job", ceiling_precision=None)),
         "repeats": ("ensembles", fewer(MODELS * REPEATS - 1, MODELS * REPEATS)),
@@ -173,6 +180,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
     },
     "aiperf": {
         "workload": ("one model", lambda run: None),
+        "closed": ("search", unsmoothed),
         "duration": ("short search", lambda run: None),
         "precision": ("search", changed("job", ceiling_precision="fp8")),
         "error": ("poor search", lambda run: None),
@@ -183,9 +191,13 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         ),
     },
 }
-ALSO = {"precision": {"as-told"}, "level": {"goal"}}
-"""What else such a run must break: no settings of a workload ask for such a precision, and what its
-settings are not, its goal cannot be told from."""
+ALSO = {
+    "precision": {"as-told"},
+    "level": {"goal", "closed"},
+    **{key: {"closed"} for key in ("target", "published-data", "bootstrap", "table-iv")},
+}
+"""What else such a run must break: no settings of a workload ask for such a precision, what its
+settings are not, its goal cannot be told from, and another target or other data is another task."""
 OWN = {
     "practice": "one model",
     "hpcai500-v2": "one model",

@@ -111,7 +111,7 @@ def test_the_shorter_search_of_the_suite_is_a_closed_task_of_its_own() -> None:
     ("assignment", "difference"),
     [
         ("target=0.001", "target 0.001 instead of"),
-        ("train.epochs=60", "train.epochs 60 instead of 3"),
+        ("train.epochs=60", "train.epochs 60 instead of 8"),
         ("train.batch=64", "train.batch 64 instead of 32"),
         ("train.optimizer=adam", "train.optimizer adam instead of sgd"),
         ("train.precision=mixed-int8", "train.precision 8 bits instead of 16 bits or more"),

@@ -10,11 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflops.errors import RunFailed
+from vflops.metrics.quality import Better, Bounds
+from vflops.record.formats.job import Goal
 from vflops.workloads.command.reports import Reader, Report
 
 
+def goal(name: str = "quality", better: Better = "higher", bounds: Bounds | None = None) -> Goal:
+    return Goal(quality=name, better=better, target=0.8, exponent=5, bounds=bounds)
+
+
 def reader(validation: int | None = 20) -> Reader:
-    return Reader("higher", validation)
+    return Reader(goal(), validation)
 
 
 objects = st.dictionaries(st.sampled_from(["samples", "phase", "x"]), st.integers() | st.text())
@@ -101,7 +107,16 @@ def test_someone_must_say_how_many_were_evaluated() -> None:
 
 def test_an_error_of_zero_cannot_be_weighed() -> None:
     with pytest.raises(RunFailed, match="more than 0"):
-        Reader("lower", 20).read('{"samples": 5, "quality": 0}')
+        Reader(goal(better="lower"), 20).read('{"samples": 5, "quality": 0}')
+
+
+def test_a_quality_outside_of_its_bounds_is_refused_when_it_is_reported() -> None:
+    line = '{"samples": 5, "quality": 1.7}'
+    with pytest.raises(RunFailed) as caught:
+        Reader(goal("accuracy", bounds=(0.0, 1.0)), 20).read(line)
+    assert "the accuracy is 1.7, but it lies between 0 and 1" in caught.value.message
+    assert "--set 'command.bounds=[0, 100]'" in caught.value.message
+    assert Reader(goal("accuracy", bounds=(0.0, 100.0)), 20).read(line) is not None
 
 
 def test_a_loss_that_is_no_number_any_more_is_passed_on() -> None:

@@ -56,8 +56,10 @@ def score(run: options.Run = None, json: Json = False) -> None:
 
     for line in _result_texts(result):
         print(line)
+    for line in score_tables.task_lines(result):
+        console.say(line, file=sys.stdout)
     if result.ceilings:
-        print(heading("ceilings"))
+        print(heading("\nceilings" if result.tasks else "ceilings"))
         print(columns([score_tables.CEILINGS, *score_tables.ceiling_rows(result)], right=(3, 4)))
         for names, reason in score_tables.absent_rows(result.ceilings):
             console.say(f"not measured: {names}: {reason}", indent=4, file=sys.stdout)

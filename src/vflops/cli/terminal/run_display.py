@@ -208,7 +208,12 @@ def _print_results(folder: RunFolder) -> None:
     """Print one line per training run, ensemble and search."""
     from vflops.cli.terminal.columns import columns
     from vflops.results.score.score_file import Score
-    from vflops.results.score.score_tables import ensemble_line, repeat_line, result_rows
+    from vflops.results.score.score_tables import (
+        ensemble_line,
+        repeat_line,
+        result_rows,
+        task_lines,
+    )
     from vflops.results.score.search_text import aiperf_line, search_line
 
     score = Score.read(folder.score_file)
@@ -220,3 +225,5 @@ def _print_results(folder: RunFolder) -> None:
         say(ensemble_line(ensemble), file=sys.stdout)
     for search in score.searches:
         say(f"{search_line(search)}; {aiperf_line(search)}", file=sys.stdout)
+    for line in task_lines(score):
+        say(line, file=sys.stdout)

@@ -14,7 +14,7 @@ from vflops.results.figures import (
     search_figures,
     training_figures,
 )
-from vflops.results.score.score_file import EnsembleScore, SearchScore, TrainingScore
+from vflops.results.score.score_file import EnsembleScore, Score, SearchScore, TrainingScore
 from vflops.results.score.scoring import score as scored
 
 
@@ -82,6 +82,14 @@ QUANTITIES = (
         "Factor by which FLOPS are multiplied.",
     ),
     Quantity(
+        "quality_factor_capped",
+        "penalty capped",
+        "",
+        "quality_penalty_capped",
+        "",
+        "The same factor, at most 1.",
+    ),
+    Quantity(
         "time_to_quality",
         "time to quality",
         "s",
@@ -97,6 +105,22 @@ QUANTITIES = (
         "valid_flops",
         "flops",
         "FLOPS times the quality factor.",
+    ),
+    Quantity(
+        "vflops_capped",
+        "VFLOPS capped",
+        "FLOPS",
+        "valid_capped_flops",
+        "flops",
+        "FLOPS times the quality factor, but at most FLOPS.",
+    ),
+    Quantity(
+        "open_vflops",
+        "open VFLOPS",
+        "FLOPS",
+        "open_valid_flops",
+        "flops",
+        "FLOPS times the quality factor of an open task: not comparable.",
     ),
     Quantity(
         "regulated",
@@ -124,6 +148,14 @@ QUANTITIES = (
         "valid_flops_per_watt",
         "flops_per_watt",
         "VFLOPS over power.",
+    ),
+    Quantity(
+        "open_vflops_per_watt",
+        "open VFLOPS a watt",
+        "FLOPS/W",
+        "open_valid_flops_per_watt",
+        "flops_per_watt",
+        "VFLOPS of an open task over power.",
     ),
 )
 """All figures that a pass may have, in the order in which they are exported."""
@@ -156,6 +188,7 @@ FACTS = (
     "precision",
     "batch",
     "quality is",
+    "task",
 )
 """The facts that a pass may have."""
 
@@ -164,12 +197,14 @@ def passes(contents: Contents) -> Iterator[Pass]:
     """Yield the scored training runs, then ensembles, then searches."""
     score = contents.once(scored)
     for training in score.trainings:
-        yield _pass(score.run, training_figures(training), _training_facts(training))
+        facts = {**_training_facts(training), "task": _task(score, training.workload)}
+        yield _pass(score.run, training_figures(training), facts)
     for ensemble in score.ensembles:
         facts = {
             **_job_facts(contents.training_jobs, ensemble),
             "complete": "no" if ensemble.partial else "yes",
             "quality is": ensemble.quality_name,
+            "task": _task(score, ensemble.workload),
         }
         yield _pass(score.run, ensemble_figures(score, ensemble), facts)
     for search in score.searches:
@@ -179,8 +214,15 @@ def passes(contents: Contents) -> Iterator[Pass]:
             "complete": "no" if search.lost_workers else "yes",
             "ranks": str(search.ranks),
             "quality is": "error",
+            "task": _task(score, search.workload),
         }
         yield _pass(score.run, search_figures(search), facts)
+
+
+def _task(score: Score, workload: str) -> str:
+    """Return whether the task of a workload is closed, and its digest."""
+    task = score.task(workload)
+    return "" if task is None else f"{task.kind} {task.digest or ''}".strip()
 
 
 def _pass(run: str, figures: Figures, facts: Mapping[str, str]) -> Pass:

@@ -12,8 +12,10 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.figures import ensemble_figures, mean_of, search_figures, training_figures
 from vflops.results.roofline.analysis import measured_ceilings
+from vflops.results.score import figure_text
 from vflops.results.score.figure_text import count
 from vflops.results.score.score_file import EnsembleScore, Score, SearchScore, TrainingScore
+from vflops.results.task.closed_tasks import tasks
 from vflops.units import seconds
 
 _EARLY_ENDS = {
@@ -66,9 +68,8 @@ def _training_result(contents: Contents, repeats: Sequence[TrainingScore]) -> Re
         repeats=len(repeats),
         problem=_problem(contents, first),
         length=_length(contents, first),
-        reason=_unusable_reason(score, repeats)
+        reason=_unusable_reason(score, contents, repeats)
         or _mixed_repeats_reason(contents, repeats)
-        or _changed_target_reason(contents, repeats)
         or _impossible_quality_reason(
             quality.target, quality.better, [t.quality.achieved for t in repeats]
         )
@@ -112,10 +113,9 @@ def _ensemble_result(
         problem=_problem(contents, members[0]),
         length=_ensemble_length(contents, first, members[0]),
         reason=missing
-        or _unusable_reason(score, members)
+        or _unusable_reason(score, contents, members)
         or _mixed_repeats_reason(contents, members)
         or _difference_reason("sizes", [(e.planned, e.bootstrap, e.waves) for e in repeats])
-        or _changed_target_reason(contents, members)
         or _impossible_quality_reason(
             first.target, better, [ensemble.achieved for ensemble in repeats]
         )
@@ -151,6 +151,7 @@ def _search_result(contents: Contents, repeats: Sequence[SearchScore]) -> Result
         )
         or _difference_reason("data", [worker.record.data.fingerprint for worker in workers])
         or (None if score else "no trained candidate has an accuracy")
+        or _open_search_reason(contents, first, workers)
         or _missing_ceiling_reason(contents, workers, first.workload),
     )
 
@@ -171,11 +172,16 @@ def _uses_accelerators(contents: Contents, job: int) -> bool:
     return started is not None and started.device != "cpu"
 
 
-def _unusable_reason(score: float | None, trainings: Sequence[TrainingScore]) -> str | None:
+def _unusable_reason(
+    score: float | None, contents: Contents, trainings: Sequence[TrainingScore]
+) -> str | None:
     """Return why the score cannot be compared; None if it can."""
     unfinished = sum(not training.complete for training in trainings)
     if unfinished:
         return f"{unfinished} of {len(trainings)} training runs did not finish"
+    open_task = _open_task_reason(contents, [training.job for training in trainings])
+    if open_task:
+        return open_task
     if score is None:
         return "it has no valid FLOPS"
     for training in trainings:
@@ -184,15 +190,23 @@ def _unusable_reason(score: float | None, trainings: Sequence[TrainingScore]) ->
     return None
 
 
-def _changed_target_reason(contents: Contents, trainings: Sequence[TrainingScore]) -> str | None:
-    """Return the reason if the target was changed: with a low target, any speed looks valid."""
-    for training in trainings:
-        quality = training.quality
-        if quality.profile_target not in (None, quality.target):
-            profile = contents.folder.record.settings.profile
-            expected = f"{quality.profile_target:g} in profile {profile}"
-            return f"its target is {quality.target:g}, but it is {expected}"
-    return None
+def _open_task_reason(contents: Contents, jobs: Sequence[int]) -> str | None:
+    """Return the reason if a task is open: with an own target, any speed looks valid."""
+    by_job = contents.once(tasks)
+    open_tasks = (by_job[job] for job in jobs if by_job[job].kind == "open")
+    return next((figure_text.task(task) for task in open_tasks), None)
+
+
+def _open_search_reason(
+    contents: Contents, search: SearchScore, workers: Sequence[TrainedJob]
+) -> str | None:
+    """Return the reason if the task of a search is open.
+
+    A replay is fixed work without a target, and has a list of its own by its ledger.
+    """
+    if search.replay:
+        return None
+    return _open_task_reason(contents, [worker.record.job for worker in workers])
 
 
 def _mixed_repeats_reason(contents: Contents, trainings: Sequence[TrainingScore]) -> str | None:

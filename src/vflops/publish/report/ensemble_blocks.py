@@ -64,9 +64,11 @@ def _tiles(ensemble: EnsembleScore) -> list[Tile]:
     factor = f"({figure_text.number(ensemble.achieved)} / {figure_text.number(ensemble.target)})"
     rows = [
         (
-            "VFLOPS",
+            figure_text.vflops_name(ensemble.task),
             quantity(ensemble.vflops, "VFLOPS"),
-            f"FLOPS × {ensemble.penalty:.3g} = {factor}^{ensemble.exponent}",
+            figure_text.NOT_COMPARABLE
+            if ensemble.task == "open"
+            else f"FLOPS × {ensemble.penalty:.3g} = {factor}^{ensemble.exponent}",
         ),
         (
             "FLOPS",

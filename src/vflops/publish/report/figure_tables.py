@@ -33,8 +33,16 @@ def tiles(training: TrainingScore) -> list[Tile]:
             "value": _tile_text(figures[key], figures[key].value),
             "note": notes[key],
         }
-        for key, name in _TILES.items()
+        for key, name in _tile_names(training).items()
     ]
+
+
+def _tile_names(training: TrainingScore) -> dict[Key, str | None]:
+    """Return the figures of the tiles; the VFLOPS of an open task come last, under their name."""
+    if training.task != "open":
+        return _TILES
+    closed = {key: name for key, name in _TILES.items() if not key.startswith("vflops")}
+    return {**closed, "open_vflops": None, "open_vflops_per_watt": f"{figure_text.OPEN_VFLOPS}/W"}
 
 
 def mean_tiles(trainings: Sequence[TrainingScore]) -> list[Tile]:
@@ -42,7 +50,7 @@ def mean_tiles(trainings: Sequence[TrainingScore]) -> list[Tile]:
     seeds = figure_text.count(len(trainings), "seed")
     repeats = [training_figures(training) for training in trainings]
     rows: list[Tile] = []
-    for key, first in zip(_TILES, tiles(trainings[0]), strict=True):
+    for key, first in zip(_tile_names(trainings[0]), tiles(trainings[0]), strict=True):
         figure = repeats[0][key]
         values = [value for figures in repeats if (value := figures[key].value) is not None]
         if len(values) < len(trainings):
@@ -79,6 +87,8 @@ def _notes(training: TrainingScore) -> dict[Key, str]:
         "throughput": "of training",
         "mfu": mfu.reason or ceiling,
         "vflops_per_watt": _power_text(training),
+        "open_vflops": figure_text.NOT_COMPARABLE,
+        "open_vflops_per_watt": figure_text.NOT_COMPARABLE,
     }
 
 
@@ -116,6 +126,7 @@ def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
 def figure_rows(trainings: Sequence[TrainingScore]) -> list[tuple[str, list[str]]]:
     """Return the figures as rows of a name and one text per seed."""
     rows = [(name, [text(training) for training in trainings]) for name, text in _FIGURES]
+    rows[0] = (figure_text.vflops_name(trainings[0].task), rows[0][1])
     for phase in PHASES:
         rows.append((f"time in {phase}", [_phase_text(training, phase) for training in trainings]))
     walls = [seconds(training.wall_s) for training in trainings]
@@ -136,7 +147,7 @@ def _speed_text(pick: str, unit: str) -> Callable[[TrainingScore], str]:
 
 
 _FIGURES: tuple[tuple[str, Callable[[TrainingScore], str]], ...] = (
-    ("VFLOPS", _speed_text("vflops", "VFLOPS")),
+    ("VFLOPS", figure_text.vflops),
     ("FLOPS of training", _speed_text("flops", "FLOPS")),
     ("FLOPS of evaluation", _speed_text("flops_evaluation", "FLOPS")),
     ("FLOPS over the wall time", _speed_text("flops_whole", "FLOPS")),

@@ -225,10 +225,6 @@ def _notes(scores: Sequence[TrainingScore]) -> list[str]:
     notes = [figure_text.data(first)] if first.synthetic or first.skipped else []
     if first.work is not None and first.work.source != "counted":
         notes.append(f"operations declared, not counted: {first.work.detail}")
-    if first.quality.profile_target not in (None, first.quality.target):
-        notes.append(
-            f"{figure_text.target(first.quality)}: not comparable with runs of the profile"
-        )
     if first.emulated:
         notes.append(f"{first.precision} is emulated: {first.emulated}")
     for score in scores:

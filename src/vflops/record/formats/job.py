@@ -45,6 +45,8 @@ class Goal(Data):
     exponent: int
     profile_target: float | None = None
     """The target of the profile for synthetic data; None for the user's data."""
+    bounds: tuple[float, float] | None = None
+    """The lowest and the highest possible quality; None if not known."""
 
 
 class DeclaredWork(Data):

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from vflops.config.flatten import differences
 from vflops.config.training import CEILING_PRECISIONS
 from vflops.errors import UsageError
+from vflops.metrics.quality import quality_factor
 from vflops.record.files.document import first_fault
 from vflops.record.formats.job import Goal, JobRecord
 from vflops.record.formats.job_events import JobRearranged, JobStarted
@@ -21,6 +22,7 @@ from vflops.results.check.parallelism_rules import parallelism_faults
 from vflops.results.check.published_figures import EPOCH_ROUNDING
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
+from vflops.results.task.closed_tasks import tasks
 from vflops.units import integer
 from vflops.workloads.contract.registry import workload
 
@@ -28,6 +30,8 @@ COMMAND_WORKLOAD = "command"
 """The workload that runs a user's command: steps are unknown, the precision is declared."""
 
 _NONE = Outcome("not applicable", "nothing was trained in this run")
+_MAX_FACTOR = 10.0
+"""The largest quality factor with a target of the user's own."""
 
 
 def check_settings(contents: Contents) -> Outcome:
@@ -128,11 +132,40 @@ def check_goals(contents: Contents) -> Outcome:
         except UsageError as error:  # a workload of a package that is not installed here
             return Outcome("cannot tell", error.message, job_file(record))
         other = first.setdefault(record.workload, job)
-        fault = _goal_fault(record.goal, expected) or _job_difference(job, other)
+        fault = (
+            _goal_fault(record.goal, expected)
+            or _job_difference(job, other)
+            or _easy_target_fault(contents, job)
+        )
         if fault:
             return Outcome("fail", fault, job_file(record))
-    goals = [f"{name}: {job.record.goal.quality}" for name, job in first.items()]
+    goals = [_goal_text(name, job.record.goal) for name, job in first.items()]
     return Outcome("pass", "; ".join(goals))
+
+
+def _goal_text(name: str, goal: Goal) -> str:
+    return f"{name}: {goal.quality} {goal.target:g}"
+
+
+def _easy_target_fault(contents: Contents, job: TrainedJob) -> str | None:
+    """Return what is wrong if the target of an open task is far below the quality reached.
+
+    With such a target, any VFLOPS can be had; the target of a closed task is fixed.
+    """
+    goal, is_open = job.record.goal, contents.once(tasks)[job.record.job].kind == "open"
+    if not is_open or not job.evaluations or job.record.worker:  # a search has no quality factor
+        return None
+    achieved = job.evaluations[-1].evaluated.quality
+    factor = quality_factor(
+        achieved=achieved, target=goal.target, exponent=goal.exponent, better=goal.better
+    )
+    if factor <= _MAX_FACTOR:
+        return None
+    return (
+        f"its own target {goal.target:g} is no goal: a {goal.quality} of {achieved:.4g} makes the "
+        f"quality factor {factor:.3g}, and more than {_MAX_FACTOR:g} says nothing about speed; "
+        f"set a target close to what training reaches, such as --set target={achieved:.2g}"
+    )
 
 
 def workload_goal(record: JobRecord) -> dict[str, Any]:

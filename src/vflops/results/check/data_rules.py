@@ -6,17 +6,18 @@ import re
 from collections.abc import Iterator, Sequence
 
 from vflops.errors import UsageError
-from vflops.record.formats.job import JobRecord
+from vflops.metrics.quality import bounds_fault
+from vflops.record.formats.job import Goal, JobRecord
 from vflops.record.formats.job_events import Ensembled, Evaluated, OutOfBag, Tested
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.locations import event_location, job_file
-from vflops.results.check.published_figures import SHARES
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 from vflops.units import integer
 from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.spec import Quality
 
 _NONE = Outcome("not applicable", "nothing was trained in this run")
 
@@ -101,9 +102,10 @@ def check_synthetic_flags(contents: Contents) -> Outcome:
 
 def check_evaluations(contents: Contents) -> Outcome:
     """Fail unless evaluations cover the whole validation set and the last one follows training."""
-    for event, name, quality in _qualities(contents):
-        if name in SHARES and not 0 <= quality <= 1:
-            return Outcome("fail", f"a {name} of {quality:g} is impossible", event.source)
+    for event, goal, quality in _qualities(contents):
+        fault = bounds_fault(goal.name, quality, goal.limits)
+        if fault:
+            return Outcome("fail", fault, event.source)
     if not contents.training_jobs:
         return _NONE
     for job in contents.training_jobs:
@@ -121,30 +123,38 @@ def check_evaluations(contents: Contents) -> Outcome:
     return Outcome("pass", f"{count(evaluations, 'evaluation')}, each on the whole validation set")
 
 
-def _qualities(contents: Contents) -> Iterator[tuple[Event, str, float]]:
-    """Yield every recorded quality, under the name that the workload defines."""
+def _qualities(contents: Contents) -> Iterator[tuple[Event, Quality, float]]:
+    """Yield every recorded quality, with the measure that the workload defines."""
     kinds: dict[str, type[Evaluated] | type[Tested] | type[OutOfBag]] = {
         "evaluation": Evaluated,
         "tested": Tested,
         "out-of-bag": OutOfBag,
     }
     for job in (*contents.training_jobs, *contents.workers):
-        name = _quality_name(job.record.workload, job.record.goal.quality)
+        measure = _measure(job.record.workload, job.record.goal)
         for event in (event for log in job.logs for event in log.events if event.kind in kinds):
-            yield event, name, event.payload(kinds[event.kind]).quality
+            yield event, measure, event.payload(kinds[event.kind]).quality
     for event in contents.history.events("ensemble"):
         ensemble = event.payload(Ensembled)
-        name = _quality_name(ensemble.workload, "")
-        yield from ((event, name, size.quality) for size in ensemble.sizes)
+        goals = [
+            job.record.goal for job in contents.training_jobs if job.record.job in ensemble.jobs
+        ]
+        for goal in goals[:1]:
+            measure = _measure(ensemble.workload, goal)
+            yield from ((event, measure, size.quality) for size in ensemble.sizes)
 
 
-def _quality_name(name: str, recorded: str) -> str:
-    """Return the quality that a workload defines, or the recorded one if it is not installed."""
+def _measure(name: str, recorded: Goal) -> Quality:
+    """Return the quality that a workload defines, or the recorded one.
+
+    The recorded one counts for a workload that is not installed, or that leaves it to the user.
+    """
+    own = Quality(recorded.quality, recorded.better, recorded.exponent, recorded.bounds)
     try:
-        defined = workload(name).quality.name
+        defined = workload(name).quality
     except UsageError:
-        return recorded
-    return defined if defined in SHARES else recorded
+        return own
+    return own if defined.limits is None else defined
 
 
 def _evaluation_fault(job: TrainedJob) -> str | None:

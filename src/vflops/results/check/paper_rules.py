@@ -13,7 +13,9 @@ from vflops.results.check.locations import event_location, job_file, run_event_l
 from vflops.results.check.published_figures import EPOCH_ROUNDING, Benchmark, Published
 from vflops.results.check.rule import Outcome
 from vflops.results.roofline.analysis import measured_ceilings
+from vflops.results.score import figure_text
 from vflops.results.score.figure_text import count
+from vflops.results.task.closed_tasks import tasks
 from vflops.results.task.published_data import data_fault
 
 _NONE = Outcome("not applicable", "no workload of this benchmark was trained")
@@ -80,6 +82,21 @@ class PaperRules:
     def check_published_data(self, contents: Contents) -> Outcome:
         """Fail unless all of the published data was used."""
         return self._all_jobs(contents, _data_fault, lambda published: "published data")
+
+    def check_task(self, contents: Contents) -> Outcome:
+        """Fail unless every job has a closed task; name the differences of those that do not."""
+        jobs = self._jobs(contents)
+        if not jobs:
+            return _NONE
+        by_job = contents.once(tasks)
+        for job in jobs:
+            task = by_job[job.record.job]
+            if task.kind == "open":
+                evidence = f"{task.workload}: {figure_text.task(task)}"
+                return Outcome("fail", evidence, job_file(job.record))
+        closed = dict.fromkeys(by_job[job.record.job] for job in jobs)
+        texts = [f"{task.workload}: {figure_text.task(task)}" for task in closed]
+        return Outcome("pass", "; ".join(texts))
 
     def check_precision(self, contents: Contents) -> Outcome:
         """Fail if anything was computed in a lower precision than the paper allows."""

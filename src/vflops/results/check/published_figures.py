@@ -69,6 +69,3 @@ MAX_ERROR = {
     "int8": 1e-12,
 }
 """The maximum relative error of a correct ceiling by precision; a run may set a lower one."""
-
-SHARES = frozenset(published.quality for published in _WORKLOADS.values())
-"""Qualities that lie between 0 and 1."""

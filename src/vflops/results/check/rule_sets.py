@@ -151,7 +151,13 @@ _PRACTICE = (
         _JOBS,
         _LOGS,
     ),
-    _rule("goal", "all jobs of a workload have its goal", consistency.check_goals, _JOBS, _LOGS),
+    _rule(
+        "goal",
+        "all jobs of a workload have its goal, and the goal is not trivial",
+        consistency.check_goals,
+        _JOBS,
+        _LOGS,
+    ),
     _rule(
         "processed",
         "the samples are whole epochs of the data set",
@@ -228,6 +234,7 @@ def _hpcai500(rules: PaperRules, sections: dict[str, str]) -> tuple[Rule, ...]:
         ("workload", "a published workload was run", rules.check_workload, (_JOBS,)),
         ("epochs", "the number of epochs is as published", rules.check_epochs, (_JOBS, _LOGS)),
         ("target", "target and exponent are as published", rules.check_target, (_JOBS,)),
+        ("closed", "the task is that of a profile", rules.check_task, (_RUN, _JOBS)),
         ("published-data", "the data is the published data", rules.check_published_data, (_JOBS,)),
         ("precision", "the precision is allowed", rules.check_precision, (_LOGS,)),
         ("repeats", "there are enough repeats", rules.check_repeats, (_JOBS, _LOGS)),
@@ -283,6 +290,7 @@ _AIPERF = tuple(
     _rule(id, title, judge, *reads, section="IV.E, table IV")
     for id, title, judge, reads in (
         ("workload", "the run has a search", _SEARCHES.check_workload, (_JOBS,)),
+        ("closed", "the task is that of a profile", _SEARCHES.check_task, (_RUN, _JOBS)),
         ("duration", "the search took long enough", aiperf_rules.check_duration, (_LOGS,)),
         ("precision", "the precision is allowed", aiperf_rules.check_precision, (_LOGS,)),
         ("error", "the best model is within the error limit", aiperf_rules.check_error, (_LOGS,)),

@@ -17,19 +17,39 @@ from vflops.results.score.score_file import (
     WorkScore,
 )
 from vflops.results.score.twins import TwinPair, TwinsScore
+from vflops.results.task.task import Task, TaskKind
 from vflops.units import percent, quantity, seconds
 
 NOT_REACHED = "not reached"
 NOT_MEASURED = "power not measured"
 FACTOR = "quality factor"
 """The factor on FLOPS: below 1 if the target was missed, above 1 if it was exceeded."""
+CAPPED = "with the factor capped at 1"
+OPEN_VFLOPS = "open VFLOPS"
+"""The name of the VFLOPS of an open task."""
+NOT_COMPARABLE = "own task: not comparable"
+_MAX_DIFFERENCES = 4
+"""The number of differences from a profile that a line lists."""
 
 
 def result(training: TrainingScore) -> tuple[str, str, str]:
-    """Return the quality, the valid FLOPS and the time to the target of a training job."""
+    """Return the quality, the speed and the time to the target of a training job.
+
+    The speed of an open task is in FLOPS, since its VFLOPS are not comparable.
+    """
     if not training.complete:
         return achieved(training.quality), "", progress(training)
     return achieved(training.quality), speed(training), reached(training.quality)
+
+
+def task(task: Task, limit: int = _MAX_DIFFERENCES) -> str:
+    """Return whether a task is closed, its digest, and at most ``limit`` differences."""
+    digest = task.digest or "of unknown definition"
+    if task.kind == "closed":
+        return f"closed task {digest} (profile {task.profile})"
+    shown = "; ".join(task.differences[:limit])
+    more = len(task.differences) - limit
+    return f"open task {digest}: {shown}{f'; and {more} more' if more > 0 else ''}"
 
 
 def progress(training: TrainingScore) -> str:
@@ -40,18 +60,51 @@ def progress(training: TrainingScore) -> str:
 
 
 def speed(training: TrainingScore) -> str:
-    """Return the equation FLOPS × quality factor = valid FLOPS."""
+    """Return the equation FLOPS × quality factor = valid FLOPS; only FLOPS of an open task."""
     measured, factor = training.speed, training.quality.penalty
     if measured is None or factor is None:
         return ""
-    product = f"{quantity(measured.flops, 'FLOPS')} × {FACTOR} {factor:.3g}"
-    return f"{product} = {vflops(training)}"
+    return equation(measured.flops, factor, measured.vflops, measured.vflops_capped, training.task)
+
+
+def equation(
+    flops: float | None,
+    factor: float,
+    vflops: float | None,
+    capped: float | None,
+    task: TaskKind | None,
+) -> str:
+    """Return FLOPS × quality factor = VFLOPS, and VFLOPS with the factor capped at 1."""
+    rate = quantity(flops, "FLOPS")
+    if task == "open":
+        return rate
+    return f"{rate} × {FACTOR} {factor:.3g} = {valid_flops(vflops, capped, task)}"
 
 
 def vflops(training: TrainingScore) -> str:
     """Return the valid FLOPS, or an empty text if they are not known."""
     speed = training.speed
-    return quantity(speed.vflops, "VFLOPS") if speed and speed.vflops is not None else ""
+    if speed is None or speed.vflops is None:
+        return ""
+    return valid_flops(speed.vflops, speed.vflops_capped, training.task)
+
+
+def valid_flops(vflops: float | None, capped: float | None, task: TaskKind | None) -> str:
+    """Return VFLOPS, and those with the factor capped at 1 if they differ.
+
+    Those of an open task are named as such, with their name in the unit.
+    """
+    text = quantity(vflops, "VFLOPS")
+    if vflops is not None and capped is not None and capped < vflops:
+        text += f" ({quantity(capped, 'VFLOPS')} {CAPPED})"
+    if task == "open" and vflops is not None:
+        return f"{quantity(vflops, '').strip()} {OPEN_VFLOPS} ({NOT_COMPARABLE})"
+    return text
+
+
+def vflops_name(task: TaskKind | None, suffix: str = "") -> str:
+    """Return the name of VFLOPS, or of VFLOPS/W with a suffix, for a closed or an open task."""
+    return f"{OPEN_VFLOPS if task == 'open' else 'VFLOPS'}{suffix}"
 
 
 def achieved(quality: QualityScore) -> str:
@@ -91,7 +144,7 @@ def factor(quality: QualityScore) -> str:
     if quality.better == "lower":
         above, below = below, above
     formula = f"{quality.penalty:.4g} = ({above} / {below})^{quality.exponent}"
-    defined = ", as the paper defines it" if quality.penalty > 1 else ""
+    defined = ", as the paper defines it; 1 if capped" if quality.penalty > 1 else ""
     return f"{formula}, {verdict(quality)}{defined}"
 
 
@@ -238,15 +291,22 @@ def spread(score: Spread | None, unit: str | None) -> tuple[str, str]:
     if score is None:
         return "—", "—"
     mean = quantity(score.mean, unit) if unit else number(score.mean)
+    mean = seconds(score.mean) if unit == "s" else mean
     return mean, percent(score.variation, digits=2)
 
 
-def mean_vflops(repeat: RepeatScore) -> str:
-    """Return the mean of the valid FLOPS, which rankings use, and its variation."""
-    score = repeat.vflops
+def mean_speed(repeat: RepeatScore) -> str:
+    """Return the mean of the valid FLOPS, which rankings use, and its variation.
+
+    For an open task, return the mean of FLOPS.
+    """
+    score = repeat.flops if repeat.task == "open" else repeat.vflops
     if score is None:
         return f"no mean of {seeds(repeat)}"
-    mean = quantity(score.mean, "VFLOPS")
+    capped = repeat.vflops_capped.mean if repeat.vflops_capped else None
+    mean = valid_flops(score.mean, capped, repeat.task)
+    if repeat.task == "open":
+        mean = quantity(score.mean, "FLOPS")
     return f"{mean}, mean of {seeds(repeat)}, CV {percent(score.variation)}"
 
 

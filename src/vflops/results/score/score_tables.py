@@ -14,8 +14,10 @@ from vflops.results.score.score_file import (
     RuleCount,
     Score,
     SearchScore,
+    SpeedScore,
     TrainingScore,
 )
+from vflops.results.task.task import TaskKind
 from vflops.units import percent, quantity, seconds
 
 CEILINGS = ("benchmark", "case", "precision", "median", "spread", "caveat")
@@ -34,7 +36,6 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
         f"{size.models}: {figure_text.number(size.quality)}" for size in ensemble.sizes
     )
     rows = [
-        ("VFLOPS", quantity(ensemble.vflops, "VFLOPS")),
         ("FLOPS", f"{quantity(ensemble.flops, 'FLOPS')} over {seconds(ensemble.window_s)}"),
         ("FLOPS per epoch", f"{quantity(ensemble.flops_epoch, 'FLOPS')} (as published)"),
         (
@@ -42,11 +43,13 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
             f"{figure_text.number(ensemble.achieved)} {ensemble.quality_name} "
             f"(target {figure_text.number(ensemble.target)}); {single}",
         ),
+        (figure_text.FACTOR, _ensemble_factor(ensemble)),
         ("by models", by_size),
         ("started", f"within {seconds(ensemble.started_apart_s)}, {ensemble.bootstrap} bootstrap"),
-        ("VFLOPS/W", _per_watt(ensemble)),
+        (figure_text.vflops_name(ensemble.task, "/W"), _per_watt(ensemble)),
         ("clocks", _clocks(ensemble)),
     ]
+    rows.insert(*_vflops_row(ensemble, ensemble.task, after=4))
     if ensemble.utilisation is not None:
         rows.append(("utilisation", f"{ensemble.utilisation:.1f} % of the accelerators' time"))
     if ensemble.nodes_named is not None:
@@ -75,9 +78,34 @@ def ensemble_line(ensemble: EnsembleScore) -> str:
         f"{ensemble.workload}, {number} models together{twins}: "
         f"{figure_text.number(ensemble.achieved)} {ensemble.quality_name} "
         f"(single models {figure_text.number(ensemble.mean_quality)}), "
-        f"{quantity(ensemble.flops, 'FLOPS')} × "
-        f"{figure_text.FACTOR} {ensemble.penalty:.3g} = {quantity(ensemble.vflops, 'VFLOPS')}"
+        + figure_text.equation(
+            ensemble.flops,
+            ensemble.penalty,
+            ensemble.vflops,
+            ensemble.vflops_capped,
+            ensemble.task,
+        )
     )
+
+
+def _ensemble_factor(ensemble: EnsembleScore) -> str:
+    factor = f"{ensemble.penalty:.4g}, n = {ensemble.exponent}"
+    return f"{factor}; 1 if capped" if ensemble.penalty > 1 else factor
+
+
+def _vflops_row(
+    scored: SpeedScore | EnsembleScore, task: TaskKind | None, after: int
+) -> tuple[int, tuple[str, str]]:
+    """Return the position and the row of VFLOPS: first, or after other rows for an open task."""
+    name = figure_text.vflops_name(task)
+    if task != "open":
+        return 0, (name, figure_text.valid_flops(scored.vflops, scored.vflops_capped, task))
+    return after, (name, f"{quantity(scored.vflops, 'VFLOPS')} ({figure_text.NOT_COMPARABLE})")
+
+
+def task_lines(score: Score) -> list[str]:
+    """Return one line per task of the run, starting with its workload."""
+    return [f"{task.workload}: {figure_text.task(task)}" for task in score.tasks]
 
 
 def training_title(training: TrainingScore) -> str:
@@ -93,21 +121,21 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
     rows = []
     if not training.complete:
         rows.append(("incomplete", figure_text.progress(training)))
-    if speed is not None:
-        rows += [
-            ("VFLOPS", quantity(speed.vflops, "VFLOPS")),
-            ("FLOPS", f"{quantity(speed.flops, 'FLOPS')} ({figure_text.rules(training.work)})"),
-        ]
-    else:
-        rows.append(("FLOPS", f"— ({figure_text.rules(training.work)})"))
-    rows += [
+    flops = quantity(speed.flops if speed else None, "FLOPS")
+    results = [
+        ("time to quality", figure_text.time_to_quality(quality)),
+        ("FLOPS", f"{flops} ({figure_text.rules(training.work)})"),
         ("quality", figure_text.achieved(quality)),
         (figure_text.FACTOR, figure_text.factor(quality)),
-        ("time to quality", figure_text.time_to_quality(quality)),
+    ]
+    if speed is not None:
+        results.insert(*_vflops_row(speed, training.task, after=4))
+    rows += [
+        *results,
         ("precision", parallelism_text.precision(training)),
         ("speed", figure_text.rate(speed.samples_per_s if speed else None)),
         ("MFU", figure_text.mfu(training.mfu)),
-        ("VFLOPS/W", _per_watt(training)),
+        (figure_text.vflops_name(training.task, "/W"), _per_watt(training)),
         ("time", figure_text.budget(training)),
         ("data", figure_text.data(training)),
         *([("", figure_text.data_facts(training))] if training.data_facts else []),
@@ -145,7 +173,7 @@ def repeat_line(repeat: RepeatScore) -> str:
     known = [f"{what} {percent(spread.variation)}" for what, spread in figures if spread]
     varied = f"; coefficients of variation: {', '.join(known)}" if known else ""
     reached = f"{repeat.reached} of {repeat.planned} seeds reached the target{varied}"
-    return reached if repeat.vflops is None else f"{figure_text.mean_vflops(repeat)}; {reached}"
+    return reached if repeat.vflops is None else f"{figure_text.mean_speed(repeat)}; {reached}"
 
 
 def repeat_title(repeat: RepeatScore) -> str:
@@ -157,12 +185,21 @@ def repeat_rows(repeat: RepeatScore) -> list[tuple[str, ...]]:
     """Return the variation over seeds, one row per figure with the columns of ``REPEATS``."""
     ended = f"{repeat.complete} of {repeat.planned} seeds"
     reached = f"{repeat.reached} of {repeat.complete} reached the target"
-    return [
-        ("VFLOPS", *figure_text.spread(repeat.vflops, "VFLOPS"), ended),
+    rows = [
+        ("time to quality", *figure_text.spread(repeat.time_to_quality_s, "s"), reached),
         ("FLOPS", *figure_text.spread(repeat.flops, "FLOPS"), ended),
         ("quality", *figure_text.spread(repeat.quality, None), ended),
         ("epochs to quality", *figure_text.spread(repeat.epochs_to_quality, None), reached),
     ]
+    valid = (
+        figure_text.vflops_name(repeat.task),
+        *figure_text.spread(repeat.vflops, "VFLOPS"),
+        ended,
+    )
+    if repeat.task == "open":
+        return [*rows, valid]
+    capped = figure_text.spread(repeat.vflops_capped, "VFLOPS")
+    return [valid, ("VFLOPS, capped", *capped, ended), *rows]
 
 
 def ceiling_rows(score: Score) -> list[tuple[str, ...]]:

@@ -160,6 +160,8 @@ def _definition(
     }
     is_8_bit = values["train.precision"] in EIGHT_BIT_PRECISIONS
     values["train.precision"] = "8 bits" if is_8_bit else "16 bits or more"
+    if values.get("search.ledger") is not None:  # a path
+        values["search.ledger"] = "a replay"
     omitted = set()
     if values["train.linear_scaling"]:  # the recipe itself adapts to the batch, as published
         omitted |= {"train.batch", "search.batches"}

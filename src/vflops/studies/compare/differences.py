@@ -89,6 +89,7 @@ def comparability_warnings(names: Sequence[str], runs: Sequence[RunView]) -> Ite
             [run.work for run in runs],
         ),
         ("the goals differ, so VFLOPS are not comparable", [run.goals for run in runs]),
+        ("the tasks differ, so VFLOPS are not comparable", [run.tasks for run in runs]),
         ("one trained longer, which improves its quality", [run.planned_epochs for run in runs]),
     ):
         for workload in dict.fromkeys(name for side in sides for name in side):

@@ -127,6 +127,13 @@ class RunView:
         }
 
     @cached_property
+    def tasks(self) -> dict[str, str]:
+        """The digest of the task, by workload."""
+        return {
+            task.workload: f"{task.kind} {task.digest or 'unknown'}" for task in self.score.tasks
+        }
+
+    @cached_property
     def planned_epochs(self) -> dict[str, str]:
         """The planned number of epochs, by workload."""
         return {

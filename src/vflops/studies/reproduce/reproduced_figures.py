@@ -16,6 +16,7 @@ _KINDS: dict[Key, tuple[Kind, str | None, str | None]] = {
     "quality": ("quality", None, None),
     "flops": ("speed", "speed", "FLOPS"),
     "vflops": ("score", "score", "VFLOPS"),
+    "open_vflops": ("score", "score of an open task", "VFLOPS"),
     "regulated": ("score", "regulated score", "FLOPS"),
     "time_to_quality": ("time", "time to quality", "s"),
 }

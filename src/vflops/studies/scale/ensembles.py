@@ -103,6 +103,7 @@ class Ensembles(Axis):
             penalty=mean([repeat.quality_factor for repeat in repeats]),
             time_to_quality_s=_time_to_quality(scored.trainings),
             exchanged_bytes=_exchanged_bytes(contents),
+            task="open" if any(t.task == "open" for t in scored.trainings) else "closed",
             emulated=next(
                 (training.emulated for training in scored.trainings if training.emulated), None
             ),
@@ -116,7 +117,8 @@ class Ensembles(Axis):
     def table(self, scale: Scale) -> list[Sequence[str]]:
         """Return speed, time and quality of every point."""
         quality = scale.quality_name or "quality"
-        names = ("slots", "FLOPS", "efficiency", "VFLOPS", "efficiency", "time", quality, "alone")
+        valid = scale.vflops_name
+        names = ("slots", "FLOPS", "efficiency", valid, "efficiency", "time", quality, "alone")
         rows: list[Sequence[str]] = [("M × P", *names)]
         for point in scale.points:
             size, figures = (f"{point.jobs} × {point.ranks}", str(point.size.slots)), point.figures
@@ -156,7 +158,9 @@ class Ensembles(Axis):
         quality_chart = scale_charts.lines(qualities, across, quality, target=target)
         return [
             Curve("flops", "FLOPS", scale_charts.lines(speed, across, "FLOPS", rate=True)),
-            Curve("vflops", "VFLOPS", scale_charts.lines(valid, across, "VFLOPS", rate=True)),
+            Curve(
+                "vflops", scale.vflops_name, scale_charts.lines(valid, across, "VFLOPS", rate=True)
+            ),
             Curve("time", "Time", scale_charts.lines(time, across, "seconds")),
             Curve("quality", f"Quality: {quality}", quality_chart),
         ]
@@ -169,7 +173,7 @@ class Ensembles(Axis):
             " model to the end of the last model’s training, including its last evaluation. FLOPS:"
             " operations of all models divided by that time. Efficiency: FLOPS (VFLOPS) per slot"
             f" relative to {base}. Quality: that of the ensemble; alone: the mean of single models."
-            " If a point was repeated, figures are means."
+            f" If a point was repeated, figures are means.{scale.open_note}"
         )
 
     def _rows(self, scale: Scale, value: Callable[[EnsembleFigures], float | None]) -> list[Row]:

@@ -9,7 +9,9 @@ from pydantic import Field
 
 from vflops.metrics import weak_efficiency
 from vflops.record.files.document import Data, Document
+from vflops.results.score.figure_text import vflops_name
 from vflops.results.score.score_file import SearchMoment
+from vflops.results.task.task import TaskKind
 
 Kind = Literal["weak", "bagging-vs-data", "trade-off", "workers", "optimisations", "precisions"]
 SameBatch = Literal["model", "rank"]
@@ -93,6 +95,8 @@ class EnsembleFigures(Figures):
     """Gradient bytes that the ranks of a model sent per step; None if not counted."""
     emulated: str | None = None
     """A remark if the device emulates the precision."""
+    task: TaskKind | None = None
+    """Whether its task is closed; VFLOPS of an open task are not comparable."""
     speedup: float | None = None
     """FLOPS relative to the first variant at the same size."""
     quality_change: float | None = None
@@ -202,6 +206,21 @@ class Scale(Document):
     def brief(self) -> bool:
         """Whether a point was so short that its speed is mostly noise and start-up."""
         return any(point.figures.window_s < _BRIEF_S for point in self.points if point.figures)
+
+    @property
+    def vflops_name(self) -> str:
+        """The name of VFLOPS, which says so if a point has an open task."""
+        return vflops_name("open" if self._has_open_task else "closed")
+
+    @property
+    def open_note(self) -> str:
+        """A sentence on VFLOPS of open tasks; empty if all tasks are closed."""
+        note = " Open VFLOPS: the task is not that of a profile, so compare them only here."
+        return note if self._has_open_task else ""
+
+    @property
+    def _has_open_task(self) -> bool:
+        return any(figures.task == "open" for _, figures in self.completed(EnsembleFigures))
 
     def completed(self, kind: type[AnyFigures]) -> Iterator[tuple[Point, AnyFigures]]:
         """Yield the complete points with their figures."""

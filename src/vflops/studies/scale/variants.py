@@ -157,10 +157,10 @@ class Variants(Ensembles):
         quality = scale.quality_name or "quality"
         if self._by_scale:
             against = f"against {self._first}"
-            names = ("P", quality, against, "factor", "FLOPS", "VFLOPS", "speed-up")
+            names = ("P", quality, against, "factor", "FLOPS", scale.vflops_name, "speed-up")
             cells = self._quality_cells
         else:
-            names = ("M × P", "FLOPS", "VFLOPS", "speed-up", quality, "to target", "sent")
+            names = ("M × P", "FLOPS", scale.vflops_name, "speed-up", quality, "to target", "sent")
             cells = self._speed_cells
         rows: list[Sequence[str]] = [("precision" if self._by_scale else "variant", *names)]
         for point in scale.points:
@@ -214,7 +214,11 @@ class Variants(Ensembles):
                 Curve("quality", title, scale_charts.lines(good, across, named, target=target)),
                 Curve("factor", "Quality factor", drawn),
                 Curve("flops", "FLOPS", scale_charts.lines(speed, across, "FLOPS", rate=True)),
-                Curve("vflops", "VFLOPS", scale_charts.lines(valid, across, "VFLOPS", rate=True)),
+                Curve(
+                    "vflops",
+                    scale.vflops_name,
+                    scale_charts.lines(valid, across, "VFLOPS", rate=True),
+                ),
             ]
         time = self._rows(scale, lambda f: f.time_to_quality_s)
         return [
@@ -223,7 +227,7 @@ class Variants(Ensembles):
             ),
             Curve(
                 "vflops",
-                "VFLOPS",
+                scale.vflops_name,
                 scale_charts.bars(valid, "VFLOPS", partial(quantity, unit="VFLOPS")),
             ),
             Curve("time", "Time to the target", scale_charts.bars(time, "seconds", _reached)),
@@ -236,7 +240,7 @@ class Variants(Ensembles):
             "FLOPS: operations of all models, divided by the time from the first step of the first"
             " model to the end of the last model’s training. VFLOPS: FLOPS × quality factor,"
             " (quality / target)ⁿ, so that a loss of quality lowers the score. Speed-up: FLOPS"
-            f" relative to {self._first} at the same size."
+            f" relative to {self._first} at the same size.{scale.open_note}"
         )
         if self._by_scale:
             return (

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vflops.errors import RunFailed, unknown_name
-from vflops.metrics.quality import Better
+from vflops.metrics.quality import bounds_fault
+from vflops.record.formats.job import Goal
 from vflops.record.formats.job_events import PHASES
 
 KEYS = ("samples", "loss", "quality", "evaluated", "phase")
@@ -38,7 +39,7 @@ class Report:
 class Reader:
     """Reads the lines of one attempt, in order."""
 
-    better: Better
+    goal: Goal
     validation: int | None
     samples: int = 0
     """The last reported number of samples."""
@@ -91,9 +92,16 @@ class Reader:
 
     def _quality(self, value: object) -> float:
         quality = _require_number("quality", value)
-        if not math.isfinite(quality) or quality < 0 or (quality == 0 and self.better == "lower"):
-            minimum = "more than 0" if self.better == "lower" else "0 or more"
+        lower = self.goal.better == "lower"
+        if not math.isfinite(quality) or quality < 0 or (quality == 0 and lower):
+            minimum = "more than 0" if lower else "0 or more"
             raise ValueError(f"quality is {value!r}: expected a finite number, {minimum}")
+        fault = bounds_fault(self.goal.quality, quality, self.goal.bounds)
+        if fault:
+            raise ValueError(
+                f"{fault}: report it in this range, or set other bounds: "
+                "--set 'command.bounds=[0, 100]'"
+            )
         return quality
 
     def _evaluated(self, data: dict[str, Any]) -> int:

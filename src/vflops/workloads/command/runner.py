@@ -94,7 +94,7 @@ class CommandJob:
         self._settings = settings
         self._clock = context.clock
         self._clock.enter("start-up")
-        self._reader = Reader(context.record.goal.better, settings.validation)
+        self._reader = Reader(context.record.goal, settings.validation)
         self._began = False
         self._reported = False
         self._evaluations = 0

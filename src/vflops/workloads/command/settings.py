@@ -34,6 +34,9 @@ class CommandSettings(WorkloadSettings):
     quality: str = Field(default="quality", min_length=1)
     """The name of the quality: accuracy, perplexity …"""
     better: Better = "higher"
+    bounds: tuple[float, float] | None = Field(default=None, examples=["[0, 100]"])
+    """The lowest and the highest possible quality; None for 0 and 1 if the quality is named
+    accuracy, mAP or error, else for no bounds."""
     exponent: int = Field(default=1, ge=1, le=100)
     """The n in VFLOPS = FLOPS × (achieved / target)ⁿ."""
     ops_forward: int | None = Field(default=None, ge=1)
@@ -66,6 +69,10 @@ class CommandSettings(WorkloadSettings):
                     f"train.{section} is for models that vflops trains; a command arranges its "
                     "ranks itself: leave it out"
                 )
+        if self.bounds is not None and not self.bounds[0] < self.bounds[1]:
+            raise ValueError(
+                f"bounds {list(self.bounds)} are not a lowest and a highest quality, such as [0, 1]"
+            )
         if (self.ops_forward is None) != (self.ops_total is None):
             raise ValueError("ops_forward and ops_total belong together: give both")
         if self.ops_forward is not None and self.graph is not None:

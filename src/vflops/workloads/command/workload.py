@@ -79,7 +79,7 @@ class Command(WorkloadCode):
     def judged_by(cls, settings: WorkloadSettings, spec: WorkloadSpec) -> Quality:
         """Return the quality that the user has defined."""
         assert isinstance(settings, CommandSettings)
-        return Quality(settings.quality, settings.better, settings.exponent)
+        return Quality(settings.quality, settings.better, settings.exponent, settings.bounds)
 
 
 def resolved_command(settings: CommandSettings) -> list[str]:

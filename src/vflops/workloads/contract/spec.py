@@ -9,7 +9,7 @@ from typing import Any
 from vflops.config.training import WorkloadSettings
 from vflops.errors import UsageError
 from vflops.extensions import import_object
-from vflops.metrics.quality import Better
+from vflops.metrics.quality import Better, Bounds, default_bounds
 
 ENGINE = "vflops.train.engine:run"
 """The runner for PyTorch models trained with the training loop of this package."""
@@ -23,6 +23,14 @@ class Quality:
     better: Better
     exponent: int
     """The n in VFLOPS = FLOPS × (achieved / target)ⁿ."""
+    bounds: Bounds | None = None
+    """The lowest and the highest possible value; a value outside of them is an error. None for 0
+    and 1 if the name says that it is an accuracy, a mAP or an error rate, else for no bounds."""
+
+    @property
+    def limits(self) -> Bounds | None:
+        """The bounds, or those that follow from the name."""
+        return default_bounds(self.name) if self.bounds is None else self.bounds
 
 
 @dataclass(frozen=True)

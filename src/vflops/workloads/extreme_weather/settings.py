@@ -98,13 +98,13 @@ def _small_network() -> DetectorDesign:
 
 
 def tiny() -> WeatherSettings:
-    """Takes half a minute on two cores: learns to detect events, but not yet to classify them."""
+    """Takes half a minute on two cores: learns to detect some of the events."""
     return WeatherSettings(
         network=_small_network(),
         synthetic=SyntheticSettings(
-            height=96, width=144, train=64, validation=16, test=8, target=0.05
+            height=96, width=144, train=128, validation=32, test=8, target=0.32
         ),
-        train=TrainSettings(epochs=5, batch=4, optimizer="adam", learning_rate=4e-3),
+        train=TrainSettings(epochs=10, batch=4, optimizer="adam", learning_rate=4e-3),
     )
 
 
@@ -123,7 +123,7 @@ def gpu() -> WeatherSettings:
     """Takes minutes on one accelerator: the published network on frames of half the size."""
     return WeatherSettings(
         synthetic=SyntheticSettings(
-            height=384, width=576, train=800, validation=80, test=40, target=0.7
+            height=384, width=576, train=800, validation=80, test=40, target=0.75
         ),
         train=TrainSettings(
             epochs=12,

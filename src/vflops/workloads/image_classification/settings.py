@@ -68,15 +68,15 @@ class ImageSettings(WorkloadSettings):
 
 
 def tiny() -> ImageSettings:
-    """Takes seconds: a network of three stages learns a few hundred small images."""
+    """Takes seconds: a network of three stages learns a thousand small images."""
     return ImageSettings(
         size=16,
         resize=16,
         augment="shift",
         network=ResNetSettings(blocks=(1, 1, 1), width=8, stem="small"),
-        synthetic=SyntheticSettings(classes=4, size=16, train=512, validation=256, target=0.5),
+        synthetic=SyntheticSettings(classes=4, size=16, train=1024, validation=256, target=0.84),
         train=TrainSettings(
-            epochs=3,
+            epochs=8,
             batch=32,
             learning_rate=0.1,
             nesterov=True,
@@ -93,7 +93,7 @@ def laptop() -> ImageSettings:
         resize=32,
         augment="shift",
         network=ResNetSettings(width=8, stem="small"),
-        synthetic=SyntheticSettings(classes=10, size=32, train=4000, validation=1000, target=0.8),
+        synthetic=SyntheticSettings(classes=10, size=32, train=4000, validation=1000, target=0.88),
         train=TrainSettings(
             epochs=9,
             batch=64,
@@ -112,7 +112,7 @@ def gpu() -> ImageSettings:
         resize=160,
         crop_area=(0.35, 1.0),
         synthetic=SyntheticSettings(
-            classes=100, size=160, train=25_600, validation=5_000, target=0.95
+            classes=100, size=160, train=25_600, validation=5_000, target=0.985
         ),
         train=TrainSettings(
             epochs=16,
