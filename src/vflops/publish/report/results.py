@@ -192,7 +192,7 @@ def _quality(quality: QualityScore, *, met: bool) -> Cell:
         verdict = "reached before the end, missed at the end"
     return Cell(
         figure_text.number(quality.achieved),
-        (quality.name, f"{figure_text.target(quality)} {verdict}{lower}"),
+        (quality.name, f"target {quality.target:g} {verdict}{lower}"),
         "good" if met else "bad",
     )
 
@@ -264,7 +264,7 @@ def _mean_quality(
     known = [t.quality.achieved for t in trainings if t.quality.achieved is not None]
     figure = figure_text.number(mean(known)) if known else "not evaluated"
     lower = "; lower is better" if quality.better == "lower" else ""
-    note = f"{figure_text.target(quality)}, reached by {repeat.reached} of {repeat.complete}{lower}"
+    note = f"target {quality.target:g}, reached by {repeat.reached} of {repeat.complete}{lower}"
     return Cell(figure, (quality.name, note), "good" if reached else "bad")
 
 
