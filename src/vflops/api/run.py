@@ -35,6 +35,9 @@ class SubjectRow(TypedDict):
     seed: int
     complete: bool
     """False for a training that did not finish, and for an ensemble with missing models."""
+    task: str | None
+    """``closed``, or ``open`` if VFLOPS are not comparable with those of others; None for a
+    ceiling."""
 
 
 class FigureRow(SubjectRow):
@@ -134,9 +137,9 @@ class Run:
     def score(self) -> list[dict[str, Any]]:
         """Return one row per training, ensemble and search, with one column per figure.
 
-        The columns ``kind``, ``workload``, ``job``, ``repeat``, ``seed`` and ``complete`` say what
-        a row describes. The other columns are the keys of ``Run.figures``, which has their units.
-        Figures are computed from the folder, not read from ``score.json``.
+        The columns ``kind``, ``workload``, ``job``, ``repeat``, ``seed``, ``complete`` and ``task``
+        say what a row describes. The other columns are the keys of ``Run.figures``, which has their
+        units. Figures are computed from the folder, not read from ``score.json``.
         """
         results = [by_key for by_key in figures(self._score) if _subject(by_key).kind != "ceiling"]
         keys = dict.fromkeys(key for by_key in results for key in by_key)
@@ -259,6 +262,7 @@ def _subject_row(subject: Subject) -> SubjectRow:
         "repeat": subject.repeat,
         "seed": subject.seed,
         "complete": subject.complete,
+        "task": subject.task,
     }
 
 

@@ -79,6 +79,8 @@ class Subject(NamedTuple):
     """None if several jobs produced the figures together."""
     models: int | None = None
     """The planned number of base models of an ensemble."""
+    task: TaskKind | None = None
+    """Whether the task is closed, so that VFLOPS are comparable; None for a ceiling."""
 
     @property
     def name(self) -> str:
@@ -236,6 +238,7 @@ def training_figures(training: TrainingScore) -> Figures:
         training.seed,
         training.repeat,
         training.job,
+        task=training.task,
     )
     values: dict[Key, float | None] = {
         **_valid_flops(
@@ -278,6 +281,7 @@ def ensemble_figures(score: Score, ensemble: EnsembleScore) -> Figures:
         seed,
         ensemble.repeat,
         models=ensemble.planned,
+        task=ensemble.task,
     )
     values: dict[Key, float | None] = {
         **_valid_flops(
@@ -318,7 +322,7 @@ def _valid_flops(
 
 def search_figures(search: SearchScore) -> Figures:
     """Return the figures of one search. Its quality is the error of the best candidate."""
-    subject = Subject("search", search.workload, True, search.seed, search.repeat)
+    subject = Subject("search", search.workload, True, search.seed, search.repeat, task=search.task)
     values: dict[Key, float | None] = {
         "flops": search.ops_per_s,
         "regulated": search.regulated,

@@ -21,7 +21,7 @@ from vflops.results.score.score_file import (
     SearchScore,
     TrainingScore,
 )
-from vflops.results.task.task import Task, TaskKind
+from vflops.results.task.task import TaskKind
 from vflops.units import percent, quantity, seconds
 
 Tone = Literal["", "good", "bad", "soft"]
@@ -119,7 +119,9 @@ class _Run:
     def state(self, workload: str, *others: str) -> str:
         """Return the task of a workload and other remarks, as one text."""
         task = self.scored.task(workload)
-        return "; ".join(filter(None, (task_text(task) if task else "", *others)))
+        return "; ".join(
+            filter(None, (figure_text.task(task, limit=_MAX_DIFFERENCES) if task else "", *others))
+        )
 
     def limit(self, training: TrainingScore) -> str:
         name = training.workload
@@ -163,7 +165,7 @@ def _speed(training: TrainingScore) -> Cell:
     if training.task == "open":
         return Cell(flops, (_share(training.mfu), _OPEN_SPEED))
     factors = _factors(flops, factor, speed.vflops_capped)
-    return Cell(figure_text.vflops(training), (*factors, _share(training.mfu)))
+    return Cell(quantity(speed.vflops, "VFLOPS"), (*factors, _share(training.mfu)))
 
 
 def _factors(flops: str, factor: float, capped: float | None) -> tuple[str, ...]:
@@ -190,7 +192,7 @@ def _quality(quality: QualityScore, *, met: bool) -> Cell:
         verdict = "reached before the end, missed at the end"
     return Cell(
         figure_text.number(quality.achieved),
-        (quality.name, f"{figure_text.target(quality)} {verdict}{lower}"),
+        (quality.name, f"target {quality.target:g} {verdict}{lower}"),
         "good" if met else "bad",
     )
 
@@ -205,17 +207,6 @@ def _energy(*powers: PowerScore) -> Cell:
     if any(power.shared_with for power in powers):
         notes.append("includes other jobs on the machine")
     return Cell(quantity(mean(energies), "J"), tuple(notes))
-
-
-def task_text(task: Task) -> str:
-    """Return whether a task is closed, its hash, and how an open one differs from its profile."""
-    digest = f" {task.digest}" if task.digest else ""
-    if task.kind == "closed":
-        return f"closed task{digest}"
-    first = "; ".join(task.differences[:_MAX_DIFFERENCES])
-    rest = len(task.differences) - _MAX_DIFFERENCES
-    more = f" and {rest} more" if rest > 0 else ""
-    return f"open task{digest}: {first}{more}"
 
 
 def _data_note(trainings: Sequence[TrainingScore]) -> str:
@@ -273,7 +264,7 @@ def _mean_quality(
     known = [t.quality.achieved for t in trainings if t.quality.achieved is not None]
     figure = figure_text.number(mean(known)) if known else "not evaluated"
     lower = "; lower is better" if quality.better == "lower" else ""
-    note = f"{figure_text.target(quality)}, reached by {repeat.reached} of {repeat.complete}{lower}"
+    note = f"target {quality.target:g}, reached by {repeat.reached} of {repeat.complete}{lower}"
     return Cell(figure, (quality.name, note), "good" if reached else "bad")
 
 

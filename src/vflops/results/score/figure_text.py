@@ -43,13 +43,13 @@ def result(training: TrainingScore) -> tuple[str, str, str]:
     return achieved(training.quality), speed(training), reached(training.quality)
 
 
-def task(task: Task) -> str:
-    """Return whether a task is closed, its digest, and how an open one differs."""
+def task(task: Task, limit: int = _MAX_DIFFERENCES) -> str:
+    """Return whether a task is closed, its digest, and at most ``limit`` differences."""
     digest = task.digest or "of unknown definition"
     if task.kind == "closed":
         return f"closed task {digest} (profile {task.profile})"
-    shown = "; ".join(task.differences[:_MAX_DIFFERENCES])
-    more = len(task.differences) - _MAX_DIFFERENCES
+    shown = "; ".join(task.differences[:limit])
+    more = len(task.differences) - limit
     return f"open task {digest}: {shown}{f'; and {more} more' if more > 0 else ''}"
 
 
