@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -206,7 +207,10 @@ def test_the_newest_interrupted_run_is_resumed(
         file.touch()
     with stopped.start_attempt(job=0) as log:
         log.write("end")
-    with running.in_use(), pytest.raises(UsageError, match="holds no interrupted run"):
+    with running.in_use():
+        assert console.open_interrupted_run(None).path == running.path
+    shutil.rmtree(running.path)
+    with pytest.raises(UsageError, match="holds no interrupted run"):
         console.open_interrupted_run(None)
 
 

@@ -54,6 +54,7 @@ def test_a_rank_without_room_for_its_report_names_the_full_disk(
 ) -> None:
     found = attempt._failure(tmp_path, [0], {0: 3})
     assert found.message == "rank 0 ended with code 3"
+    assert str(found.hint).endswith(f": vflops resume {tmp_path.parents[2]}")
     monkeypatch.setattr(atomic, "free_b", lambda folder: 4096)
     found = attempt._failure(tmp_path, [0], {0: 3})
     assert isinstance(found, RunFailed)

@@ -124,7 +124,9 @@ def _failure(path: Path, first: list[int], codes: dict[int, int | None]) -> Vflo
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return atomic.cannot_write(path / f"rank-{rank}.error.json", full)
     return RunFailed(
-        f"rank {rank} {_how_it_ended(code)}", hint=f"see its output: {path / f'rank-{rank}.log'}"
+        f"rank {rank} {_how_it_ended(code)}",
+        hint=f"see its output: {path / f'rank-{rank}.log'}; "
+        f"to try again from the last checkpoint: vflops resume {path.parents[2]}",
     )
 
 

@@ -155,12 +155,16 @@ def open_run(run: Path | None) -> RunFolder:
 
 
 def open_interrupted_run(run: Path | None) -> RunFolder:
-    """Return the given run, or the newest one under ``runs/`` with something left to do."""
+    """Return the given run, or the newest one under ``runs/`` with something left to do.
+
+    A run in progress is returned only if no other is left, so that the error names its process.
+    """
     from vflops.record.files.lock import is_locked
     from vflops.record.folder import RunFolder, newest_first
 
     if run is not None:
         return RunFolder.open(run)
+    in_progress = None
     for path in newest_first(Path("runs")):
         try:
             folder = RunFolder.open(path)
@@ -171,6 +175,9 @@ def open_interrupted_run(run: Path | None) -> RunFolder:
             continue
         if not is_done and not is_locked(folder.lock):
             return folder
+        in_progress = in_progress or (None if is_done else folder)
+    if in_progress is not None:
+        return in_progress
     raise UsageError(
         "no run is given, and runs/ holds no interrupted run", hint="name one: vflops resume RUN"
     )
