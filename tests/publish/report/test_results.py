@@ -84,14 +84,7 @@ class TestResults:
         assert result.speed.figure.endswith(" MFLOPS")
         assert "no VFLOPS: the task is open" in result.speed.notes
         digest = found.tasks[0].digest
-<<<<<<< HEAD
-        assert result.state.startswith(f"open task {digest}: target 0.8 instead of 0.5; ")
-||||||| merged common ancestors
-        assert result.state.startswith(f"open task {digest}: target 0.8 instead of 0.5; ")
->>>>>>>>> Temporary merge branch 2:tests/publish/report/test_results.py
-=======
         assert result.state.startswith(f"open task {digest}: target 0.75 instead of ")
->>>>>>> help-report
 
     def test_of_repeats_the_mean_is_the_figure(self, trained_folder: RunFolder) -> None:
         found = score(Contents(trained_folder))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from vflops.publish.report.headline import results
 
 from tests.support.sample_parts import MEASUREMENTS
 from tests.support.trained_runs import HandmadeRun, course, job
