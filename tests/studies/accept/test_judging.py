@@ -234,6 +234,8 @@ def test_a_run_of_another_task_is_not_accepted(tmp_path: Path) -> None:
     assert "train.learning_rate is 0.7, and " in faults[0][0]
     assert "other data: 111111111111, and 000000000000 in the reference" in faults[1][0]
     assert judge(made, under_test(*others[0])).verdict == "incomplete"
+    older = made.model_copy(update={"vflops": "0.0.1"})
+    assert "written by vflops 0.0.1" in judge(older, under_test(*others[0])).runs[0].faults[0]
 
 
 def test_nothing_is_accepted_without_runs(tmp_path: Path) -> None:

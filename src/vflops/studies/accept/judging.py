@@ -153,7 +153,8 @@ def _run_faults(reference: Reference, run: RunUnderTest) -> Iterator[str]:
     changed = list(differing_settings(task, view.record.settings))
     if changed:
         more = [f"{len(changed) - _MAX_NAMED} more"] if len(changed) > _MAX_NAMED else []
-        yield f"other settings: {'; '.join([*changed[:_MAX_NAMED], *more])}"
+        named = "; ".join([*changed[:_MAX_NAMED], *more])
+        yield f"other settings: {named}{_version_hint(reference)}"
     for name, fingerprint in task.data.items():
         trained = view.data.get(name)
         if trained is not None and trained != fingerprint:
@@ -161,6 +162,13 @@ def _run_faults(reference: Reference, run: RunUnderTest) -> Iterator[str]:
                 f"{name} was trained on other data: {trained[:12]}, and {fingerprint[:12]} in the"
                 " reference"
             )
+
+
+def _version_hint(reference: Reference) -> str:
+    """Return that the profile may have changed since the reference was written."""
+    if reference.vflops in ("", __version__):
+        return ""
+    return f" (written by vflops {reference.vflops}, whose profile may differ from this version's)"
 
 
 def _faults(reference: Reference, runs: Sequence[RunUnderTest]) -> Iterator[str]:
