@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vflops.counting.conventions import SCORING_CONVENTION, convention
 from vflops.counting.count import Count, count
 from vflops.errors import UsageError
 from vflops.publish.pages.roofline_points import Achieved
@@ -18,6 +17,7 @@ from vflops.record.readout.contents import Contents
 from vflops.results.roofline.analysis import Bound, Ceilings, bound, measured_ceilings
 from vflops.results.roofline.roofline_text import sentences
 from vflops.results.score.scoring import score
+from vflops.results.score.scoring_convention import model_convention
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Roofline:
         if precision is not None:
             models = [model for model in models if model.bound.precision == precision]
             graphs = {graph.model: graph for graph in contents.graphs}
-            counts = [count(graphs[b.model], convention(SCORING_CONVENTION)) for b in bounds]
+            counts = [count(graphs[b.model], model_convention(contents, b.model)) for b in bounds]
             bounds = [bound(counted, machine, precision) for counted in counts]
         return cls(
             run,

@@ -112,7 +112,7 @@ def gpu() -> ImageSettings:
         resize=160,
         crop_area=(0.35, 1.0),
         synthetic=SyntheticSettings(
-            classes=100, size=160, train=25_600, validation=5_000, target=0.985
+            classes=100, size=160, train=25_600, validation=5_000, target=0.98
         ),
         train=TrainSettings(
             epochs=16,
