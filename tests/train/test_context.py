@@ -36,7 +36,7 @@ def test_a_quality_outside_of_its_bounds_is_an_error_when_it_is_reported(tmp_pat
         )
         context.write_event("tested", Tested(quality=1.0, evaluated=10))
         with pytest.raises(
-            RunFailed, match="accuracy is 1.7, but it lies between 0 and 1"
+            RunFailed, match=r"accuracy is 1\.7, but it lies between 0 and 1"
         ) as caught:
             context.write_event("tested", Tested(quality=1.7, evaluated=10))
     assert "image-classification" in str(caught.value.hint)

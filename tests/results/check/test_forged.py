@@ -141,12 +141,20 @@ unknown = changed("job", ceiling_precision=None)
         ("correct", measured("gemm", error=None), "gemm peak fp32 was not compared with a"),
         ("correct", fp4, "gemm peak fp4: no error limit is known for this precision"),
         ("data", unpinned, "has no checksum: 'unknown'"),
-        ("evaluated", noted("tested", quality=1.7), "a top-1 accuracy of 1.7 is impossible"),
-        ("evaluated", noted("tested", quality=-0.2), "a top-1 accuracy of -0.2 is impossible"),
+        (
+            "evaluated",
+            noted("tested", quality=1.7),
+            "the top-1 accuracy is 1.7, but it lies between 0 and 1",
+        ),
+        (
+            "evaluated",
+            noted("tested", quality=-0.2),
+            "the top-1 accuracy is -0.2, but it lies between 0 and 1",
+        ),
         (
             "evaluated",
             noted("out-of-bag", quality=1.7, available=9),
-            "1.7 is impossible",
+            "accuracy is 1.7, but it lies between 0 and 1",
         ),
         (
             "clocks",

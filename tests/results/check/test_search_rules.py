@@ -143,7 +143,8 @@ def test_an_accuracy_that_is_none_is_found(run: HandmadeSearch, accuracy: float)
     notes = run.trained(candidate, 10.0, accuracy)
     run.worker(0, [(9.0, "job", started()), *notes, (40.0, "end", {})])
     assert judged(run.end()) == {
-        "evaluated": f"jobs/1/0/events.jsonl:4: a top-1 accuracy of {accuracy:g} is impossible"
+        "evaluated": f"jobs/1/0/events.jsonl:4: the top-1 accuracy is {accuracy:g}, "
+        "but it lies between 0 and 1"
     }
 
 

@@ -144,9 +144,9 @@ def absent(run: Forger) -> None:
     [
         ("practice", "energy", "one model", power(-5.0), "the sensor does not work"),
         ("practice", "energy", "one model", power_limit(200.0), "its limit is 200 W"),
-        ("practice", "evaluated", "one model", changed("evaluation", quality=1.5), "is impossible"),
+        ("practice", "evaluated", "one model", changed("evaluation", quality=1.5), "is 1.5, but"),
         ("practice", "evaluated", "one model", early, "followed step 3"),
-        ("practice", "evaluated", "ensembles", boasting, "a top-1 accuracy of 5 is impossible"),
+        ("practice", "evaluated", "ensembles", boasting, "the top-1 accuracy is 5, but"),
         ("practice", "as-told", "one model", batch(10**9), "the batch is 256, but 1,000,000,000"),
         ("practice", "as-told", "one model", ranks, "1,000,000 ranks, but"),
         ("practice", "as-told", "one model", fp8, "precision is fp8, but fp32"),
@@ -181,7 +181,8 @@ def test_a_rule_is_broken_in_more_than_one_way(
     words: str,
 ) -> None:
     findings = judged(good(base), tmp_path, rules, harm)
-    (found,) = findings.failures
+    # Another number of epochs, other data or another sample is another task too.
+    (found,) = (finding for finding in findings.failures if finding.rule != "closed")
     assert found.rule == rule
     assert words in found.text
 
@@ -266,6 +267,7 @@ def test_the_level_is_told_with_the_setting_that_made_it(good: GoodRun, tmp_path
         "hpcai500-v2",
         lambda run: run.settings(lambda data: data["train"].update(momentum=0.5)),
     )
-    assert findings.passed
+    (failed,) = findings.failures
+    assert failed.rule == "closed"  # another recipe
     (level,) = (finding for finding in findings.findings if finding.rule == "level")
     assert level.evidence == "level free: train.momentum = 0.5 (reference 0.875)"

@@ -67,7 +67,7 @@ def test_runs_of_one_side_are_repeats_one_a_run(tmp_path: Path) -> None:
     speed = figure(found, "FLOPS")
     assert speed.repeats == (3, 3)  # trainings within a run share its circumstances
     assert speed.verdict == "worse"
-    score = figure(found, "VFLOPS")  # all runs have the seeds 1 and 2
+    score = figure(found, "open VFLOPS")  # all runs have the seeds 1 and 2
     assert (score.verdict, score.reason) == ("cannot tell", "2 seeds, 3 are needed")
 
 
@@ -201,7 +201,7 @@ def test_an_interval_is_of_the_ratio_and_never_below_nothing(tmp_path: Path) -> 
     assert speed.low == pytest.approx(0.5 * math.exp(-reach) - 1, rel=1e-3)
     assert speed.high == pytest.approx(0.5 * math.exp(reach) - 1, rel=1e-3)
     noisy = dated_run(tmp_path, Dated(2, (1.0, 1.1, 1.2), quality=(0.0, 0.0, 0.9)))
-    score = figure(compared(a, noisy), "VFLOPS")
+    score = figure(compared(a, noisy), "open VFLOPS")
     assert score.low is not None and score.low >= -1
 
 
