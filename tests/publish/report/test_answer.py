@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -35,11 +36,11 @@ MACHINE = Ceilings(
 POINT = Achieved("net", 5.0, 2e9, 5e10)
 
 
-def answered(folder: RunFolder, *findings: Finding, **changes: object) -> Answer:
+def answered(folder: RunFolder, *findings: Finding, **changes: Any) -> Answer:
     """The first screen of a run with other findings, and a score with these changes."""
     contents = Contents(RunFolder.open(folder.path))
     found = score(contents).model_copy(update={"complete": True, **changes})
-    known: dict[object, object] = {
+    known: dict[object, Any] = {
         score: found,
         check: Findings(run="x", rule_set="practice", rule_set_version=1, findings=findings),
     }
@@ -55,7 +56,7 @@ def finding(rule: str, verdict: str, evidence: str = BUSY) -> Finding:
     )
 
 
-def opened(folder: RunFolder) -> dict[str, object]:
+def opened(folder: RunFolder) -> dict[str, Any]:
     """Changes that make the task of a run an open one."""
     found = score(Contents(RunFolder.open(folder.path)))
     task = {"kind": "open", "differences": ("target 0.8 instead of 0.5",)}

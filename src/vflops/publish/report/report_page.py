@@ -35,6 +35,9 @@ _ROOFLINE_BENCHMARKS = (*COMPUTE, "memory", "all-reduce")
 """The benchmarks that give lines of the roofline, even if their values have a caveat."""
 
 
+WorkloadBlock = Block | EnsembleBlock | SearchBlock
+
+
 def write_report(contents: Contents) -> None:
     """Write the report of a run, which may be incomplete."""
     folder, measurements = contents.folder, contents.measurements
@@ -47,7 +50,11 @@ def write_report(contents: Contents) -> None:
     trainings, findings = blocks(contents, scored), contents.once(check)
     jobs = job_rows(contents, scored)
     first_screen = answer(contents, machine, models)
-    workloads = [*ensemble_blocks(scored), *trainings, *search_blocks(contents, scored)]
+    workloads: list[WorkloadBlock] = [
+        *ensemble_blocks(scored),
+        *trainings,
+        *search_blocks(contents, scored),
+    ]
     page = render(
         "report.html",
         title=folder.record.id,
@@ -82,9 +89,7 @@ def write_report(contents: Contents) -> None:
     atomic.write_text(folder.report_file, page)
 
 
-def _by_validity(
-    workloads: Sequence[Block | EnsembleBlock | SearchBlock], rows: Sequence[Result]
-) -> list[Block | EnsembleBlock | SearchBlock]:
+def _by_validity(workloads: Sequence[WorkloadBlock], rows: Sequence[Result]) -> list[WorkloadBlock]:
     """Return the sections of the workloads in the order of the results on the first screen."""
     position: dict[str, int] = {}
     for number, row in enumerate(rows):

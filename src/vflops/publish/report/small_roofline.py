@@ -30,7 +30,7 @@ class _Plot:
 
     def intensity(self, x: float) -> float:
         low, high = self.x_range
-        return low * (high / low) ** ((x - _LEFT) / (_WIDTH - _LEFT - _RIGHT))
+        return float(low * (high / low) ** ((x - _LEFT) / (_WIDTH - _LEFT - _RIGHT)))
 
     def y(self, flops: float) -> float:
         return _HEIGHT - _BOTTOM - _share(flops, self.y_range) * (_HEIGHT - _TOP - _BOTTOM)
