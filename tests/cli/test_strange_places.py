@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.evidence_runs import concluded
 from vflops.record.folder import RunFolder
 
@@ -49,8 +51,9 @@ def run_there(folder: Path, *words: str) -> str:
 
 
 def test_results_have_the_same_bytes_in_strange_surroundings(
-    trained_folder: RunFolder, tmp_path: Path
+    trained_folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.undo()  # the commands below are not patched either
     there = tmp_path / "a folder – Prüfstand 模型"
     there.mkdir()
     concluded(trained_folder)

@@ -16,7 +16,7 @@ function logTicks(low, high) {
   const decades = Math.log10(high / low);
   const step = Math.max(1, Math.ceil(decades / 6));
   for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) {
-    for (const digit of decades < 0.5 ? [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8] : decades < 1.5 ? [1, 2, 5] : [1]) {
+    for (const digit of decades < 0.9 ? [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8] : decades < 1.5 ? [1, 2, 5] : [1]) {
       const tick = digit * 10 ** power;
       if (tick >= low * 0.999 && tick <= high * 1.001 && (step === 1 || power % step === 0)) ticks.push(tick);
     }
