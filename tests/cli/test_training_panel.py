@@ -116,7 +116,7 @@ def test_a_run_in_progress_is_called_so_and_nothing_of_it_is_kept(
         write_report(Contents(run_folder))
     assert not run_folder.score_file.exists() and not run_folder.findings_file.exists()
     page = run_folder.report_file.read_text()
-    assert "This run is in progress" in page and "vflops resume" not in page
+    assert "In progress:" in page and "vflops resume" not in page
     after = vflops("score", run_folder.path)
     assert "it stopped after 'load'" in after.stderr and "resume" in after.stderr
     assert run_folder.score_file.exists()
