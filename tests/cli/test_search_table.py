@@ -83,8 +83,9 @@ def test_a_line_that_cannot_be_read_is_passed_over(run: HandmadeSearch) -> None:
 
 
 def test_the_score_says_it_in_words_and_names_the_best(
-    run: HandmadeSearch, capsys: pytest.CaptureFixture[str]
+    run: HandmadeSearch, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     run.worker(0, one_worker(run))
     run.end()
     command.score(run.folder.path)

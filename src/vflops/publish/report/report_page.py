@@ -62,6 +62,7 @@ def write_report(contents: Contents) -> None:
         run=folder.record,
         began=f"{folder.record.created_utc[:16].replace('T', ' ')} UTC",
         answer=first_screen,
+        in_progress=contents.in_progress,
         score=scored,
         ceilings=_tiles(measurements),
         ceilings_gist=_ceilings_gist(scored),
