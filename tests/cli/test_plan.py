@@ -183,7 +183,7 @@ def test_packed_data_says_its_size_itself(vflops: Vflops, tmp_path: Path) -> Non
     whole = planned_run["workloads"]["image-classification"]
     packed = [path for path in (tmp_path / "packed").iterdir() if path.suffix in (".bin", ".npz")]
     assert whole["staged_node_bytes"] == sum(path.stat().st_size for path in packed)
-    assert whole["samples"] == 3 * 40
+    assert whole["samples"] == 8 * 40
     unpacked = vflops("plan", *TINY, "--data", folder, "--set", "target=0.5")
     assert unpacked.returncode == 2
     assert "vflops data pack" in unpacked.stderr

@@ -9,8 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.evidence_runs import concluded
+from tests.support.trained_runs import vflops_job_task
 from vflops.record.folder import RunFolder
+from vflops.results.task import closed_tasks
 
 _SURROUNDINGS = {
     "LC_ALL": "C",
@@ -49,10 +53,11 @@ def run_there(folder: Path, *words: str) -> str:
 
 
 def test_results_have_the_same_bytes_in_strange_surroundings(
-    trained_folder: RunFolder, tmp_path: Path
+    trained_folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = tmp_path / "a folder – Prüfstand 模型"
     there.mkdir()
+    monkeypatch.setattr(closed_tasks, "job_task", vflops_job_task)  # as in other processes
     concluded(trained_folder)
     name = trained_folder.path.name
     shutil.copytree(trained_folder.path, there / name)

@@ -15,7 +15,7 @@ from vflops.publish.ranking.static_site import build
 
 HOSTILE = "<img src=x onerror='window.harmed=1'></script><script>window.harmed=1</script>"
 RUNS = {
-    "ant": Submitted(quality=0.95, device="Alpha", ranks=10, created_utc="2024-05-01T00:00:00Z"),
+    "ant": Submitted(quality=0.95, device="Alpha", ranks=16, created_utc="2024-05-01T00:00:00Z"),
     "bee@centre": Submitted(
         quality=0.90, device="Beta", ranks=2, created_utc="2025-05-01T00:00:00Z"
     ),
