@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.evidence_runs import concluded
+from tests.support.trained_runs import vflops_job_task
 from vflops.record.folder import RunFolder
+from vflops.results.task import closed_tasks
 
 _SURROUNDINGS = {
     "LC_ALL": "C",
@@ -56,6 +58,7 @@ def test_results_have_the_same_bytes_in_strange_surroundings(
     monkeypatch.undo()  # the commands below are not patched either
     there = tmp_path / "a folder – Prüfstand 模型"
     there.mkdir()
+    monkeypatch.setattr(closed_tasks, "job_task", vflops_job_task)  # as in other processes
     concluded(trained_folder)
     name = trained_folder.path.name
     shutil.copytree(trained_folder.path, there / name)

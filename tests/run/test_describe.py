@@ -29,13 +29,13 @@ def test_each_layer_holds_what_is_its_own() -> None:
     assert layers.hyper_parameters["train.batch"] == 32
     assert layers.hyper_parameters["train.optimizer"] == "sgd"
     problem = ("target", "exponent n", "train.epochs", "data", "training samples", "data classes")
-    assert [layers.problem[name] for name in problem] == [0.4, 5, 7, "synthetic", 512, 4]
+    assert [layers.problem[name] for name in problem] == [0.4, 5, 7, "synthetic", 1024, 4]
     assert "train.ranks" not in {*layers.implementation, *layers.hyper_parameters, *layers.problem}
 
 
 def test_of_several_workloads_each_fact_names_its_own() -> None:
     layers = workload_layers([*prepared("image-classification"), *prepared("automl")], "tiny")
-    assert layers.problem["image-classification train.epochs"] == 3
+    assert layers.problem["image-classification train.epochs"] == 8
     assert layers.problem["automl train.epochs"] == 2
 
 
@@ -60,4 +60,4 @@ def test_a_run_is_described_with_its_workload(
     system = SystemRecord.read(RunFolder.open(path).system_file)
     absent = [fact.name for name in UPPER for fact in system.layer(name).facts if fact.reason]
     assert absent == []
-    assert system.fact("problem domain", "target").value == 0.5
+    assert system.fact("problem domain", "target").value == 0.82

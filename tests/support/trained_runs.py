@@ -34,12 +34,13 @@ ZERO = datetime(2026, 1, 1, tzinfo=UTC)
 Note = tuple[str, dict[str, Any]]
 _BAGGING = ("models", "bootstrap", "twins")
 TARGET = 0.8
-_job_task = closed_tasks.job_task
+vflops_job_task = closed_tasks.job_task
+"""The function of vflops, which ``HandmadeRun`` replaces by ``closed_if_handmade``."""
 
 
 def closed_if_handmade(record: JobRecord, profile: str) -> Task:
     """The task of a job; it counts as closed for jobs with the usual target of this module."""
-    task = _job_task(record, profile)
+    task = vflops_job_task(record, profile)
     if record.goal.target != TARGET:
         return task
     return task.model_copy(update={"kind": "closed", "differences": ()})

@@ -20,7 +20,7 @@ RUNS = {
         quality=0.90, device="Beta", ranks=2, created_utc="2025-05-01T00:00:00Z"
     ),
     "cat": Submitted(quality=0.85, device="Beta", ranks=4, created_utc="2023-05-01T00:00:00Z"),
-    "dog": Submitted(quality=0.81, device=HOSTILE, cpu="a\u202eb", power=False),
+    "dog": Submitted(quality=0.7, device=HOSTILE, cpu="a\u202eb", power=False),
 }
 
 

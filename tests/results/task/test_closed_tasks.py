@@ -26,7 +26,7 @@ DIGESTS = {
     ("automl", "gpu, in the suite"): "c87c73281905",
     ("automl", "reference"): "0503de3fb7b5",
     ("extreme-weather", "tiny"): "395aa5d6f051",
-    ("extreme-weather", "laptop"): "cf917d878617",
+    ("extreme-weather", "laptop"): "b6d3c04990ea",
     ("extreme-weather", "gpu"): "5d6632ad23df",
     ("extreme-weather", "reference"): "af1e2a5dc76f",
 }

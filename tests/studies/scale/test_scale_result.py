@@ -164,7 +164,9 @@ def test_repeats_of_an_ensemble_become_means(
 
     def alone(repeat: int, attempts: int, reached_s: float) -> SimpleNamespace:
         quality = SimpleNamespace(time_to_quality_s=reached_s)
-        return SimpleNamespace(repeat=repeat, attempts=attempts, quality=quality, emulated=None, task="closed")
+        return SimpleNamespace(
+            repeat=repeat, attempts=attempts, quality=quality, emulated=None, task="open"
+        )
 
     scored = SimpleNamespace(
         ensembles=[repeat(2e9, 0.6, False), repeat(4e9, 0.8, True)],

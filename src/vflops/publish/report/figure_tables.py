@@ -158,7 +158,8 @@ def _speed_text(pick: str, unit: str) -> Callable[[TrainingScore], str]:
 
 
 _FIGURES: tuple[tuple[str, Callable[[TrainingScore], str]], ...] = (
-    ("VFLOPS", figure_text.vflops),
+    ("VFLOPS", _speed_text("vflops", "VFLOPS")),
+    ("with the factor capped at 1", _speed_text("vflops_capped", "VFLOPS")),
     ("FLOPS of training", _speed_text("flops", "FLOPS")),
     ("FLOPS of evaluation", _speed_text("flops_evaluation", "FLOPS")),
     ("FLOPS over the wall time", _speed_text("flops_whole", "FLOPS")),
