@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,20 @@ def test_a_stored_run_folder_is_read(stored: dict[str, Path], name: str) -> None
     logs = run.path.glob("jobs/*/*/events.jsonl")
     assert len(run.events()) == sum(log.read_bytes().count(b"\n") for log in logs)
     assert len(run.telemetry()["utc"]) > 0
-    assert {row["rule"]: row["verdict"] for row in run.findings()}["schema"] == "pass"
+    verdicts = {row["rule"]: row["verdict"] for row in run.findings()}
+    assert (verdicts["schema"], verdicts["score"]) == ("pass", "pass")
+
+
+def test_a_changed_value_in_the_score_of_an_earlier_version_is_found(
+    stored: dict[str, Path], tmp_path: Path
+) -> None:
+    run = shutil.copytree(next(iter(stored.values())), tmp_path / "run")
+    path = run / "score.json"
+    score = json.loads(path.read_text())
+    score["trainings"][0]["speed"]["flops"] *= 1.0000001
+    path.write_text(json.dumps(score))
+    verdicts = {row["rule"]: row["verdict"] for row in vflops.Run(run).findings()}
+    assert verdicts["score"] == "fail"
 
 
 def test_every_release_has_stored_run_folders_and_formats(stored: dict[str, Path]) -> None:

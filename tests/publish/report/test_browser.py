@@ -225,9 +225,11 @@ def test_paper_has_the_answer_first_and_few_pages_and_nothing_is_cut(suite: Tab)
     resized(suite, paper_px, 1000, "print")
     suite.run("document.querySelectorAll('details').forEach(e => { e.open = true })")
     cut = suite.run(TOO_WIDE)
+    answer_px = suite.run("document.querySelector('#answer').getBoundingClientRect().bottom")
     suite.run("document.querySelectorAll('.parts details').forEach(e => { e.open = false })")
     resized(suite, 1280, 800)
     assert cut == []
+    assert answer_px < 1010  # the height of A4 without its margins
 
 
 def test_a_phone_scrolls_down_only_and_its_charts_are_not_shrunk(

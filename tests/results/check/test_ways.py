@@ -162,7 +162,7 @@ def absent(run: Forger) -> None:
         ("practice", "correct", "one model", tolerant, "limit 5e-05"),
         ("practice", "clocks", "one model", long_ago, "wall clock and monotonic clock are"),
         ("practice", "evaluated", "ensembles", first("ensemble", evaluated=9), "on 9 of 50,000"),
-        ("practice", "data", "one model", in_job("data", fingerprint="1" * 64), "the data of job"),
+        ("practice", "data", "one model", in_job("data", fingerprint="1" * 64), "job 2 differs"),
         ("practice", "processed", "one model", too_many, "are not 90 epochs"),
         ("hpcai500-v2", "epochs", "one model", shorter(epochs=80), "80 epochs, but the paper"),
         ("hpcai500-v2", "epochs", "one model", shorter(end_epoch=1), "end_epoch is 1, but the"),
