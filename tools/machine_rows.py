@@ -62,7 +62,7 @@ _TABLES = (
     "tests/launch/preflight/test_verdicts.py",
     "tests/machine/ceilings/test_ceiling_table.py",
     "tests/machine/system/test_system_table.py",
-    "tests/publish/report/test_headline.py",
+    "tests/publish/report/test_results.py",
     "tests/studies/compare",
     "tests/studies/predict/test_command.py",
 )

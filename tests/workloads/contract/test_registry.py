@@ -52,7 +52,7 @@ def run(site: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[
     return subprocess.run(
         [sys.executable, "-m", *command],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        env={**os.environ, "COLUMNS": "200", "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         capture_output=True,
         text=True,
         check=False,

@@ -24,7 +24,9 @@ def quiet_wait(
                 hint=f"--wait-quiet --wait-limit {limit}",
             )
         return lambda: None
-    if on != "local":
+    from vflops.launch.factory import backend
+
+    if not backend(on).is_this_machine:
         raise UsageError(
             f"--wait-quiet waits for this machine, but the jobs run on {on}",
             hint="leave it out: the scheduler reserves the nodes",
