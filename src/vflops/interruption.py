@@ -187,13 +187,15 @@ def protected() -> Iterator[None]:
 def ctrl_c_blocked() -> Iterator[None]:
     """Block Ctrl-C, which a terminal sends to the whole group, in processes started here.
 
-    This process receives it as soon as the block ends, and then stops the others.
+    This process is interrupted as soon as the block ends, and then stops the others. The block is
+    protected too, because a thread that does not block the signal may receive it.
     """
-    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
+    with protected():
+        previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -309,6 +310,22 @@ with interruption.handled("resume it"):
         process.kill()
     assert process.returncode == 130
     assert "stopped by SIGTERM" in errors and "resume it" in errors
+
+
+def test_ctrl_c_that_another_thread_receives_waits_for_the_processes_that_are_started() -> None:
+    end, passed = threading.Event(), []
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    try:
+        with pytest.raises(Signalled), handled(), interruption.ctrl_c_blocked():
+            assert thread.ident is not None
+            signal.pthread_kill(thread.ident, signal.SIGINT)
+            time.sleep(0.05)
+            passed.append("the block")
+    finally:
+        end.set()
+        thread.join()
+    assert passed == ["the block"]
 
 
 def test_a_handler_that_counts_has_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
