@@ -110,7 +110,8 @@ def _badge(contents: Contents, scored: Score, findings: Findings, rows: Sequence
     missed = ", ".join(row.name for row in comparable if row.order == Order.MISSED)
     notes = [Reason(f"the target was missed by {missed}")] if missed else []
     if len(comparable) < len(rows):
-        notes.append(Reason(f"of {len(rows)} results, only the first {len(comparable)} count"))
+        names = " and ".join(row.name for row in rows[len(comparable) :])
+        notes.append(Reason(f"not comparable with other runs: {names}"))
     return Badge("valid", "Valid", (rules, *notes))
 
 
