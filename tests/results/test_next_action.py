@@ -54,8 +54,8 @@ def test_a_busy_machine_is_a_reason_to_run_the_same_again(
 ) -> None:
     scored = score(Contents(trained_folder)).model_copy(update={"complete": True})
     action = next_action(real_folder, scored, found("quiet"), run="runs/a")
-    assert action.command == f"vflops run {WORKLOAD} --profile tiny"
-    assert action.purpose == "run it again when the machine is idle"
+    assert action.command == f"vflops run {WORKLOAD} --profile tiny --wait-quiet"
+    assert action.purpose == "run it again once the machine is idle"
 
 
 def test_a_missed_target_asks_for_twice_the_epochs(

@@ -58,9 +58,9 @@ def _for_failure(folder: RunFolder, findings: Findings, run: str) -> NextAction:
     again = command(folder.record)
     if again is None:
         return NextAction(f"vflops check {run}", "see the evidence of every rule")
-    idle = any(finding.rule == "quiet" for finding in findings.failures)
-    when = "when the machine is idle" if idle else "after the remedy above"
-    return NextAction(again, f"run it again {when}")
+    if any(finding.rule == "quiet" for finding in findings.failures):
+        return NextAction(f"{again} --wait-quiet", "run it again once the machine is idle")
+    return NextAction(again, "run it again after the remedy above")
 
 
 def missed_training(score: Score) -> TrainingScore | None:

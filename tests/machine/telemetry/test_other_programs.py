@@ -65,6 +65,18 @@ def test_a_process_that_ended_counts_once(tmp_path: Path) -> None:
     assert shares(programs) == {"cc1plus": 0.4, "make": 0.1}
 
 
+def test_a_process_that_ended_with_its_parent_counts_once(tmp_path: Path) -> None:
+    now_s = iter([0.0, 10.0, 20.0])
+    tree(tmp_path, {**stat(10, 1, 0, "vflops"), **stat(20, 1, 0, "make")})
+    programs = OtherPrograms(10, tmp_path, cpus={0}, clock=lambda: next(now_s))
+    tree(tmp_path, {**stat(21, 20, 0, "sh"), **stat(22, 21, 8, "cc1plus")})
+    assert shares(programs) == {"cc1plus": 0.8}
+    remove(tmp_path, 21)
+    remove(tmp_path, 22)
+    tree(tmp_path, stat(20, 1, 10, "make"))  # 8 s of it are those of cc1plus
+    assert shares(programs) == {"cc1plus": 0.4, "make": 0.1}
+
+
 def test_other_jobs_of_the_run_are_no_other_programs(tmp_path: Path) -> None:
     now_s = iter([0.0, 10.0])
     folder = Path("runs/20260101T000000Z-suite-abcdef")

@@ -130,7 +130,20 @@ def test_a_training_of_less_than_a_minute_does_not_tell_what_else_ran(
     good: GoodRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background_load, "MIN_TRAINING_S", WORK_S + 60)
-    assert finding(good("one model"), tmp_path, "quiet", busy(1, 95.0, 80.0)).verdict == "pass"
+    run, disturbed = good("one model"), []
+
+    def remark(others: float) -> Break:
+        def look(forger: Forger) -> None:
+            busy(1, 95.0, others)(forger)
+            disturbed.append(background_load.unjudged_load(Contents(forger.folder)))
+
+        return look
+
+    assert finding(run, tmp_path / "a", "quiet", remark(80.0)).verdict == "pass"
+    assert finding(run, tmp_path / "b", "quiet", remark(20.0)).verdict == "pass"
+    loud, soft = disturbed
+    assert loud is not None and loud.startswith("other programs used 80 % of the CPUs while job 1")
+    assert soft is None
 
 
 def test_a_machine_that_was_busy_names_the_programs(good: GoodRun, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import typer
 from vflops.cli.terminal.console import console, next_step, open_report, say, shell_path
 from vflops.errors import CheckFailed
 from vflops.record.readout.contents import Contents
-from vflops.results.check.advice import with_advice
+from vflops.results.check.advice import advice, with_advice
+from vflops.results.check.background_load import unjudged_load
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.score_tables import absent_rows
 from vflops.run.pipeline import RunObserver
@@ -175,14 +176,17 @@ class Progress:
             verdict = "not met" if finding.verdict == "fail" else finding.verdict
             line = f"        {verdict}: {finding.rule}: {with_advice(finding)}"
             say(line, indent=8, file=sys.stdout)
+        contents = Contents(folder)
+        if load := unjudged_load(contents):
+            say(f"warning {load} → {advice('quiet')}", indent=8, file=sys.stdout)
         print(f"report  {shell_path(folder.report_file)}")
-        machine = measured_ceilings(Contents(folder).measurements)
+        machine = measured_ceilings(contents.measurements)
         score = Score.read(folder.score_file)
         missed = missed_training(score)
         longer_command = None if missed is None else _longer_command(folder, missed)
         if longer_command is not None:
             next_step(longer_command, "train longer: the target was not reached")
-        elif can_replay(folder, score):
+        elif not score.trainings and can_replay(folder, score):
             next_step(f"vflops replay {name}", "train the same candidates as fixed work")
         elif folder.record.workload == "micro" and machine.precisions() and machine.memory:
             next_step(f"vflops roofline {name}", "show what limits a model here")

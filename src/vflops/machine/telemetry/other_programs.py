@@ -64,11 +64,12 @@ class OtherPrograms:
     def _spent(self, before: dict[int, Process], now: dict[int, Process]) -> Counter[str]:
         ours = {item.pid for item in members(now, self._pid, self._known)}
         self._known = {pid: now[pid].started for pid in ours}
-        # What an ended process used was counted already, and is now part of its parent's time.
+        # What an ended process used was counted already, and is now part of the time of the parent
+        # that waited for it: the nearest one that still runs, if several have ended.
         ended: Counter[int] = Counter()
-        for pid, item in before.items():
-            if pid not in now or now[pid].started != item.started:
-                ended[item.parent] += item.cpu_ticks
+        for item in before.values():
+            if not _is_alive(item, now):
+                ended[_living_parent(item, before, now)] += item.cpu_ticks
         spent: Counter[str] = Counter()
         for pid, item in now.items():
             last = before.get(pid)
@@ -96,6 +97,20 @@ class OtherPrograms:
             return {}
         found = (process(self._proc, pid) for pid in pids)
         return {item.pid: item for item in found if item is not None}
+
+
+def _is_alive(item: Process, now: dict[int, Process]) -> bool:
+    return item.pid in now and now[item.pid].started == item.started
+
+
+def _living_parent(item: Process, before: dict[int, Process], now: dict[int, Process]) -> int:
+    seen = {item.pid}
+    while item.parent in before and item.parent not in seen:
+        item = before[item.parent]
+        seen.add(item.pid)
+        if _is_alive(item, now):
+            return item.pid
+    return item.parent
 
 
 def _affinity(pid: int) -> set[int]:

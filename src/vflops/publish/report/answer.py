@@ -12,6 +12,7 @@ from vflops.publish.report.small_roofline import draw_small_roofline
 from vflops.publish.report.training_blocks import RooflineModel
 from vflops.record.readout.contents import Contents
 from vflops.results.check.advice import advice
+from vflops.results.check.background_load import unjudged_load
 from vflops.results.check.checking import check
 from vflops.results.check.findings import Finding, Findings
 from vflops.results.next_action import NextAction, next_action
@@ -109,6 +110,8 @@ def _badge(contents: Contents, scored: Score, findings: Findings, rows: Sequence
         return Badge("open", "Open", (rules, why))
     missed = ", ".join(row.name for row in comparable if row.order == Order.MISSED)
     notes = [Reason(f"the target was missed by {missed}")] if missed else []
+    if load := unjudged_load(contents):
+        notes.insert(0, Reason(load, advice("quiet")))
     if len(comparable) < len(rows):
         names = " and ".join(row.name for row in rows[len(comparable) :])
         notes.append(Reason(f"not comparable with other runs: {names}"))

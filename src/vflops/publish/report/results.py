@@ -178,9 +178,9 @@ def _factors(flops: str, factor: float, capped: float | None) -> tuple[str, ...]
 
 def _share(mfu: MfuScore) -> str:
     if mfu.value is None:
-        return "share of the ceiling not known"
-    share = percent(mfu.value, digits=1 if mfu.value >= 0.01 else 3)
-    return f"{share} of the ceiling {quantity(mfu.ceiling_flops, 'FLOPS')}"
+        return "MFU not known"
+    executed, ceiling = quantity(mfu.flops, "FLOPS"), quantity(mfu.ceiling_flops, "FLOPS")
+    return f"MFU {percent(mfu.value)}: {executed} executed, of {ceiling}"
 
 
 def _quality(quality: QualityScore, *, met: bool) -> Cell:

@@ -25,6 +25,9 @@ MAX_NAMES = 3
 MIN_TRAINING_S, MIN_READINGS = 60.0, 10
 """Jobs that are shorter or have fewer readings are not checked, because start-up is noisy."""
 
+_CERTAIN_LOAD = 3 * MAX_LOAD
+"""A larger share slows down even a short training, whatever the noise of its start."""
+
 _BUSY, _OTHERS = "cpu.busy", "cpu.others"
 
 
@@ -50,8 +53,22 @@ def check_background_load(contents: Contents) -> Outcome:
             return Outcome("fail", _load_text(share, when, programs), str(part.telemetry))
         shares.append((share, when))
     if not shares:
-        return Outcome("not applicable", "no ceiling was measured, and the load was not recorded")
+        unjudged = unjudged_load(contents) or "the load was not recorded"
+        return Outcome("not applicable", f"no ceiling was measured, and {unjudged}")
     return Outcome("pass", _load_text(*max(shares)))
+
+
+def unjudged_load(contents: Contents) -> str | None:
+    """Return a remark on a training that is too short for the rule but was disturbed for sure."""
+    short = [(share, part) for part, share in _training_loads(contents, short=True)]
+    if not short:
+        return None
+    share, part = max(short, key=lambda pair: pair[0])
+    if share <= _CERTAIN_LOAD:
+        return None
+    programs = contents.telemetry(part.telemetry).programs if part.telemetry else ()
+    used = used_by_others(share, programs)
+    return f"{used} while job {part.job} trained, too briefly for the rule quiet"
 
 
 def _load_text(share: float, when: str, programs: Sequence[ProgramShare] = ()) -> str:
@@ -76,12 +93,15 @@ def _busiest_measurement(contents: Contents) -> Event | None:
     return max(last, key=lambda event: event.payload(Loaded).others_share, default=None)
 
 
-def _training_loads(contents: Contents) -> Iterator[tuple[Part, float]]:
-    """Yield the CPU share of other processes per attempt and node, given enough readings."""
+def _training_loads(contents: Contents, *, short: bool = False) -> Iterator[tuple[Part, float]]:
+    """Yield the CPU share of other processes per attempt and node, given enough readings.
+
+    Attempts are those that are long enough for the rule, or the short ones.
+    """
     for parts in Timeline((*contents.training_jobs, *contents.workers)).parts.values():
         for part in parts:
-            is_long = part.span_s[1] - part.span_s[0] >= MIN_TRAINING_S
-            used = _mean_share(contents, part, part, _OTHERS) if is_long else None
+            is_short = part.span_s[1] - part.span_s[0] < MIN_TRAINING_S
+            used = _mean_share(contents, part, part, _OTHERS) if is_short is short else None
             if used is None:
                 continue
             if used > MAX_LOAD:  # other jobs of this run also count as other processes
