@@ -19,6 +19,7 @@ from vflops.record.formats.job import JobRecord
 from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
+from vflops.results.task.drawn_data import FINGERPRINTS
 from vflops.workloads.image_classification import settings as image_settings
 
 TASK = image_settings.tiny()
@@ -108,7 +109,8 @@ def _job(wanted: Submitted) -> JobRecord:
     record = job(1, ranks=wanted.ranks, target=TASK.synthetic.target, **fields)
     if "data" in wanted.facts:
         return record
-    data = record.data.model_copy(update={"train": 10 * TASK.train.batch})
+    drawn = FINGERPRINTS["image-classification"]["tiny"]
+    data = record.data.model_copy(update={"train": 10 * TASK.train.batch, "fingerprint": drawn})
     return record.model_copy(update={"data": data})
 
 

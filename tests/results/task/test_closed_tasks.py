@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from tests.support.trained_runs import HandmadeRun, course
+from tests.support.trained_runs import job as job_record
 from vflops.config.flatten import flatten
 from vflops.config.profiles import PROFILES, for_suite
 from vflops.record.formats.job import BagRecord, DataFacts, Goal, JobRecord
-from vflops.results.task.closed_tasks import closed_tasks, job_task
+from vflops.record.readout.contents import Contents
+from vflops.results.task.closed_tasks import closed_tasks, job_task, tasks
 from vflops.results.task.definition import LEFT_TO_THE_PAPERS, NOT_IN_THE_TASK
+from vflops.results.task.drawn_data import FINGERPRINTS
 from vflops.results.task.task import Task
 from vflops.workloads.contract import run_settings
 from vflops.workloads.contract.registry import suite, workload, workloads
@@ -48,6 +52,12 @@ PUBLISHED = {"image-classification": IMAGENET, "automl": IMAGENET, "extreme-weat
 SYNTHETIC = DataFacts(path="", synthetic=True, fingerprint="a" * 64, train=64, validation=16)
 
 
+def drawn(name: str, profile: str) -> DataFacts:
+    """The synthetic data of a profile."""
+    known = FINGERPRINTS.get(name, {}).get(profile, SYNTHETIC.fingerprint)
+    return SYNTHETIC.model_copy(update={"fingerprint": known})
+
+
 def job(name: str, settings: dict[str, Any], data: DataFacts, **changes: Any) -> JobRecord:
     spec = workload(name)
     target = settings["target"] or settings["synthetic"]["target"]
@@ -83,7 +93,12 @@ def task(
     if is_published:
         settings = {**settings, "data": "/data"}
     return job_task(
-        job(name, settings, data or (PUBLISHED[name] if is_published else SYNTHETIC), **changes),
+        job(
+            name,
+            settings,
+            data or (PUBLISHED[name] if is_published else drawn(name, profile)),
+            **changes,
+        ),
         profile,
     )
 
@@ -159,8 +174,34 @@ def test_a_search_as_published_is_closed() -> None:
 
 def test_a_run_equal_to_another_profile_has_that_task() -> None:
     settings = run_settings.profile("laptop", ["image-classification"])
-    record = job("image-classification", settings.workloads["image-classification"], SYNTHETIC)
+    name = "image-classification"
+    record = job(name, settings.workloads[name], drawn(name, "laptop"))
     assert job_task(record, "tiny").profile == "laptop"
+
+
+def test_synthetic_data_that_no_machine_draws_is_an_open_task() -> None:
+    found = task("image-classification", "tiny", data=SYNTHETIC)
+    assert found.kind == "open"
+    assert found.differences == ("changed synthetic data aaaaaaaaaaaa instead of synthetic data",)
+
+
+@pytest.mark.parametrize("name", suite())
+def test_this_machine_draws_the_data_of_the_closed_tasks(name: str) -> None:
+    spec = workload(name)
+    facts = spec.load_code().prepare_data(spec.profile("tiny"), lambda *state: None)
+    assert facts.fingerprint == FINGERPRINTS[name]["tiny"]
+
+
+@pytest.mark.parametrize("waves", [False, True])
+def test_models_that_take_turns_are_an_open_task(handmade_run: HandmadeRun, waves: bool) -> None:
+    handmade_run.plan(job_record(1))
+    handmade_run.attempt(1, 0.0, *course(0.9))
+    handmade_run.end()
+    contents = Contents(handmade_run.folder)
+    contents.folder.record.settings.bagging.__dict__["waves"] = waves
+    (found,) = tasks(contents).values()
+    assert found.kind == ("open" if waves else "closed")
+    assert ("models in waves instead of at the same time" in found.differences) is waves
 
 
 def test_own_data_is_an_open_task_with_its_checksum() -> None:

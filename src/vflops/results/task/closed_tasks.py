@@ -46,9 +46,18 @@ def _open(name: str, definition: TaskDefinition | None, profile: str, *differenc
 
 def tasks(contents: Contents) -> dict[int, Task]:
     """Return the task of each job of a run, by the number of the job."""
-    profile = contents.folder.record.settings.profile
+    settings = contents.folder.record.settings
     jobs = (*contents.training_jobs, *contents.workers)
-    return {job.record.job: job_task(job.record, profile) for job in jobs}
+    found = {job.record.job: job_task(job.record, settings.profile) for job in jobs}
+    if settings.bagging.waves:
+        return {number: _in_waves(task) for number, task in found.items()}
+    return found
+
+
+def _in_waves(task: Task) -> Task:
+    """Return the task of models that take turns: more of them take longer, not more hardware."""
+    differences = (*task.differences, "models in waves instead of at the same time")
+    return task.model_copy(update={"kind": "open", "differences": differences})
 
 
 def closed_tasks() -> dict[tuple[str, str], TaskDefinition]:

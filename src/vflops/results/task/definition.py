@@ -15,6 +15,7 @@ from typing import Any
 from vflops.config.flatten import flatten
 from vflops.config.training import EIGHT_BIT_PRECISIONS, WorkloadSettings
 from vflops.record.formats.job import DataFacts, Goal, JobRecord
+from vflops.results.task.drawn_data import is_as_drawn
 from vflops.results.task.published_data import PUBLISHED_DATA, data_fault
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.spec import WorkloadSpec
@@ -113,14 +114,15 @@ def job_definition(record: JobRecord) -> TaskDefinition:
     Raise ``UsageError`` if its workload is not installed, ``ValidationError`` if its settings are
     not those of the workload.
     """
-    settings = workload(record.workload).settings.model_validate(record.settings)
+    spec = workload(record.workload)
+    settings = spec.settings.model_validate(record.settings)
     bag = record.bag
     bootstrap = "with replacement"
     if bag is not None and bag.bootstrap not in ("poisson", "multinomial"):
         bootstrap = bag.bootstrap
     if bag is not None and bag.twins:
         bootstrap = f"{bootstrap}, shared by twins"
-    data = _data_kind(record.workload, record.data, record.settings.get("data"))
+    data = _data_kind(spec, settings, record.data, record.settings.get("data"))
     return _definition(record.workload, settings, record.goal, data, bootstrap)
 
 
@@ -174,14 +176,19 @@ def _definition(
     return TaskDefinition(name, {key: values[key] for key in values if key not in omitted})
 
 
-def _data_kind(name: str, data: DataFacts, path: str | None) -> str:
+def _data_kind(
+    spec: WorkloadSpec, settings: WorkloadSettings, data: DataFacts, path: str | None
+) -> str:
     """Return the name of the data: synthetic, published, or the user's own with its checksum."""
+    checksum = data.fingerprint[:DIGEST_CHARACTERS]
     if path is None and data.synthetic:
-        return SYNTHETIC
-    published = PUBLISHED_DATA.get(name)
+        if is_as_drawn(spec, settings, data.fingerprint):
+            return SYNTHETIC
+        return f"changed synthetic data {checksum}"
+    published = PUBLISHED_DATA.get(spec.name)
     if published is not None and data_fault(data, published) is None:
         return PUBLISHED
-    return f"own data {data.fingerprint[:DIGEST_CHARACTERS]}"
+    return f"own data {checksum}"
 
 
 def _generator_version(name: str) -> int:
