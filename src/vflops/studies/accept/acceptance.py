@@ -31,7 +31,10 @@ class JudgedFigure(Data):
     mean: float | None
     low: float | None
     high: float | None
-    """With ``low``, the one-sided confidence bounds of the mean; None with fewer than 2 values."""
+    """With ``low``, the one-sided confidence bounds of the mean; None with fewer than 2 values.
+
+    ``low`` is at least 0, except for a quality, which has no unit.
+    """
     verdict: FigureVerdict
     reason: str | None = None
     """Why it is missing or undecided, or which nodes differ."""
