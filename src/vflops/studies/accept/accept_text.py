@@ -166,6 +166,11 @@ def machines(acceptance: Acceptance) -> str:
     return f"{'; '.join(kinds)} ({count_text(len(nodes), 'node')}: {shown})"
 
 
+def name_parts(name: str) -> list[str]:
+    """Return a name in the parts between which a line may break."""
+    return re.findall(r"[^._\-\s]*[._\-\s]?", name)[:-1]
+
+
 def shortened(text: str, limit: int = 260) -> str:
     """Return ``text``, cut off so that a page of fixed size can show it."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

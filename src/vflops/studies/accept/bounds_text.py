@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vflops.studies.accept.promise_units import readable_unit
+from vflops.studies.accept.promise_units import prefixed_unit
 
 _TIMES = (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 _DIGITS, _MAX_DECIMALS = 3, 9
@@ -11,7 +11,7 @@ _DIGITS, _MAX_DECIMALS = 3, 9
 def bounds_text(unit: str, low: float, high: float) -> str:
     """Return the bounds of a figure in a base unit. The unit of the text suits the larger one."""
     largest = max(abs(low), abs(high))
-    shown, scale = _time_unit(largest) if unit == "s" else readable_unit(unit, largest)
+    shown, scale = _time_unit(largest) if unit == "s" else prefixed_unit(unit, largest)
     decimals = _decimals(largest / scale)
     while True:
         texts = [_fixed(value / scale, decimals) for value in (low, high)]
