@@ -27,10 +27,11 @@ def in_order(figures: Sequence[JudgedFigure]) -> list[JudgedFigure]:
 
 def row(figure: JudgedFigure) -> tuple[str, ...]:
     """Return the cells of a figure, see `COLUMNS`."""
+    sign = "≥" if figure.better == "higher" else "≤"
     return (
         figure.title,
-        f"{'≥' if figure.better == 'higher' else '≤'} {_value(figure, figure.promised)}",
-        _value(figure, figure.threshold),
+        _value(figure, figure.promised),
+        f"{sign} {_value(figure, figure.threshold)}",
         _value(figure, figure.mean),
         bounds(figure),
         str(len(figure.values) or ""),

@@ -91,6 +91,11 @@ class Acceptance(Document):
         return bool(self.all_faults or self.with_verdict("missing"))
 
     @property
+    def is_decided(self) -> bool:
+        """Whether the machine is accepted or rejected, so that the outcome can be signed."""
+        return self.verdict in ("accepted", "rejected")
+
+    @property
     def needed_repeats(self) -> int | None:
         """The total number of repeats that would decide every figure; None if none would."""
         more = [figure.more for figure in self.with_verdict("undecided")]
