@@ -8,10 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.accept_runs import THROUGHPUT, only, reference, repeats, under_test
+from tests.support.accept_runs import (
+    THROUGHPUT,
+    only,
+    reference,
+    repeats,
+    seeded,
+    under_test,
+)
+from tests.support.dated_runs import Dated
 from tests.support.sample_parts import Vflops
-from vflops.cli.results.accept import _folded, _show
+from vflops.cli.results.accept import _folded, _next, _show
 from vflops.studies.accept.judging import judge
+from vflops.studies.accept.reference import Judgement
 
 
 @pytest.fixture
@@ -68,6 +77,25 @@ def test_one_run_is_undecided_with_an_exit_code_of_its_own(
     assert "sign" not in done.stderr
     page = next(Path(runs[0]).parent.glob("runs/accept-r/acceptance.html")).read_text()
     assert "nothing to sign" in page and "For the supplier" not in page
+
+
+def test_evidence_that_is_incomplete_ends_with_its_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = repeats(tmp_path, 1.0, 1.001)
+    made = only(reference(*good), THROUGHPUT)
+    unfinished = seeded(tmp_path, Dated(5, (1.5,), seed=9, ends=False))
+    misspelled = made.figure[0].model_copy(update={"name": "speed"})
+    nodes = made.model_copy(update={"judgement": Judgement(nodes=2)})
+    for judged, remedy in (
+        (judge(made, under_test(*good, unfinished)), "next: vflops check "),
+        (judge(made.model_copy(update={"figure": (misspelled,)}), under_test(*good)), "next: C A "),
+        (judge(nodes, under_test(*good)), "next: C A NODE=RUN"),
+    ):
+        assert judged.verdict == "incomplete"
+        _next(judged, tmp_path, "C", "A")
+        said = capsys.readouterr().err
+        assert remedy in said and "sign" not in said
 
 
 def test_a_second_judgement_says_what_it_replaces_or_is_refused(
