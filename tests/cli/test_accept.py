@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.support.accept_runs import THROUGHPUT, repeats
+from tests.support.accept_runs import (
+    THROUGHPUT,
+    only,
+    reference,
+    repeats,
+    seeded,
+    under_test,
+)
+from tests.support.dated_runs import Dated
 from tests.support.sample_parts import Vflops
+from vflops.cli.results.accept import _folded, _next, _show
+from vflops.studies.accept.judging import judge
+from vflops.studies.accept.reference import Judgement
 
 
 @pytest.fixture
@@ -61,6 +73,89 @@ def test_one_run_is_undecided_with_an_exit_code_of_its_own(
     done = vflops("accept", "--against", "r.toml", runs[0])
     assert done.returncode == 4
     assert "at least 3 repeats are needed" in done.stdout
+    assert "next: vflops accept --against r.toml --max-repeats 10" in done.stderr
+    assert "sign" not in done.stderr
+    page = next(Path(runs[0]).parent.glob("runs/accept-r/acceptance.html")).read_text()
+    assert "nothing to sign" in page and "For the supplier" not in page
+
+
+def test_evidence_that_is_incomplete_ends_with_its_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = repeats(tmp_path, 1.0, 1.001)
+    made = only(reference(*good), THROUGHPUT)
+    unfinished = seeded(tmp_path, Dated(5, (1.5,), seed=9, ends=False))
+    misspelled = made.figure[0].model_copy(update={"name": "speed"})
+    nodes = made.model_copy(update={"judgement": Judgement(nodes=2)})
+    for judged, remedy in (
+        (judge(made, under_test(*good, unfinished)), "next: vflops check "),
+        (judge(made.model_copy(update={"figure": (misspelled,)}), under_test(*good)), "next: C A "),
+        (judge(nodes, under_test(*good)), "next: C A NODE=RUN"),
+    ):
+        assert judged.verdict == "incomplete"
+        _next(judged, tmp_path, "C", "A")
+        said = capsys.readouterr().err
+        assert remedy in said and "sign" not in said
+
+
+def test_a_second_judgement_says_what_it_replaces_or_is_refused(
+    runs: list[Path], vflops: Vflops
+) -> None:
+    vflops("accept", "--write", "r.toml", *runs)
+    first = vflops("accept", "--against", "r.toml", *runs)
+    assert "two pages to print and sign" in first.stderr and "replaced" not in first.stderr
+    second = vflops("accept", "--against", "r.toml", *runs[:2])
+    former = "replaced the former outcome in runs/accept-r: accepted, by 3 runs"
+    assert former in second.stderr
+    vflops("accept", "--write", "r.toml", *runs[:2])
+    refused = vflops("accept", "--against", "r.toml", *runs)
+    assert refused.returncode == 2
+    assert "the outcome of another reference (r: it was written from other runs)" in refused.stderr
+    assert "--out DIR" in refused.stderr
+
+
+def test_a_reference_that_cannot_be_decided_is_warned_of(
+    tmp_path: Path, runs: list[Path], vflops: Vflops
+) -> None:
+    assert "warning" not in vflops("accept", "--write", "r.toml", *runs).stderr
+    noisy = [run.path for run in repeats(tmp_path, 1.0, 1.4, 0.7, name="b", memory=2e10)]
+    written = vflops("accept", "--write", "r.toml", *noisy)
+    text = (tmp_path / "r.toml").read_text()
+    needed = re.search(rf'name = "{THROUGHPUT}"\n# .* needs about (\d+) repeats', text)
+    assert needed and int(needed[1]) > 10
+    assert "more repeats than max_repeats = 10" in written.stderr
+    assert f"{THROUGHPUT} ({needed[1]})" in written.stderr and "memory.copy" not in written.stderr
+    enough = vflops("accept", "--write", "r.toml", *noisy, "--max-repeats", "1000")
+    assert "warning" not in enough.stderr
+    assert "max_repeats = 1000" in (tmp_path / "r.toml").read_text()
+
+
+@pytest.mark.parametrize("columns", [80, 100, 140])
+def test_names_and_limits_stay_whole_on_a_narrow_terminal(
+    columns: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("vflops.cli.terminal.console.output_width", lambda: columns)
+    folders = repeats(tmp_path, 1.0, 1.001, 0.999)
+    made = judge(only(reference(*folders), THROUGHPUT, tolerance=0.05), under_test(*folders))
+    name = "convolution.weight-gradient.tf32"
+    speed = made.figures[0].model_copy(update={"name": name, "unit": "FLOPS"})
+    _show(made.model_copy(update={"figures": (speed,)}))
+    header, line = capsys.readouterr().out.splitlines()[:2]
+    assert line.startswith(f"{name} ") and line.rstrip().endswith("accepted")
+    assert "limit" in header and f"≥ {speed.threshold:.1f} FLOPS" in line
+    assert ("bounds" in header) == (columns > 80)
+
+
+def test_a_name_that_does_not_fit_breaks_between_its_parts() -> None:
+    folded = _folded("convolution.weight-gradient.tf32 on node17.example.org", 30)
+    assert folded.split("\n") == [
+        "convolution.weight-gradient.",
+        "tf32 on node17.example.org",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ from tests.support.accept_runs import (
 )
 from tests.support.dated_runs import SAMPLES, WORK_S, Dated
 from vflops.errors import UsageError
+from vflops.results.check.findings import Verdict
+from vflops.results.check.rule import Outcome
+from vflops.results.check.rule_sets import rule_set_of
 from vflops.studies.accept import accept_text, closed_task
 from vflops.studies.accept.acceptance import Acceptance, JudgedFigure
 from vflops.studies.accept.closed_task import TaskState
@@ -67,6 +71,44 @@ def test_slower_runs_are_rejected_or_undecided(
     assert acceptance.verdict == verdict
     assert figure(acceptance, THROUGHPUT).verdict == verdict
     assert accept_text.EXIT_CODES[verdict] == {"rejected": 1, "undecided": 4}[verdict]
+
+
+def test_a_speed_has_no_negative_bound(tmp_path: Path) -> None:
+    made = only(reference(*repeats(tmp_path, 1.0)), THROUGHPUT)
+    speed = figure(judge(made, under_test(*repeats(tmp_path, 0.2, 9.0, name="b"))), THROUGHPUT)
+    assert (speed.low, speed.verdict) == (0.0, "undecided")
+    assert accept_text.bounds(speed).startswith("0 … ")
+
+
+def test_figures_that_were_measured_once_are_counted_in_a_sentence(tmp_path: Path) -> None:
+    (run,) = repeats(tmp_path, 1.0)
+    made = only(reference(run), THROUGHPUT, f"{IC}.flops")
+    assert list(accept_text.remarks(judge(made, under_test(run)))) == [
+        "2 figures were measured once; 2 more runs are needed to know how much they vary"
+    ]
+
+
+@pytest.mark.parametrize("verdict", ["fail", "cannot tell"])
+def test_a_run_on_a_machine_that_may_be_busy_is_no_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: Verdict
+) -> None:
+    runs = repeats(tmp_path, 1.0, 1.001, 0.999)
+    made = only(reference(*runs), THROUGHPUT)
+    rules = rule_set_of(runs[0].record.settings)
+    busy = [
+        replace(rule, judge=lambda _: Outcome(verdict, "the load is unknown"))
+        if rule.id == "quiet"
+        else rule
+        for rule in rules.rules
+    ]
+    changed = replace(rules, rules=tuple(busy))
+    monkeypatch.setattr("vflops.results.check.checking.rule_set_of", lambda _: changed)
+    acceptance = judge(made, under_test(*runs))
+    assert acceptance.verdict == "incomplete"
+    fault = "not valid: rule quiet is not met (the load is unknown)"
+    assert acceptance.runs[0].faults == (fault,) and fault in accept_text.sentence(acceptance)
+    with pytest.raises(UsageError, match="is not valid: rule quiet"):
+        reference(*runs)
 
 
 def test_an_undecided_figure_says_how_many_repeats_would_decide(tmp_path: Path) -> None:

@@ -21,6 +21,13 @@ from vflops.studies.accept.outcome_files import write_outcome
 
 SHEET = b"/Type /Page\n"
 """Marks each page of a PDF that Chromium printed."""
+A4 = {"width": 695, "height": 1024, "deviceScaleFactor": 1, "mobile": False}
+"""A sheet less its margins."""
+OVERFLOW = (
+    "[...document.querySelectorAll('.promises td, .card:has(.promises)')]"
+    ".filter(box => box.scrollWidth > box.clientWidth + 1).length"
+)
+"""The number of cells and tables that do not have room for their text."""
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +123,10 @@ def test_a_large_test_with_long_texts_prints_on_two_sheets_too(
         assert not tab.errors and not tab.requests
         assert tab.pdf().count(SHEET) == 2
         text = tab.run("document.body.innerText")
+        widths = [browser.open(page, width=width).run(OVERFLOW) for width in (960, 390)]
+        tab.call("Emulation.setEmulatedMedia", media="print")
+        tab.call("Emulation.setDeviceMetricsOverride", **A4)
+        assert [*widths, tab.run(OVERFLOW)] == [0, 0, 0]
     assert "178 rejected" in text and "more in acceptance.json" in text
     assert "30 more nodes are not shown; 30 of them have rejected figures" in text
 
@@ -124,10 +135,11 @@ def _large(small: Acceptance) -> Acceptance:
     """200 rejected figures on 40 nodes, 20 runs, and texts far longer than any real one."""
     figures = tuple(
         JudgedFigure(
-            **small.figures[1].model_dump(exclude={"name", "place", "reason"}),
+            **small.figures[1].model_dump(exclude={"name", "place", "reason", "unit"}),
             name=f"{'convolution.weight-gradient.' * 3}{number}",
             place=f"node-{number % 40}.{'partition.' * 8}example.org",
             reason="because " * 80,
+            unit="VFLOPS/W",
         )
         for number in range(200)
     )

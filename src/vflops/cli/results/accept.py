@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections import Counter
 from pathlib import Path
@@ -19,11 +20,17 @@ if TYPE_CHECKING:
     from vflops.studies.accept.reference import Reference
 
 _STYLES = {"accepted": "green", "rejected": "red", "undecided": "yellow", "missing": "yellow"}
-_COLUMNS = ("promised", "measured", "bounds", "n", "verdict")
+_COLUMNS = ("limit", "measured", "bounds", "n", "verdict")
 """The columns of the table after the name; the page has all of them."""
+_DROPPED_FIRST = ("n", "bounds")
+"""The columns that a narrow terminal leaves out, so that names stay whole."""
+_MAX_NAMED = 5
+"""The largest number of figures that a warning names."""
 _MAX_ROWS, _MAX_REMARKS = 60, 12
 """The largest numbers of figures and of remarks that are printed."""
 _DEFAULT_TOLERANCE = 0.05
+_MIN_NAME = 20
+"""The smallest width of a name, in columns."""
 
 
 def register(app: typer.Typer) -> None:
@@ -84,6 +91,7 @@ def accept(
     """Accept or reject a machine by promised figures. Exit code 0, 1, or 4 if undecided."""
     from vflops.studies.accept.accept_text import EXIT_CODES
     from vflops.studies.accept.judging import judge, read_runs
+    from vflops.studies.accept.outcome_files import earlier_outcome
 
     if (against is None) == (write is None):
         raise UsageError(
@@ -92,14 +100,14 @@ def accept(
             " REF.toml RUN",
         )
     given = read_runs(runs or [])
-    tolerances = _tolerances(tolerance or [])
+    promises = _Promises(name, contract, _tolerances(tolerance or []), only or ["*"])
     if write is not None:
-        _write(write, given, _Promises(name, contract, tolerances, only or ["*"]))
+        _write(write, given, promises, max_repeats)
         return
     assert against is not None
-    promises = _Promises(name, contract, tolerances, only or ["*"])
     reference = _reference(against, promises, max_repeats)
     folder = out or Path("runs") / f"accept-{_slug(reference.name)}"
+    earlier = earlier_outcome(folder, reference)
     if given:
         acceptance = judge(reference, given)
     else:
@@ -107,6 +115,20 @@ def accept(
         _explain_stop(acceptance)
     file = against if against.is_file() else None
     _report(acceptance, folder, reference=file, pdf=pdf, lines=lines)
+    if earlier is not None:
+        _say_replaced(earlier, folder)
+    if not lines:
+        options_given = {
+            "--out": out,
+            "--on": on,
+            "--container": container,
+            "--data": data,
+            "--name": name,
+            "--tolerance": tolerance,
+            "--only": only,
+        }
+        words = ["vflops", "accept", "--against", str(against), *_words(options_given)]
+        _next(acceptance, folder, shlex.join(words), shlex.join(runs or []))
     raise typer.Exit(EXIT_CODES[acceptance.verdict])
 
 
@@ -131,8 +153,9 @@ class _Promises(NamedTuple):
         )
 
 
-def _write(path: Path, runs: list[RunUnderTest], promises: _Promises) -> None:
+def _write(path: Path, runs: list[RunUnderTest], promises: _Promises, cap: int | None) -> None:
     from vflops.cli.terminal import console
+    from vflops.studies.accept.reference import with_max_repeats
     from vflops.studies.accept.reference_writer import write_reference
 
     if not runs:
@@ -140,6 +163,8 @@ def _write(path: Path, runs: list[RunUnderTest], promises: _Promises) -> None:
             f"--write {path} needs good runs", hint=f"vflops accept --write {path} RUN …"
         )
     reference = promises.reference_from(runs, path.stem)
+    if cap is not None:
+        reference = with_max_repeats(reference, cap)
     write_reference(path, reference, runs)
     typer.echo(f"reference  {console.shell_path(path)}")
     typer.echo(f"figures    {len(reference.figure)}")
@@ -148,8 +173,30 @@ def _write(path: Path, runs: list[RunUnderTest], promises: _Promises) -> None:
             "The values are those of one run: their variation between runs is not known. Give"
             " several runs to have the needed number of repeats in the comments."
         )
+    _warn_of_undecidable(reference, runs)
     console.next_step(
         f"vflops accept --against {console.shell_path(path)}", "after you have edited the promises"
+    )
+
+
+def _warn_of_undecidable(reference: Reference, runs: list[RunUnderTest]) -> None:
+    """Warn of figures that even a machine like this one cannot meet within ``max_repeats``."""
+    from vflops.cli.terminal.console import say
+    from vflops.studies.accept.accept_text import count_text
+    from vflops.studies.accept.reference_writer import too_many_repeats
+
+    needed = too_many_repeats(reference, runs)
+    if not needed:
+        return
+    named = [f"{name} ({number or 'over 10,000'})" for name, number in needed.items()]
+    rest = [f"{len(named) - _MAX_NAMED} more"] if len(named) > _MAX_NAMED else []
+    verb = "needs" if len(needed) == 1 else "need"
+    say(
+        f"warning: {count_text(len(needed), 'figure')} {verb} more repeats than max_repeats ="
+        f" {reference.judgement.max_repeats}, so that the test would end undecided:"
+        f" {', '.join([*named[:_MAX_NAMED], *rest])}. Raise max_repeats or their tolerance, or"
+        " remove them from the file.",
+        indent=9,
     )
 
 
@@ -217,8 +264,58 @@ def _report(
     _show(acceptance)
     for file in files:
         typer.echo(f"{file.suffix[1:]:5} {console.shell_path(file)}")
-    page = next(file for file in files if file.suffix == ".html")
-    console.next_step(f"open {page.resolve().as_uri()}", "two pages to print and sign")
+
+
+def _say_replaced(earlier: Acceptance, folder: Path) -> None:
+    """Print that an outcome was replaced, and what it was."""
+    from vflops.cli.terminal.console import say, shell_path
+    from vflops.studies.accept.accept_text import count_text
+
+    say(
+        f"replaced the former outcome in {shell_path(folder)}: {earlier.verdict}, by"
+        f" {count_text(len(earlier.runs), 'run')}"
+    )
+
+
+def _words(given: dict[str, Path | str | list[str] | None]) -> list[str]:
+    """Return options as the words of a command line."""
+    words = []
+    for option, value in given.items():
+        for item in value if isinstance(value, list) else [value]:
+            words += [] if item is None else [option, str(item)]
+    return words
+
+
+def _next(acceptance: Acceptance, folder: Path, command: str, runs: str) -> None:
+    """Print what to do with the outcome: sign it, or the command that decides it.
+
+    ``command`` runs the test; with ``runs``, those that were given, it judges them.
+    """
+    from vflops.cli.terminal import console
+
+    if acceptance.is_decided:
+        page = (folder / "acceptance.html").resolve().as_uri()
+        console.next_step(f"open {page}", "two pages to print and sign")
+        return
+    judge = f"{command} {runs}".rstrip()
+    broken = next((run for run in acceptance.runs if run.faults), None)
+    needed = acceptance.needed_repeats
+    if broken is not None and broken.faults[0].startswith("not valid"):
+        path = console.shell_path(Path(broken.path))
+        console.next_step(f"vflops check {path}", "what is wrong with the run, and what to do")
+    elif broken is not None:
+        console.next_step(command, "runs the task of the reference, and judges it")
+    elif acceptance.faults:
+        console.next_step(f"{judge} NODE=RUN …", "with runs of all promised nodes")
+    elif acceptance.with_verdict("missing"):
+        console.next_step(judge, "after the missing figures are removed from the reference")
+    elif needed is None:
+        console.next_step(judge, "after raising a tolerance, or removing the undecided figures")
+    else:
+        limit = max(needed, acceptance.reference.judgement.max_repeats)
+        console.next_step(
+            f"{command} --max-repeats {limit}", f"runs the task up to {limit} times to decide"
+        )
 
 
 def _show(acceptance: Acceptance) -> None:
@@ -228,17 +325,21 @@ def _show(acceptance: Acceptance) -> None:
     from vflops.studies.accept import accept_text
 
     out = console()
-    table = Table(box=None, pad_edge=False)
-    for name in ("figure", *_COLUMNS):
-        text = name in ("figure", "verdict")
-        table.add_column(name, justify="left" if text else "right", overflow="fold")
     places = Counter(figure.name for figure in acceptance.figures)
     figures = accept_text.in_order(acceptance.figures)
+    rows = []
     for figure in figures[:_MAX_ROWS]:
-        name = figure.title if places[figure.name] > 1 else figure.name
         cells = dict(zip(accept_text.COLUMNS, accept_text.row(figure), strict=True))
-        shown = [name, *(cells[column] for column in _COLUMNS)]
-        table.add_row(*map(cell, shown), style=_STYLES[figure.verdict])
+        cells["figure"] = figure.title if places[figure.name] > 1 else figure.name
+        rows.append(cells)
+    columns, name_width = _fitting_columns(rows, out.width)
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        text = column in ("figure", "verdict")
+        table.add_column(column, justify="left" if text else "right", no_wrap=not text)
+    for figure, cells in zip(figures, rows, strict=False):
+        cells["figure"] = _folded(cells["figure"], name_width)
+        table.add_row(*(_cell(cells[column]) for column in columns), style=_STYLES[figure.verdict])
     out.print(table)
     if left_out := accept_text.left_out(figures[_MAX_ROWS:]):
         out.print(f"… and {left_out}", style="dim")
@@ -246,6 +347,39 @@ def _show(acceptance: Acceptance) -> None:
     for remark in accept_text.cut(list(accept_text.remarks(acceptance)), _MAX_REMARKS):
         say(f"- {remark}", indent=2, file=sys.stdout)
     out.print(cell(accept_text.sentence(acceptance)), style="bold")
+
+
+def _fitting_columns(rows: list[dict[str, str]], width: int) -> tuple[list[str], int]:
+    """Return the columns that fit into ``width``, and the width that is left for the names."""
+    columns = ["figure", *_COLUMNS]
+    widths = {name: max([len(name), *(len(row[name]) for row in rows)]) for name in columns}
+    for dropped in _DROPPED_FIRST:
+        if _table_width(columns, widths) > width:
+            columns.remove(dropped)
+    return columns, max(width - _table_width(columns[1:], widths) - 2, _MIN_NAME)
+
+
+def _table_width(columns: list[str], widths: dict[str, int]) -> int:
+    return sum(widths[name] + 2 for name in columns) - 2
+
+
+def _folded(name: str, width: int) -> str:
+    """Return a name in lines of at most ``width``, which break after its dots and dashes."""
+    from vflops.studies.accept.accept_text import name_parts
+
+    lines = [""]
+    for part in name_parts(name):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """Return a cell for rich, with its line breaks."""
+    from vflops.cli.terminal.console import cell
+
+    return "\n".join(map(cell, text.split("\n")))
 
 
 def _tolerances(given: list[str]) -> dict[str, float]:

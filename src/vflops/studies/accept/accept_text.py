@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from vflops.results.figures import format_value
 from vflops.studies.accept.acceptance import Acceptance, FigureVerdict, JudgedFigure
+from vflops.studies.accept.bounds_text import bounds_text
 from vflops.units import percent
 
 EXIT_CODES = {"accepted": 0, "rejected": 1, "undecided": 4, "incomplete": 4}
@@ -26,10 +27,11 @@ def in_order(figures: Sequence[JudgedFigure]) -> list[JudgedFigure]:
 
 def row(figure: JudgedFigure) -> tuple[str, ...]:
     """Return the cells of a figure, see `COLUMNS`."""
+    sign = "≥" if figure.better == "higher" else "≤"
     return (
         figure.title,
-        f"{'≥' if figure.better == 'higher' else '≤'} {_value(figure, figure.promised)}",
-        _value(figure, figure.threshold),
+        _value(figure, figure.promised),
+        f"{sign} {_value(figure, figure.threshold)}",
         _value(figure, figure.mean),
         bounds(figure),
         str(len(figure.values) or ""),
@@ -41,9 +43,7 @@ def bounds(figure: JudgedFigure) -> str:
     """Return the confidence bounds of the mean."""
     if figure.low is None or figure.high is None:
         return ""
-    low, high = _value(figure, figure.low), _value(figure, figure.high)
-    number, _, unit = low.rpartition(" ")
-    return f"{number if number and high.endswith(f' {unit}') else low} … {high}"
+    return bounds_text(figure.unit, figure.low, figure.high)
 
 
 def _value(figure: JudgedFigure, value: float | None) -> str:
@@ -63,9 +63,11 @@ def remarks(acceptance: Acceptance) -> Iterator[str]:
     yield from (f"{fault}" for fault in acceptance.all_faults)
     single = [figure for figure in acceptance.with_verdict("undecided") if is_single(figure)]
     if single:
+        more = single[0].more or 0
         yield (
-            f"undecided: {count_text(len(single), 'figure')} with one value, which has no spread;"
-            f" {count_text(single[0].more or 0, 'more repeat')} needed to know it"
+            f"{count_text(len(single), 'figure')} {'was' if len(single) == 1 else 'were'} measured"
+            f" once; {count_text(more, 'more run')} {'is' if more == 1 else 'are'} needed to know"
+            f" how much {'it varies' if len(single) == 1 else 'they vary'}"
         )
     for figure in in_order(acceptance.figures):
         if figure in single:
@@ -163,6 +165,11 @@ def machines(acceptance: Acceptance) -> str:
     nodes = sorted({node for run in acceptance.runs for node in run.nodes})
     shown = ", ".join(nodes[:_MAX_NODES]) + (" …" if len(nodes) > _MAX_NODES else "")
     return f"{'; '.join(kinds)} ({count_text(len(nodes), 'node')}: {shown})"
+
+
+def name_parts(name: str) -> list[str]:
+    """Return a name in the parts between which a line may break."""
+    return re.findall(r"[^._\-\s]*[._\-\s]?", name)[:-1]
 
 
 def shortened(text: str, limit: int = 260) -> str:

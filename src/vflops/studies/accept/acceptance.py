@@ -31,7 +31,10 @@ class JudgedFigure(Data):
     mean: float | None
     low: float | None
     high: float | None
-    """With ``low``, the one-sided confidence bounds of the mean; None with fewer than 2 values."""
+    """With ``low``, the one-sided confidence bounds of the mean; None with fewer than 2 values.
+
+    ``low`` is at least 0, except for a quality, which has no unit.
+    """
     verdict: FigureVerdict
     reason: str | None = None
     """Why it is missing or undecided, or which nodes differ."""
@@ -86,6 +89,11 @@ class Acceptance(Document):
     def lacks_evidence(self) -> bool:
         """Whether a run is not valid, or a figure or a node is missing; repeats do not help."""
         return bool(self.all_faults or self.with_verdict("missing"))
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the machine is accepted or rejected, so that the outcome can be signed."""
+        return self.verdict in ("accepted", "rejected")
 
     @property
     def needed_repeats(self) -> int | None:

@@ -281,13 +281,15 @@ def _judged(
         return judged.model_copy(
             update={
                 "verdict": "undecided",
-                "reason": "one value has no spread",
+                "reason": "it was measured once",
                 "more": reference.judgement.repeats - 1,
             }
         )
     bounds = one_sided_bounds(values, confidence=confidence)
     verdict = decide(bounds, threshold=promised.threshold, better=promised.better)
-    changes: dict[str, object] = {"low": bounds.low, "high": bounds.high, "verdict": verdict}
+    # Only a quality has no unit, and it may be negative; speeds, times and powers are not.
+    low = max(bounds.low, 0.0) if promised.base_unit and min(values) >= 0 else bounds.low
+    changes: dict[str, object] = {"low": low, "high": bounds.high, "verdict": verdict}
     if verdict == "undecided":
         changes["more"] = _more(judged, reference.judgement.repeats)
         changes["reason"] = _undecided_reason(values, promised.threshold)

@@ -5,11 +5,38 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+from vflops.errors import UsageError
 from vflops.record.files import atomic
 from vflops.record.files.digest import file_digest
 from vflops.studies.accept.acceptance import Acceptance
+from vflops.studies.accept.reference import Reference
 
 _STEM = "acceptance"
+_DIFFERENCES = {
+    "name": "it has another name",
+    "contract": "it names another contract",
+    "task": "its task differs",
+    "runs": "it was written from other runs",
+}
+
+
+def earlier_outcome(folder: Path, reference: Reference) -> Acceptance | None:
+    """Return the outcome that ``folder`` holds, or raise ``UsageError`` if it is of another test.
+
+    Changed promises are the same test; another name, contract, task or origin is another one.
+    """
+    path = folder / f"{_STEM}.json"
+    if not path.is_file():
+        return None
+    earlier = Acceptance.read(path)
+    for key in ("name", "contract", "task", "runs"):
+        if getattr(earlier.reference, key) != getattr(reference, key):
+            raise UsageError(
+                f"{folder} holds the outcome of another reference ({earlier.reference.name}:"
+                f" {_DIFFERENCES[key]})",
+                hint="keep both: add --out DIR; or move that folder away",
+            )
+    return earlier
 
 
 def write_outcome(
@@ -32,8 +59,9 @@ def write_outcome(
         judged_utc=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         reference_sha256=file_digest(reference).sha256 if reference else None,
     )
-    if not pdf:
-        return [data, xml, page]
     printed = folder / f"{_STEM}.pdf"
+    if not pdf:
+        printed.unlink(missing_ok=True)  # that of a former outcome
+        return [data, xml, page]
     write_pdf(page, printed)
     return [data, xml, page, printed]

@@ -30,10 +30,15 @@ def base_unit(unit: str) -> tuple[str, float]:
 
 
 def readable_unit(unit: str, value: float) -> tuple[str, float]:
-    """Return the multiple of a base unit in which ``value`` is 1 to 999, and its size."""
+    """Return the unit in which a reference states ``value``, and its size in base units."""
+    return (unit, 1.0) if unit == "samples/s" else prefixed_unit(unit, value)
+
+
+def prefixed_unit(unit: str, value: float) -> tuple[str, float]:
+    """Return a unit with the prefix that suits ``value``, and its size in ``unit``."""
     if unit == "share":
         return "%", 0.01
-    if unit not in _SCALED or unit == "samples/s":
+    if unit not in _SCALED:
         return unit, 1.0
     prefix = max(
         (prefix for prefix, scale in _PREFIXES.items() if abs(value) >= scale),

@@ -139,6 +139,18 @@ def reference_text(reference: Reference, runs: Sequence[RunUnderTest]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def too_many_repeats(reference: Reference, runs: Sequence[RunUnderTest]) -> dict[str, int | None]:
+    """Return the figures that need more than ``max_repeats``, with how many, None for > 10,000."""
+    common = _common(runs)
+    needed = {
+        figure.name: _repeats_needed(reference, figure, common[figure.name])
+        for figure in reference.figure
+        if _has_spread(common[figure.name])
+    }
+    limit = reference.judgement.max_repeats
+    return {name: n for name, n in needed.items() if n is None or n > limit}
+
+
 def _require_valid(run: RunUnderTest) -> None:
     failures = check(run.view.contents).failures
     if failures:
@@ -235,14 +247,32 @@ def _remark(reference: Reference, figure: PromisedFigure, entries: Sequence[Meas
     text += repeats.basis if len(repeats.values) > 1 else repeats.basis.removesuffix("s")
     if len(places) > 1:
         text += f" on each of {len(places)} places"
-    if repeats.basis in ("runs", "seeds") and len(repeats.values) > 1:
-        needed = repeats_needed(
-            repeats.values,
+    if _has_spread(entries):
+        needed = _repeats_needed(reference, figure, entries)
+        text += f"; such a machine needs about {needed or 'more than 10,000'} repeats"
+    return text
+
+
+def _has_spread(entries: Sequence[MeasuredFigure]) -> bool:
+    """Whether the runs show how much runs differ, at every place."""
+    every = [repeats_of(entries, place) for place in _places(entries)]
+    return all(item.basis in ("runs", "seeds") and len(item.values) > 1 for item in every)
+
+
+def _repeats_needed(
+    reference: Reference, figure: PromisedFigure, entries: Sequence[MeasuredFigure]
+) -> int | None:
+    """Return the repeats that decide the figure at every place; None for more than 10,000."""
+    every = [
+        repeats_needed(
+            repeats_of(entries, place).values,
             threshold=figure.threshold,
             confidence=reference.confidence_of(figure),
         )
-        text += f"; such a machine needs about {needed or 'more than 10,000'} repeats"
-    return text
+        for place in _places(entries)
+    ]
+    known = [number for number in every if number is not None]
+    return max(known) if len(known) == len(every) else None
 
 
 def _quoted(text: str) -> str:
