@@ -23,6 +23,7 @@ from tests.support.train_runs import (
     wait_for,
     weights,
 )
+from vflops import interruption
 from vflops.data.images import synthetic_images
 from vflops.data.images.drawing import Recipe
 from vflops.errors import Interrupted, RunFailed, UsageError
@@ -118,7 +119,10 @@ def test_a_job_that_ended_before_the_run_noticed_is_not_trained_again(
     assert folder.next_attempt(1) == 1
 
 
-def test_a_stop_that_comes_as_a_job_ends_begins_no_other(tmp_path: Path) -> None:
+def test_a_stop_that_comes_as_a_job_ends_begins_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interruption, "LIMIT_S", 60.0)  # the limit of users ends this process
     folder = planned(tmp_path)
     record = JobRecord.read(folder.job_file(1))
 
