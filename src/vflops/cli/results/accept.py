@@ -92,12 +92,11 @@ def accept(
             " REF.toml RUN",
         )
     given = read_runs(runs or [])
-    tolerances = _tolerances(tolerance or [])
+    promises = _Promises(name, contract, _tolerances(tolerance or []), only or [])
     if write is not None:
-        _write(write, given, _Promises(name, contract, tolerances, only or ["*"]))
+        _write(write, given, promises)
         return
     assert against is not None
-    promises = _Promises(name, contract, tolerances, only or ["*"])
     reference = _reference(against, promises, max_repeats)
     folder = out or Path("runs") / f"accept-{_slug(reference.name)}"
     if given:
@@ -115,8 +114,17 @@ class _Promises(NamedTuple):
 
     name: str | None
     contract: str
-    tolerances: dict[str, float]
+    tolerance: dict[str, float]
     only: list[str]
+
+    def require_none_for(self, path: Path) -> None:
+        """Raise ``UsageError`` if an option is given, and the reference in ``path`` is a file."""
+        given = [f"--{option}" for option, value in self._asdict().items() if value]
+        if given and path.is_file():
+            raise UsageError(
+                f"{given[0]} is for a reference that is made from runs, and {path} is a file",
+                hint=f"change {path} instead, and leave {', '.join(given)} out",
+            )
 
     def reference_from(self, runs: list[RunUnderTest], default_name: str) -> Reference:
         """Return the reference."""
@@ -126,8 +134,8 @@ class _Promises(NamedTuple):
             runs,
             name=self.name or default_name,
             contract=self.contract,
-            tolerances=self.tolerances,
-            only=self.only,
+            tolerances={"*": _DEFAULT_TOLERANCE, **self.tolerance},
+            only=self.only or ["*"],
         )
 
 
@@ -158,6 +166,7 @@ def _reference(path: Path, promises: _Promises, cap: int | None) -> Reference:
     from vflops.studies.accept.judging import read_runs
     from vflops.studies.accept.reference import read_reference, with_max_repeats
 
+    promises.require_none_for(path)
     if path.is_dir():
         reference = promises.reference_from(read_runs([str(path)]), path.resolve().name)
     else:
@@ -250,7 +259,7 @@ def _show(acceptance: Acceptance) -> None:
 
 def _tolerances(given: list[str]) -> dict[str, float]:
     """Return the tolerance by pattern; a plain number applies to all figures."""
-    tolerances = {"*": _DEFAULT_TOLERANCE}
+    tolerances: dict[str, float] = {}
     for text in given:
         pattern, separator, share = text.rpartition("=")
         try:

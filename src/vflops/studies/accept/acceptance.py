@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import ClassVar, Literal
 
 from vflops.metrics.quality import Better
@@ -52,6 +53,9 @@ class JudgedRun(Data):
     created_utc: str
     machine: str
     nodes: tuple[str, ...]
+    """The nodes as they are called here: as in ``NODE=RUN``, or as the run names them."""
+    hosts: tuple[str, ...]
+    """The host names that the run recorded; empty if it records none."""
     manifest_sha256: str | None
     """The hash of ``manifest.json``; None if the run has none."""
     faults: tuple[str, ...]
@@ -88,8 +92,33 @@ class Acceptance(Document):
         return bool(self.all_faults or self.with_verdict("missing"))
 
     @property
-    def needed_repeats(self) -> int | None:
-        """The total number of repeats that would decide every figure; None if none would."""
+    def repeats(self) -> int:
+        """The number of runs on the node with the most of them."""
+        return max(Counter(node for run in self.runs for node in run.nodes).values(), default=0)
+
+    @property
+    def more_repeats(self) -> int | None:
+        """How many more runs on every node would decide every figure; None if no number would."""
         more = [figure.more for figure in self.with_verdict("undecided")]
         known = [number for number in more if number is not None]
-        return len(self.runs) + max(known, default=0) if len(known) == len(more) else None
+        return max(known, default=0) if len(known) == len(more) else None
+
+    @property
+    def needed_repeats(self) -> int | None:
+        """The number of runs on every node that would decide every figure; None if none would."""
+        if self.more_repeats is None:
+            return None
+        done = Counter(node for run in self.runs for node in run.nodes)
+        fewest = min(done.values(), default=0)
+        return max(
+            (
+                (figure.more or 0)
+                + (
+                    fewest
+                    if figure.basis == "nodes"
+                    else done.get(figure.place or "", self.repeats)
+                )
+                for figure in self.with_verdict("undecided")
+            ),
+            default=self.repeats,
+        )
