@@ -94,7 +94,7 @@ class Acceptance(Document):
     @property
     def repeats(self) -> int:
         """The number of runs on the node with the most of them."""
-        return max(Counter(node for run in self.runs for node in run.nodes).values(), default=0)
+        return max(self._runs_by_node.values(), default=0)
 
     @property
     def more_repeats(self) -> int | None:
@@ -108,17 +108,17 @@ class Acceptance(Document):
         """The number of runs on every node that would decide every figure; None if none would."""
         if self.more_repeats is None:
             return None
-        done = Counter(node for run in self.runs for node in run.nodes)
-        fewest = min(done.values(), default=0)
-        return max(
-            (
-                (figure.more or 0)
-                + (
-                    fewest
-                    if figure.basis == "nodes"
-                    else done.get(figure.place or "", self.repeats)
-                )
-                for figure in self.with_verdict("undecided")
-            ),
-            default=self.repeats,
-        )
+        totals = [
+            self._done(figure) + (figure.more or 0) for figure in self.with_verdict("undecided")
+        ]
+        return max(totals, default=self.repeats)
+
+    @property
+    def _runs_by_node(self) -> Counter[str]:
+        return Counter(node for run in self.runs for node in run.nodes)
+
+    def _done(self, figure: JudgedFigure) -> int:
+        """Return the number of runs on the node of a figure, the smallest one for a spread."""
+        if figure.basis == "nodes":
+            return min(self._runs_by_node.values(), default=0)
+        return self._runs_by_node.get(figure.place or "", self.repeats)
