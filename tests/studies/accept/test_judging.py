@@ -20,7 +20,7 @@ from tests.support.accept_runs import (
 )
 from tests.support.dated_runs import SAMPLES, WORK_S, Dated
 from vflops.errors import UsageError
-from vflops.studies.accept import accept_text, closed_task, judging
+from vflops.studies.accept import accept_text, closed_task
 from vflops.studies.accept.acceptance import Acceptance, JudgedFigure
 from vflops.studies.accept.closed_task import TaskState
 from vflops.studies.accept.judging import judge, read_runs
@@ -229,7 +229,8 @@ def test_a_short_training_on_a_busy_machine_is_no_evidence(
 ) -> None:
     runs = repeats(tmp_path, 1.0, 1.001, 0.999)
     made = only(reference(*runs), THROUGHPUT)
-    monkeypatch.setattr(judging, "unjudged_load", lambda contents: "other programs used 50 %")
+    load = "vflops.studies.accept.judging.unjudged_load"
+    monkeypatch.setattr(load, lambda contents: "other programs used 50 %")
     acceptance = judge(made, under_test(*runs))
     assert acceptance.verdict == "incomplete"
     assert acceptance.runs[0].faults == ("the machine was not quiet: other programs used 50 %",)

@@ -92,11 +92,12 @@ def accept(
             " REF.toml RUN",
         )
     given = read_runs(runs or [])
-    promises = _Promises(name, contract, _tolerances(tolerance or []), only or [])
+    tolerances = _tolerances(tolerance or [])
     if write is not None:
-        _write(write, given, promises)
+        _write(write, given, _Promises(name, contract, tolerances, only or ["*"]))
         return
     assert against is not None
+    promises = _Promises(name, contract, tolerances, only or ["*"])
     reference = _reference(against, promises, max_repeats)
     folder = out or Path("runs") / f"accept-{_slug(reference.name)}"
     if given:
@@ -114,12 +115,18 @@ class _Promises(NamedTuple):
 
     name: str | None
     contract: str
-    tolerance: dict[str, float]
+    tolerances: dict[str, float]
     only: list[str]
 
     def require_none_for(self, path: Path) -> None:
         """Raise ``UsageError`` if an option is given, and the reference in ``path`` is a file."""
-        given = [f"--{option}" for option, value in self._asdict().items() if value]
+        options = {
+            "--name": self.name,
+            "--contract": self.contract,
+            "--tolerance": self.tolerances,
+            "--only": self.only != ["*"],
+        }
+        given = [option for option, value in options.items() if value]
         if given and path.is_file():
             raise UsageError(
                 f"{given[0]} is for a reference that is made from runs, and {path} is a file",
@@ -134,8 +141,8 @@ class _Promises(NamedTuple):
             runs,
             name=self.name or default_name,
             contract=self.contract,
-            tolerances={"*": _DEFAULT_TOLERANCE, **self.tolerance},
-            only=self.only or ["*"],
+            tolerances={"*": _DEFAULT_TOLERANCE, **self.tolerances},
+            only=self.only,
         )
 
 

@@ -92,6 +92,16 @@ class Acceptance(Document):
         return bool(self.all_faults or self.with_verdict("missing"))
 
     @property
+    def needed_repeats(self) -> int | None:
+        """The number of runs on every node that would decide every figure; None if none would."""
+        if self.more_repeats is None:
+            return None
+        totals = [
+            self._done(figure) + (figure.more or 0) for figure in self.with_verdict("undecided")
+        ]
+        return max(totals, default=self.repeats)
+
+    @property
     def repeats(self) -> int:
         """The number of runs on the node with the most of them."""
         return max(self._runs_by_node.values(), default=0)
@@ -102,16 +112,6 @@ class Acceptance(Document):
         more = [figure.more for figure in self.with_verdict("undecided")]
         known = [number for number in more if number is not None]
         return max(known, default=0) if len(known) == len(more) else None
-
-    @property
-    def needed_repeats(self) -> int | None:
-        """The number of runs on every node that would decide every figure; None if none would."""
-        if self.more_repeats is None:
-            return None
-        totals = [
-            self._done(figure) + (figure.more or 0) for figure in self.with_verdict("undecided")
-        ]
-        return max(totals, default=self.repeats)
 
     @property
     def _runs_by_node(self) -> Counter[str]:
