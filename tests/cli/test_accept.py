@@ -34,7 +34,10 @@ def test_a_machine_is_accepted_by_a_reference_of_its_runs(
     written = vflops("accept", "--write", "r.toml", *runs, "--contract", "No. 7")
     assert written.returncode == 0, written.stderr
     assert "next: vflops accept --against r.toml" in written.stderr
-    done = vflops("accept", "--against", "r.toml", *runs, "--out", "o")
+    own = vflops("accept", "--against", "r.toml", *runs)
+    assert own.returncode == 4 and "the reference was written from this run" in own.stdout
+    good = [run.path for run in repeats(tmp_path, 1.0, 1.001, 0.999, name="g", memory=2e10)]
+    done = vflops("accept", "--against", "r.toml", *good, "--out", "o")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Accepted: all" in done.stdout
     assert sorted(path.name for path in (tmp_path / "o").iterdir()) == [
@@ -70,7 +73,10 @@ def test_one_run_is_undecided_with_an_exit_code_of_its_own(
     runs: list[Path], vflops: Vflops
 ) -> None:
     vflops("accept", "--write", "r.toml", runs[0])
-    done = vflops("accept", "--against", "r.toml", runs[0])
+    refused = vflops("accept", "--against", "r.toml", runs[1], "--tolerance", "0.5")
+    assert refused.returncode == 2
+    assert "--tolerance is for a reference that is made from runs" in refused.stderr
+    done = vflops("accept", "--against", "r.toml", runs[1])
     assert done.returncode == 4
     assert "at least 3 repeats are needed" in done.stdout
     assert "next: vflops accept --against r.toml --max-repeats 10" in done.stderr

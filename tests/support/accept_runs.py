@@ -36,15 +36,21 @@ def on_nodes(parent: Path, day: int, times: Sequence[float]) -> RunFolder:
     """A run with one training per node; node n is called ``node<n>``."""
     folder = dated_run(parent, Dated(day, times))
     for number in range(1, len(times) + 1):
-        NodeRecord(
-            node=0,
-            nodes=1,
-            host=f"node{number}",
-            name=f"node{number}",
-            reference="node1",
-            clock=Clock(offset_s=0.0, uncertainty_s=0.0),
-            facts=(),
-        ).write(node_file(folder.attempt_folder(number, 0), 0))
+        record_host(folder, f"node{number}", job=number)
+    return folder
+
+
+def record_host(folder: RunFolder, host: str, job: int = 1) -> RunFolder:
+    """Write that a job of a run was trained on a host, which is also the name of the node."""
+    NodeRecord(
+        node=0,
+        nodes=1,
+        host=host,
+        name=host,
+        reference="node1",
+        clock=Clock(offset_s=0.0, uncertainty_s=0.0),
+        facts=(),
+    ).write(node_file(folder.attempt_folder(job, 0), 0))
     return folder
 
 
@@ -53,8 +59,9 @@ def under_test(*folders: RunFolder) -> list[RunUnderTest]:
 
 
 def reference(*folders: RunFolder, tolerance: float = 0.05, **changes: Any) -> Reference:
+    """A reference that does not name its runs, so that they can be judged by it."""
     made = reference_from(under_test(*folders), name="Test", tolerances={"*": tolerance})
-    return made.model_copy(update=changes)
+    return made.model_copy(update={"runs": (), **changes})
 
 
 def only(made: Reference, *names: str, **changes: Any) -> Reference:

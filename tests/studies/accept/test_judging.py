@@ -13,6 +13,7 @@ from tests.support.accept_runs import (
     THROUGHPUT,
     on_nodes,
     only,
+    record_host,
     reference,
     repeats,
     seeded,
@@ -168,13 +169,6 @@ def test_only_a_closed_task_has_a_time_to_quality(
     assert not {f"{IC}.vflops", name} & {figure.name for figure in reference(*runs).figure}
 
 
-def test_a_task_that_is_not_known_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(closed_task, "task_state", lambda *_: TaskState("unknown"))
-    (run,) = repeats(tmp_path, 1.0)
-    notes = judge(reference(run), under_test(run)).notes
-    assert f"The runs do not say whether the task is closed: {IC}." in notes
-
-
 def test_a_planted_slow_node_is_named(tmp_path: Path) -> None:
     good = [on_nodes(tmp_path, day, (1.0, 1.01, 0.99, 1.0)) for day in range(3)]
     made = reference(*good, tolerance=0.05)
@@ -228,6 +222,80 @@ def test_too_few_nodes_are_not_accepted(tmp_path: Path) -> None:
     acceptance = judge(made, under_test(*runs))
     assert acceptance.verdict == "incomplete"
     assert "2 nodes are promised, and the runs used 1" in acceptance.faults[0]
+
+
+def test_one_host_does_not_pass_as_two_nodes(tmp_path: Path) -> None:
+    runs = [record_host(run, "h1") for run in repeats(tmp_path, 1.0, 1.001, 0.999, 1.0)]
+    made = only(reference(*runs, judgement=Judgement(nodes=2)), THROUGHPUT)
+    labels = ("n1", "n1", "n2", "n2")
+    named = read_runs([f"{label}={run.path}" for label, run in zip(labels, runs, strict=True)])
+    acceptance = judge(made, named)
+    assert acceptance.verdict == "incomplete"
+    assert acceptance.runs[0].faults == ("host h1 is given as node n1, and also as n2",)
+    assert (acceptance.runs[2].nodes, acceptance.runs[2].hosts) == (("n2",), ("h1",))
+    assert acceptance.faults == ("2 nodes are promised, and the runs used 1: h1",)
+    for run in runs[2:]:
+        record_host(run, "h2")
+    apart = judge(made, read_runs([f"{n}={r.path}" for n, r in zip(labels, runs, strict=True)]))
+    assert not apart.all_faults
+    assert "Nodes by the host that their runs recorded: n1 is h1, n2 is h2." in apart.notes
+
+
+def test_a_run_of_two_hosts_is_not_one_node(tmp_path: Path) -> None:
+    run = on_nodes(tmp_path, 0, (1.0, 1.2))
+    acceptance = judge(only(reference(run), THROUGHPUT), read_runs([f"n1={run.path}"]))
+    assert acceptance.verdict == "incomplete"
+    assert "given as node n1, but recorded the hosts node1, node2" in acceptance.runs[0].faults[0]
+
+
+def test_nodes_of_runs_without_a_host_are_counted_by_name_and_not_proven(tmp_path: Path) -> None:
+    runs = repeats(tmp_path, 1.0, 1.001)
+    made = only(reference(*runs, judgement=Judgement(nodes=2)), THROUGHPUT)
+    acceptance = judge(made, read_runs([f"n{n}={run.path}" for n, run in enumerate(runs)]))
+    assert not acceptance.all_faults
+    assert any("record no host" in note and runs[0].path.name in note for note in acceptance.notes)
+
+
+def test_a_run_of_the_reference_is_no_evidence_for_it(tmp_path: Path) -> None:
+    first, *others = repeats(tmp_path, 1.0, 1.001, 0.999)
+    made = only(reference(first, *others, runs=(first.path.name,)), THROUGHPUT)
+    assert judge(made, under_test(*others)).verdict == "accepted"
+    acceptance = judge(made, under_test(first, *others))
+    assert acceptance.verdict == "incomplete"
+    assert [len(run.faults) for run in acceptance.runs] == [1, 0, 0]
+    assert "the reference was written from this run" in accept_text.sentence(acceptance)
+
+
+def test_a_short_training_on_a_busy_machine_is_no_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = repeats(tmp_path, 1.0, 1.001, 0.999)
+    made = only(reference(*runs), THROUGHPUT)
+    load = "vflops.studies.accept.judging.unjudged_load"
+    monkeypatch.setattr(load, lambda contents: "other programs used 50 %")
+    acceptance = judge(made, under_test(*runs))
+    assert acceptance.verdict == "incomplete"
+    assert acceptance.runs[0].faults == ("the machine was not quiet: other programs used 50 %",)
+
+
+def test_repeats_are_counted_on_each_node(tmp_path: Path) -> None:
+    runs = repeats(tmp_path, 1.0, 1.001, 0.999)
+    made = only(reference(*runs), THROUGHPUT)
+    once = judge(made, read_runs([f"n{n}={run.path}" for n, run in enumerate(runs)]))
+    assert (once.repeats, once.more_repeats, once.needed_repeats) == (1, 2, 3)
+    assert "at least 2 more runs on each node are needed" in accept_text.sentence(once)
+    single = judge(made, under_test(runs[0]))
+    assert "at least 3 repeats are needed" in accept_text.sentence(single)
+    uneven = judge(made, read_runs([f"{n}={r.path}" for n, r in zip("aab", runs, strict=True)]))
+    assert (uneven.repeats, uneven.needed_repeats) == (2, 3)
+
+
+def test_a_run_without_a_manifest_is_noted(tmp_path: Path) -> None:
+    sealed, open_run = repeats(tmp_path, 1.0, 1.001)
+    sealed.manifest_file.touch()
+    notes = judge(only(reference(open_run), THROUGHPUT), under_test(sealed, open_run)).notes
+    (note,) = [note for note in notes if "without a manifest" in note]
+    assert note.endswith(f": {open_run.path.name}.")
 
 
 def test_a_missing_figure_is_not_accepted_and_named(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.support.accept_runs import THROUGHPUT, reference, repeats, under_test
 from tests.support.dated_runs import Dated, dated_run
 from tests.support.paths import ROOT
 from vflops.errors import UsageError
-from vflops.studies.accept import closed_task
+from vflops.studies.accept import closed_task, reference_writer
 from vflops.studies.accept.closed_task import TaskState
 from vflops.studies.accept.promise_units import UNITS, base_unit, readable_unit
 from vflops.studies.accept.reference import PromisedFigure, read_reference, with_max_repeats
@@ -76,6 +76,23 @@ def test_a_reference_needs_valid_runs_of_one_task(tmp_path: Path) -> None:
         reference(run, other)
 
 
+def test_a_run_that_was_disturbed_is_no_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run,) = repeats(tmp_path, 1.0)
+    monkeypatch.setattr(reference_writer, "unjudged_load", lambda contents: "50 % by others")
+    with pytest.raises(UsageError, match="was disturbed: 50 % by others"):
+        reference(run)
+
+
+def test_a_value_of_0_is_not_promised(tmp_path: Path) -> None:
+    runs = under_test(*repeats(tmp_path, 1.0, memory=0.0))
+    made = reference_from(runs, name="x", tolerances={"*": 0.1})
+    assert "memory.copy" not in {figure.name for figure in made.figure}
+    write_reference(tmp_path / "r.toml", made, runs)
+    assert "- memory.copy: its mean is not above 0" in (tmp_path / "r.toml").read_text()
+
+
 def test_a_threshold_is_the_promise_less_the_tolerance() -> None:
     speed = PromisedFigure(name="x", at_least=2, unit="TFLOPS", tolerance=0.1)
     assert (speed.promised, speed.better) == (2e12, "higher")
@@ -118,6 +135,9 @@ def test_a_wrong_figure_is_named_with_its_value(
         ('name = "M"', 'name = "M"\njudgement = {repeats = 5, max_repeats = 4}', "max_repeats = 4"),
         ('profile = "tiny"', 'profile = "tiny"\nfill_nodes = true', "fill_nodes"),
         ("[[figure]]", "[figure]", "figure"),
+        ("at_least = 1", "at_least = 0", "at_least = 0: input should be greater than 0"),
+        ("at_least = 1", "at_most = inf", "at_most = inf: input should be a finite number"),
+        ("at_least = 1", "", "neither of at_least and at_most is given"),
         ("at_least = 1", "at_least = ", "is not TOML"),
     ],
 )

@@ -140,6 +140,21 @@ class _Promises(NamedTuple):
     tolerances: dict[str, float]
     only: list[str]
 
+    def require_none_for(self, path: Path) -> None:
+        """Raise ``UsageError`` if an option is given, and the reference in ``path`` is a file."""
+        options = {
+            "--name": self.name,
+            "--contract": self.contract,
+            "--tolerance": self.tolerances,
+            "--only": self.only != ["*"],
+        }
+        given = [option for option, value in options.items() if value]
+        if given and path.is_file():
+            raise UsageError(
+                f"{given[0]} is for a reference that is made from runs, and {path} is a file",
+                hint=f"change {path} instead, and leave {', '.join(given)} out",
+            )
+
     def reference_from(self, runs: list[RunUnderTest], default_name: str) -> Reference:
         """Return the reference."""
         from vflops.studies.accept.reference_writer import reference_from
@@ -148,7 +163,7 @@ class _Promises(NamedTuple):
             runs,
             name=self.name or default_name,
             contract=self.contract,
-            tolerances=self.tolerances,
+            tolerances={"*": _DEFAULT_TOLERANCE, **self.tolerances},
             only=self.only,
         )
 
@@ -205,6 +220,7 @@ def _reference(path: Path, promises: _Promises, cap: int | None) -> Reference:
     from vflops.studies.accept.judging import read_runs
     from vflops.studies.accept.reference import read_reference, with_max_repeats
 
+    promises.require_none_for(path)
     if path.is_dir():
         reference = promises.reference_from(read_runs([str(path)]), path.resolve().name)
     else:
@@ -384,7 +400,7 @@ def _cell(text: str) -> str:
 
 def _tolerances(given: list[str]) -> dict[str, float]:
     """Return the tolerance by pattern; a plain number applies to all figures."""
-    tolerances = {"*": _DEFAULT_TOLERANCE}
+    tolerances: dict[str, float] = {}
     for text in given:
         pattern, separator, share = text.rpartition("=")
         try:

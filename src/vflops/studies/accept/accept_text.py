@@ -109,10 +109,9 @@ def next_repeats(acceptance: Acceptance) -> str:
     """Return why more repeats are run, and how many."""
     undecided = acceptance.with_verdict("undecided")
     slowest = max(undecided, key=lambda figure: figure.more or 0)
-    done, needed = len(acceptance.runs), acceptance.needed_repeats or 0
     return (
-        f"{count_text(len(undecided), 'figure')} undecided after {done} repeats:"
-        f" {needed - done} more are needed for {slowest.title} ({slowest.reason})"
+        f"{count_text(len(undecided), 'figure')} undecided after {len(acceptance.runs)} repeats:"
+        f" {acceptance.more_repeats} more are needed for {slowest.title} ({slowest.reason})"
     )
 
 
@@ -150,8 +149,16 @@ def _outlook(acceptance: Acceptance) -> str:
     if needed is None:
         return "no reasonable number of repeats would decide: a mean is too close to its limit"
     single = any(map(is_single, acceptance.with_verdict("undecided")))
-    text = f"{'at least' if single else 'about'} {needed} repeats are needed"
+    text = f"{'at least' if single else 'about'} {_needed_text(acceptance, needed)} needed"
     return text if needed <= limit else f"{text}, more than max_repeats = {limit}"
+
+
+def _needed_text(acceptance: Acceptance, needed: int) -> str:
+    """Return the number of repeats; a run of some of the nodes is no repeat on the others."""
+    more = acceptance.more_repeats or 0
+    if acceptance.repeats == len(acceptance.runs):
+        return f"{needed} repeats are"
+    return f"{count_text(more, 'more run')} on each node {'is' if more == 1 else 'are'}"
 
 
 def count_text(number: int, noun: str) -> str:

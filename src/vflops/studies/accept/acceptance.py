@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import ClassVar, Literal
 
 from vflops.metrics.quality import Better
@@ -55,6 +56,9 @@ class JudgedRun(Data):
     created_utc: str
     machine: str
     nodes: tuple[str, ...]
+    """The nodes as they are called here: as in ``NODE=RUN``, or as the run names them."""
+    hosts: tuple[str, ...]
+    """The host names that the run recorded; empty if it records none."""
     manifest_sha256: str | None
     """The hash of ``manifest.json``; None if the run has none."""
     faults: tuple[str, ...]
@@ -97,7 +101,32 @@ class Acceptance(Document):
 
     @property
     def needed_repeats(self) -> int | None:
-        """The total number of repeats that would decide every figure; None if none would."""
+        """The number of runs on every node that would decide every figure; None if none would."""
+        if self.more_repeats is None:
+            return None
+        totals = [
+            self._done(figure) + (figure.more or 0) for figure in self.with_verdict("undecided")
+        ]
+        return max(totals, default=self.repeats)
+
+    @property
+    def repeats(self) -> int:
+        """The number of runs on the node with the most of them."""
+        return max(self._runs_by_node.values(), default=0)
+
+    @property
+    def more_repeats(self) -> int | None:
+        """How many more runs on every node would decide every figure; None if no number would."""
         more = [figure.more for figure in self.with_verdict("undecided")]
         known = [number for number in more if number is not None]
-        return len(self.runs) + max(known, default=0) if len(known) == len(more) else None
+        return max(known, default=0) if len(known) == len(more) else None
+
+    @property
+    def _runs_by_node(self) -> Counter[str]:
+        return Counter(node for run in self.runs for node in run.nodes)
+
+    def _done(self, figure: JudgedFigure) -> int:
+        """Return the number of runs on the node of a figure, the smallest one for a spread."""
+        if figure.basis == "nodes":
+            return min(self._runs_by_node.values(), default=0)
+        return self._runs_by_node.get(figure.place or "", self.repeats)

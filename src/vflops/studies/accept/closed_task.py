@@ -13,16 +13,16 @@ from vflops.results.score.score_file import Score
 class TaskState(NamedTuple):
     """What a score says about the task of a workload."""
 
-    kind: Literal["closed", "open", "unknown"]
+    kind: Literal["closed", "open"]
     digest: str | None = None
     """The hash of the task's definition."""
     why: str = ""
     """How an open task differs from the profile's."""
 
 
-def task_state(score: Score, workload: str) -> TaskState:
-    """Return the state of a task; ``unknown`` if the score does not say, as in older versions."""
-    for task in getattr(score, "tasks", ()):
+def task_state(score: Score, workload: str) -> TaskState | None:
+    """Return the state of a task; None if the workload was not trained, as for a ceiling."""
+    for task in score.tasks:
         if task.workload == workload:
             return TaskState(task.kind, task.digest, "; ".join(task.differences))
-    return TaskState("unknown")
+    return None

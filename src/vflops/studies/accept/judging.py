@@ -14,6 +14,7 @@ from vflops import __version__
 from vflops.errors import UsageError
 from vflops.metrics.acceptance import decide, one_sided_bounds, repeats_needed
 from vflops.metrics.statistics import ConfidenceInterval, mean, stdev
+from vflops.results.check.background_load import unjudged_load
 from vflops.results.check.checking import check
 from vflops.results.figures import Sample
 from vflops.studies.accept import closed_task
@@ -28,8 +29,9 @@ from vflops.studies.accept.measured_figures import (
     MACHINE,
     MeasuredFigure,
     MeasuredFigures,
-    hosts,
     measured_figures,
+    named_nodes,
+    recorded_hosts,
 )
 from vflops.studies.accept.reference import PromisedFigure, Reference
 from vflops.studies.accept.task_settings import differing_settings
@@ -39,7 +41,7 @@ from vflops.units import percent
 NODE_SPREAD = "node_spread"
 """The last part of the name of a spread between nodes."""
 _MAX_NAMED = 4
-"""The largest number of differing settings that a fault names."""
+"""The largest number of settings, hosts or runs that a text names."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,14 @@ class RunUnderTest:
         return measured_figures(self.view, self.node)
 
     @cached_property
+    def nodes(self) -> set[str]:
+        """The nodes that the run used, as they are called in the outcome."""
+        return named_nodes(self.view) if self.node is None else {self.node}
+
+    @cached_property
     def hosts(self) -> set[str]:
-        """The nodes that the run used."""
-        return hosts(self.view, self.node)
+        """The host names that the run recorded; empty if it records none."""
+        return recorded_hosts(self.view)
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ def _read_run(argument: str) -> RunUnderTest:
 
 def judge(reference: Reference, runs: Sequence[RunUnderTest]) -> Acceptance:
     """Return the verdict on ``runs``, which are repeats, or runs of several nodes."""
-    records = tuple(_judge_run(reference, run) for run in runs)
+    records = tuple(_judge_run(reference, run, runs) for run in runs)
     faults = tuple(_faults(reference, runs))
     figures = tuple(
         figure
@@ -120,16 +127,17 @@ def _verdict(
     return "undecided" if "undecided" in verdicts else "accepted"
 
 
-def _judge_run(reference: Reference, run: RunUnderTest) -> JudgedRun:
+def _judge_run(reference: Reference, run: RunUnderTest, runs: Sequence[RunUnderTest]) -> JudgedRun:
     view = run.view
     return JudgedRun(
         run=view.id,
         path=str(view.contents.folder.path),
         created_utc=view.record.created_utc,
         machine=view.machine,
-        nodes=tuple(sorted(run.hosts)),
+        nodes=tuple(sorted(run.nodes)),
+        hosts=tuple(sorted(run.hosts)),
         manifest_sha256=_manifest_hash(run),
-        faults=tuple(_run_faults(reference, run)),
+        faults=(*_run_faults(reference, run), *_label_faults(run, runs)),
     )
 
 
@@ -143,13 +151,17 @@ def _run_faults(reference: Reference, run: RunUnderTest) -> Iterator[str]:
     view, task = run.view, reference.task
     for finding in check(view.contents).failures:
         yield f"not valid: rule {finding.rule} is not met ({finding.text})"
+    if disturbed := unjudged_load(view.contents):
+        yield f"the machine was not quiet: {disturbed}"
+    if view.id in reference.runs:
+        yield "the reference was written from this run, which is no evidence for it"
     if view.record.workload != task.workload:
         yield f"workload is {view.record.workload}, and {task.workload} in the reference"
         return
     for name, digest in task.definition.items():
-        actual = closed_task.task_state(view.score, name).digest
-        if actual is not None and actual != digest:
-            yield f"{name} is another task: {actual}, and {digest} in the reference"
+        state = closed_task.task_state(view.score, name)
+        if state is not None and state.digest is not None and state.digest != digest:
+            yield f"{name} is another task: {state.digest}, and {digest} in the reference"
     changed = list(differing_settings(task, view.record.settings))
     if changed:
         more = [f"{len(changed) - _MAX_NAMED} more"] if len(changed) > _MAX_NAMED else []
@@ -164,6 +176,30 @@ def _run_faults(reference: Reference, run: RunUnderTest) -> Iterator[str]:
             )
 
 
+def _label_faults(run: RunUnderTest, runs: Sequence[RunUnderTest]) -> Iterator[str]:
+    """Yield how ``NODE=RUN`` contradicts the hosts that the runs recorded."""
+    if run.node is not None and len(run.hosts) > 1:
+        yield f"it is given as node {run.node}, but recorded the hosts {_some(sorted(run.hosts))}"
+    for host in sorted(run.hosts):
+        labels = {other.node or host for other in runs if host in other.hosts}
+        others = sorted(labels - {run.node or host})
+        if others:
+            yield f"host {host} is given as node {run.node or host}, and also as {_some(others)}"
+
+
+def used_nodes(runs: Sequence[RunUnderTest]) -> set[str]:
+    """Return the nodes that took part: recorded hosts, and ``NODE`` where a run records none."""
+    hosts = {host for run in runs for host in run.hosts}
+    labels = {run.node for run in runs if run.node is not None and not run.hosts}
+    recorded = {run.node for run in runs if run.hosts}
+    return hosts | (labels - recorded) or {MACHINE}
+
+
+def _some(items: Sequence[str]) -> str:
+    more = [f"{len(items) - _MAX_NAMED} more"] if len(items) > _MAX_NAMED else []
+    return ", ".join([*items[:_MAX_NAMED], *more])
+
+
 def _version_hint(reference: Reference) -> str:
     """Return that the profile may have changed since the reference was written."""
     if reference.vflops in ("", __version__):
@@ -173,7 +209,7 @@ def _version_hint(reference: Reference) -> str:
 
 def _faults(reference: Reference, runs: Sequence[RunUnderTest]) -> Iterator[str]:
     """Yield what is wrong with the runs together."""
-    used = {host for run in runs for host in run.hosts}
+    used = used_nodes(runs)
     if runs and len(used) < reference.judgement.nodes:
         yield (
             f"{reference.judgement.nodes} nodes are promised, and the runs used {len(used)}: "
@@ -399,18 +435,27 @@ def _notes(
             "Intervals from the samples or trainings of one run do not include the variation"
             " between runs."
         )
-    names = [run.view.record.settings.workloads for run in runs]
-    unknown = {
-        name
-        for run, workloads in zip(runs, names, strict=True)
-        for name in workloads
-        if closed_task.task_state(run.view.score, name).kind == "unknown"
-    }
-    if unknown:
-        yield f"The runs do not say whether the task is closed: {', '.join(sorted(unknown))}."
+    yield from _node_notes(runs)
+    unsealed = [run.view.id for run in runs if _manifest_hash(run) is None]
+    if unsealed:
+        yield (
+            "Runs without a manifest, so that nothing shows whether their files were changed:"
+            f" {_some(unsealed)}."
+        )
     written = reference.vflops
     if written and written != __version__:
         yield f"The reference was written by vflops {written}, and judged by {__version__}."
     versions = sorted({run.view.record.versions.get("vflops") or "?" for run in runs})
     if written and any(version != written for version in versions):
         yield f"The runs were made by vflops {', '.join(versions)}, the reference by {written}."
+
+
+def _node_notes(runs: Sequence[RunUnderTest]) -> Iterator[str]:
+    """Yield which hosts the nodes of ``NODE=RUN`` are."""
+    labelled = [run for run in runs if run.node is not None]
+    pairs = {f"{run.node} is {host}" for run in labelled for host in run.hosts}
+    if pairs:
+        yield f"Nodes by the host that their runs recorded: {_some(sorted(pairs))}."
+    unknown = [run.view.id for run in labelled if not run.hosts]
+    if unknown:
+        yield f"Runs that record no host, so that their node is not proven: {_some(unknown)}."

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from vflops.launch.factory import backend
 from vflops.metrics.quality import Better
+from vflops.record.formats.node import node_records
 from vflops.record.readout.job_nodes import JobNodes, nodes_by_job
 from vflops.results.figures import Figure, Figures, Key, Sample, Subject, SubjectKind, figures
 from vflops.results.score.score_file import PowerScore, Score
@@ -81,7 +82,7 @@ def measured_figures(run: RunView, node: str | None = None) -> MeasuredFigures:
         place = _place(subject, nodes, only, node)
         task = closed_task.task_state(run.score, subject.workload)
         for key in _PROMISED[subject.kind]:
-            if key in _CLOSED_ONLY and task.kind == "open":
+            if key in _CLOSED_ONLY and task is not None and task.kind == "open":
                 _add_open(found, subject, key, task.why)
                 continue
             if key not in by_key:
@@ -105,11 +106,17 @@ def nodes_of_jobs(run: RunView) -> dict[int, JobNodes]:
     return nodes_by_job(run.contents, [*run.contents.training_jobs, *run.contents.workers])
 
 
-def hosts(run: RunView, node: str | None = None) -> set[str]:
-    """Return the nodes that a run used; `MACHINE` if it does not say."""
-    if node is not None:
-        return {node}
+def named_nodes(run: RunView) -> set[str]:
+    """Return the names of the nodes that a run used; `MACHINE` if it does not say."""
     return {name for job in nodes_of_jobs(run).values() for name in job.nodes} or {MACHINE}
+
+
+def recorded_hosts(run: RunView) -> set[str]:
+    """Return the host names that a run recorded; empty if it records none."""
+    jobs = (*run.contents.training_jobs, *run.contents.workers)
+    return {
+        node.host for job in jobs for folder in job.folders[-1:] for node in node_records(folder)
+    }
 
 
 def figure_name(subject: Subject, key: Key, label: str = "") -> str:

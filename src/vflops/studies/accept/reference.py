@@ -15,6 +15,8 @@ from vflops.record.files.document import Data
 from vflops.studies.accept.promise_units import base_unit
 
 _HINTS = {
+    "at_least": "promise a value above 0, or remove the figure",
+    "at_most": "promise a value above 0, or remove the figure",
     "tolerance": "a share of the promised value: 0.05 allows a figure that is 5 % worse",
     "node_spread": "a share: 0.05 allows the best node to be 5 % of the mean above the worst",
     "confidence": "a probability between 0.5 and 1, for example 0.95",
@@ -37,8 +39,8 @@ class PromisedFigure(Data):
 
     name: str = Field(min_length=1)
     """The name as in `vflops accept --write`, for example ``gemm.peak.bf16``."""
-    at_least: float | None = None
-    at_most: float | None = None
+    at_least: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    at_most: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     unit: Annotated[str, AfterValidator(_check_unit)] = ""
     tolerance: float = Field(default=0.0, ge=0, lt=1)
     """How much worse than promised the figure may be, as a share of the promised value."""
@@ -50,9 +52,9 @@ class PromisedFigure(Data):
     @model_validator(mode="after")
     def _one_direction(self) -> Self:
         if (self.at_least is None) == (self.at_most is None):
-            given = "both" if self.at_least is not None else "neither"
+            given = "both {} are" if self.at_least is not None else "neither {} is"
             raise ValueError(
-                f"{given} of at_least and at_most are given: a figure has exactly one of them"
+                given.format("of at_least and at_most") + " given: a figure has exactly one of them"
             )
         return self
 

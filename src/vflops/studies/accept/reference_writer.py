@@ -14,9 +14,10 @@ from vflops.errors import UsageError
 from vflops.metrics.acceptance import repeats_needed
 from vflops.metrics.statistics import mean
 from vflops.record.files import atomic
+from vflops.results.check.background_load import unjudged_load
 from vflops.results.check.checking import check
 from vflops.results.figures import format_value
-from vflops.studies.accept.judging import RunUnderTest, repeats_of
+from vflops.studies.accept.judging import RunUnderTest, repeats_of, used_nodes
 from vflops.studies.accept.measured_figures import MeasuredFigure
 from vflops.studies.accept.promise_units import readable_unit
 from vflops.studies.accept.reference import Judgement, PromisedFigure, Reference
@@ -64,7 +65,7 @@ def reference_from(
             hint="see how: vflops compare "
             + " ".join(str(run.view.contents.folder.path) for run in runs),
         )
-    nodes = {host for run in runs for host in run.hosts}
+    nodes = used_nodes(runs)
     figures = tuple(
         _promise(name, entries, _tolerance(name, tolerances), len(nodes))
         for name, entries in _common(runs).items()
@@ -158,6 +159,12 @@ def _require_valid(run: RunUnderTest) -> None:
             f"{run.view.id} is not valid: rule {failures[0].rule} is not met ({failures[0].text})",
             hint="a reference needs valid runs: repeat it",
         )
+    disturbed = unjudged_load(run.view.contents)
+    if disturbed:
+        raise UsageError(
+            f"{run.view.id} was disturbed: {disturbed}",
+            hint="a reference needs a quiet machine: end other programs and repeat it",
+        )
 
 
 def _common(runs: Sequence[RunUnderTest]) -> dict[str, list[MeasuredFigure]]:
@@ -174,6 +181,8 @@ def _missing_in(runs: Sequence[RunUnderTest], name: str) -> str | None:
             return f"{run.view.id} does not have it"
         if entry.reasons or not entry.by_place:
             return "; ".join(dict.fromkeys(entry.reasons)) or "not measured"
+    if _mean([run.figures[name] for run in runs]) <= 0:
+        return "its mean is not above 0"
     return None
 
 

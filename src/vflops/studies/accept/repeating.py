@@ -101,11 +101,11 @@ class RepeatedTask:
 
 def wanted_repeats(acceptance: Acceptance) -> int:
     """Return the total number of repeats to run: those so far, or more if they would decide."""
-    done, needed = len(acceptance.runs), acceptance.needed_repeats
+    done, more = len(acceptance.runs), acceptance.more_repeats
     limit = acceptance.reference.judgement.max_repeats
-    if acceptance.verdict != "undecided" or needed is None or needed > limit:
+    if acceptance.verdict != "undecided" or more is None or done + more > limit:
         return done
-    return needed
+    return done + more
 
 
 def _filled(settings: Settings, workload: str) -> Settings:

@@ -44,7 +44,7 @@ def task_of(run: RunView) -> Task:
         profile=settings.profile,
         settings=tuple(changes),
         data=run.data,
-        definition={name: state.digest for name, state in states.items() if state.digest},
+        definition={name: state.digest for name, state in states.items() if state and state.digest},
     )
     try:
         left = list(differing_settings(task, settings))
