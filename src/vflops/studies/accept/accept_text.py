@@ -63,10 +63,9 @@ def remarks(acceptance: Acceptance) -> Iterator[str]:
     yield from (f"{fault}" for fault in acceptance.all_faults)
     single = [figure for figure in acceptance.with_verdict("undecided") if is_single(figure)]
     if single:
-        more = single[0].more or 0
         yield (
             f"{count_text(len(single), 'figure')} {'was' if len(single) == 1 else 'were'} measured"
-            f" once; {count_text(more, 'more run')} {'is' if more == 1 else 'are'} needed to know"
+            f" once; {_more_runs(acceptance, single[0].more or 0)} needed to know"
             f" how much {'it varies' if len(single) == 1 else 'they vary'}"
         )
     for figure in in_order(acceptance.figures):
@@ -155,10 +154,14 @@ def _outlook(acceptance: Acceptance) -> str:
 
 def _needed_text(acceptance: Acceptance, needed: int) -> str:
     """Return the number of repeats; a run of some of the nodes is no repeat on the others."""
-    more = acceptance.more_repeats or 0
     if acceptance.repeats == len(acceptance.runs):
         return f"{needed} repeats are"
-    return f"{count_text(more, 'more run')} on each node {'is' if more == 1 else 'are'}"
+    return _more_runs(acceptance, acceptance.more_repeats or 0)
+
+
+def _more_runs(acceptance: Acceptance, more: int) -> str:
+    each = "" if acceptance.repeats == len(acceptance.runs) else " on each node"
+    return f"{count_text(more, 'more run')}{each} {'is' if more == 1 else 'are'}"
 
 
 def count_text(number: int, noun: str) -> str:
