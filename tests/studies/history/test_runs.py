@@ -199,7 +199,7 @@ def test_the_command_ends_with_1_on_a_regression_and_0_without(
     good = vflops("history", worse, "--since", "2026-01-10", "--page", tmp_path / "h.html")
     assert good.returncode == 0, good.stderr
     assert "image-classification, tiny: 7 runs" in good.stdout
-    assert (tmp_path / "h.html").is_file() and "next: open" in good.stderr
+    assert (tmp_path / "h.html").is_file() and "next: open the charts" in good.stderr
     assert vflops("history", worse, "--since", "soon").returncode == 2
     nowhere = vflops("history", worse, "--page", tmp_path / "h.html" / "under-a-file")
     assert nowhere.returncode == 1 and "the page cannot be written: " in nowhere.stderr

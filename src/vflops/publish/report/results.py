@@ -124,9 +124,19 @@ class _Run:
         )
 
     def limit(self, training: TrainingScore) -> str:
-        name = training.workload
-        unknown = [m.bound_reason for m in self.scored.models if m.model == name]
-        return training_limit(training, self.models.get(name), unknown[0] if unknown else None)
+        model = self.models.get(training.workload)
+        return training_limit(training, model, self._unknown_limit(training))
+
+    def _unknown_limit(self, training: TrainingScore) -> str | None:
+        """Return why a training job has no roofline, if that is known."""
+        graphs = [model for model in self.scored.models if model.model == training.workload]
+        if all(ceiling.value is None for ceiling in self.scored.ceilings):
+            return "no ceilings were measured"
+        if not graphs:
+            return "the operations are declared, and a roofline needs a recorded graph"
+        if graphs[0].bound_reason is None and training.precision is None:
+            return "the script does not state its precision: set precision in [command]"
+        return graphs[0].bound_reason
 
 
 def _training(run: _Run, training: TrainingScore) -> Result:
