@@ -255,7 +255,7 @@ def test_a_run_ends_with_the_result_of_each_training(
 def view(*, terminal: bool) -> tuple[TrainingView, StringIO]:
     out = StringIO()
     console = Console(file=out, force_terminal=terminal, width=80, _environ={})
-    return TrainingView(console, job(2), 3, 1_000_000), out
+    return TrainingView(console, job(2), " (2 of 3)", 1_000_000), out
 
 
 def test_the_view_in_a_terminal_shows_where_training_stands() -> None:

@@ -208,9 +208,7 @@ def test_a_channel_that_was_lost(tmp_path: Path) -> None:
         images[:, 2] = 101_000  # too large for half precision without an offset
         write_year(source / f"climo_{year}.h5", images, boxes(3, year))
     for layout in ("half", "raw"):
-        with pytest.raises(
-            UsageError, match=r"climo_1979.h5: frame 0: one value.* in PSL(?m:$)"
-        ):
+        with pytest.raises(UsageError, match=r"climo_1979.h5: frame 0: one value.* in PSL(?m:$)"):
             pack(source, tmp_path / layout, layout=layout, workers=1)
         with pytest.raises(UsageError, match="no frame of train can be used"):
             pack(source, tmp_path / layout, layout=layout, workers=1, policy="skip")

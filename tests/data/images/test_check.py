@@ -137,7 +137,7 @@ def test_skipping_is_not_offered_if_a_leak_would_stay(tmp_path: Path) -> None:
     image_folder(tmp_path)
     (tmp_path / "train/cat/nothing.jpg").write_bytes(b"")
     shutil.copy(tmp_path / "train/dog/003.jpg", tmp_path / "val/dog/other-name.jpg")
-    with pytest.raises(CheckFailed, match="1 file is empty: .*; 1 image of val is also") as caught:
+    with pytest.raises(CheckFailed, match=r"1 file is empty: .*; 1 image of val is also") as caught:
         image_data.check(tmp_path, json=True, workers=1)
     assert caught.value.hint == "fix what is listed above"
 

@@ -218,7 +218,8 @@ def _notes(folder: ImageFolder, checked: dict[str, list[CheckedFile]]) -> list[s
     notes = []
     missing = [name for name in folder.missing_from_val if name not in folder.empty_classes]
     if missing:
-        notes.append(_agree("{} {has} no image in val: ", "class", len(missing)) + first_few(missing))
+        without = _agree("{} {has} no image in val", "class", len(missing))
+        notes.append(f"{without}: {first_few(missing)}")
     modes = Counter(file.mode for files in checked.values() for file in files if file.size)
     others = [f"{count:,} {mode}" for mode, count in sorted(modes.items()) if mode != "RGB"]
     if others:

@@ -143,12 +143,13 @@ def _check_scripts(settings: CommandSettings) -> None:
 
 
 def _check_graph(settings: CommandSettings) -> None:
-    if settings.graph is not None:
-        if count(_graph(settings.graph), convention(EXECUTED_CONVENTION)).total.total <= 0:
-            raise UsageError(
-                f"{settings.graph} contains neither a convolution nor a matrix product",
-                hint="declare the operations instead: ops_forward and ops_total",
-            )
+    if settings.graph is None:
+        return
+    if count(_graph(settings.graph), convention(EXECUTED_CONVENTION)).total.total <= 0:
+        raise UsageError(
+            f"{settings.graph} contains neither a convolution nor a matrix product",
+            hint="declare the operations instead: ops_forward and ops_total",
+        )
 
 
 def _graph(file: str) -> Graph:
