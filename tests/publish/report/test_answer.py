@@ -191,7 +191,7 @@ class TestLimit:
             ({"trainings": (script,)}, "the script does not state its precision: set precision"),
         ):
             (result, *_) = results(found.model_copy(update={"repeats": (), **changes}))
-            assert result.limit.startswith(f"Not known: {cause}")
+            assert str(result.limit).startswith(f"Not known: {cause}")
 
     def test_the_score_shows_the_bound_in_the_precision_of_training(
         self, trained_folder: RunFolder, found: Score
