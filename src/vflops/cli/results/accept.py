@@ -218,7 +218,7 @@ def _report(
     for file in files:
         typer.echo(f"{file.suffix[1:]:5} {console.shell_path(file)}")
     page = next(file for file in files if file.suffix == ".html")
-    console.open_page(page, "the two pages to print and sign")
+    console.next_step(f"open {page.resolve().as_uri()}", "two pages to print and sign")
 
 
 def _show(acceptance: Acceptance) -> None:
