@@ -237,7 +237,7 @@ class SignalCounter:
             return
         self.count += 1
         _State.received = number  # what follows the block is not disturbed by further signals
-        self.why = f" by {signal.Signals(number).name}"
+        self.why = cause_of(number).removeprefix("stopped")
 
 
 class _Watchdog:

@@ -90,7 +90,9 @@ def test_the_score_says_it_in_words_and_names_the_best(
     run.end()
     command.score(run.folder.path)
     output = capsys.readouterr().out
-    assert output.startswith("searched 2 architectures in 1 min 40 s with 1 worker: 1.23 kOPS")
+    assert output.startswith(
+        "searched 2 architectures (3 candidates, 2 trained to the end) in 1 min 40 s with 1 worker"
+    )
     table = output[output.index("the best of 3 candidates") :].splitlines()
     assert table[2].startswith("r00001-w00000") and "0.8" in table[2]
     assert "target" not in output

@@ -164,6 +164,20 @@ def test_a_next_step_on_a_narrow_terminal_has_a_hanging_indent_and_can_be_copied
     assert shlex.split(typed.replace("\\\n", ""))[1:] == command  # as a shell reads it
 
 
+def test_the_address_of_a_page_is_never_wrapped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    page = Path("/runs") / "with spaces" / ("long-" * 20) / "report.html"
+    console.open_page(page, "the report")
+    assert capsys.readouterr().err.splitlines() == [
+        "",
+        "next: open the report in a browser:",
+        page.as_uri(),
+    ]
+
+
 def test_a_run_of_ceilings_has_one_next_step(
     run_folder: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,14 +247,15 @@ def test_a_run_ends_with_the_result_of_each_training(
     )
     mean = "3.51 MVFLOPS (2.06 MVFLOPS with the factor capped at 1), mean of 2 seeds, CV 1.6 %;"
     assert mean in " ".join(lines)
-    assert output.err == f"\nnext: open {trained_folder.report_file.as_uri()}   (the report)\n"
+    address = trained_folder.report_file.as_uri()
+    assert output.err == f"\nnext: open the report in a browser:\n{address}\n"
     assert any(line.startswith("run     ") for line in lines)
 
 
 def view(*, terminal: bool) -> tuple[TrainingView, StringIO]:
     out = StringIO()
     console = Console(file=out, force_terminal=terminal, width=80, _environ={})
-    return TrainingView(console, job(2), 3, 1_000_000), out
+    return TrainingView(console, job(2), " (2 of 3)", 1_000_000), out
 
 
 def test_the_view_in_a_terminal_shows_where_training_stands() -> None:

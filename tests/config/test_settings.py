@@ -120,6 +120,13 @@ def test_a_value_of_another_type_is_refused_in_plain_words(assignment: str, expe
         load(profile("tiny", ["image-classification"]), None, [assignment])
 
 
+@pytest.mark.parametrize(("given", "hint"), [("75", "75 % is --set target=0.75"), ("1", "90 % is")])
+def test_a_target_in_percent_is_refused_with_the_fraction(given: str, hint: str) -> None:
+    with pytest.raises(UsageError, match="the quality lies between 0 and 1") as caught:
+        load(profile("tiny", ["image-classification"]), None, [f"target={given}"])
+    assert str(caught.value.hint).startswith(hint)
+
+
 def test_precisions_are_those_of_the_workload_whatever_else_of_the_ceilings_is_set() -> None:
     base = profile("tiny", ["image-classification"])
     usual = for_single_workload(base).micro

@@ -32,6 +32,7 @@ def test_a_second_ctrl_c_counts() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.count == 2
+        assert stop.why == " by the user"
 
 
 def test_a_rank_that_dies_is_said_while_the_others_are_waited_for(tmp_path: Path) -> None:

@@ -161,9 +161,20 @@ def _validate(section: type[Checked], data: Mapping[str, Any], prefix: str) -> C
             name = f"{prefix}{where}".rstrip(".")
             raise UsageError(f"settings {name}: {message}") from error
         value = format_value(fault["input"])
+        if where == "target" and fault.get("ctx", {}).get("lt") == 1:
+            raise UsageError(
+                f"setting {prefix}{where} = {value}: the quality lies between 0 and 1",
+                hint=_fraction_hint(float(fault["input"])),
+            ) from error
         expected = _EXPECTED.get(fault["type"], fault["msg"].lower())
         message = f"setting {prefix}{where} = {value}: {expected}"
         raise UsageError(message, hint=_describe(section, where)) from error
+
+
+def _fraction_hint(target: float) -> str:
+    """Return how to write a target that was presumably given in percent."""
+    given, meant = (target, target / 100) if 1 < target < 100 else (90, 0.9)
+    return f"{given:g} % is --set target={meant:g}"
 
 
 def _apply(data: dict[str, Any], change: Mapping[str, Any], *, where: str) -> None:

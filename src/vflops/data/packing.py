@@ -80,7 +80,7 @@ def check_omissions(path: Path, omitted: Sequence[str], samples: str, policy: Po
     """
     if omitted and policy == "fail":
         raise UsageError(
-            f"{path} was packed without {len(omitted)} {samples} that cannot be used; "
+            f"{path} was packed without {len(omitted)} of its {samples}, which cannot be used; "
             f"the first is {omitted[0]}",
             hint="repair them and pack into another folder, or accept the gaps: --policy skip",
         )

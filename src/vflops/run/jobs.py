@@ -174,10 +174,26 @@ def _bag(settings: Settings, models: int, repeat: int, model: int) -> BagRecord 
     )
 
 
+class JobOrder:
+    """The jobs of a run in the order in which they run."""
+
+    def __init__(self, records: Sequence[JobRecord]) -> None:
+        self._numbers = {record.job: number for number, record in enumerate(records, start=1)}
+
+    def place(self, group: Sequence[JobRecord]) -> str:
+        """Return `` (2 of 3)`` or `` (2 to 5 of 6)``; nothing if ``group`` is all there is."""
+        numbers, planned = [self._numbers[record.job] for record in group], len(self._numbers)
+        if planned == len(group):
+            return ""
+        last = f" to {max(numbers)}" if len(group) > 1 else ""
+        return f" ({min(numbers)}{last} of {planned})"
+
+
 def run_ensembles(
     folder: RunFolder,
     events: EventWriter,
     records: Sequence[JobRecord],
+    order: JobOrder,
     step: Callable[[str], None],
     show: Callable[[Sequence[JobProgress]], None],
 ) -> None:
@@ -189,7 +205,7 @@ def run_ensembles(
     for number, group in enumerate(groups, start=1):
         suffix = f", ensemble {number} of {len(groups)}" if len(groups) > 1 else ""
         if not all(folder.ended(record.job) for record in group):
-            step(f"training {len(group)} models of {group[0].workload}{suffix}")
+            step(f"training {len(group)} models of {group[0].workload}{suffix}{order.place(group)}")
         run_side_by_side(folder, events, group, show)
         ensemble = evaluate_ensemble(folder, folder.history(), group)
         if ensemble is None:
@@ -206,6 +222,7 @@ def run_searches(
     folder: RunFolder,
     events: EventWriter,
     records: Sequence[JobRecord],
+    order: JobOrder,
     step: Callable[[str], None],
     show: Callable[[Sequence[JobProgress]], None],
 ) -> None:
@@ -216,7 +233,8 @@ def run_searches(
         group = [record for record in records if record.repeat == repeat]
         verb = "replaying" if group[0].settings["search"]["ledger"] else "searching"
         if not all(folder.ended(record.job) for record in group):
-            step(f"{verb} with {len(group)} worker{'s' * (len(group) > 1)}")
+            workers = f"{len(group)} worker{'s' * (len(group) > 1)}"
+            step(f"{verb} with {workers}{order.place(group)}")
         run_side_by_side(folder, events, group, show)
         for message in _early_ends(folder, group):
             step(message)

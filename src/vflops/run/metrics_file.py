@@ -72,7 +72,9 @@ class MetricsFile:
         self._workload = folder.record.workload
         self._write(force=True)
 
-    def _on_job(self, record: JobRecord, planned: int, ops_per_sample: int | None) -> None:
+    def _on_job(
+        self, record: JobRecord, place: str, planned: int, ops_per_sample: int | None
+    ) -> None:
         from vflops.launch.controller import JobProgress
 
         progress = JobProgress(record, state="running", ops_per_sample=ops_per_sample)

@@ -50,8 +50,9 @@ class RunObserver:
     """Called with each measured ceiling."""
     folder: Callable[[RunFolder], None] = lambda folder: None
     """Called with the run folder, as soon as it exists."""
-    job: Callable[[JobRecord, int, int | None], None] = lambda record, planned, ops: None
-    """Called when a job starts, with the number of jobs and the operations per sample."""
+    job: Callable[[JobRecord, str, int, int | None], None] = lambda *job: None
+    """Called when a job starts, with its place in the order of the jobs (`` (2 of 3)``), the number
+    of jobs, and the operations per sample."""
     event: Callable[[str, dict[str, Any]], None] = lambda kind, data: None
     """Called with the kind and the data of each event of a job."""
     jobs: Callable[[Sequence[JobProgress]], None] = lambda jobs: None
@@ -188,19 +189,22 @@ def _steps(
     if settings.workloads:
         records = jobs.plan(folder, events, prepared, observer.progress)
         members = [record for record in records if record.bag is not None]
-        if members:
-            jobs.run_ensembles(folder, events, members, observer.step, observer.jobs)
         searching = [record for record in records if record.worker is not None]
+        single = [record for record in records if record.bag is None and record.worker is None]
+        order = jobs.JobOrder([*members, *searching, *single])
+        if members:
+            jobs.run_ensembles(folder, events, members, order, observer.step, observer.jobs)
         if searching:
-            jobs.run_searches(folder, events, searching, observer.step, observer.jobs)
-        for record in (r for r in records if r.bag is None and r.worker is None):
+            jobs.run_searches(folder, events, searching, order, observer.step, observer.jobs)
+        for record in single:
+            place = order.place([record])
             if jobs.uses_agents(settings):
                 if not folder.ended(record.job):
-                    observer.step(f"training {record.workload}, seed {record.seed}")
+                    observer.step(f"training {record.workload}, seed {record.seed}{place}")
                 jobs.run_side_by_side(folder, events, [record], observer.jobs)
                 continue
             if not folder.ended(record.job):
-                observer.job(record, len(records), jobs.ops_per_sample(folder, record))
+                observer.job(record, place, len(records), jobs.ops_per_sample(folder, record))
             jobs.run(folder, events, record, observer.event)
 
 

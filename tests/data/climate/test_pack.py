@@ -123,7 +123,7 @@ def test_a_value_that_is_not_finite_is_named(tmp_path: Path, workers: int, value
     assert (np.abs(train.fields(8) - frames(5, 1980)[4]) < 0.01 * scale).all()
     whole = np.concatenate([frames(5, 1979), frames(5, 1980)[[0, 1, 2, 4]]]).astype(np.float64)
     np.testing.assert_allclose(packed.index.mean, whole.mean(axis=(0, 2, 3)), rtol=1e-12)
-    with pytest.raises(UsageError, match="packed without 1 frames"):
+    with pytest.raises(UsageError, match="packed without 1 of its frames"):
         pack(source, tmp_path / "packed", workers=1)
 
 

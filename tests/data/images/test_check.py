@@ -14,8 +14,11 @@ import pytest
 from PIL import Image
 
 from tests.support.data_images import every_kind, image_folder, picture, save, spoil
+from vflops.cli.train.data import image_data
 from vflops.data.images.check_images import ImageReport, check
 from vflops.data.images.image_folder import ImageFolder
+from vflops.errors import CheckFailed
+from vflops.workloads.image_classification import data as workload_data
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -73,10 +76,10 @@ def test_classes_that_do_not_match_are_named(tmp_path: Path) -> None:
     assert report.empty_classes == ("eel",)
     assert report.missing_from_val == ("dog", "eel")
     assert [problem.split(":")[0] for problem in report.problems] == [
-        "1 classes of train have no image",
-        "1 classes are in val but not in train",
+        "1 class of train has no image",
+        "1 class is in val but not in train",
     ]
-    assert report.notes == ("1 classes have no image in val: dog",)
+    assert report.notes == ("1 class has no image in val: dog",)
 
 
 def test_a_val_image_that_is_in_train_is_a_leak(tmp_path: Path) -> None:
@@ -123,7 +126,24 @@ def test_the_command_exits_by_the_verdict(tmp_path: Path, vflops: Vflops, spoilt
         assert "files cannot be decoded: train/cat/cut.jpg" in done.stderr
         shown = vflops("data", "check", "images", "--workers", 1)
         assert "train/cat/nothing.jpg: the file is empty" in shown.stdout
-        assert "--policy skip" in shown.stderr
+        assert "vflops data pack images --policy skip" in shown.stderr
+        return
+    shown = vflops("data", "check", "images", "--workers", 1)
+    assert shown.stdout.endswith("\nno errors\n")
+    assert "\nor:   vflops run image-classification --profile" in shown.stderr
+
+
+def test_skipping_is_not_offered_if_a_leak_would_stay(tmp_path: Path) -> None:
+    image_folder(tmp_path)
+    (tmp_path / "train/cat/nothing.jpg").write_bytes(b"")
+    shutil.copy(tmp_path / "train/dog/003.jpg", tmp_path / "val/dog/other-name.jpg")
+    with pytest.raises(CheckFailed, match=r"1 file is empty: .*; 1 image of val is also") as caught:
+        image_data.check(tmp_path, json=True, workers=1)
+    assert caught.value.hint == "fix what is listed above"
+
+
+def test_small_folders_are_those_that_a_run_packs() -> None:
+    assert image_data.MAX_UNPACKED_BYTES == workload_data._MAX_AUTO_PACK_BYTES
 
 
 def test_an_image_in_two_classes_is_named(tmp_path: Path) -> None:
@@ -132,4 +152,4 @@ def test_an_image_in_two_classes_is_named(tmp_path: Path) -> None:
     report = look(root)
     (pair,) = report.contradictions
     assert (pair.sample, pair.same_as) == ("train/dog/wrong.jpg", "train/cat/001.jpg")
-    assert report.problems == ("1 images occur in two classes: train/dog/wrong.jpg",)
+    assert report.problems == ("1 image occurs in two classes: train/dog/wrong.jpg",)

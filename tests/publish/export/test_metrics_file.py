@@ -40,7 +40,7 @@ def test_a_training_is_followed_from_its_events(handmade_run: HandmadeRun, tmp_p
     with MetricsFile(path) as metrics:
         watch = metrics.wrap(seen)
         watch.folder(handmade_run.folder)
-        watch.job(job(1), 2, 1000)
+        watch.job(job(1), " (1 of 2)", 2, 1000)
         for kind, data in (started(), progress(10, 0.5), evaluated(10, 0.7, evaluations=1)):
             watch.event(kind, data)
         found = values(path)
@@ -114,7 +114,7 @@ def test_figures_that_cannot_be_told_cost_a_line_and_not_the_run(
 ) -> None:
     with MetricsFile(tmp_path / "vflops.prom") as metrics:
         watch = metrics.wrap(RunObserver())
-        watch.job(job(1), 1, None)
+        watch.job(job(1), "", 1, None)
         watch.event(*started())
         watch.event(*progress(12, math.nan))
         assert math.isnan(values(tmp_path / "vflops.prom")["vflops_job_loss", "1"])

@@ -14,6 +14,7 @@ from vflops.publish.pages.roofline_points import Achieved
 from vflops.publish.report.answer import Answer, answer
 from vflops.publish.report.limits import training_limit
 from vflops.publish.report.report_page import write_report
+from vflops.publish.report.results import results
 from vflops.publish.report.small_roofline import draw_small_roofline
 from vflops.publish.report.training_blocks import RooflineModel, roofline_models
 from vflops.record.folder import RunFolder
@@ -24,7 +25,7 @@ from vflops.results.check.findings import Finding, Findings
 from vflops.results.check.rule_sets import RULE_SETS
 from vflops.results.roofline.analysis import Ceilings, measured_ceilings
 from vflops.results.score.score_file import Score
-from vflops.results.score.scoring import score
+from vflops.results.score.scoring import score, with_trained_bounds
 
 BUSY = "other programs used 63 % of the CPUs while ceilings were measured"
 MACHINE = Ceilings(
@@ -181,6 +182,27 @@ class TestLimit:
     def test_without_ceilings_the_limit_is_not_known(self, found: Score) -> None:
         sentence = training_limit(found.trainings[0], None, "the memory was not measured")
         assert sentence == "Not known: the memory was not measured."
+
+    def test_the_cause_of_an_unknown_limit_is_named(self, found: Score) -> None:
+        script = found.trainings[0].model_copy(update={"precision": None})
+        for changes, cause in (
+            ({"ceilings": ()}, "no ceilings were measured"),
+            ({"models": ()}, "the operations are declared, and a roofline needs a recorded graph"),
+            ({"trainings": (script,)}, "the script does not state its precision: set precision"),
+        ):
+            (result, *_) = results(found.model_copy(update={"repeats": (), **changes}))
+            assert str(result.limit).startswith(f"Not known: {cause}")
+
+    def test_the_score_shows_the_bound_in_the_precision_of_training(
+        self, trained_folder: RunFolder, found: Score
+    ) -> None:
+        contents = Contents(trained_folder)
+        (graph,) = [model for model in found.models if model.model == found.trainings[0].workload]
+        assert graph.bound is not None
+        other = graph.bound.model_copy(update={"precision": "bf16", "samples_per_s": 1.0})
+        changed = found.model_copy(update={"models": (graph.model_copy(update={"bound": other}),)})
+        (shown,) = with_trained_bounds(changed, contents).models
+        assert shown.bound == graph.bound and shown.bound.precision == "fp32"
 
 
 class TestSmallRoofline:

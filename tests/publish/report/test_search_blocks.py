@@ -54,6 +54,7 @@ def test_the_page_shows_a_search_and_asks_for_no_target(run: HandmadeSearch) -> 
     write_report(Contents(RunFolder.open(run.folder.path)))
     page = run.folder.report_file.read_text()
     assert "searched for 1 min 40 s, 2 architectures, 1 worker" in page
+    assert "the highest; 1.05 kOPS at the end" in page
     assert "not valid by AIPerf&#39;s rules: it took 1 min 40 s" in page
     assert "missed" not in page.split('id="answer"')[1].split("</section>")[0]
     for chart in (*CHARTS, "slices"):

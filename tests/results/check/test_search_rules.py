@@ -219,6 +219,8 @@ def test_a_worker_that_died_for_good_is_told_and_does_the_others_no_harm(
         f"2 planned, 1 finished; {lost}: its 1 trained candidate counts, "
         "no result for r00001-w00001"
     )
+    goal = {f.rule: f.evidence for f in check(Contents(folder)).findings}["goal"]
+    assert goal == "automl: error at most 0.3"
     (found,) = score(Contents(folder)).searches
     assert "with 2 workers, 1 of them lost" in search_text.search_line(found)
     assert ("lost", evidence.partition("; ")[2]) in search_text.search_rows(found)

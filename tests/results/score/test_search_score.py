@@ -313,8 +313,8 @@ def test_the_words_say_what_was_searched_in_which_time(make: Any) -> None:
     run.worker(0, one_worker(run))
     found = scored(run)
     assert search_text.search_line(found) == (
-        "searched 2 architectures in 1 min 40 s with 1 worker: 1.23 kOPS at its peak and 1.05 kOPS "
-        "at the end, best error 0.2, regulated score 1.98 k"
+        "searched 2 architectures (3 candidates, 2 trained to the end) in 1 min 40 s with 1 worker:"
+        " 1.23 kOPS at its peak and 1.05 kOPS at the end, best error 0.2, regulated score 1.98 kOPS"
     )
     assert search_text.by_accuracy(found)[0].candidate == "r00001-w00000"
 

@@ -142,6 +142,14 @@ def test_groups_are_of_one_machine_and_one_setting_whatever_the_seed(tmp_path: P
     assert told == ["with launch.bind false", *["with launch.bind true"] * 2]
 
 
+def test_a_setting_that_was_left_out_is_called_not_set(tmp_path: Path) -> None:
+    named = tiny().launch.model_copy(update={"container": "image.sif"})
+    dated_run(tmp_path, Dated(0))
+    dated_run(tmp_path, Dated(1, settings=tiny().model_copy(update={"launch": named})))
+    told = sorted(str(history_text.apart(group)) for group in history(tmp_path).groups)
+    assert told == ['with launch.container "image.sif"', "with launch.container not set"]
+
+
 def test_what_is_damaged_unfinished_or_a_copy_is_named_and_left_out(tmp_path: Path) -> None:
     whole = dated_run(tmp_path / "deep" / "er", Dated(0))
     cut = dated_run(tmp_path, Dated(1, ends=False))
@@ -199,7 +207,7 @@ def test_the_command_ends_with_1_on_a_regression_and_0_without(
     good = vflops("history", worse, "--since", "2026-01-10", "--page", tmp_path / "h.html")
     assert good.returncode == 0, good.stderr
     assert "image-classification, tiny: 7 runs" in good.stdout
-    assert (tmp_path / "h.html").is_file() and "next: open" in good.stderr
+    assert (tmp_path / "h.html").is_file() and "next: open the charts" in good.stderr
     assert vflops("history", worse, "--since", "soon").returncode == 2
     nowhere = vflops("history", worse, "--page", tmp_path / "h.html" / "under-a-file")
     assert nowhere.returncode == 1 and "the page cannot be written: " in nowhere.stderr

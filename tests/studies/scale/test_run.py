@@ -42,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         scale("image-classification", profile="tiny", scales="1", set_=[*SMALL], out=place)
     assert "point 1 of 1: 1 model × 1 rank" in said.getvalue()
     assert "\n1 × 1      1 " in said.getvalue()
-    assert "next: open file://" in said.getvalue()
+    assert "next: open the curves in a browser:\nfile://" in said.getvalue()
     for headline, _ in Scale.read(place / "scale.json").warnings:  # its training takes seconds
         assert f"warning: {headline}: " in said.getvalue()
     return place

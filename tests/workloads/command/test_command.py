@@ -161,7 +161,12 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None
 @pytest.mark.parametrize(
     ("command", "changes", "message"),
     [
-        (None, {}, "needs command"),
+        (None, {}, r"needs command \(what to run\)\n"),
+        (
+            None,
+            {"samples": None, "target": None, "ops_forward": None, "ops_total": None},
+            r"needs command .*, samples .*, target .*, the operations per sample",
+        ),
         ("no-such-program-anywhere x.py", {}, "not found on the PATH"),
         ("{python} -c pass", {"samples": None}, "needs samples"),
         ("{python} -c pass", {"target": None}, "needs target"),

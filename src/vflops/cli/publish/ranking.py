@@ -53,9 +53,7 @@ def ranking(
             f"left out, neither a run folder nor an archive ({ARCHIVE}): {first_paths}{more}"
         )
     typer.echo(f"{count(built.written, 'page')} written, {console.shell_path(built.index)}")
-    console.next_step(
-        f"open {built.index.resolve().as_uri()}", "the pages; copy the folder to publish them"
-    )
+    console.open_page(built.index, "the pages (copy the folder to publish them)")
 
 
 def _show_ranked(ranking: Ranking) -> None:

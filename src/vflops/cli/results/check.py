@@ -97,7 +97,9 @@ def _raise_if_broken(results: Sequence[tuple[str, Findings]], rules: str | None)
     failed = [finding.rule for finding in findings.failures]
     verb = "is" if len(failed) == 1 else "are"
     message = f"{len(failed)} of {findings.applying} rules {verb} not met: {', '.join(failed)}"
+    hint = None  # the evidence of a single run has been printed
     if len(results) > 1:
         message = f"{len(broken)} of {len(results)} runs do not meet their rules; {name}: {message}"
-    rules_option = f" --rules {rules}" if rules else ""
-    raise CheckFailed(message, hint=f"for the evidence: vflops check {name}{rules_option} --json")
+        rules_option = f" --rules {rules}" if rules else ""
+        hint = f"for its evidence: vflops check {name}{rules_option}"
+    raise CheckFailed(message, hint=hint)

@@ -60,7 +60,7 @@ def compare(
     with console.working("drawing"):
         write_page(comparison, run_sides, page)
     typer.echo(f"\npage  {console.shell_path(page)}")
-    console.next_step(f"open {page.resolve().as_uri()}", "the comparison with curves")
+    console.open_page(page, "the comparison with its curves")
 
 
 def _show(comparison: Comparison, out: Console, *, every_line: bool) -> None:

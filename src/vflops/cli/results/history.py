@@ -53,7 +53,7 @@ def history(
     if json:
         return
     if written:
-        console.next_step(f"open {path.resolve().as_uri()}", "the charts")
+        console.open_page(path, "the charts")
     elif not record.groups and record.left_out:
         unfinished = console.shell_path(folder / record.left_out[-1].folder)
         console.next_step(

@@ -45,6 +45,7 @@ def score(run: options.Run = None, json: Json = False) -> None:
     """Compute the score of a run. Writes score.json, with the same bytes every time."""
     from vflops.cli.terminal import console
     from vflops.results.score.scoring import score as compute_score
+    from vflops.results.score.scoring import with_trained_bounds
 
     contents = console.read_run(run)
     result = compute_score(contents)
@@ -65,7 +66,8 @@ def score(run: options.Run = None, json: Json = False) -> None:
             console.say(f"not measured: {names}: {reason}", indent=4, file=sys.stdout)
     if result.models:
         print(heading("\nmodels, operations of one sample"))
-        print(columns([score_tables.MODELS, *score_tables.model_rows(result)], right=(2, 3)))
+        rows = score_tables.model_rows(with_trained_bounds(result, contents))
+        print(columns([score_tables.MODELS, *rows], right=(2, 3)))
     if not contents.in_progress:
         if contents.folder.findings_file.is_file():
             console.open_report(contents.folder)

@@ -59,14 +59,24 @@ def next_step(command: str, why: str) -> None:
 
     On a narrow terminal it has a hanging indent, and can still be copied.
     """
+    print(file=sys.stderr)
+    _print_step("next:", command, why)
+
+
+def other_step(command: str, why: str) -> None:
+    """Print another command that the user may prefer to the ``next_step`` printed before."""
+    _print_step("or:", command, why)
+
+
+def _print_step(label: str, command: str, why: str) -> None:
     if command.startswith("vflops "):
         command = command_name() + command.removeprefix("vflops")
-    line = f"next: {command}   ({why})"
+    line = f"{label:6}{command}   ({why})"
     width = shutil.get_terminal_size().columns
     if sys.stderr.isatty() and len(line) > width:
         lines = [*_command_lines(command, width - 6), *textwrap.wrap(f"({why})", width - 6)]
-        line = "next: " + "\n      ".join(lines)
-    print(printable(f"\n{line}", keep="\n"), file=sys.stderr)
+        line = f"{label:6}" + "\n      ".join(lines)
+    print(printable(line, keep="\n"), file=sys.stderr)
 
 
 def _command_lines(command: str, width: int) -> list[str]:
@@ -80,10 +90,16 @@ def _command_lines(command: str, width: int) -> list[str]:
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
+def open_page(page: Path, what: str) -> None:
+    """Print the address of a page, unwrapped on a line of its own so that it can be clicked."""
+    say(f"\nnext: open {what} in a browser:")
+    print(printable(page.resolve().as_uri()), file=sys.stderr)
+
+
 def open_report(folder: RunFolder) -> None:
     """Print how to open the report of a run, or how to write it."""
     if folder.report_file.is_file():
-        next_step(f"open {folder.report_file.resolve().as_uri()}", "the report")
+        open_page(folder.report_file, "the report")
     else:
         next_step(f"vflops report {shell_path(folder.path)}", "write the report")
 

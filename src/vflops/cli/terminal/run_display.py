@@ -95,12 +95,12 @@ class Progress:
             self._bar.__exit__(None, None, None)
             self._bar = None
 
-    def _job(self, record: JobRecord, planned: int, ops_per_sample: int | None) -> None:
+    def _job(self, record: JobRecord, place: str, planned: int, ops_per_sample: int | None) -> None:
         self._stop_live()
         if not self._quiet:
             from vflops.cli.terminal.training_panel import TrainingView
 
-            self._training = TrainingView(self._console, record, planned, ops_per_sample)
+            self._training = TrainingView(self._console, record, place, ops_per_sample)
 
     def _jobs(self, jobs: Sequence[JobProgress]) -> None:
         if self._quiet:

@@ -29,11 +29,11 @@ class TrainingView:
     """Shows one training job from its events."""
 
     def __init__(
-        self, console: Console, record: JobRecord, planned: int, ops_per_sample: int | None
+        self, console: Console, record: JobRecord, place: str, ops_per_sample: int | None
     ) -> None:
         self._console = console
         self._record = record
-        self._planned = planned
+        self._place = place
         self._ops = ops_per_sample
         self._device = ""
         self._state = "starting"
@@ -155,8 +155,7 @@ class TrainingView:
 
     def _title(self) -> str:
         record = self._record
-        position = f" ({record.job} of {self._planned})" if self._planned > 1 else ""
-        return f"training {record.workload}, seed {record.seed}{position}"
+        return f"training {record.workload}, seed {record.seed}{self._place}"
 
     def _quality(self) -> str:
         goal = self._record.goal

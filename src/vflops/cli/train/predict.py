@@ -109,7 +109,7 @@ def _print_page(page: Path) -> None:
     from vflops.cli.terminal import console
 
     typer.echo(f"\npage  {console.shell_path(page)}")
-    console.next_step(f"open {page.resolve().as_uri()}", "the curves, offline")
+    console.open_page(page, "the curves")
 
 
 def _compare_published(other_options: list[str], page: Path | None) -> None:

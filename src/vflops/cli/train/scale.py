@@ -186,7 +186,7 @@ def scale(
     failed = [p for p in result.points if p.figures and p.figures.checks_failed]
     for point in failed:
         typer.echo(f"some rules are not met: vflops check {experiment.folder / (point.run or '')}")
-    console.next_step(f"open {experiment.page_file.resolve().as_uri()}", "the curves, offline")
+    console.open_page(experiment.page_file, "the curves")
     if failed:
         raise typer.Exit(CheckFailed.exit_code)
 

@@ -194,14 +194,14 @@ def _problems(
     repeated: Sequence[Repeated],
 ) -> list[str]:
     problems = list(refused)
-    for what, cases in (
-        ("frames cannot be used", bad_frames),
-        ("boxes cannot be used as they are", bad_boxes),
-        ("frames are also in another year", repeated),
+    for one, many, cases in (
+        ("frame cannot be used", "frames cannot be used", bad_frames),
+        ("box cannot be used as it is", "boxes cannot be used as they are", bad_boxes),
+        ("frame is also in another year", "frames are also in another year", repeated),
     ):
         if cases:
             first = f"the first in {cases[0].file}, frame {cases[0].frame}"
-            problems.append(f"{len(cases):,} {what}, {first}")
+            problems.append(f"{len(cases):,} {one if len(cases) == 1 else many}, {first}")
     return problems
 
 

@@ -191,22 +191,35 @@ def _problems(
     leaks: Sequence[Leak],
     contradictions: Sequence[EqualSamples],
 ) -> list[str]:
-    faults = {
-        "files cannot be decoded": [file.file for file in unreadable],
-        "files are empty": zero_byte,
-        "classes of train have no image": folder.empty_classes,
-        "classes are in val but not in train": folder.only_in_val,
-        "images of val are also in train": [leak.val for leak in leaks],
-        "images occur in two classes": [pair.sample for pair in contradictions],
-    }
-    return [f"{len(names):,} {what}: {first_few(names)}" for what, names in faults.items() if names]
+    faults = (
+        ("{} cannot be decoded", "file", [file.file for file in unreadable]),
+        ("{} {is} empty", "file", zero_byte),
+        ("{} of train {has} no image", "class", folder.empty_classes),
+        ("{} {is} in val but not in train", "class", folder.only_in_val),
+        ("{} of val {is} also in train", "image", [leak.val for leak in leaks]),
+        ("{} {occurs} in two classes", "image", [pair.sample for pair in contradictions]),
+    )
+    return [
+        f"{_agree(what, noun, len(names))}: {first_few(names)}"
+        for what, noun, names in faults
+        if names
+    ]
+
+
+def _agree(sentence: str, noun: str, number: int) -> str:
+    """Return ``sentence`` with the number of things, and verbs that agree with it."""
+    if number == 1:
+        return sentence.format(f"1 {noun}", **{"is": "is", "has": "has", "occurs": "occurs"})
+    many = f"{number:,} {noun}{'es' if noun.endswith('s') else 's'}"
+    return sentence.format(many, **{"is": "are", "has": "have", "occurs": "occur"})
 
 
 def _notes(folder: ImageFolder, checked: dict[str, list[CheckedFile]]) -> list[str]:
     notes = []
     missing = [name for name in folder.missing_from_val if name not in folder.empty_classes]
     if missing:
-        notes.append(f"{len(missing):,} classes have no image in val: {first_few(missing)}")
+        without = _agree("{} {has} no image in val", "class", len(missing))
+        notes.append(f"{without}: {first_few(missing)}")
     modes = Counter(file.mode for files in checked.values() for file in files if file.size)
     others = [f"{count:,} {mode}" for mode, count in sorted(modes.items()) if mode != "RGB"]
     if others:
@@ -214,6 +227,6 @@ def _notes(folder: ImageFolder, checked: dict[str, list[CheckedFile]]) -> list[s
     ignored = sum(split.ignored for split in folder.splits)
     if ignored:
         notes.append(
-            f"{ignored:,} files are ignored: they are hidden or lack the suffix of an image"
+            _agree("{} {is} ignored: hidden, or without the suffix of an image", "file", ignored)
         )
     return notes

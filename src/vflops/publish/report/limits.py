@@ -36,7 +36,7 @@ def training_limit(
 
 def _roofline_limit(model: RooflineModel | None, unknown: str | None) -> str:
     if model is None or model.achieved is None:
-        return f"Not known: {unknown or 'no roofline in the precision of the training'}"
+        return f"Not known: {unknown or 'no ceiling was measured in the precision of the training'}"
     achieved, bound = model.achieved, model.bound
     share = achieved.flops / achieved.most
     digits = 1 if share >= 0.01 else 3

@@ -124,9 +124,19 @@ class _Run:
         )
 
     def limit(self, training: TrainingScore) -> str:
-        name = training.workload
-        unknown = [m.bound_reason for m in self.scored.models if m.model == name]
-        return training_limit(training, self.models.get(name), unknown[0] if unknown else None)
+        model = self.models.get(training.workload)
+        return training_limit(training, model, self._unknown_limit(training))
+
+    def _unknown_limit(self, training: TrainingScore) -> str | None:
+        """Return why a training job has no roofline, if that is known."""
+        graphs = [model for model in self.scored.models if model.model == training.workload]
+        if all(ceiling.value is None for ceiling in self.scored.ceilings):
+            return "no ceilings were measured"
+        if not graphs:
+            return "the operations are declared, and a roofline needs a recorded graph"
+        if graphs[0].bound_reason is None and training.precision is None:
+            return "the script does not state its precision: set precision in [command]"
+        return graphs[0].bound_reason
 
 
 def _training(run: _Run, training: TrainingScore) -> Result:
@@ -344,13 +354,19 @@ def _search(run: _Run, search: SearchScore) -> Result:
         run.state(search.workload, _aiperf_state(search)),
         Cell(
             quantity(search.ops_per_s, "OPS"),
-            (f"regulated score {quantity(search.regulated, 'OPS')}",),
+            (*_at_the_end(search), f"regulated score {quantity(search.regulated, 'OPS')}"),
         ),
         Cell(error, ("error of the best model", limit), "good" if within else "bad"),
         Cell("—", (f"searched for {seconds(search.duration_s)}, {searched}",), "soft"),
         _energy(search.power),
         search_limit(search),
     )
+
+
+def _at_the_end(search: SearchScore) -> tuple[str, ...]:
+    """Return a remark on the speed at the end, which AIPerf publishes, if it is not the highest."""
+    highest, last = quantity(search.ops_per_s, "OPS"), quantity(search.last_ops_per_s, "OPS")
+    return () if highest == last else (f"the highest; {last} at the end",)
 
 
 def _aiperf_state(search: SearchScore) -> str:

@@ -66,6 +66,25 @@ def best_bound(counted: Count, machine: Ceilings) -> tuple[Bound | None, str | N
     return (best, None) if best.step_s else (None, "the model moves no data")
 
 
+def with_trained_bounds(scored: Score, contents: Contents) -> Score:
+    """Return ``scored`` for display: trained models are bounded in the precision of training."""
+    machine = measured_ceilings(contents.measurements)
+    trained = {
+        job.record.workload: job.started.ceiling_precision
+        for job in (*contents.training_jobs, *contents.workers)
+        if job.started is not None
+    }
+    graphs = {graph.model: graph for graph in contents.graphs}
+    models = []
+    for model in scored.models:
+        shown, precision = model.bound, trained.get(model.model)
+        if shown is not None and precision in machine.precisions():
+            counted = count(graphs[model.model], model_convention(contents, model.model))
+            shown = _bound(bound(counted, machine, precision))
+        models.append(model.model_copy(update={"bound": shown}))
+    return scored.model_copy(update={"models": tuple(models)})
+
+
 def _ceiling(item: Measurement) -> CeilingScore:
     return CeilingScore(**item.model_dump(include=set(CeilingScore.model_fields)))
 

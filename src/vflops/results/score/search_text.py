@@ -29,7 +29,8 @@ def search_line(search: SearchScore) -> str:
     workers = figure_text.count(search.workers, "worker")
     if search.lost_workers:
         workers += f", {len(search.lost_workers)} of them lost"
-    summary = f"{verb} {architectures(search)} in {seconds(search.duration_s)} with {workers}"
+    summary = f"{verb} {architectures(search)}{_cut_short(search)}"
+    summary += f" in {seconds(search.duration_s)} with {workers}"
     if search.ops_per_s is None:
         return f"{summary}: no step was completed"
     return f"{summary}: {_speed(search)}, {_result(search)}"
@@ -44,6 +45,15 @@ def _speed(search: SearchScore) -> str:
     """Return the best operations per second, and those at the end if they differ."""
     peak, last = quantity(search.ops_per_s, "OPS"), quantity(search.last_ops_per_s, "OPS")
     return peak if peak == last else f"{peak} at its peak and {last} at the end"
+
+
+def _cut_short(search: SearchScore) -> str:
+    """Return how many candidates were trained to the end, if not all were."""
+    trained = sum(candidate.state == "trained" for candidate in search.candidates)
+    if trained == len(search.candidates):
+        return ""
+    started = figure_text.count(len(search.candidates), "candidate")
+    return f" ({started}, {trained} trained to the end)"
 
 
 def aiperf_line(search: SearchScore) -> str:
@@ -176,7 +186,7 @@ def _result(search: SearchScore) -> str:
     error = f"best error {figure_text.number(search.error)}"
     if search.regulated is None:
         return error
-    return f"{error}, regulated score {quantity(search.regulated, '').strip()}"
+    return f"{error}, regulated score {quantity(search.regulated, 'OPS')}"
 
 
 def _convergence(search: SearchScore) -> str:

@@ -91,7 +91,12 @@ def _distinguishing_facts(key: str, groups: Mapping[str, Sequence[RunSummary]]) 
     facts = [{**run.settings, **run.data_and_rules} for run in similar]
     differing = differences.differing("group", facts)
     index = similar.index(newest)
-    return tuple(f"{fact.name} {fact.values[index] or 'none'}" for fact in differing[:_MAX_FACTS])
+    return tuple(_fact(fact.name, fact.values[index]) for fact in differing[:_MAX_FACTS])
+
+
+def _fact(name: str, value: str | None) -> str:
+    """Return a fact in words; a setting that was left out is null in JSON."""
+    return f"{name} {'not set' if value == 'null' else value or 'none'}"
 
 
 def _group(

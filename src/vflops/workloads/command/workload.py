@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from vflops.config.training import WorkloadSettings
 from vflops.counting.conventions import EXECUTED_CONVENTION, convention
@@ -30,7 +30,6 @@ DATA_SHA256 = "data sha256"
 _PYTHON = "{python}"
 _MAX_SCRIPT_BYTES = 16 << 20
 """Larger files are considered data and are not hashed."""
-_Value = TypeVar("_Value")
 
 
 class Command(WorkloadCode):
@@ -42,11 +41,10 @@ class Command(WorkloadCode):
     def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
         """Return what the user says about the script's data; it is hashed if they name it."""
         assert isinstance(settings, CommandSettings)
+        _check_complete(settings)
         _check_program(settings)
         _check_scripts(settings)
-        samples = _require("samples", settings.samples, "the size of the training set", "10000")
-        cls.target(settings)
-        _check_work(settings)
+        _check_graph(settings)
         data = None if settings.data is None else Path(settings.data).resolve()
         if data is not None and not data.exists():
             raise UsageError(f"the data {settings.data} does not exist", hint="check --data")
@@ -56,7 +54,7 @@ class Command(WorkloadCode):
             path=str(data or ""),
             synthetic=None if data is None else False,  # unknown data is ranked separately
             fingerprint=fingerprint(settings, Path.cwd(), hashed.sha256 if hashed else ""),
-            train=samples,
+            train=settings.samples or 0,  # a missing size is refused above
             validation=settings.validation or 0,
             facts={
                 "folder": str(Path.cwd()),
@@ -82,7 +80,9 @@ class Command(WorkloadCode):
     @classmethod
     def target(cls, settings: WorkloadSettings) -> float:
         """Return the user's target."""
-        return _require("target", settings.target, "the quality to reach", "0.9")
+        assert isinstance(settings, CommandSettings)
+        _check_complete(settings)
+        return settings.target or 0.0
 
     @classmethod
     def judged_by(cls, settings: WorkloadSettings, spec: WorkloadSpec) -> Quality:
@@ -113,7 +113,6 @@ def _is_script(path: Path) -> bool:
 
 
 def _check_program(settings: CommandSettings) -> None:
-    _require("command", settings.command or None, "what to run", "'{python} train.py'")
     program = resolved_command(settings)[0]
     if shutil.which(program) is None:
         not_executable = Path(program).is_file() and not os.access(program, os.X_OK)
@@ -143,18 +142,13 @@ def _check_scripts(settings: CommandSettings) -> None:
             )
 
 
-def _check_work(settings: CommandSettings) -> None:
-    if settings.graph is not None:
-        if count(_graph(settings.graph), convention(EXECUTED_CONVENTION)).total.total <= 0:
-            raise UsageError(
-                f"{settings.graph} contains neither a convolution nor a matrix product",
-                hint="declare the operations instead: ops_forward and ops_total",
-            )
-    elif settings.ops_total is None:
+def _check_graph(settings: CommandSettings) -> None:
+    if settings.graph is None:
+        return
+    if count(_graph(settings.graph), convention(EXECUTED_CONVENTION)).total.total <= 0:
         raise UsageError(
-            "the operations per sample are unknown, so FLOPS cannot be computed",
-            hint="--set ops_forward=N --set ops_total=N, or --set graph=FILE "
-            "(vflops count MODEL --export graph --out FILE)",
+            f"{settings.graph} contains neither a convolution nor a matrix product",
+            hint="declare the operations instead: ops_forward and ops_total",
         )
 
 
@@ -180,11 +174,27 @@ def _device(name: str) -> tuple[str, str]:
     return device.type, device_name(device)
 
 
-def _require(name: str, value: _Value | None, what: str, example: str) -> _Value:
-    if value is None:
+def _check_complete(settings: CommandSettings) -> None:
+    """Raise ``UsageError`` with all settings that are missing."""
+    missing = []
+    if not settings.command:
+        missing.append(("command (what to run)", "command='{python} train.py'"))
+    if settings.samples is None:
+        missing.append(("samples (the size of the training set)", "samples=10000"))
+    if settings.target is None:
+        missing.append(("target (the quality to reach)", "target=0.9"))
+    if settings.graph is None and settings.ops_total is None:
+        missing.append(
+            (
+                "the operations per sample (ops_forward and ops_total, or graph=FILE as written by "
+                "vflops count MODEL --export graph)",
+                "ops_forward=N --set command.ops_total=N",
+            )
+        )
+    if missing:
+        options = " ".join(f"--set command.{example}" for _, example in missing)
         raise UsageError(
-            f"the workload command needs {name}: {what}",
-            hint=f"--set command.{name}={example}, or [command] {name} in a --config FILE.toml "
+            f"the workload command needs {', '.join(what for what, _ in missing)}",
+            hint=f"{options}, or these keys under [command] in a --config FILE.toml "
             "(docs/how-to/workloads.md)",
         )
-    return value

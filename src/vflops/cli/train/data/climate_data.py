@@ -66,12 +66,14 @@ def check(source: Path, json: bool, order: Order | None, workers: int | None) ->
         _show_report(report)
     pack_it = f"vflops data pack {shell_path(source)}" + (f" --box-order {order}" if order else "")
     if not report.ok:
-        faults = report.bad_frames or report.bad_boxes
+        skipped = bool(report.bad_frames) + bool(report.bad_boxes)  # all else stays as it is
         raise CheckFailed(
             f"{shell_path(source)} is not ok: {'; '.join(report.problems)}",
-            hint="fix what is listed above" + (f", or {pack_it} --policy skip" if faults else ""),
+            hint="fix what is listed above"
+            + (f", or {pack_it} --policy skip" if skipped == len(report.problems) else ""),
         )
     if not json:
+        print("no errors")
         next_step(pack_it, "pack it for fast reading")
 
 

@@ -17,10 +17,14 @@ from vflops.cli.train.data.data_lines import (
 
 if TYPE_CHECKING:
     from vflops.data.images.check_images import ImageReport
+    from vflops.data.images.image_folder import ImageFolder
     from vflops.data.images.packed_images import PackedImages
     from vflops.data.images.synthetic_images import Format
     from vflops.data.packing import Policy
     from vflops.workloads.image_classification.settings import ImageSettings
+
+MAX_UNPACKED_BYTES = 2 << 30
+"""The maximum size of images that a run packs by itself; the workload has the same limit."""
 
 
 def synth(
@@ -42,7 +46,7 @@ def synth(
 
 def check(source: Path, json: bool, workers: int | None) -> None:
     """Decode every image and print all faults."""
-    from vflops.cli.terminal.console import next_step, shell_path, working
+    from vflops.cli.terminal.console import next_step, other_step, shell_path, working
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.data.images.check_images import check as check_images
     from vflops.data.images.image_folder import ImageFolder
@@ -57,19 +61,23 @@ def check(source: Path, json: bool, workers: int | None) -> None:
     else:
         _show_report(report)
     if not report.ok:
-        faults = len(report.unreadable) + len(report.zero_byte)
+        skipped = bool(report.unreadable) + bool(report.zero_byte)  # all else stays as it is
+        pack_it = f"vflops data pack {shell_path(source)} --policy skip"
         raise CheckFailed(
             f"{shell_path(source)} is not ok: {'; '.join(report.problems)}",
             hint="fix what is listed above"
-            + (f", or vflops data pack {shell_path(source)} --policy skip" if faults else ""),
+            + (f", or {pack_it}" if skipped == len(report.problems) else ""),
         )
     if not json:
+        print("no errors")
         profile = default_profile()
         next_step(
             f"vflops data pack {shell_path(source)} --profile {profile}",
             "pack it for fast reading, with a short side of at most "
             f"{_recipe(profile).resize} pixels",
         )
+        if _trains_unpacked(folder, _recipe(profile)):
+            other_step(_training(source, profile), "train to the accuracy that you want")
 
 
 def pack(
@@ -111,18 +119,30 @@ def pack(
 
 def training_command(images: PackedImages, folder: Path, profile: str | None) -> tuple[str, str]:
     """Return the next command after packing images into ``folder``, and what it does."""
-    from vflops.cli.terminal.console import shell_path
     from vflops.workloads.image_classification.rescaled import lacks_detail, smaller_recipe
 
     profile = profile or default_profile()
-    command = (
-        f"vflops run image-classification --profile {profile} --data {shell_path(folder)} "
-        "--set target=0.8"
-    )
+    command = _training(folder, profile)
     recipe = _recipe(profile)
     if lacks_detail(images, recipe):
         command += f" {smaller_recipe(images, recipe)}"
     return command, "train to the accuracy that you want"
+
+
+def _trains_unpacked(folder: ImageFolder, recipe: ImageSettings) -> bool:
+    """Whether a run packs ``folder`` by itself because it is small."""
+    from vflops.data.images.pack_images import bytes_needed
+    from vflops.workloads.image_classification.rescaled import enlarges
+
+    size_bytes = bytes_needed(folder, recipe.resize, enlarge=enlarges(recipe))
+    return size_bytes <= MAX_UNPACKED_BYTES
+
+
+def _training(data: Path, profile: str) -> str:
+    from vflops.cli.terminal.console import shell_path
+
+    options = f"--profile {profile} --data {shell_path(data)} --set target=0.8"
+    return f"vflops run image-classification {options}"
 
 
 def _recipe(profile: str) -> ImageSettings:
