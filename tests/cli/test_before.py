@@ -232,7 +232,7 @@ def test_wrong_settings_make_no_folder(
 def test_a_command_cannot_be_bagged(run_command: Command, directory: Path) -> None:
     (directory / "train.py").write_text("")
     given = ["command.command={python} train.py", "samples=10", "target=1"]
-    given += ["ops_forward=1", "ops_total=3", "command.train.batch=2"]
+    given += ["ops_forward=1", "ops_total=3", "command.train.batch=2", "quality=accuracy"]
     words = ["command", "--profile", "tiny", *(w for item in given for w in ("--set", item))]
     for verb in ("run", "plan"):
         machine = ("--nodes", 1, "--slots", 2) if verb == "plan" else ()
