@@ -307,3 +307,17 @@ def test_twins_repeats_and_seeds_are_planned_as_they_run(run_command: Command) -
 def test_the_help_says_which_schedulers_were_never_seen(run_command: Command, command: str) -> None:
     shown = " ".join(run_command(command, "--help").stdout.replace("│", " ").split())
     assert "pbs, lsf and flux are untested on real clusters" in shown
+
+
+@pytest.mark.parametrize(
+    ("rules", "purpose"),
+    [
+        ("executed", "--against hpcai500   (compare with the rules of HPC AI500)"),
+        ("hpcai500", "--against executed   (compare with what the framework executes)"),
+    ],
+)
+def test_a_count_suggests_the_other_convention(
+    run_command: Command, rules: str, purpose: str
+) -> None:
+    result = run_command("count", "torch.nn:ReLU", "--input", 10, "--rules", rules)
+    assert purpose in " ".join((result.stdout + result.stderr).split("\n"))

@@ -37,8 +37,8 @@ def test_one_name_where_several_may_stand() -> None:
     [
         ("micro.buget_s=3", "unknown setting 'micro.buget_s'", "micro.budget_s"),
         ("mirco.budget_s=3", "unknown setting 'mirco'", "micro"),
-        ("micro.budget_s=-3", "micro.budget_s = -3", "the profile's 36.0"),
-        ("micro.budget_s=soon", "micro.budget_s = 'soon'", "the profile's 36.0"),
+        ("micro.budget_s=-3", "micro.budget_s = -3", "the profile's 5.0"),
+        ("micro.budget_s=soon", "micro.budget_s = 'soon'", "the profile's 5.0"),
         ("micro.precisions=fp31", "unknown precision 'fp31'", "fp32"),
         ("micro.benchmarks=gem,memory", "unknown benchmark 'gem'", "gemm"),
         ("micro=3", "expected a section", "micro.<key>"),

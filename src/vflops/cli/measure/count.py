@@ -99,7 +99,7 @@ def count(
 
 _PURPOSES = {
     "executed": "compare with what the framework executes",
-    "hpcai500": "compare with what the papers count",
+    "hpcai500": "compare with the rules of HPC AI500",
 }
 """What a comparison with the usual conventions is for."""
 
