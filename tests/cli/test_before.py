@@ -232,7 +232,7 @@ def test_wrong_settings_make_no_folder(
 def test_a_command_cannot_be_bagged(run_command: Command, directory: Path) -> None:
     (directory / "train.py").write_text("")
     given = ["command.command={python} train.py", "samples=10", "target=1"]
-    given += ["ops_forward=1", "ops_total=3", "command.train.batch=2"]
+    given += ["ops_forward=1", "ops_total=3", "command.train.batch=2", "quality=accuracy"]
     words = ["command", "--profile", "tiny", *(w for item in given for w in ("--set", item))]
     for verb in ("run", "plan"):
         machine = ("--nodes", 1, "--slots", 2) if verb == "plan" else ()
@@ -307,3 +307,17 @@ def test_twins_repeats_and_seeds_are_planned_as_they_run(run_command: Command) -
 def test_the_help_says_which_schedulers_were_never_seen(run_command: Command, command: str) -> None:
     shown = " ".join(run_command(command, "--help").stdout.replace("│", " ").split())
     assert "pbs, lsf and flux are untested on real clusters" in shown
+
+
+@pytest.mark.parametrize(
+    ("rules", "purpose"),
+    [
+        ("executed", "--against hpcai500   (compare with the rules of HPC AI500)"),
+        ("hpcai500", "--against executed   (compare with what the framework executes)"),
+    ],
+)
+def test_a_count_suggests_the_other_convention(
+    run_command: Command, rules: str, purpose: str
+) -> None:
+    result = run_command("count", "torch.nn:ReLU", "--input", 10, "--rules", rules)
+    assert purpose in " ".join((result.stdout + result.stderr).split("\n"))

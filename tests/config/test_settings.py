@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from vflops.config.profiles import PROFILES, for_single_workload, for_suite, tiny
+from vflops.config.training import TrainSettings
 from vflops.errors import UsageError
 from vflops.workloads.contract.run_settings import load, profile
 
@@ -36,14 +37,14 @@ def test_one_name_where_several_may_stand() -> None:
     [
         ("micro.buget_s=3", "unknown setting 'micro.buget_s'", "micro.budget_s"),
         ("mirco.budget_s=3", "unknown setting 'mirco'", "micro"),
-        ("micro.budget_s=-3", "micro.budget_s = -3", "default is 36.0"),
-        ("micro.budget_s=soon", "micro.budget_s = 'soon'", "default is 36.0"),
+        ("micro.budget_s=-3", "micro.budget_s = -3", "the profile's 5.0"),
+        ("micro.budget_s=soon", "micro.budget_s = 'soon'", "the profile's 5.0"),
         ("micro.precisions=fp31", "unknown precision 'fp31'", "fp32"),
         ("micro.benchmarks=gem,memory", "unknown benchmark 'gem'", "gemm"),
         ("micro=3", "expected a section", "micro.<key>"),
-        ("seed.x=3", "expected a single value", "default is 1"),
+        ("seed.x=3", "expected a single value", "leave it out for 1"),
         ("seed", "has no '='", "--set micro.budget_s=20"),
-        ("count.batch=0", "count.batch = 0", "default is 32"),
+        ("count.batch=0", "count.batch = 0", "the profile's 32"),
     ],
 )
 def test_a_wrong_setting_is_one_line_with_a_hint(assignment: str, message: str, hint: str) -> None:
@@ -125,6 +126,15 @@ def test_a_target_in_percent_is_refused_with_the_fraction(given: str, hint: str)
     with pytest.raises(UsageError, match="the quality lies between 0 and 1") as caught:
         load(profile("tiny", ["image-classification"]), None, [f"target={given}"])
     assert str(caught.value.hint).startswith(hint)
+
+
+def test_the_hint_of_a_wrong_value_is_that_of_the_profile() -> None:
+    base = profile("tiny", ["image-classification"])
+    with pytest.raises(UsageError) as caught:
+        load(base, None, ["train.epochs=abc"])
+    epochs = base.workloads["image-classification"]["train"]["epochs"]
+    assert epochs != TrainSettings.model_fields["epochs"].default
+    assert caught.value.hint == f"leave it out for the profile's {epochs}"
 
 
 def test_precisions_are_those_of_the_workload_whatever_else_of_the_ceilings_is_set() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from vflops.metrics import bounds_fault, capped_factor, default_bounds
+from vflops.metrics.quality import Better, finite_quality_factor
 
 
 @pytest.mark.parametrize(
@@ -13,9 +16,26 @@ from vflops.metrics import bounds_fault, capped_factor, default_bounds
         ("accuracy", (0.0, 1.0)),
         ("top-1 accuracy", (0.0, 1.0)),
         ("mAP@0.5", (0.0, 1.0)),
+        ("acc", (0.0, 1.0)),
+        ("val_acc", (0.0, 1.0)),
+        ("F1", (0.0, 1.0)),
+        ("macro f1-score", (0.0, 1.0)),
+        ("F0.5", (0.0, 1.0)),
+        ("precision@1", (0.0, 1.0)),
+        ("Recall", (0.0, 1.0)),
+        ("mIoU", (0.0, 1.0)),
+        ("Dice", (0.0, 1.0)),
+        ("ROC AUC", (0.0, 1.0)),
+        ("AP50", (0.0, 1.0)),
+        ("top1", (0.0, 1.0)),
+        ("top-3 error", (0.0, 1.0)),
+        ("Validation error", (0.0, 1.0)),
         ("error", (0.0, 1.0)),
         ("error rate", (0.0, 1.0)),
         ("mean squared error", None),
+        ("word error rate", None),
+        ("mapping", None),
+        ("stopping time", None),
         ("perplexity", None),
         ("quality", None),
     ],
@@ -34,6 +54,25 @@ def test_the_bounds_themselves_are_allowed() -> None:
     assert bounds_fault("accuracy", 0.0, (0.0, 1.0)) is None
     assert bounds_fault("accuracy", 1.0, (0.0, 1.0)) is None
     assert bounds_fault("perplexity", 1e9, None) is None
+
+
+def test_an_open_end_is_not_named() -> None:
+    fault = bounds_fault("perplexity", 0.5, (1.0, math.inf))
+    assert fault == "the perplexity is 0.5, but it is at least 1"
+    assert bounds_fault("score", 2.0, (-math.inf, 1.0)) == "the score is 2, but it is at most 1"
+    assert bounds_fault("perplexity", 1e9, (1.0, math.inf)) is None
+
+
+@pytest.mark.parametrize(
+    ("achieved", "better", "factor"),
+    [(0.0, "lower", None), (1e-300, "lower", None), (0.1, "lower", 4.0), (0.0, "higher", 0.0)],
+)
+def test_a_factor_that_is_not_finite_is_none(
+    achieved: float, better: Better, factor: float | None
+) -> None:
+    found = finite_quality_factor(achieved=achieved, target=0.2, exponent=2, better=better)
+    assert found == factor
+    assert capped_factor(found) == (0.0 if factor == 0 else 1.0)
 
 
 def test_a_factor_is_capped_at_one() -> None:

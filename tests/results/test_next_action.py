@@ -58,14 +58,21 @@ def test_a_busy_machine_is_a_reason_to_run_the_same_again(
     assert action.purpose == "run it again once the machine is idle"
 
 
+@pytest.mark.parametrize(
+    ("task", "purpose"),
+    [
+        ("closed", "train longer (an open task: not comparable): the target was not reached"),
+        ("open", "train longer: the target was not reached"),
+    ],
+)
 def test_a_missed_target_asks_for_twice_the_epochs(
-    trained_folder: RunFolder, real_folder: RunFolder
+    trained_folder: RunFolder, real_folder: RunFolder, task: str, purpose: str
 ) -> None:
     scored = score(Contents(trained_folder))
     first = scored.trainings[0]
     quality = first.quality.model_copy(update={"time_to_quality_s": None})
-    missed = first.model_copy(update={"quality": quality, "epochs": 3.0})
+    missed = first.model_copy(update={"quality": quality, "epochs": 3.0, "task": task})
     scored = scored.model_copy(update={"complete": True, "trainings": (missed,)})
     action = next_action(real_folder, scored, found(), run="runs/a")
-    assert action.purpose == "train longer: the target was not reached"
+    assert action.purpose == purpose
     assert action.command == f"vflops run {WORKLOAD} --profile tiny --set train.epochs=6"

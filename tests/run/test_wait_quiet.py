@@ -20,7 +20,7 @@ class Machine:
     def watch(self, seconds_s: float) -> Load:
         self.now_s += seconds_s
         share = self.loads.pop(0)
-        return Load(share, f"others {share}")
+        return Load(share, f"others {share}", f"others {share}")
 
     def clock(self) -> float:
         return self.now_s
@@ -32,7 +32,13 @@ def test_a_pause_of_the_others_is_not_quiet_yet() -> None:
         lambda text, waited_s: said.append(text), watch=machine.watch, clock=machine.clock
     )
     assert machine.loads == [0.9]
-    assert said == ["others 0.6", "others 0.05", "others 0.3", "others 0.1", "others 0.02"]
+    assert [text.partition(";")[0] for text in said] == [
+        "others 0.6",
+        "others 0.05",
+        "others 0.3",
+        "others 0.1",
+        "others 0.02",
+    ]
 
 
 def test_a_limit_ends_the_wait_and_says_who_is_busy() -> None:
@@ -41,6 +47,27 @@ def test_a_limit_ends_the_wait_and_says_who_is_busy() -> None:
         wait_until_quiet(lambda *_: None, 10.0, watch=machine.watch, clock=machine.clock)
     assert machine.now_s == 12.0
     assert "--wait-limit" in str(why.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("loads", "words"),
+    [
+        ((0.6, 0.005, 0.005), r"quiet for only 6 of 9 s; before that, others 0\.6, at most 10 %"),
+        ((0.005, 0.7, 0.005), r"quiet for only 3 of 9 s; before that, others 0\.7, at most 10 %"),
+    ],
+)
+def test_a_wait_that_ends_in_a_pause_names_the_last_busy_window(
+    loads: tuple[float, ...], words: str
+) -> None:
+    machine = Machine(*loads)
+    with pytest.raises(RunFailed, match=words):
+        wait_until_quiet(lambda *_: None, 9.0, watch=machine.watch, clock=machine.clock)
+
+
+def test_the_names_of_programs_come_first_in_a_line_that_may_be_cut() -> None:
+    load = Load(0.6, "other programs used 60 % of the CPUs (cc1 55 %)", "cc1 55 %")
+    assert load.line == "cc1 55 %; 60 % of the CPUs used by others"
+    assert Load(0.0, "other programs used 0.0 % of the CPUs").line.startswith("0 % of the CPUs")
 
 
 def test_the_load_of_this_machine_is_a_share_with_names() -> None:
@@ -62,8 +89,8 @@ def test_elsewhere_than_on_a_terminal_a_line_is_printed_now_and_then(
     )
     quiet_wait(True, None, quiet=False)()
     assert capsys.readouterr().err.splitlines() == [
-        "waiting for a quiet machine (3 s): others 0.6",
-        "waiting for a quiet machine (33 s): others 0.6",
+        "waiting for a quiet machine (3 s): others 0.6; 60 % of the CPUs used by others",
+        "waiting for a quiet machine (33 s): others 0.6; 60 % of the CPUs used by others",
     ]
 
 
@@ -93,6 +120,7 @@ def test_a_terminal_shows_one_line_that_is_removed(
         (False, "5m", "local", "--wait-limit 5m needs --wait-quiet"),
         (True, None, "slurm", "the jobs run on slurm"),
         (True, "soon", "local", "'soon' is not a duration"),
+        (True, "5s", "local", "5s is too short: the machine must be quiet for 9 s"),
     ],
 )
 def test_options_that_cannot_be_met_are_refused(

@@ -28,7 +28,13 @@ import json, os, sys, time
 def say(**report):
     print(json.dumps(report))
 """
-DECLARED = {"samples": 50, "target": 0.8, "ops_forward": 1000, "ops_total": 3000}
+DECLARED = {
+    "samples": 50,
+    "target": 0.8,
+    "bounds": [0, 1],
+    "ops_forward": 1000,
+    "ops_total": 3000,
+}
 
 
 def script(folder: Path, text: str) -> str:

@@ -21,6 +21,7 @@ from vflops.counting.capture import InputSpec
 from vflops.data.batch_memory import BatchMemory
 from vflops.errors import UsageError
 from vflops.record.formats.job import DataFacts
+from vflops.testing.samples import compared_indices
 from vflops.testing.workloads import WorkloadConformance
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.contract.registry import workload as find
@@ -291,6 +292,14 @@ def test_validation_samples_that_were_trained_on_are_found(facts: DataFacts) -> 
     faulty = TrainsOnValidation.create(GOOD.profile("tiny"), facts)
     with pytest.raises(AssertionError, match="validation samples are also training samples"):
         suite_of(TrainsOnValidation).test_no_sample_is_in_two_splits(faulty, facts)
+
+
+def test_large_splits_are_compared_at_their_start_and_throughout() -> None:
+    assert compared_indices(3).tolist() == [0, 1, 2]
+    indices = compared_indices(1_000_000)
+    assert len(set(indices.tolist())) == len(indices) == 4096
+    assert indices[2047] == 2047 and indices[-1] == 999_999
+    assert np.diff(indices).max() < 500
 
 
 def test_samples_that_change_behind_their_fingerprint_are_found(

@@ -32,7 +32,7 @@ class ComparedRow(TypedDict):
     repeats_a: int
     repeats_b: int
     difference: float | None
-    """(b − a) / a."""
+    """(b − a) / a; None for VFLOPS and time to quality if the goals or tasks differ."""
     low: float | None
     high: float | None
     """The 95 % confidence interval of the difference."""

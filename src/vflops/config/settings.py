@@ -119,9 +119,9 @@ def load_settings(
     for assignment in assignments:
         change = parse_assignment(assignment, example="micro.budget_s=20")
         _apply(data, change, where=f" in --set {assignment}")
-    settings = _validate(Settings, data, "")
+    settings = _validate(Settings, data, "", base.model_dump())
     try:
-        checked = typed_settings(settings, types)
+        checked = typed_settings(settings, types, base)
     except UsageError as error:
         error.hint = error.hint or _other_workload_hint(
             error.message, assignments, settings.workloads
@@ -131,10 +131,17 @@ def load_settings(
     return settings.model_copy(update={"workloads": sections})
 
 
-def typed_settings(settings: Settings, types: SettingsTypes) -> dict[str, WorkloadSettings]:
-    """Return the settings of each workload of the run as an instance of its settings type."""
+def typed_settings(
+    settings: Settings, types: SettingsTypes, base: Settings | None = None
+) -> dict[str, WorkloadSettings]:
+    """Return the settings of each workload of the run as an instance of its settings type.
+
+    ``base`` is the profile, whose values are named in the hint of an error.
+    """
+    defaults = {} if base is None else base.workloads
     return {
-        name: _validate(types[name], data, f"{name}.") for name, data in settings.workloads.items()
+        name: _validate(types[name], data, f"{name}.", defaults.get(name, {}))
+        for name, data in settings.workloads.items()
     }
 
 
@@ -150,7 +157,9 @@ def _other_workload_hint(
     return None
 
 
-def _validate(section: type[Checked], data: Mapping[str, Any], prefix: str) -> Checked:
+def _validate(
+    section: type[Checked], data: Mapping[str, Any], prefix: str, defaults: Mapping[str, Any]
+) -> Checked:
     try:
         return section.model_validate(data)
     except ValidationError as error:
@@ -168,7 +177,7 @@ def _validate(section: type[Checked], data: Mapping[str, Any], prefix: str) -> C
             ) from error
         expected = _EXPECTED.get(fault["type"], fault["msg"].lower())
         message = f"setting {prefix}{where} = {value}: {expected}"
-        raise UsageError(message, hint=_describe(section, where)) from error
+        raise UsageError(message, hint=_describe(section, where, defaults)) from error
 
 
 def _fraction_hint(target: float) -> str:
@@ -262,7 +271,7 @@ def _merge(data: dict[str, Any], change: Mapping[str, Any], *, where: str, path:
                 ),
                 hint=f"set {name}.<key>"
                 if isinstance(data[key], dict)
-                else f"its default is {data[key]!r}",
+                else f"leave it out for {format_value(data[key])}",
             )
         if isinstance(value, Mapping):
             _merge(data[key], value, where=where, path=f"{name}.")
@@ -270,8 +279,8 @@ def _merge(data: dict[str, Any], change: Mapping[str, Any], *, where: str, path:
             data[key] = value
 
 
-def _describe(section: type[BaseModel], name: str) -> str:
-    """Return a hint for the setting ``name``: an example or its default."""
+def _describe(section: type[BaseModel], name: str, defaults: Mapping[str, Any]) -> str:
+    """Return a hint for the setting ``name``: an example, or its value in the profile."""
     *parents, leaf = [part for part in name.split(".") if not part.isdigit()]
     for parent in parents:
         field = section.model_fields.get(parent)
@@ -283,4 +292,9 @@ def _describe(section: type[BaseModel], name: str) -> str:
         return f"e.g. {setting.examples[0]}"
     if setting is not None and setting.default is None:
         return "leave it out for the profile's default"
+    of_profile: Any = defaults
+    for part in (*parents, leaf):
+        of_profile = of_profile.get(part) if isinstance(of_profile, Mapping) else None
+    if of_profile is not None:
+        return f"leave it out for the profile's {format_value(of_profile)}"
     return f"its default is {setting.default!r}" if setting else "the README lists all settings"

@@ -24,19 +24,31 @@ EXPONENT_EXTREME_WEATHER = 10
 Better = Literal["higher", "lower"]
 """The direction in which a quality improves: ``higher`` for accuracy, ``lower`` for error."""
 Bounds = tuple[float, float]
-"""The lowest and the highest possible value of a quality."""
+"""The lowest and the highest possible value of a quality; infinite where there is no limit."""
 
-_SHARE_WORDS = frozenset({"accuracy", "map"})
-_SHARE_NAMES = frozenset({"error", "error rate", "top-1 error", "top-5 error"})
+_SHARE_WORDS = frozenset(
+    "acc accuracy ap auc auprc auroc dice fbeta iou jaccard map miou precision recall "
+    "sensitivity specificity".split()
+)
+_ERROR_RATE = re.compile("((val|validation|test) )?(error|err|misclassification)( rate)?")
+"""Complete names only: a squared error or a word error rate is not limited to 1."""
+_TOP_K = re.compile(r"\btop ?\d")
+_F_SCORE = re.compile(r"\bf ?\d")
 
 
 def default_bounds(name: str) -> Bounds | None:
     """Return 0 and 1 for a quality that is a share by its name; None if its bounds are not known.
 
-    Shares are accuracies, mean average precisions (mAP) and error rates.
+    Shares are accuracies, precision, recall, F-scores, IoU, Dice, AUC, mAP, error rates and every
+    top-k measure; case and separators do not matter.
     """
-    words = re.findall("[a-z]+", name.lower())
-    is_share = not _SHARE_WORDS.isdisjoint(words) or name.lower() in _SHARE_NAMES
+    text = " ".join(re.findall(r"[a-z]+|\d+", name.lower()))
+    is_share = (
+        not _SHARE_WORDS.isdisjoint(text.split())
+        or _TOP_K.search(text) is not None
+        or _F_SCORE.search(text) is not None
+        or _ERROR_RATE.fullmatch(text) is not None
+    )
     return (0.0, 1.0) if is_share else None
 
 
@@ -44,7 +56,12 @@ def bounds_fault(name: str, value: float, bounds: Bounds | None) -> str | None:
     """Return what is wrong with a quality outside of its bounds; None if it lies within them."""
     if bounds is None or bounds[0] <= value <= bounds[1]:
         return None
-    return f"the {name} is {value:g}, but it lies between {bounds[0]:g} and {bounds[1]:g}"
+    low, high = bounds
+    if math.isinf(high):
+        return f"the {name} is {value:g}, but it is at least {low:g}"
+    if math.isinf(low):
+        return f"the {name} is {value:g}, but it is at most {high:g}"
+    return f"the {name} is {value:g}, but it lies between {low:g} and {high:g}"
 
 
 def quality_factor(
@@ -66,11 +83,26 @@ def quality_factor(
     return float((achieved / target) ** exponent)
 
 
-def capped_factor(factor: float) -> float:
+def finite_quality_factor(
+    *, achieved: float, target: float, exponent: int, better: Better = "higher"
+) -> float | None:
+    """Return ``quality_factor``; None if it is infinite, as for an error of 0."""
+    if better == "lower" and achieved == 0:
+        return None
+    try:
+        factor = quality_factor(achieved=achieved, target=target, exponent=exponent, better=better)
+    except OverflowError:
+        return None
+    return factor if math.isfinite(factor) else None
+
+
+def capped_factor(factor: float | None) -> float:
     """Return the quality factor, but at most 1: quality above the target then adds no speed.
 
-    The papers do not cap it. The capped factor stands beside theirs.
+    The papers do not cap it. The capped factor stands beside theirs. None is an infinite factor.
     """
+    if factor is None:
+        return 1.0
     require_non_negative("factor", factor)
     return min(factor, 1.0)
 

@@ -57,6 +57,8 @@ class FigureName:
     depends_on_seed: bool = False
     """Whether the value depends on the seed, so that only repeats with different seeds count."""
     kind: Kind = "result"
+    depends_on_goal: bool = False
+    """Whether the value depends on the target, so that it is only comparable for equal tasks."""
 
     @property
     def title(self) -> str:
@@ -117,7 +119,13 @@ class Figure:
         kind: Kind = "ceiling" if self.key == "ceiling" else "result"
         better = self.better or "higher"
         return FigureName(
-            self.subject.name, self.label, self.unit, better, self.depends_on_seed, kind
+            self.subject.name,
+            self.label,
+            self.unit,
+            better,
+            self.depends_on_seed,
+            kind,
+            self.key in _DEPENDS_ON_GOAL,
         )
 
 
@@ -141,6 +149,19 @@ class _Definition(NamedTuple):
     better: Better | None
     depends_on_seed: bool = False
 
+
+_DEPENDS_ON_GOAL: frozenset[Key] = frozenset(
+    {
+        "vflops",
+        "vflops_capped",
+        "open_vflops",
+        "quality_factor",
+        "quality_factor_capped",
+        "time_to_quality",
+        "vflops_per_watt",
+        "open_vflops_per_watt",
+    }
+)
 
 _DEFINITIONS: dict[Key, _Definition] = {
     "vflops": _Definition("VFLOPS", "VFLOPS", "higher", True),

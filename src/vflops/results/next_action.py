@@ -38,11 +38,9 @@ def next_action(
         return NextAction(f"vflops resume {run}", "finish the run")
     if not findings.passed:
         return _for_failure(folder, findings, run)
-    missed = missed_training(score)
-    if missed is not None:
-        longer = command_for_epochs(folder.record, missed.workload, 2 * ceil(missed.epochs))
-        if longer is not None:
-            return NextAction(longer, "train longer: the target was not reached")
+    longer = train_longer(folder, score)
+    if longer is not None:
+        return longer
     if not score.trainings and can_replay(folder, score):
         return NextAction(f"vflops replay {run}", "train the same candidates as fixed work")
     if folder.record.workload == "micro":
@@ -63,7 +61,21 @@ def _for_failure(folder: RunFolder, findings: Findings, run: str) -> NextAction:
     return NextAction(again, "run it again after the remedy above")
 
 
-def missed_training(score: Score) -> TrainingScore | None:
+def train_longer(folder: RunFolder, score: Score) -> NextAction | None:
+    """Return the command to train for twice the epochs, if a training job missed its target.
+
+    None also if no command line gives these settings.
+    """
+    missed = _missed_training(score)
+    if missed is None:
+        return None
+    command_line = command_for_epochs(folder.record, missed.workload, 2 * ceil(missed.epochs))
+    opens = " (an open task: not comparable)" if missed.task == "closed" else ""
+    purpose = f"train longer{opens}: the target was not reached"
+    return None if command_line is None else NextAction(command_line, purpose)
+
+
+def _missed_training(score: Score) -> TrainingScore | None:
     """Return a training run outside ensembles that finished without reaching its target."""
     finished = (t for t in score.trainings if t.complete and t.model is None)
     return next((t for t in finished if t.quality.time_to_quality_s is None), None)

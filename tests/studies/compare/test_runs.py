@@ -114,9 +114,24 @@ def test_runs_of_other_things_are_compared_with_a_warning(tmp_path: Path) -> Non
     found = compared(a, b)
     text = "\n".join(found.warnings)
     assert f"{IC}: the data differs, by fingerprint: A 000000000000, B 111111111111" in text
-    assert "the goals differ" in text
+    assert "the goals differ, so VFLOPS and time to quality are not comparable" in text
     assert "trained longer" not in text
     assert figure(found, "FLOPS").difference == pytest.approx(0.0)
+
+
+def test_what_depends_on_the_goal_is_not_compared_across_goals(tmp_path: Path) -> None:
+    goal = {"quality": "top-1 accuracy", "better": "higher", "target": 0.001, "exponent": 5}
+    quality = (0.88, 0.885, 0.875)
+    a = dated_run(tmp_path, Dated(0, FAST, quality=quality))
+    b = dated_run(tmp_path, Dated(1, SLOW, quality=quality, job={"goal": goal}))
+    found = compared(a, b)
+    for name in ("time to quality", "open VFLOPS"):
+        one = figure(found, name)
+        assert one.base is not None and one.value is not None
+        assert (one.difference, one.low, one.p) == (None, None, None)
+        assert (one.verdict, one.reason) == ("cannot tell", "the goals differ")
+    assert figure(found, "throughput").verdict == "worse"
+    assert "time to quality" not in compare_text.sentence(found, found.sides[1])
 
 
 def test_one_that_trained_longer_is_compared_with_a_warning(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from vflops.config.settings import Settings
 from vflops.errors import RunFailed, UsageError
 from vflops.machine.system.cpu_share import OMP, cpu_threads
 from vflops.record.folder import RunFolder, latest
+from vflops.record.formats.job import Goal
 from vflops.record.formats.job_events import JobStarted
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
@@ -27,6 +29,7 @@ from vflops.workloads.command.data_hash import hash_data
 from vflops.workloads.command.settings import CommandSettings
 from vflops.workloads.command.workload import Command
 from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.run_settings import load, profile
 
 
 class TestConformance(SpecConformance):
@@ -48,9 +51,49 @@ def test_a_run_is_scored_by_what_it_reports(tmp_path: Path) -> None:
 
 
 def test_lower_can_be_better(tmp_path: Path) -> None:
-    score = scored(run(tmp_path, GOOD, better="lower", target=0.75))
+    own = {"quality": "perplexity", "bounds": [0, math.inf]}
+    folder = run(tmp_path, GOOD, better="lower", target=0.75, **own)
+    score = scored(folder)
+    assert not {"schema", "goal"} & {finding.rule for finding in check(Contents(folder)).failures}
     assert score.quality.epochs_to_quality == 1.2
     assert score.quality.penalty == pytest.approx(0.75 / 0.9)
+
+
+def test_an_error_of_zero_reaches_the_target_without_a_quality_factor(tmp_path: Path) -> None:
+    folder = run(tmp_path, GOOD.replace("0.9", "0"), quality="error", better="lower", target=0.75)
+    score = scored(folder)
+    assert score.complete and score.quality.is_met and score.speed is not None
+    assert (score.quality.achieved, score.quality.penalty) == (0, None)
+    assert score.speed.vflops is None and score.speed.vflops_capped == score.speed.flops
+    assert figure_text.factor(score.quality) == "unbounded for a value of 0; 1 if capped"
+    findings = check(Contents(folder)).findings
+    assert [finding.verdict for finding in findings if finding.rule == "goal"] == ["pass"]
+
+
+def test_a_quality_of_an_unknown_name_needs_bounds(tmp_path: Path) -> None:
+    command = script(tmp_path, GOOD)
+    for name in ("quality", "perplexity"):
+        unbounded = settings(command, quality=name, bounds=None).workloads["command"]
+        with pytest.raises(UsageError, match=f"bounds of the quality '{name}'") as caught:
+            prepared(unbounded)
+        assert "--set 'command.bounds=[0, 1]'" in str(caught.value.hint)
+    prepared(settings(command, quality="F1", bounds=None).workloads["command"])
+
+
+def test_open_ends_of_bounds_are_recorded_and_given_again() -> None:
+    base = profile("tiny", ["command"])
+    for text in ("[1, inf]", '[1, "inf"]'):
+        loaded = load(base, None, [f"command.bounds={text}"])
+        assert loaded.workloads["command"]["bounds"] == [1.0, "inf"]
+        again = CommandSettings.model_validate(loaded.workloads["command"])
+        assert again.bounds == (1.0, math.inf)
+    assert CommandSettings(bounds=(None, 3)).bounds == (-math.inf, 3.0)
+    goal = Goal(quality="loss", better="lower", target=1, exponent=1, bounds=(0, math.inf))
+    assert Goal.model_validate_json(goal.model_dump_json()) == goal
+
+
+def prepared(section: dict[str, Any]) -> None:
+    Command.prepare_data(CommandSettings.model_validate(section), lambda *_: None)
 
 
 def test_a_graph_is_counted_by_the_rules(tmp_path: Path) -> None:

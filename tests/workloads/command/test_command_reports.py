@@ -105,9 +105,9 @@ def test_someone_must_say_how_many_were_evaluated() -> None:
         reader(validation=None).read('{"samples": 5, "quality": 1}')
 
 
-def test_an_error_of_zero_cannot_be_weighed() -> None:
-    with pytest.raises(RunFailed, match="more than 0"):
-        Reader(goal(better="lower"), 20).read('{"samples": 5, "quality": 0}')
+def test_an_error_of_zero_is_a_valid_report() -> None:
+    report = Reader(goal("error", "lower", (0.0, 1.0)), 20).read('{"samples": 5, "quality": 0}')
+    assert report is not None and report.quality == 0
 
 
 def test_a_quality_outside_of_its_bounds_is_refused_when_it_is_reported() -> None:
@@ -115,6 +115,7 @@ def test_a_quality_outside_of_its_bounds_is_refused_when_it_is_reported() -> Non
     with pytest.raises(RunFailed) as caught:
         Reader(goal("accuracy", bounds=(0.0, 1.0)), 20).read(line)
     assert "the accuracy is 1.7, but it lies between 0 and 1" in caught.value.message
+    assert "not in percent" in caught.value.message
     assert "--set 'command.bounds=[0, 100]'" in caught.value.message
     assert Reader(goal("accuracy", bounds=(0.0, 100.0)), 20).read(line) is not None
 

@@ -88,13 +88,20 @@ def count(
         if against is None:
             other = _default_rules("executed", rules)
             command = f"vflops count {model_arguments} --rules {rules} --against {other}"
-            next_step(command, "compare with what the framework executes")
+            next_step(command, _PURPOSES[other])
         elif latest(Path("runs")) is None:
             next_step("vflops micro", "measure the ceilings of this machine")
         else:
             next_step(
                 f"vflops roofline --model {model_arguments}", "show what limits it on this machine"
             )
+
+
+_PURPOSES = {
+    "executed": "compare with what the framework executes",
+    "hpcai500": "compare with the rules of HPC AI500",
+}
+"""What a comparison with the usual conventions is for."""
 
 
 def _default_rules(default: str, other: str | None) -> str:

@@ -310,8 +310,7 @@ def _next(acceptance: Acceptance, folder: Path, command: str, runs: str) -> None
     from vflops.cli.terminal import console
 
     if acceptance.is_decided:
-        page = (folder / "acceptance.html").resolve().as_uri()
-        console.next_step(f"open {page}", "two pages to print and sign")
+        console.open_page(folder / "acceptance.html", "the two pages to print and sign")
         return
     judge = f"{command} {runs}".rstrip()
     broken = next((run for run in acceptance.runs if run.faults), None)

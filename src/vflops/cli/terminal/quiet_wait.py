@@ -31,7 +31,7 @@ def quiet_wait(
             f"--wait-quiet waits for this machine, but the jobs run on {on}",
             hint="leave it out: the scheduler reserves the nodes",
         )
-    limit_s = None if limit is None else parse_duration(limit)
+    limit_s = None if limit is None else _parse_limit(limit)
 
     def wait_until_quiet() -> None:
         from vflops.run import wait_quiet
@@ -43,6 +43,18 @@ def quiet_wait(
             show.close()
 
     return wait_until_quiet
+
+
+def _parse_limit(limit: str) -> float:
+    from vflops.run.wait_quiet import QUIET_S
+
+    limit_s = parse_duration(limit)
+    if limit_s < QUIET_S:
+        raise UsageError(
+            f"--wait-limit {limit} is too short: the machine must be quiet for {seconds(QUIET_S)}",
+            hint=f"--wait-limit {QUIET_S:g}s or more",
+        )
+    return limit_s
 
 
 class _Line:

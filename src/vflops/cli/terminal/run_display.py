@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from vflops.record.formats.job import JobRecord
     from vflops.record.formats.measurement import Measurement
     from vflops.results.check.findings import Findings
-    from vflops.results.score.score_file import TrainingScore
 
 
 class Progress:
@@ -165,7 +163,7 @@ class Progress:
 
     def summary(self, folder: RunFolder, findings: Findings) -> None:
         """Print the results of a run and the next step; exit with code 1 if a rule is not met."""
-        from vflops.results.next_action import can_replay, missed_training
+        from vflops.results.next_action import can_replay, train_longer
         from vflops.results.score.score_file import Score
 
         _print_results(folder)
@@ -182,10 +180,9 @@ class Progress:
         print(f"report  {shell_path(folder.report_file)}")
         machine = measured_ceilings(contents.measurements)
         score = Score.read(folder.score_file)
-        missed = missed_training(score)
-        longer_command = None if missed is None else _longer_command(folder, missed)
-        if longer_command is not None:
-            next_step(longer_command, "train longer: the target was not reached")
+        longer = train_longer(folder, score)
+        if longer is not None:
+            next_step(longer.command, longer.purpose)
         elif not score.trainings and can_replay(folder, score):
             next_step(f"vflops replay {name}", "train the same candidates as fixed work")
         elif folder.record.workload == "micro" and machine.precisions() and machine.memory:
@@ -206,13 +203,6 @@ def with_metrics(observer: RunObserver, metrics_file: Path | None) -> Iterator[R
 
     with MetricsFile(metrics_file) as metrics:
         yield metrics.wrap(observer)
-
-
-def _longer_command(folder: RunFolder, missed: TrainingScore) -> str | None:
-    """Return the command to train for twice the epochs; None if no command line can say that."""
-    from vflops.results.command_line import command_for_epochs
-
-    return command_for_epochs(folder.record, missed.workload, 2 * ceil(missed.epochs))
 
 
 def _print_results(folder: RunFolder) -> None:

@@ -61,14 +61,15 @@ def _twins_note(ensemble: EnsembleScore) -> str:
 
 
 def _tiles(ensemble: EnsembleScore) -> list[Tile]:
-    factor = f"({figure_text.number(ensemble.achieved)} / {figure_text.number(ensemble.target)})"
+    ratio = f"({figure_text.number(ensemble.achieved)} / {figure_text.number(ensemble.target)})"
+    product = f"{figure_text.FACTOR} {figure_text.UNBOUNDED}"
+    if ensemble.penalty is not None:
+        product = f"FLOPS × {ensemble.penalty:.3g} = {ratio}^{ensemble.exponent}"
     rows = [
         (
             figure_text.vflops_name(ensemble.task),
             quantity(ensemble.vflops, "VFLOPS"),
-            figure_text.NOT_COMPARABLE
-            if ensemble.task == "open"
-            else f"FLOPS × {ensemble.penalty:.3g} = {factor}^{ensemble.exponent}",
+            figure_text.NOT_COMPARABLE if ensemble.task == "open" else product,
         ),
         (
             "FLOPS",

@@ -146,7 +146,7 @@ def _training(run: _Run, training: TrainingScore) -> Result:
     if not training.complete:
         progress = figure_text.progress(training)
         return Result(training.workload, name, Order.UNFINISHED, progress, NOTHING)
-    met = quality.penalty is not None and quality.penalty >= 1
+    met = quality.is_met
     total = f"{seconds(training.wall_s)} in all"
     time = Cell(figure_text.NOT_REACHED, (total,), "bad")
     if quality.time_to_quality_s is not None:
@@ -178,8 +178,10 @@ def _speed(training: TrainingScore) -> Cell:
     return Cell(quantity(speed.vflops, "VFLOPS"), (*factors, _share(training.mfu)))
 
 
-def _factors(flops: str, factor: float, capped: float | None) -> tuple[str, ...]:
+def _factors(flops: str, factor: float | None, capped: float | None) -> tuple[str, ...]:
     """Return what VFLOPS are made of; with a factor above 1 also the capped VFLOPS."""
+    if factor is None:
+        return (f"{flops}; {figure_text.FACTOR} {figure_text.UNBOUNDED}",)
     product = f"{flops} × {figure_text.FACTOR} {factor:.3g}"
     if factor <= 1 or capped is None:
         return (product,)
@@ -305,7 +307,7 @@ def _unfinished_ensemble(models: Sequence[TrainingScore]) -> Result:
 
 def _ensemble(run: _Run, ensemble: EnsembleScore) -> Result:
     base_models = [training for training in run.scored.trainings if training.job in ensemble.jobs]
-    reached = ensemble.penalty >= 1
+    reached = ensemble.is_met
     order = run.order(ensemble.jobs, ensemble.task, reached=reached)
     states = [_data_note(base_models)]
     if ensemble.partial:

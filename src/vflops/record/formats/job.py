@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from vflops.errors import FolderError
 from vflops.record.files.document import Data, Document, first_fault
@@ -93,6 +101,33 @@ class DataFacts(Data):
     """None if the samples were not compared, for example because they are synthetic."""
 
 
+def _with_open_ends(bounds: object) -> object:
+    """Return bounds in which an end that is None or a text of ``_for_json`` is infinite."""
+    if not isinstance(bounds, list | tuple) or len(bounds) != 2:
+        return bounds
+    return tuple(
+        open_end if end is None or end == str(open_end) else end
+        for end, open_end in zip(bounds, (-math.inf, math.inf), strict=True)
+    )
+
+
+def _for_json(bounds: tuple[float, float]) -> list[float | str]:
+    return [str(end) if math.isinf(end) else end for end in bounds]
+
+
+_Bound = Annotated[
+    float,
+    Field(allow_inf_nan=True),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"enum": ["inf", "-inf"]}]}),
+]
+QualityBounds = Annotated[
+    tuple[_Bound, _Bound],
+    BeforeValidator(_with_open_ends),
+    PlainSerializer(_for_json, return_type=list[float | str], when_used="json"),
+]
+"""Bounds of a quality; JSON, which has no infinite numbers, holds the text ``inf`` or ``-inf``."""
+
+
 class Goal(Data):
     """The quality that is scored, its target, and the exponent of the quality factor."""
 
@@ -102,7 +137,7 @@ class Goal(Data):
     exponent: int
     profile_target: float | None = None
     """The target of the profile for synthetic data; None for the user's data."""
-    bounds: tuple[float, float] | None = None
+    bounds: QualityBounds | None = None
     """The lowest and the highest possible quality; None if not known."""
 
 

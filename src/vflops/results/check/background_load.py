@@ -79,11 +79,16 @@ def _load_text(share: float, when: str, programs: Sequence[ProgramShare] = ()) -
 def used_by_others(share: float, programs: Sequence[ProgramShare]) -> str:
     """Return how much of the CPUs other programs used, with the names of the busiest."""
     used = percent(share, digits=0 if share >= 2 * MAX_LOAD else 1)
-    names = [
+    names = busiest_programs(share, programs)
+    return f"other programs used {used} of the CPUs" + (f" ({names})" if names else "")
+
+
+def busiest_programs(share: float, programs: Sequence[ProgramShare]) -> str:
+    """Return the names of the busiest programs with their shares; empty if there are none."""
+    return ", ".join(
         f"{printable(program.name)} {percent(min(program.share, share), digits=0)}"
         for program in programs[:MAX_NAMES]
-    ]
-    return f"other programs used {used} of the CPUs" + (f" ({', '.join(names)})" if names else "")
+    )
 
 
 def _busiest_measurement(contents: Contents) -> Event | None:

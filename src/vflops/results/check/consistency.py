@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from vflops.config.flatten import differences
 from vflops.config.training import CEILING_PRECISIONS
 from vflops.errors import UsageError
-from vflops.metrics.quality import quality_factor
+from vflops.metrics.quality import finite_quality_factor
 from vflops.record.files.document import first_fault
 from vflops.record.formats.job import Goal, JobRecord
 from vflops.record.formats.job_events import JobRearranged, JobStarted
@@ -162,14 +162,17 @@ def _easy_target_fault(contents: Contents, job: TrainedJob) -> str | None:
     if not is_open or not job.evaluations or job.record.worker:  # a search has no quality factor
         return None
     achieved = job.evaluations[-1].evaluated.quality
-    factor = quality_factor(
+    if achieved == 0:  # an error of 0 has no quality factor
+        return None
+    factor = finite_quality_factor(
         achieved=achieved, target=goal.target, exponent=goal.exponent, better=goal.better
     )
-    if factor <= _MAX_FACTOR:
+    if factor is not None and factor <= _MAX_FACTOR:
         return None
+    size = "unbounded" if factor is None else f"{factor:.3g}"
     return (
-        f"its own target {goal.target:g} is no goal: a {goal.quality} of {achieved:.4g} makes the "
-        f"quality factor {factor:.3g}, and more than {_MAX_FACTOR:g} says nothing about speed; "
+        f"its own target {goal.target:g} is no goal: a quality of {achieved:.4g} ({goal.quality}) "
+        f"makes the quality factor {size}, and more than {_MAX_FACTOR:g} says nothing about speed; "
         f"set a target close to what training reaches, such as --set target={achieved:.2g}"
     )
 

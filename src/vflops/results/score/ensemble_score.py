@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.metrics import capped_factor, epoch_ops, flops, mean, quality_factor, vflops_per_watt
+from vflops.metrics import (
+    capped_factor,
+    epoch_ops,
+    flops,
+    mean,
+    vflops_per_watt,
+)
+from vflops.metrics.quality import finite_quality_factor
 from vflops.record.formats.job_events import Ensembled, OutOfBag
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_nodes import nodes_by_job
@@ -48,7 +55,7 @@ def _score(
     record = members[0].record
     goal = record.goal
     achieved = ensembled.sizes[-1].quality
-    factor = quality_factor(
+    factor = finite_quality_factor(
         achieved=achieved, target=goal.target, exponent=goal.exponent, better=goal.better
     )
     timeline = Timeline(members)
@@ -59,7 +66,7 @@ def _score(
     ops = sum(score.speed.ops_training for score in scores if score.speed)
     is_known = all(score.speed for score in scores) and window_s > 0
     rate = flops(ops=ops, time_s=window_s) if is_known else None
-    valid = None if rate is None else rate * factor
+    valid = None if rate is None or factor is None else rate * factor
     nodes = node_scores(contents.folder, timeline, (min(starts), end_s))
     power = total_power(nodes, window_s)
     planned = [

@@ -26,6 +26,8 @@ NOT_MEASURED = "power not measured"
 FACTOR = "quality factor"
 """The factor on FLOPS: below 1 if the target was missed, above 1 if it was exceeded."""
 CAPPED = "with the factor capped at 1"
+UNBOUNDED = "unbounded"
+"""The quality factor of an error of 0."""
 OPEN_VFLOPS = "open VFLOPS"
 """The name of the VFLOPS of an open task."""
 NOT_COMPARABLE = "own task: not comparable"
@@ -63,14 +65,14 @@ def progress(training: TrainingScore) -> str:
 def speed(training: TrainingScore) -> str:
     """Return the equation FLOPS × quality factor = valid FLOPS; only FLOPS of an open task."""
     measured, factor = training.speed, training.quality.penalty
-    if measured is None or factor is None:
+    if measured is None or training.quality.achieved is None:
         return ""
     return equation(measured.flops, factor, measured.vflops, measured.vflops_capped, training.task)
 
 
 def equation(
     flops: float | None,
-    factor: float,
+    factor: float | None,
     vflops: float | None,
     capped: float | None,
     task: TaskKind | None,
@@ -79,6 +81,8 @@ def equation(
     rate = quantity(flops, "FLOPS")
     if task == "open":
         return rate
+    if factor is None:
+        return f"{rate}; {FACTOR} {UNBOUNDED}: {quantity(capped, 'VFLOPS')} {CAPPED}"
     return f"{rate} × {FACTOR} {factor:.3g} = {valid_flops(vflops, capped, task)}"
 
 
@@ -139,8 +143,10 @@ def time_to_quality(quality: QualityScore) -> str:
 
 def factor(quality: QualityScore) -> str:
     """Return the quality factor with its formula and its meaning."""
-    if quality.penalty is None or quality.achieved is None:
+    if quality.achieved is None:
         return "no evaluation"
+    if quality.penalty is None:
+        return f"{UNBOUNDED} for a value of {number(quality.achieved)}; 1 if capped"
     above, below = number(quality.achieved), f"{quality.target:g}"
     if quality.better == "lower":
         above, below = below, above

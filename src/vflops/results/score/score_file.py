@@ -119,12 +119,18 @@ class QualityScore(Data):
     tested: float | None = None
     """Quality on the test set after training; None without a test set."""
     penalty: float | None
-    """The quality factor, (achieved / target)ⁿ."""
+    """The quality factor, (achieved / target)ⁿ; None without an evaluation, and if it is infinite
+    because an error is 0."""
     penalty_capped: float | None = None
     """The quality factor, but at most 1."""
     time_to_quality_s: float | None
     """Seconds from the start of the job's processes, with all phases; None if not reached."""
     epochs_to_quality: float | None
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the last evaluation reached the target."""
+        return self.achieved is not None and (self.penalty is None or self.penalty >= 1)
 
 
 class SpeedScore(Data):
@@ -429,8 +435,8 @@ class EnsembleScore(Data):
     exponent: int
     achieved: float
     """The quality of the combined predictions of all models."""
-    penalty: float
-    """The quality factor, (achieved / target)ⁿ."""
+    penalty: float | None
+    """The quality factor, (achieved / target)ⁿ; None if it is infinite because an error is 0."""
     penalty_capped: float | None = None
     """The quality factor, but at most 1."""
     sizes: tuple[EnsembleSize, ...]
@@ -470,6 +476,11 @@ class EnsembleScore(Data):
     """Verdicts on twins. Twins are a diagnostic of the nodes, not a result."""
     task: TaskKind | None = None
     """Whether its task is closed; ``Score.tasks`` has the details."""
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the combined predictions reached the target."""
+        return self.penalty is None or self.penalty >= 1
 
 
 class Score(Document):

@@ -92,6 +92,8 @@ def ensemble_line(ensemble: EnsembleScore) -> str:
 
 
 def _ensemble_factor(ensemble: EnsembleScore) -> str:
+    if ensemble.penalty is None:
+        return f"{figure_text.UNBOUNDED}; 1 if capped"
     factor = f"{ensemble.penalty:.4g}, n = {ensemble.exponent}"
     return f"{factor}; 1 if capped" if ensemble.penalty > 1 else factor
 

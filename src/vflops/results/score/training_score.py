@@ -12,10 +12,10 @@ from vflops.metrics import (
     flops,
     mean,
     mfu,
-    quality_factor,
     time_to_quality,
     vflops_per_watt,
 )
+from vflops.metrics.quality import finite_quality_factor
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
@@ -162,7 +162,7 @@ def _quality(trained: TrainedJob) -> QualityScore:
     epochs = next((e.evaluated.epoch for e in evaluations if e.time_s == reached_s), None)
     factor = None
     if achieved is not None:
-        factor = quality_factor(
+        factor = finite_quality_factor(
             achieved=achieved, target=goal.target, exponent=goal.exponent, better=goal.better
         )
     return QualityScore(
@@ -174,7 +174,7 @@ def _quality(trained: TrainedJob) -> QualityScore:
         achieved=achieved,
         tested=trained.tested.quality if trained.tested else None,
         penalty=factor,
-        penalty_capped=None if factor is None else capped_factor(factor),
+        penalty_capped=None if achieved is None else capped_factor(factor),
         time_to_quality_s=None if reached_s is None else round(reached_s, 6),
         epochs_to_quality=epochs,
     )

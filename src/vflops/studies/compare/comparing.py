@@ -46,6 +46,8 @@ class _Tested:
     """None if there are too few repeats."""
     untested: str | None
     """Why there is no test."""
+    incomparable: str | None = None
+    """Why not even the difference means anything."""
 
 
 def skip_other_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -197,10 +199,20 @@ def _tested(base: Side, other: Side) -> Iterator[_Tested]:
         by_run = all(len(runs) >= MIN_REPEATS for runs in samples)
         first, second = (_repeats(name, runs, by_run) for runs in samples)
         pair = FigurePair(name, first, second)
+        incomparable = _incomparable(name, (*base.runs, *other.runs)) if first and second else None
+        if incomparable is not None:
+            yield _Tested(other.name, pair, None, incomparable, incomparable)
+            continue
         untested = _too_few(pair, samples)
         if untested is None and not pair.has_spread:
             untested = "all repeats of a side are exactly equal"
         yield _Tested(other.name, pair, None if untested else pair.test(), untested)
+
+
+def _incomparable(name: FigureName, runs: Sequence[RunView]) -> str | None:
+    """Return why a figure that depends on the goal cannot be compared; None if it can."""
+    workload = name.subject.partition(", ")[0]  # an ensemble's subject also has its models
+    return differences.goal_difference(workload, runs) if name.depends_on_goal else None
 
 
 def _repeats(name: FigureName, runs: Sequence[Sequence[Sample]], by_run: bool) -> list[float]:
@@ -262,7 +274,7 @@ def _compared(figure: _Tested, significant: bool, tests: int) -> ComparedFigure:
         base=base,
         value=pair.value_mean,
         repeats=(len(pair.base), len(pair.value)),
-        difference=pair.difference,
+        difference=None if figure.incomparable else pair.difference,
         low=pair.bound(test.low) if base and test else None,
         high=pair.bound(test.high) if base and test else None,
         p=test.p if test else None,
@@ -275,6 +287,8 @@ def _verdict(figure: _Tested, significant: bool) -> tuple[Verdict, str | None]:
     base, value = figure.pair.base_mean, figure.pair.value_mean
     if base is None or value is None:
         return "absent", f"{'A' if base is None else figure.side} has none"
+    if figure.incomparable is not None:
+        return "cannot tell", figure.incomparable
     if figure.test is None:
         return ("equal", None) if base == value else ("cannot tell", figure.untested)
     if not significant:

@@ -40,7 +40,8 @@ class ComparedFigure(Data):
     repeats: tuple[int, int]
     """Numbers of repeats of A and of the side."""
     difference: float | None
-    """The difference from A, relative to A's figure."""
+    """The difference from A, relative to A's figure; None if the figure depends on the goal, and
+    the goals or tasks of the sides differ."""
     low: float | None
     high: float | None
     """The 95 % confidence interval of the difference, relative to A's figure; uncorrected."""

@@ -9,6 +9,7 @@ from vflops.studies.compare.comparison import Differing
 from vflops.studies.compare.run_view import Facts, RunView
 
 _MAX_NAMED = 3
+_OF_THE_GOAL = "VFLOPS and time to quality are not comparable"
 
 
 def differing(layer: str, sides: Sequence[Mapping[str, str]]) -> tuple[Differing, ...]:
@@ -88,8 +89,8 @@ def comparability_warnings(names: Sequence[str], runs: Sequence[RunView]) -> Ite
             "the operations per sample differ, so FLOPS are not comparable",
             [run.work for run in runs],
         ),
-        ("the goals differ, so VFLOPS are not comparable", [run.goals for run in runs]),
-        ("the tasks differ, so VFLOPS are not comparable", [run.tasks for run in runs]),
+        (f"the goals differ, so {_OF_THE_GOAL}", [run.goals for run in runs]),
+        (f"the tasks differ, so {_OF_THE_GOAL}", [run.tasks for run in runs]),
         ("one trained longer, which improves its quality", [run.planned_epochs for run in runs]),
     ):
         for workload in dict.fromkeys(name for side in sides for name in side):
@@ -100,6 +101,15 @@ def comparability_warnings(names: Sequence[str], runs: Sequence[RunView]) -> Ite
             ]
             if len({value for _, value in values}) > 1:
                 yield f"{workload}: {what}: {_by_side(*zip(*values, strict=True))}"
+
+
+def goal_difference(workload: str, runs: Sequence[RunView]) -> str | None:
+    """Return why figures that depend on the goal are not comparable; None if they are."""
+    if len({run.goals.get(workload) for run in runs}) > 1:
+        return "the goals differ"
+    if len({run.tasks.get(workload) for run in runs}) > 1:
+        return "the tasks differ"
+    return None
 
 
 def repeat_differences(name: str, runs: Sequence[RunView]) -> Iterator[str]:

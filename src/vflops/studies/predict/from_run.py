@@ -91,7 +91,7 @@ def _add_training(inputs: RunInputs, contents: Contents, training: TrainingScore
     quality = training.quality
     to_target = f"{source}: to the target"
     inputs.add("training.epochs", quality.epochs_to_quality, to_target, not_reached)
-    inputs.add("training.quality_factor", quality.penalty, source, "no evaluation")
+    inputs.add("training.quality_factor", quality.penalty, source, "no finite factor")
     power, devices = training.power, job.devices
     watts = None if power.power_w is None else power.power_w / devices
     parts = ", ".join(power.includes)

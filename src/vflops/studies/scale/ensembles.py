@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from vflops.config.parallel import ParallelSettings
 from vflops.config.settings import Settings
 from vflops.config.toml import parse_assignment
-from vflops.metrics import flops, mean, quality_factor
+from vflops.metrics import flops, mean
+from vflops.metrics.quality import finite_quality_factor
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import Exchanged
@@ -84,10 +85,13 @@ class Ensembles(Axis):
         else:
             repeats = [_single_model_repeat(contents, training) for training in scored.trainings]
         rates = [repeat.flops for repeat in repeats if repeat.flops is not None]
-        valid = [
-            repeat.flops * repeat.quality_factor for repeat in repeats if repeat.flops is not None
-        ]
-        known = len(rates) == len(repeats)
+        factors = [r.quality_factor for r in repeats if r.quality_factor is not None]
+        known, weighted = len(rates) == len(repeats), len(factors) == len(repeats)
+        valid = (
+            [rate * factor for rate, factor in zip(rates, factors, strict=True)]
+            if known and weighted
+            else []
+        )
         return EnsembleFigures(
             repeats=len(repeats),
             partial=any(repeat.partial for repeat in repeats),
@@ -97,10 +101,10 @@ class Ensembles(Axis):
             flops=mean(rates) if known else None,
             flops_least=min(rates) if known else None,
             flops_most=max(rates) if known else None,
-            vflops=mean(valid) if known else None,
+            vflops=mean(valid) if valid else None,
             quality=mean([repeat.quality for repeat in repeats]),
             quality_alone=mean([repeat.alone for repeat in repeats]),
-            penalty=mean([repeat.quality_factor for repeat in repeats]),
+            penalty=mean(factors) if weighted else None,
             time_to_quality_s=_time_to_quality(scored.trainings),
             exchanged_bytes=_exchanged_bytes(contents),
             task="open" if any(t.task == "open" for t in scored.trainings) else "closed",
@@ -214,7 +218,7 @@ class _Repeat(NamedTuple):
 
     window_s: float
     flops: float | None
-    quality_factor: float
+    quality_factor: float | None
     quality: float
     alone: float
     partial: bool = False
@@ -236,7 +240,7 @@ def _single_model_repeat(contents: Contents, score: TrainingScore) -> _Repeat:
     (trained,) = (job for job in contents.training_jobs if job.record.job == score.job)
     window_s, quality = training_window_s([trained]), score.quality
     achieved = quality.achieved or 0.0
-    factor = quality_factor(
+    factor = finite_quality_factor(
         achieved=achieved, target=quality.target, exponent=quality.exponent, better=quality.better
     )
     known = score.speed is not None and window_s > 0

@@ -92,15 +92,13 @@ class Reader:
 
     def _quality(self, value: object) -> float:
         quality = _require_number("quality", value)
-        lower = self.goal.better == "lower"
-        if not math.isfinite(quality) or quality < 0 or (quality == 0 and lower):
-            minimum = "more than 0" if lower else "0 or more"
-            raise ValueError(f"quality is {value!r}: expected a finite number, {minimum}")
+        if not math.isfinite(quality) or quality < 0:
+            raise ValueError(f"quality is {value!r}: expected a finite number, 0 or more")
         fault = bounds_fault(self.goal.quality, quality, self.goal.bounds)
         if fault:
             raise ValueError(
-                f"{fault}: report it in this range, or set other bounds: "
-                "--set 'command.bounds=[0, 100]'"
+                f"{fault}: report it in this range (a share from 0 to 1, not in percent), or set "
+                "other bounds: --set 'command.bounds=[0, 100]'"
             )
         return quality
 

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from vflops.config.training import TrainingPrecision, TrainSettings, WorkloadSettings
 from vflops.metrics.quality import Better
+from vflops.record.formats.job import QualityBounds
 
 
 def _split_words(command: object) -> object:
@@ -34,9 +35,9 @@ class CommandSettings(WorkloadSettings):
     quality: str = Field(default="quality", min_length=1)
     """The name of the quality: accuracy, perplexity …"""
     better: Better = "higher"
-    bounds: tuple[float, float] | None = Field(default=None, examples=["[0, 100]"])
-    """The lowest and the highest possible quality; None for 0 and 1 if the quality is named
-    accuracy, mAP or error, else for no bounds."""
+    bounds: QualityBounds | None = Field(default=None, examples=["[0, 100]"])
+    """The lowest and the highest possible quality, infinite for an open end. None for 0 and 1 if
+    its name says that it is a share, such as accuracy, F1 or error; required for other names."""
     exponent: int = Field(default=1, ge=1, le=100)
     """The n in VFLOPS = FLOPS × (achieved / target)ⁿ."""
     ops_forward: int | None = Field(default=None, ge=1)

@@ -14,6 +14,7 @@ from vflops.config.training import WorkloadSettings
 from vflops.counting.conventions import EXECUTED_CONVENTION, convention
 from vflops.counting.count import count
 from vflops.errors import FolderError, UsageError
+from vflops.metrics.quality import default_bounds
 from vflops.record.folder import file_hash
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts, DeclaredWork
@@ -44,6 +45,7 @@ class Command(WorkloadCode):
         _check_complete(settings)
         _check_program(settings)
         _check_scripts(settings)
+        _check_bounds(settings)
         _check_graph(settings)
         data = None if settings.data is None else Path(settings.data).resolve()
         if data is not None and not data.exists():
@@ -140,6 +142,17 @@ def _check_scripts(settings: CommandSettings) -> None:
                 f"the command names {word}, which does not exist",
                 hint="check its path; it is relative to the current folder",
             )
+
+
+def _check_bounds(settings: CommandSettings) -> None:
+    """Raise ``UsageError`` if no bounds are known, so that any value would be accepted."""
+    if settings.bounds is None and default_bounds(settings.quality) is None:
+        raise UsageError(
+            f"the bounds of the quality {settings.quality!r} are not known, so a wrong value would "
+            "not be noticed",
+            hint="state the lowest and the highest possible value: --set 'command.bounds=[0, 1]', "
+            "with inf for an open end ([0, inf]); or use a name such as accuracy, F1 or error",
+        )
 
 
 def _check_graph(settings: CommandSettings) -> None:

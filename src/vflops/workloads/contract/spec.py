@@ -26,7 +26,7 @@ class Quality:
     """The n in VFLOPS = FLOPS × (achieved / target)ⁿ."""
     bounds: Bounds | None = None
     """The lowest and the highest possible value; a value outside of them is an error. None for 0
-    and 1 if the name says that it is an accuracy, a mAP or an error rate, else for no bounds."""
+    and 1 if the name says that it is a share (``default_bounds``), else for no bounds."""
 
     @property
     def limits(self) -> Bounds | None:
