@@ -115,7 +115,7 @@ def test_a_quality_outside_of_its_bounds_is_refused_when_it_is_reported() -> Non
     with pytest.raises(RunFailed) as caught:
         Reader(goal("accuracy", bounds=(0.0, 1.0)), 20).read(line)
     assert "the accuracy is 1.7, but it lies between 0 and 1" in caught.value.message
-    assert "not in percent" in caught.value.message
+    assert "a share, not percent" in caught.value.message
     assert "--set 'command.bounds=[0, 100]'" in caught.value.message
     assert Reader(goal("accuracy", bounds=(0.0, 100.0)), 20).read(line) is not None
 

@@ -96,9 +96,10 @@ class Reader:
             raise ValueError(f"quality is {value!r}: expected a finite number, 0 or more")
         fault = bounds_fault(self.goal.quality, quality, self.goal.bounds)
         if fault:
+            share = " (a share, not percent)" if self.goal.bounds == (0, 1) else ""
             raise ValueError(
-                f"{fault}: report it in this range (a share from 0 to 1, not in percent), or set "
-                "other bounds: --set 'command.bounds=[0, 100]'"
+                f"{fault}: report it in this range{share}, or set other bounds: "
+                "--set 'command.bounds=[0, 100]'"
             )
         return quality
 
