@@ -127,7 +127,7 @@ def test_count_exports_a_page_and_a_graph(vflops: Vflops, tmp_path: Path) -> Non
         (("micro", "gem"), "unknown benchmark 'gem'", "gemm"),
         (("micro", "--precision", "fp31"), "unknown precision 'fp31'", "fp32"),
         (("micro", "--device", "cudaa"), "'cudaa'", ""),
-        (("micro", "--budget", "-1"), "micro.budget_s = -1", "default"),
+        (("micro", "--budget", "-1"), "micro.budget_s = -1", "leave it out"),
         (("run", "--profile", "labtop"), "unknown profile 'labtop'", "laptop"),
         (("run", "--set", "count.models=resnet51"), "unknown model 'resnet51'", "resnet50"),
         (("run", "--set", "micro.speed=1"), "unknown setting 'micro.speed'", "micro."),

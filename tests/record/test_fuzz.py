@@ -308,7 +308,7 @@ def test_what_once_had_no_message(
     [
         ("searches/*/jobs/1/job.json", b'"tune_from"', b'"tune_form"', "search.tune_form"),
         ("runs/*/jobs/1/job.json", b'"exponent": 5', b'"exponent": -1', "exponent is -1"),
-        ("runs/*/jobs/1/job.json", TARGET, b'"target": 1e-300', "out of range"),
+        ("runs/*/jobs/1/job.json", TARGET, b'"target": -1', "target is -1"),
     ],
 )
 def test_a_job_that_no_run_plans_has_no_score(
