@@ -77,6 +77,18 @@ def test_a_process_that_ended_with_its_parent_counts_once(tmp_path: Path) -> Non
     assert shares(programs) == {"cc1plus": 0.4, "make": 0.1}
 
 
+def test_orphans_do_not_count_for_init(tmp_path: Path) -> None:
+    now_s = iter([0.0, 10.0, 20.0])
+    tree(tmp_path, {**stat(1, 0, 0, "init"), **stat(10, 1, 0, "vflops")})
+    programs = OtherPrograms(10, tmp_path, cpus={0}, clock=lambda: next(now_s))
+    tree(tmp_path, {**stat(20, 1, 0, "sh"), **stat(21, 20, 8, "cc1plus")})
+    assert shares(programs) == {"cc1plus": 0.8}
+    remove(tmp_path, 20)
+    remove(tmp_path, 21)
+    tree(tmp_path, stat(1, 0, 9, "init"))
+    assert shares(programs) == {"cc1plus": 0.4}
+
+
 def test_other_jobs_of_the_run_are_no_other_programs(tmp_path: Path) -> None:
     now_s = iter([0.0, 10.0])
     folder = Path("runs/20260101T000000Z-suite-abcdef")

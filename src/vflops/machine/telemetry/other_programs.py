@@ -12,6 +12,8 @@ from vflops.machine.telemetry.process_tree import Process, members, process
 from vflops.record.formats.telemetry import ProgramShare
 
 MAX_LISTED = 5
+_INIT = 1
+"""It waits for all orphans: its time is theirs, which was counted already."""
 MIN_SHARE = 0.01
 """Programs that use less of the CPUs are not listed."""
 
@@ -75,7 +77,7 @@ class OtherPrograms:
             last = before.get(pid)
             known = last.cpu_ticks if last is not None and last.started == item.started else 0
             ticks = item.cpu_ticks - known - ended[pid]
-            if ticks > 0 and self._is_other(item, now, ours):
+            if ticks > 0 and pid != _INIT and self._is_other(item, now, ours):
                 spent[item.name] += ticks
         return spent
 
