@@ -10,9 +10,9 @@ from typing import Any
 from tests.support.dated_runs import Dated, dated_run
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import Clock, NodeRecord, node_file
-from vflops.studies.accept.judging import RunUnderTest, read_runs
 from vflops.studies.accept.reference import PromisedFigure, Reference
 from vflops.studies.accept.reference_writer import reference_from
+from vflops.studies.accept.runs_under_test import RunUnderTest, read_runs
 
 IC = "image-classification"
 THROUGHPUT = f"{IC}.throughput"

@@ -116,7 +116,7 @@ def compare(a: RunOrPath | Sequence[RunOrPath], b: RunOrPath | Sequence[RunOrPat
 
 
 def _paths(side: RunOrPath | Sequence[RunOrPath]) -> list[str]:
-    """Return absolute paths, none of which is the separator; raise VflopsError if one is no run."""
+    """Return absolute paths without the separator; raise VflopsError if one is not a run."""
     runs = [side] if isinstance(side, Run | str | os.PathLike) else side
     opened = (run if isinstance(run, Run) else Run(run) for run in runs)
     return [str(run.path.absolute()) for run in opened]

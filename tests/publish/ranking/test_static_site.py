@@ -133,7 +133,7 @@ def test_a_target_that_is_not_the_profiles_does_not_rank(
     built = rebuilt()
     assert not built.ranking.ranked
     (reason,) = why(built)
-    assert "rule goal: jobs/1/job.json: its own target 0.1 is no goal" in reason
+    assert "rule goal: jobs/1/job.json: its own target 0.1 is too easy to be a goal" in reason
     (result,) = built.ranking.unranked[0].entry.results
     assert result.reason is not None
     assert result.reason.endswith(f"target 0.1 instead of {TASK.synthetic.target:g}")

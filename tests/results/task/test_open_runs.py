@@ -49,7 +49,7 @@ def test_a_target_of_a_thousandth_has_no_vflops_headline_and_fails(
     assert "no VFLOPS: the task is open" in headline.speed.notes
     failed = goal(folder)
     assert failed.verdict == "fail"
-    assert "its own target 0.001 is no goal" in failed.evidence
+    assert "its own target 0.001 is too easy to be a goal" in failed.evidence
     assert ": a quality of 0.9" in failed.evidence
     assert "--set target=0.9" in failed.evidence
 

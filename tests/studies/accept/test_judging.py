@@ -27,8 +27,9 @@ from vflops.results.check.rule_sets import rule_set_of
 from vflops.studies.accept import accept_text, closed_task
 from vflops.studies.accept.acceptance import Acceptance, JudgedFigure
 from vflops.studies.accept.closed_task import TaskState
-from vflops.studies.accept.judging import judge, read_runs
+from vflops.studies.accept.judging import judge
 from vflops.studies.accept.reference import Judgement, PromisedFigure
+from vflops.studies.accept.runs_under_test import read_runs
 
 CLOSED = TaskState("closed", "c" * 12)
 T_95_2 = 2.919986  # one-sided 95 % point of Student's t with 2 degrees of freedom
@@ -271,7 +272,7 @@ def test_a_short_training_on_a_busy_machine_is_no_evidence(
 ) -> None:
     runs = repeats(tmp_path, 1.0, 1.001, 0.999)
     made = only(reference(*runs), THROUGHPUT)
-    load = "vflops.studies.accept.judging.unjudged_load"
+    load = "vflops.studies.accept.runs_under_test.unjudged_load"
     monkeypatch.setattr(load, lambda contents: "other programs used 50 %")
     acceptance = judge(made, under_test(*runs))
     assert acceptance.verdict == "incomplete"

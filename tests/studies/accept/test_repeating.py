@@ -50,7 +50,7 @@ def outcome(
 ) -> Any:
     monkeypatch.setattr("vflops.run.continued.pipeline", machine)
     monkeypatch.setattr(
-        "vflops.studies.accept.judging.check", lambda contents: SimpleNamespace(failures=[])
+        "vflops.studies.accept.runs_under_test.check", lambda contents: SimpleNamespace(failures=[])
     )
     task = RepeatedTask.create(folder, made)
     return task.run(RunObserver(step=machine.said.append))

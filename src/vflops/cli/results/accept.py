@@ -16,8 +16,8 @@ from vflops.errors import UsageError
 
 if TYPE_CHECKING:
     from vflops.studies.accept.acceptance import Acceptance
-    from vflops.studies.accept.judging import RunUnderTest
     from vflops.studies.accept.reference import Reference
+    from vflops.studies.accept.runs_under_test import RunUnderTest
 
 _STYLES = {"accepted": "green", "rejected": "red", "undecided": "yellow", "missing": "yellow"}
 _COLUMNS = ("limit", "measured", "bounds", "n", "verdict")
@@ -90,8 +90,9 @@ def accept(
 ) -> None:
     """Accept or reject a machine by promised figures. Exit code 0, 1, or 4 if undecided."""
     from vflops.studies.accept.accept_text import EXIT_CODES
-    from vflops.studies.accept.judging import judge, read_runs
+    from vflops.studies.accept.judging import judge
     from vflops.studies.accept.outcome_files import earlier_outcome
+    from vflops.studies.accept.runs_under_test import read_runs
 
     if (against is None) == (write is None):
         raise UsageError(
@@ -217,8 +218,8 @@ def _warn_of_undecidable(reference: Reference, runs: list[RunUnderTest]) -> None
 
 def _reference(path: Path, promises: _Promises, cap: int | None) -> Reference:
     """Return the reference in a file, or one that is made from a run folder."""
-    from vflops.studies.accept.judging import read_runs
     from vflops.studies.accept.reference import read_reference, with_max_repeats
+    from vflops.studies.accept.runs_under_test import read_runs
 
     promises.require_none_for(path)
     if path.is_dir():
@@ -258,7 +259,7 @@ def _explain_stop(acceptance: Acceptance) -> None:
     for run in acceptance.runs:
         if run.faults:
             say(
-                f"stopped at a run that is no evidence: find the cause, move"
+                f"stopped at a run that does not count: find the cause, move"
                 f" {shell_path(Path(run.path))} away, and run the same command again"
             )
 

@@ -171,9 +171,9 @@ def _easy_target_fault(contents: Contents, job: TrainedJob) -> str | None:
         return None
     size = "unbounded" if factor is None else f"{factor:.3g}"
     return (
-        f"its own target {goal.target:g} is no goal: a quality of {achieved:.4g} ({goal.quality}) "
-        f"makes the quality factor {size}, and more than {_MAX_FACTOR:g} says nothing about speed; "
-        f"set a target close to what training reaches, such as --set target={achieved:.2g}"
+        f"its own target {goal.target:g} is too easy to be a goal: a quality of {achieved:.4g} "
+        f"({goal.quality}) makes the quality factor {size}, and more than {_MAX_FACTOR:g} says "
+        f"nothing about speed; set a target close to what training reaches, such as --set target={achieved:.2g}"
     )
 
 

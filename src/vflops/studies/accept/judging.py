@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 
 from vflops import __version__
-from vflops.errors import UsageError
 from vflops.metrics.acceptance import decide, one_sided_bounds, repeats_needed
 from vflops.metrics.statistics import ConfidenceInterval, mean, stdev
-from vflops.results.check.background_load import unjudged_load
-from vflops.results.check.checking import check
 from vflops.results.figures import Sample
-from vflops.studies.accept import closed_task
 from vflops.studies.accept.acceptance import (
     Acceptance,
     Basis,
@@ -28,43 +21,13 @@ from vflops.studies.accept.acceptance import (
 from vflops.studies.accept.measured_figures import (
     MACHINE,
     MeasuredFigure,
-    MeasuredFigures,
-    measured_figures,
-    named_nodes,
-    recorded_hosts,
 )
 from vflops.studies.accept.reference import PromisedFigure, Reference
-from vflops.studies.accept.task_settings import differing_settings
-from vflops.studies.compare.run_view import RunView, read_run_view
+from vflops.studies.accept.runs_under_test import RunUnderTest, judge_run, some_of, used_nodes
 from vflops.units import percent
 
 NODE_SPREAD = "node_spread"
 """The last part of the name of a spread between nodes."""
-_MAX_NAMED = 4
-"""The largest number of settings, hosts or runs that a text names."""
-
-
-@dataclass(frozen=True)
-class RunUnderTest:
-    """A run of the test; ``node`` names its node if the user does."""
-
-    view: RunView
-    node: str | None = None
-
-    @cached_property
-    def figures(self) -> MeasuredFigures:
-        """The figures of the run."""
-        return measured_figures(self.view, self.node)
-
-    @cached_property
-    def nodes(self) -> set[str]:
-        """The nodes that the run used, as they are called in the outcome."""
-        return named_nodes(self.view) if self.node is None else {self.node}
-
-    @cached_property
-    def hosts(self) -> set[str]:
-        """The host names that the run recorded; empty if it records none."""
-        return recorded_hosts(self.view)
 
 
 @dataclass(frozen=True)
@@ -75,27 +38,9 @@ class Repeats:
     basis: Basis
 
 
-def read_runs(arguments: Sequence[str]) -> list[RunUnderTest]:
-    """Read the runs named on the command line as ``RUN`` or ``NODE=RUN``; each may appear once."""
-    runs = [_read_run(argument) for argument in arguments]
-    for id, times in Counter(run.view.id for run in runs).items():
-        if times > 1:
-            raise UsageError(
-                f"run {id} is given {times} times", hint="give each run once: a copy is no repeat"
-            )
-    return runs
-
-
-def _read_run(argument: str) -> RunUnderTest:
-    node, separator, path = argument.partition("=")
-    if separator and not Path(argument).exists():
-        return RunUnderTest(read_run_view(Path(path)), node)
-    return RunUnderTest(read_run_view(Path(argument)))
-
-
 def judge(reference: Reference, runs: Sequence[RunUnderTest]) -> Acceptance:
     """Return the verdict on ``runs``, which are repeats, or runs of several nodes."""
-    records = tuple(_judge_run(reference, run, runs) for run in runs)
+    records = tuple(judge_run(reference, run, runs) for run in runs)
     faults = tuple(_faults(reference, runs))
     figures = tuple(
         figure
@@ -125,86 +70,6 @@ def _verdict(
     if faults or "missing" in verdicts:
         return "incomplete"
     return "undecided" if "undecided" in verdicts else "accepted"
-
-
-def _judge_run(reference: Reference, run: RunUnderTest, runs: Sequence[RunUnderTest]) -> JudgedRun:
-    view = run.view
-    return JudgedRun(
-        run=view.id,
-        path=str(view.contents.folder.path),
-        created_utc=view.record.created_utc,
-        machine=view.machine,
-        nodes=tuple(sorted(run.nodes)),
-        hosts=tuple(sorted(run.hosts)),
-        manifest_sha256=_manifest_hash(run),
-        faults=(*_run_faults(reference, run), *_label_faults(run, runs)),
-    )
-
-
-def _manifest_hash(run: RunUnderTest) -> str | None:
-    contents = run.view.contents
-    path = contents.folder.manifest_file
-    return contents.hash(path) if path.is_file() else None
-
-
-def _run_faults(reference: Reference, run: RunUnderTest) -> Iterator[str]:
-    view, task = run.view, reference.task
-    for finding in check(view.contents).failures:
-        yield f"not valid: rule {finding.rule} is not met ({finding.text})"
-    if disturbed := unjudged_load(view.contents):
-        yield f"the machine was not quiet: {disturbed}"
-    if view.id in reference.runs:
-        yield "the reference was written from this run, which is no evidence for it"
-    if view.record.workload != task.workload:
-        yield f"workload is {view.record.workload}, and {task.workload} in the reference"
-        return
-    for name, digest in task.definition.items():
-        state = closed_task.task_state(view.score, name)
-        if state is not None and state.digest is not None and state.digest != digest:
-            yield f"{name} is another task: {state.digest}, and {digest} in the reference"
-    changed = list(differing_settings(task, view.record.settings))
-    if changed:
-        more = [f"{len(changed) - _MAX_NAMED} more"] if len(changed) > _MAX_NAMED else []
-        named = "; ".join([*changed[:_MAX_NAMED], *more])
-        yield f"other settings: {named}{_version_hint(reference)}"
-    for name, fingerprint in task.data.items():
-        trained = view.data.get(name)
-        if trained is not None and trained != fingerprint:
-            yield (
-                f"{name} was trained on other data: {trained[:12]}, and {fingerprint[:12]} in the"
-                " reference"
-            )
-
-
-def _label_faults(run: RunUnderTest, runs: Sequence[RunUnderTest]) -> Iterator[str]:
-    """Yield how ``NODE=RUN`` contradicts the hosts that the runs recorded."""
-    if run.node is not None and len(run.hosts) > 1:
-        yield f"it is given as node {run.node}, but recorded the hosts {_some(sorted(run.hosts))}"
-    for host in sorted(run.hosts):
-        labels = {other.node or host for other in runs if host in other.hosts}
-        others = sorted(labels - {run.node or host})
-        if others:
-            yield f"host {host} is given as node {run.node or host}, and also as {_some(others)}"
-
-
-def used_nodes(runs: Sequence[RunUnderTest]) -> set[str]:
-    """Return the nodes that took part: recorded hosts, and ``NODE`` where a run records none."""
-    hosts = {host for run in runs for host in run.hosts}
-    labels = {run.node for run in runs if run.node is not None and not run.hosts}
-    recorded = {run.node for run in runs if run.hosts}
-    return hosts | (labels - recorded) or {MACHINE}
-
-
-def _some(items: Sequence[str]) -> str:
-    more = [f"{len(items) - _MAX_NAMED} more"] if len(items) > _MAX_NAMED else []
-    return ", ".join([*items[:_MAX_NAMED], *more])
-
-
-def _version_hint(reference: Reference) -> str:
-    """Return that the profile may have changed since the reference was written."""
-    if reference.vflops in ("", __version__):
-        return ""
-    return f" (written by vflops {reference.vflops}, whose profile may differ from this version's)"
 
 
 def _faults(reference: Reference, runs: Sequence[RunUnderTest]) -> Iterator[str]:
@@ -436,11 +301,11 @@ def _notes(
             " between runs."
         )
     yield from _node_notes(runs)
-    unsealed = [run.view.id for run in runs if _manifest_hash(run) is None]
+    unsealed = [run.view.id for run in runs if run.manifest_hash is None]
     if unsealed:
         yield (
             "Runs without a manifest, so that nothing shows whether their files were changed:"
-            f" {_some(unsealed)}."
+            f" {some_of(unsealed)}."
         )
     written = reference.vflops
     if written and written != __version__:
@@ -455,7 +320,7 @@ def _node_notes(runs: Sequence[RunUnderTest]) -> Iterator[str]:
     labelled = [run for run in runs if run.node is not None]
     pairs = {f"{run.node} is {host}" for run in labelled for host in run.hosts}
     if pairs:
-        yield f"Nodes by the host that their runs recorded: {_some(sorted(pairs))}."
+        yield f"Nodes by the host that their runs recorded: {some_of(sorted(pairs))}."
     unknown = [run.view.id for run in labelled if not run.hosts]
     if unknown:
-        yield f"Runs that record no host, so that their node is not proven: {_some(unknown)}."
+        yield f"Runs that record no host, so that their node is not proven: {some_of(unknown)}."

@@ -17,10 +17,11 @@ from vflops.record.files import atomic
 from vflops.results.check.background_load import unjudged_load
 from vflops.results.check.checking import check
 from vflops.results.figures import format_value
-from vflops.studies.accept.judging import RunUnderTest, repeats_of, used_nodes
+from vflops.studies.accept.judging import repeats_of
 from vflops.studies.accept.measured_figures import MeasuredFigure
 from vflops.studies.accept.promise_units import readable_unit
 from vflops.studies.accept.reference import Judgement, PromisedFigure, Reference
+from vflops.studies.accept.runs_under_test import RunUnderTest, used_nodes
 from vflops.studies.accept.task_settings import task_of
 
 Tolerances = Mapping[str, float]

@@ -19,8 +19,9 @@ from vflops.run.continued import existing_run, run_to_end
 from vflops.run.pipeline import RunObserver
 from vflops.studies.accept.accept_text import next_repeats
 from vflops.studies.accept.acceptance import Acceptance
-from vflops.studies.accept.judging import RunUnderTest, judge
+from vflops.studies.accept.judging import judge
 from vflops.studies.accept.reference import Reference
+from vflops.studies.accept.runs_under_test import RunUnderTest
 from vflops.studies.accept.task_settings import task_settings
 from vflops.studies.compare.run_view import RunView
 from vflops.workloads.contract.run_settings import load
