@@ -173,7 +173,8 @@ def _easy_target_fault(contents: Contents, job: TrainedJob) -> str | None:
     return (
         f"its own target {goal.target:g} is too easy to be a goal: a quality of {achieved:.4g} "
         f"({goal.quality}) makes the quality factor {size}, and more than {_MAX_FACTOR:g} says "
-        f"nothing about speed; set a target close to what training reaches, such as --set target={achieved:.2g}"
+        "nothing about speed; set a target close to what training reaches, such as "
+        f"--set target={achieved:.2g}"
     )
 
 
