@@ -18,8 +18,8 @@ from vflops.errors import Interrupted, UsageError, VflopsError
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobRearranged, PowerImported
-from vflops.record.formats.measurement import Measurement
-from vflops.record.log.events import EventWriter, Loaded
+from vflops.record.formats.measurement import Loaded, Measurement
+from vflops.record.log.events import EventWriter
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.check.findings import Findings

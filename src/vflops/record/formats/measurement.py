@@ -9,6 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from vflops.record.files.document import Data
+from vflops.record.formats.telemetry import ProgramShare
 
 Unit = Literal["FLOPS", "B/s", "IO/s"]
 
@@ -51,6 +52,11 @@ class Measurement(Data):
     """A warning about the value, such as a possible effect of the page cache."""
     reason: str | None = None
     """Why there is no value."""
+    node: str | None = None
+    """The compute node that was measured, or the nodes that communicated; None on the machine that
+    the run was started on."""
+    kind: str | None = None
+    """The kind of that node, if a scheduler chose it."""
 
     @model_validator(mode="after")
     def _measured_or_absent(self) -> Self:
@@ -65,3 +71,11 @@ class Measurement(Data):
     def key(self) -> tuple[str, str, str | None]:
         """The key that identifies the measurement within a run."""
         return (self.benchmark, self.case, self.precision)
+
+
+class Loaded(Data):
+    """The CPU load by other processes while ceilings were measured."""
+
+    others_share: float = Field(ge=0, le=1)
+    programs: tuple[ProgramShare, ...] = ()
+    """The busiest programs outside of the run, busiest first."""

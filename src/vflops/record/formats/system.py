@@ -67,6 +67,11 @@ class SystemRecord(Document):
 
     gathered_utc: str
     layers: tuple[Layer, ...]
+    node: str | None = None
+    """The compute node that is described, the first that was measured; None for the machine that
+    the run was started on."""
+    submitted_from: str | None = None
+    """The machine that submitted the run to a scheduler, in words."""
 
     @model_validator(mode="after")
     def _all_nine_layers(self) -> Self:

@@ -17,13 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from vflops import interruption
 from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.document import Data, first_fault
-from vflops.record.formats.telemetry import ProgramShare
 
 
 class EventLine(Data):
@@ -58,14 +57,6 @@ class Planned(Data):
     """The keys of the measurements that will be made."""
 
     measurements: tuple[tuple[str, str, str | None], ...]
-
-
-class Loaded(Data):
-    """The CPU load by other processes while ceilings were measured."""
-
-    others_share: float = Field(ge=0, le=1)
-    programs: tuple[ProgramShare, ...] = ()
-    """The busiest programs outside of the run, busiest first."""
 
 
 Payload = TypeVar("Payload", bound=Data)

@@ -15,6 +15,7 @@ from vflops.record.folder import History, RunFolder, State
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobPlanned
+from vflops.record.formats.measured_node import MeasuredNode, NodeMeasured, measured_node_file
 from vflops.record.formats.measurement import Measurement
 from vflops.record.log.events import Counted
 from vflops.record.readout.trained_job import TrainedJob
@@ -86,12 +87,24 @@ class Contents:
 
     @cached_property
     def measurements(self) -> list[Measurement]:
-        """The newest measurement of each ceiling, in the order of their first measurements."""
-        newest: dict[tuple[str, str, str | None], Measurement] = {}
+        """The newest measurement of each ceiling of each kind of node, in order of measuring."""
+        newest: dict[tuple[str | None, tuple[str, str, str | None]], Measurement] = {}
         for event in self.history.events("measurement"):
             measurement = event.payload(Measurement)
-            newest[measurement.key] = measurement
+            newest[measurement.kind, measurement.key] = measurement
         return list(newest.values())
+
+    @cached_property
+    def measured_nodes(self) -> list[MeasuredNode]:
+        """The compute nodes that were measured before training, in order of measuring.
+
+        Empty if all work was done on the machine that the run was started on.
+        """
+        nodes = [event.payload(NodeMeasured).node for event in self.history.events("node-measured")]
+        return [
+            self.read(MeasuredNode, measured_node_file(self.folder.path, node))
+            for node in dict.fromkeys(nodes)
+        ]
 
     @cached_property
     def counted(self) -> list[Counted]:

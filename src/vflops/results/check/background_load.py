@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from vflops.metrics.summation import sum_in_order
-from vflops.record.log.events import Event, Loaded
+from vflops.record.formats.measurement import Loaded
+from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Part, Timeline
 from vflops.results.check.locations import run_event_location

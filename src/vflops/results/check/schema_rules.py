@@ -11,10 +11,15 @@ from vflops.record.files.folder_listing import matching_files, subfolders
 from vflops.record.formats import job_events
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
-from vflops.record.formats.measurement import Measurement
+from vflops.record.formats.measured_node import (
+    MeasuredNode,
+    NodeMeasured,
+    measured_node_files,
+)
+from vflops.record.formats.measurement import Loaded, Measurement
 from vflops.record.formats.node import NodeRecord
 from vflops.record.formats.system import SystemRecord
-from vflops.record.log.events import Counted, Described, Loaded, Planned
+from vflops.record.log.events import Counted, Described, Planned
 from vflops.record.readout.contents import Contents
 from vflops.results.check.rule import Outcome
 from vflops.results.evidence.integrity import FolderIntegrity
@@ -28,6 +33,7 @@ EVENTS: dict[str, type[Data]] = {
     "plan": Planned,
     "measurement": Measurement,
     "load": Loaded,
+    "node-measured": NodeMeasured,
     "job-planned": job_events.JobPlanned,
     "job-rearranged": job_events.JobRearranged,
     "job-begun": job_events.JobBegun,
@@ -95,6 +101,8 @@ def _documents(contents: Contents) -> Iterator[tuple[Path, type[Document]]]:
         yield folder.system_file, SystemRecord
     for path in folder.graph_files:
         yield path, Graph
+    for path in measured_node_files(folder.path):
+        yield path, MeasuredNode
     jobs = subfolders(folder.path / "jobs")
     for path in (path for job in jobs for path in matching_files(job, "job.json")):
         yield path, JobRecord
