@@ -16,7 +16,7 @@ from vflops.record.files.document import Document
 from vflops.record.folder import RunRecord
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
-from vflops.record.formats.measured_node import MeasuredNode
+from vflops.record.formats.measured_node import MeasuredLinks, MeasuredNode
 from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.node import NodeRecord
 from vflops.record.formats.system import SystemRecord
@@ -41,6 +41,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     Graph,
     JobRecord,
     MeasuredNode,
+    MeasuredLinks,
     NodeRecord,
     Header,
     ImageIndex,

@@ -13,6 +13,9 @@ from vflops.errors import unknown_name
 
 _SINGLE_WORKLOAD_BUDGET_S = 12.0
 """Time budget for the few ceilings that a single workload needs."""
+_NODES_BUDGET_S = 20.0
+"""The same on the nodes of a scheduler, where a short measurement on all nodes and the links
+between them are added."""
 _LAPTOP_CONCURRENCY = 2
 """Base models that the suite trains, and search workers that it runs, at once on a laptop; each
 uses one core."""
@@ -99,10 +102,7 @@ def for_single_workload(settings: Settings) -> Settings:
     changes: dict[str, object] = {}
     if settings.count == default.count:
         changes["count"] = CountSettings(models=())
-    if settings.launch.on != "local":  # this machine does not train: its ceilings do not matter
-        changes["micro"] = settings.micro.model_copy(update={"benchmarks": ()})
-    else:
-        changes["micro"] = _restrict_ceilings(settings, default.micro)
+    changes["micro"] = _restrict_ceilings(settings, default.micro)
     return settings.model_copy(update=changes)
 
 
@@ -111,7 +111,7 @@ def _restrict_ceilings(settings: Settings, default: MicroSettings) -> MicroSetti
 
     Each setting is restricted unless the user changed it.
     """
-    micro = settings.micro
+    micro, on_nodes = settings.micro, settings.launch.on != "local"
     train_settings = [section["train"] for section in settings.workloads.values()]
     narrowed: dict[str, object] = {}
     if micro.precisions == default.precisions:
@@ -121,7 +121,9 @@ def _restrict_ceilings(settings: Settings, default: MicroSettings) -> MicroSetti
         devices = {train["device"] for train in train_settings}
         narrowed["device"] = devices.pop() if len(devices) == 1 else "auto"
     if micro.budget_s == default.budget_s:
-        narrowed["budget_s"] = min(default.budget_s, _SINGLE_WORKLOAD_BUDGET_S)
+        budget_s = _NODES_BUDGET_S if on_nodes else _SINGLE_WORKLOAD_BUDGET_S
+        narrowed["budget_s"] = min(default.budget_s, budget_s)
     if micro.benchmarks == default.benchmarks:
-        narrowed["benchmarks"] = ("gemm", "convolution", "memory")
+        links = ("all-reduce",) if on_nodes else ()
+        narrowed["benchmarks"] = ("gemm", "convolution", "memory", *links)
     return micro.model_copy(update=narrowed)

@@ -8,21 +8,20 @@ several nodes each node has an agent, and the first one leads.
 from __future__ import annotations
 
 import os
-import socket
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from vflops.data.staging import stage_attempt
-from vflops.errors import Interrupted, UsageError, VflopsError
+from vflops.errors import Interrupted, VflopsError
 from vflops.launch import core_binding
 from vflops.launch.attempt import run_job
 from vflops.launch.core_binding import Topology
-from vflops.launch.job_script import ELSEWHERE, ELSEWHERE_CODE, LOCAL_PATH, UNSEEN, agent_prefix
+from vflops.launch.job_script import ELSEWHERE, ELSEWHERE_CODE, LOCAL_PATH, agent_prefix
 from vflops.launch.node_group import CORES, NodeGroup
+from vflops.launch.waiting import node_name, open_run
 from vflops.machine.system.cpu_share import usable_cores
 from vflops.record.files.lock import InUse, locked
 from vflops.record.folder import RunFolder
@@ -34,8 +33,6 @@ _STOPPED = 1
 It is smaller than that of an agent that died: if one of several nodes dies, SLURM stops the others,
 and the largest code becomes that of the step.
 """
-_LATE_S = 5.0
-"""How long a new folder may take to appear on a shared file system."""
 
 
 def main(run: str, job: str) -> int:
@@ -43,7 +40,7 @@ def main(run: str, job: str) -> int:
     if CORES in os.environ:
         os.sched_setaffinity(0, {int(core) for core in os.environ[CORES].split(",")})
     try:
-        folder = _open(Path(run))
+        folder = open_run(Path(run))
         record = folder.effective_job(int(job))
         group = NodeGroup.of()
         if folder.ended(record.job):  # a copy that the scheduler started late
@@ -53,13 +50,13 @@ def main(run: str, job: str) -> int:
                 folder, record, lambda kind, data: None, group, partial(_prepare, folder, record)
             )
     except Interrupted as error:
-        print(f"{_name()}: job {job} was {error.message}", file=sys.stderr)
+        print(f"{node_name()}: job {job} was {error.message}", file=sys.stderr)
         return _STOPPED
     except InUse as error:
-        print(f"{agent_prefix(_name(), int(job))}{ELSEWHERE}: {error.message}", file=sys.stderr)
+        print(f"{agent_prefix(node_name(), int(job))}{ELSEWHERE}: {error.message}", file=sys.stderr)
         return ELSEWHERE_CODE
     except VflopsError as error:
-        print(agent_prefix(_name(), int(job)) + error.message, file=sys.stderr)
+        print(agent_prefix(node_name(), int(job)) + error.message, file=sys.stderr)
         print(error.hint or "", file=sys.stderr)
         return error.exit_code
     return 0
@@ -74,26 +71,9 @@ def _prepare(
     if folder.record.settings.launch.bind:
         ranks = record.ranks // nodes
         bound, words = core_binding.variables(Topology.read(), usable_cores(), ranks)
-        print(f"{_name()}: ranks of job {record.job} {words}", file=sys.stderr, flush=True)
+        print(f"{node_name()}: ranks of job {record.job} {words}", file=sys.stderr, flush=True)
         variables |= bound
     return variables
-
-
-def _open(path: Path) -> RunFolder:
-    """Return the run folder; raise UsageError with ``UNSEEN`` if this node does not see it."""
-    end_s = time.monotonic() + _LATE_S
-    while not (path / "run.json").is_file():
-        if time.monotonic() > end_s:
-            raise UsageError(
-                f"{UNSEEN} {path}",
-                hint="put runs on a file system that all nodes share: choose it with --out",
-            )
-        time.sleep(0.2)
-    return RunFolder.open(path)
-
-
-def _name() -> str:
-    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from vflops.errors import Interrupted, RunFailed
 from vflops.interruption import SignalCounter, cause
 from vflops.launch.interface import JOBS_ASKED, Launcher
 from vflops.launch.job_history import EXCUSING_EVENT, LEFT, attempt_histories, excused
+from vflops.launch.node_ceilings.recorder import NodeRecorder
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import WORK_PHASES, JobBegun, JobGivenUp, JobLost
@@ -145,9 +146,11 @@ class Controller:
         ops_per_sample: int | None = None,
         observe: Callable[[JobRecord], JobObserver | None] = no_observer,
         show: Callable[[Sequence[JobProgress]], None] = lambda jobs: None,
+        recorder: NodeRecorder | None = None,
     ) -> None:
+        """``recorder`` records what the nodes measure before the jobs start."""
         self._folder, self._events, self._launcher = folder, events, launcher
-        self._attempts, self._show = attempts, show
+        self._attempts, self._show, self._recorder = attempts, show, recorder
         self._jobs = {
             record.job: JobProgress(
                 record,
@@ -165,10 +168,12 @@ class Controller:
         try:
             self._take_over()
             while not self._over():
+                self._record_nodes()
                 self._poll()
                 self._start()
                 self._show(list(self._jobs.values()))
                 time.sleep(self._pause_s)
+            self._record_nodes()
             self._wait()  # an agent still writes for a moment after the job's last event
             if self._launcher.active_jobs():  # copies that are still in the scheduler's queue
                 self._launcher.kill()
@@ -212,6 +217,10 @@ class Controller:
             else:
                 progress.newest = folders - 1
 
+    def _record_nodes(self) -> None:
+        if self._recorder is not None:
+            self._recorder.poll()
+
     def _over(self) -> bool:
         return all(job.over for job in self._jobs.values())
 
@@ -254,6 +263,8 @@ class Controller:
             if progress.state != "running":
                 continue
             progress.location = self._launcher.location(job)
+            if progress.awaited and self._recorder is not None and self._recorder.measuring:
+                progress.location += ": measuring ceilings"
             self._read(progress)  # after the query, so that an inactive job's last event is read
             if progress.awaited and (check or job not in active):
                 self._check_visible(job)

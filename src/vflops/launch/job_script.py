@@ -11,6 +11,8 @@ from vflops.launch.site import ContainerSettings, SiteSettings
 
 AGENT = ("-P", "-m", "vflops.launch.agent")
 """What Python runs on a node; with -P, a user's queue.py does not shadow the standard library's."""
+CEILINGS = ("-P", "-m", "vflops.launch.node_ceilings.node_program")
+"""What Python runs on each node before the first job, with the ranks of a job and of a node."""
 LOCAL_PATH = "VFLOPS_LOCAL_PATH"
 """The environment variable that gives the agents the path of the node's local storage."""
 UNSEEN = "the node does not see the run folder"
@@ -37,6 +39,8 @@ class Request:
     site: SiteSettings
     exclude: tuple[str, ...] = ()
     """Nodes that the job must not get."""
+    measures: bool = False
+    """Whether the nodes measure their ceilings before the first job."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,24 @@ def node_command(
     mounts = [str(run), *site.container.mounts]
     mounts += [site.local_path] if site.local_path is not None else []
     return f"{_wrapped(site.container, mounts, gpus, [*site.environment])} {command}"
+
+
+def ceilings_lines(start: str, request: Request, run: Path, ranks: int) -> list[str]:
+    """Return bash code that measures the ceilings of all nodes; ``start`` runs it on each node.
+
+    ``ranks`` is the number of ranks of one job. If the measurement fails, training starts without
+    it; if it was stopped, nothing starts.
+    """
+    if not request.measures:
+        return []
+    numbers = f"{ranks} {request.tasks_per_node}"
+    command = node_command(request.site, run, numbers, request.gpus_per_task > 0, CEILINGS)
+    return [
+        f"{start}{command}",
+        "code=$?  # 143: stopped",
+        "((code != 143)) || exit 1",
+        '((code == 0)) || echo "the ceilings of the nodes were not measured: exit code $code"',
+    ]
 
 
 def quoted(value: object) -> str:

@@ -240,6 +240,7 @@ class ScheduledJobs(Launcher):
             output=folder / f"{stem}.log",
             site=self._site,
             exclude=tuple(exclude),
+            measures=bool(self._folder.record.settings.micro.benchmarks),
         )
 
     def _excluded(self) -> list[str]:

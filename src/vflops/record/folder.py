@@ -4,6 +4,7 @@ runs/<utc>-<workload>-<short id>/
   run.json                         settings, versions, seed: written once, never changed
   system.json                      the system in nine layers
   nodes/<node>.json                a compute node of a scheduler: its layers and its ceilings
+  links/<nodes>.json               the ceilings of communication between nodes
   graphs/<model>.json              operation graphs of the models that were counted or trained
   jobs/<k>/job.json                what job k trains; job 0 is the run itself and has no job.json
   jobs/<k>/<attempt>/events.jsonl  the log of the attempt, chained by hashes

@@ -206,7 +206,7 @@ def run_ensembles(
         suffix = f", ensemble {number} of {len(groups)}" if len(groups) > 1 else ""
         if not all(folder.ended(record.job) for record in group):
             step(f"training {len(group)} models of {group[0].workload}{suffix}{order.place(group)}")
-        run_side_by_side(folder, events, group, show)
+        run_side_by_side(folder, events, group, step, show)
         ensemble = evaluate_ensemble(folder, folder.history(), group)
         if ensemble is None:
             raise RunFailed(
@@ -235,7 +235,7 @@ def run_searches(
         if not all(folder.ended(record.job) for record in group):
             workers = f"{len(group)} worker{'s' * (len(group) > 1)}"
             step(f"{verb} with {workers}{order.place(group)}")
-        run_side_by_side(folder, events, group, show)
+        run_side_by_side(folder, events, group, step, show)
         for message in _early_ends(folder, group):
             step(message)
         written = write_ledger(folder, group)
@@ -254,6 +254,7 @@ def run_side_by_side(
     folder: RunFolder,
     events: EventWriter,
     records: Sequence[JobRecord],
+    step: Callable[[str], None],
     show: Callable[[Sequence[JobProgress]], None],
 ) -> None:
     """Run jobs at the same time, each by an agent on separate slots, and record their hashes.
@@ -262,6 +263,7 @@ def run_side_by_side(
     """
     from vflops.launch.controller import Controller, JobProgress, no_observer
     from vflops.launch.factory import backend, launcher
+    from vflops.launch.node_ceilings.recorder import NodeRecorder
     from vflops.launch.node_clock import serve_clock
     from vflops.launch.nodes import waves
 
@@ -270,7 +272,9 @@ def run_side_by_side(
     observer = workload(records[0].workload).observer
     observe = no_observer if observer is None else import_object(observer)
     progress_list: list[JobProgress] = []
-    with nullcontext() if backend(settings.launch.on).is_this_machine else serve_clock(folder):
+    here = backend(settings.launch.on).is_this_machine
+    recorder = None if here else NodeRecorder(folder, events, step)
+    with nullcontext() if here else serve_clock(folder):
         for wave in waves(settings, records):
             waiting = records[len(progress_list) + len(wave) :]
             later = [JobProgress(record, observer=observe(record)) for record in waiting]
@@ -283,6 +287,7 @@ def run_side_by_side(
                 ops_per_sample=ops,
                 observe=observe,
                 show=partial(_show_all, show, tuple(progress_list), later),
+                recorder=recorder,
             )
             progress_list += controller.run()
     history = folder.history()

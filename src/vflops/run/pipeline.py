@@ -109,6 +109,7 @@ def resume(folder: RunFolder, observer: RunObserver, assignments: Sequence[str] 
 
 
 def _validate(settings: Settings) -> None:
+    from vflops.launch.factory import backend
     from vflops.machine.ceilings.measure import planned_items
     from vflops.models.model_registry import model
 
@@ -120,7 +121,8 @@ def _validate(settings: Settings) -> None:
                 f"count.models includes {name!r}, whose input shape is not known",
                 hint=f"count it separately: vflops count {name} --input SHAPE",
             )
-    planned_items(settings.micro)
+    if backend(settings.launch.on).is_this_machine:
+        planned_items(settings.micro)
 
 
 def _attempt(
@@ -173,6 +175,8 @@ def _steps(
     observer: RunObserver,
     prepared: list[PreparedWorkload] | None,
 ) -> None:
+    from vflops.launch.factory import backend
+
     settings = folder.record.settings
     is_described = bool(folder.history(0).events("described"))
     if not is_described:
@@ -185,7 +189,8 @@ def _steps(
         if model not in counted:
             observer.step(f"counting {model}")
             _count(folder, events, model)
-    _measure(folder, events, observer)
+    if backend(settings.launch.on).is_this_machine:  # else the nodes do, before training
+        _measure(folder, events, observer)
     if settings.workloads:
         records = jobs.plan(folder, events, prepared, observer.progress)
         members = [record for record in records if record.bag is not None]
@@ -201,7 +206,7 @@ def _steps(
             if jobs.uses_agents(settings):
                 if not folder.ended(record.job):
                     observer.step(f"training {record.workload}, seed {record.seed}{place}")
-                jobs.run_side_by_side(folder, events, [record], observer.jobs)
+                jobs.run_side_by_side(folder, events, [record], observer.step, observer.jobs)
                 continue
             if not folder.ended(record.job):
                 observer.job(record, place, len(records), jobs.ops_per_sample(folder, record))
@@ -237,13 +242,8 @@ def _describe(folder: RunFolder, events: EventWriter, prepared: Sequence[Prepare
 def _needs_same_machine(folder: RunFolder) -> bool:
     """Whether the remaining work must be done on the same machine."""
     from vflops.launch.factory import backend
-    from vflops.machine.ceilings.measure import planned_items
 
-    settings = folder.record.settings
-    done = {item.key for item in Contents(folder).measurements if item.value is not None}
-    return backend(settings.launch.on).is_this_machine or any(
-        item.key not in done for item in planned_items(settings.micro)
-    )
+    return backend(folder.record.settings.launch.on).is_this_machine
 
 
 def _count(folder: RunFolder, events: EventWriter, model: str) -> None:

@@ -16,7 +16,7 @@ from tests.support.host_name import needs_host_name
 from tests.support.sample_parts import Vflops
 from vflops.launch.local.local_probes import ProbeProcesses, start_probes
 from vflops.launch.preflight.gpu_health import gpus
-from vflops.launch.preflight.link_test import rounds
+from vflops.launch.ring import ring_rounds
 from vflops.launch.preflight.preflight_findings import Order, Preflight
 from vflops.launch.preflight.preflight_run import Gatherer
 from vflops.launch.probes import LOG
@@ -94,7 +94,7 @@ def test_a_probe_that_dies_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", range(1, 9))
 def test_every_pair_of_the_ring_is_measured_once(size: int) -> None:
     nodes = [10 * number for number in range(size)]
-    turns = rounds(nodes)
+    turns = ring_rounds(nodes)
     pairs = {frozenset(pair) for turn in turns for pair in turn}
     ring = {frozenset((nodes[k], nodes[(k + 1) % size])) for k in range(size)}
     assert pairs == {pair for pair in ring if len(pair) == 2}

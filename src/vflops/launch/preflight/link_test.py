@@ -13,7 +13,6 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,8 +21,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from vflops.launch.preflight.node_probe import READY_S, ROUND_S, wait_for
+from vflops.launch.preflight.node_probe import READY_S, ROUND_S
 from vflops.launch.preflight.preflight_findings import Hello, Link, Links, Roll
+from vflops.launch.ring import ring_rounds
+from vflops.launch.waiting import wait_for
 
 _BYTES = {"gloo": 1 << 24, "nccl": 1 << 27}
 _SAMPLES = 5
@@ -32,15 +33,6 @@ _LEAVE_S = 1.0
 _FORK = multiprocessing.get_context(
     "fork"
 )  # torch is imported once, and used only in child processes
-
-
-def rounds(nodes: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """Return the pairs of the ring in up to three rounds; the pairs of a round share no node."""
-    if len(nodes) < 2:
-        return []
-    pairs = list(zip(nodes, [*nodes[1:], nodes[0]], strict=True))[: None if nodes[2:] else 1]
-    last = [pairs.pop()] if len(pairs) % 2 and nodes[2:] else []
-    return [group for group in (pairs[::2], pairs[1::2], last) if group]
 
 
 class LinkTest:
@@ -57,7 +49,7 @@ class LinkTest:
         round_s = ROUND_S[self._roll.backend]
         self._wait_for_all("ready", READY_S)
         end_s = time.monotonic()
-        for pairs in rounds(self._roll.nodes):
+        for pairs in ring_rounds(self._roll.nodes):
             end_s += round_s
             for pair in pairs:
                 if self._node in pair:

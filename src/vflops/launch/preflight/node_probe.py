@@ -18,8 +18,6 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterable
-from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -37,6 +35,7 @@ from vflops.launch.preflight.preflight_findings import (
     Roll,
     Space,
 )
+from vflops.launch.waiting import free_port, node_name, wait_for
 from vflops.record.files.atomic import cannot_write
 
 FAULT = "preflight fault "
@@ -55,7 +54,7 @@ _MAX_IO_S = 5.0
 
 def main(folder: str, node: str) -> int:
     """Answer, wait for the other nodes and measure with them; return 0 on success."""
-    name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    name = node_name()
     try:
         _probe(Path(folder), int(node), name)
     except Exception as error:
@@ -75,27 +74,6 @@ def links_s(backend: str) -> float:
 def measure_s(backend: str) -> float:
     """Return how long a node may take for all measurements, once ``roll.json`` is written."""
     return _SEE_S + _CONNECT_S + 2 * _MAX_IO_S + links_s(backend)
-
-
-def wait_for(paths: Iterable[Path], limit_s: float) -> list[Path]:
-    """Wait until the files exist; return those that did not appear in time."""
-    end_s = time.monotonic() + limit_s
-    missing = list(paths)
-    while missing := [path for path in missing if not path.is_file()]:
-        if time.monotonic() > end_s:
-            break
-        with suppress(OSError):
-            os.listdir(missing[0].parent)  # noqa: PTH208  drops what NFS caches as absent
-        time.sleep(0.1)
-    return missing
-
-
-def free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as listening:
-        listening.bind(("", 0))
-        port: int = listening.getsockname()[1]
-    return port
 
 
 def _probe(folder: Path, node: int, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vflops.errors import UsageError
-from vflops.launch.job_script import Request, node_command, script_text
+from vflops.launch.job_script import Request, ceilings_lines, node_command, script_text
 
 
 def job_script(request: Request, run: Path, job: int, scheduler: str) -> str:
@@ -22,4 +22,5 @@ def job_script(request: Request, run: Path, job: int, scheduler: str) -> str:
             hint="use fewer ranks per model, so that a model fits on one node, or --on slurm",
         )
     command = node_command(site, run, str(job), request.gpus_per_task > 0)
-    return script_text(site, (), [f"exec {command}"])
+    ceilings = ceilings_lines("", request, run, request.tasks_per_node)
+    return script_text(site, (), [*ceilings, f"exec {command}"])

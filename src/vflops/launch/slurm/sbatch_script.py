@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vflops.errors import UsageError
-from vflops.launch.job_script import AGENT, Request, Step, node_command, quoted, script_text
+from vflops.launch.job_script import (
+    AGENT,
+    Request,
+    Step,
+    ceilings_lines,
+    node_command,
+    quoted,
+    script_text,
+)
 
 STOP = ".stop"
 """The suffix of a file next to a script; while it exists, the script does not retry jobs."""
@@ -43,7 +51,8 @@ def job_script(request: Request, run: Path, job: int) -> str:
         "--kill-on-bad-exit=1",
         node_command(request.site, run, str(job), request.gpus_per_task > 0),
     ]
-    return _script(request, [" \\\n  ".join(parts)])
+    ceilings = ceilings_lines(_all_nodes(request, "ceilings"), request, run, nodes * tasks)
+    return _script(request, [*ceilings, " \\\n  ".join(parts)])
 
 
 def allocation_script(
@@ -78,6 +87,13 @@ def allocation_script(
     body = [
         'mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
         f"stop={quoted(request.script.with_suffix(STOP))}",
+        *ceilings_lines(
+            _all_nodes(request, f'{quoted(step_name(run))}"ceilings"'),
+            request,
+            run,
+            steps[0].nodes * steps[0].tasks_per_node,
+        ),
+        '[ ! -e "$stop" ] || exit 1',
         "",
         "step() {  # a job, the number of its first node, its nodes, its ranks on each",
         "  " + " \\\n    ".join(parts),
@@ -95,6 +111,18 @@ def allocation_script(
     ]
     # A node that fails must not end the jobs on other nodes.
     return _script(request, body, more=("--no-kill",))
+
+
+def _all_nodes(request: Request, name: str) -> str:
+    """Return the command that runs one task with all resources of the job on each node."""
+    nodes, tasks = request.nodes, request.tasks_per_node
+    gpus = tasks * request.gpus_per_task
+    parts = [
+        f"srun --job-name={name} --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1",
+        f"--cpus-per-task={tasks * request.cores_per_task} --mem=0",
+        *([f"--gpus-per-node={gpus}"] if gpus else []),
+    ]
+    return " \\\n  ".join([*parts, ""])
 
 
 def step_name(run: Path) -> str:

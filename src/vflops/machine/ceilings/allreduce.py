@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from vflops.machine.devices import Device
 from vflops.machine.system.cpu_share import available_cpus, cpu_threads
 from vflops.record.formats.measurement import Measurement, Trial
 
-_TOLERANCE = 1e-6
+TOLERANCE = 1e-6
 """Tolerance for a sum of fp32 numbers over ranks."""
 
 _PRODUCT_TOLERANCE = 1e-3
@@ -39,7 +40,7 @@ _KILL_AFTER_S = 1.5
 
 
 @dataclass(frozen=True)
-class _Size:
+class Size:
     """The result of the ranks for one message size."""
 
     size_bytes: int
@@ -76,7 +77,7 @@ def measure(task: Task) -> Measurement:
     """
     backend = task.item.case.partition("-")[0]
     ranks = task.ranks if backend == "gloo" else task.device.accelerators
-    return _measure(task, backend, ranks, _TOLERANCE)
+    return _measure(task, backend, ranks, TOLERANCE)
 
 
 def measure_mode(task: Task) -> Measurement:
@@ -111,7 +112,7 @@ def tolerances(ranks: int) -> dict[str, float]:
     """
     sums = ranks + 2
     return {
-        "fp32": _TOLERANCE,
+        "fp32": TOLERANCE,
         "fp16": sums * 2.0**-11,
         "bf16": sums * 2.0**-8,
         "int8": 3 * 1.44 / 254,
@@ -135,25 +136,50 @@ def _measure(
         sizes = _run(task, backend, ranks, mode)
     except (RanksError, OSError) as failure:
         return task.item.absent_measurement(device, str(failure))
+    return summarise(
+        task.item,
+        device,
+        sizes,
+        ranks,
+        bus_share=2 * (ranks - 1) / ranks,
+        tolerance=tolerance,
+        out_of_time_reason=task.out_of_time_reason,
+        on_trial=task.on_trial,
+        caveat=caveat,
+    )
+
+
+def summarise(
+    item: Item,
+    device: str,
+    sizes: Sequence[Size],
+    ranks: int,
+    *,
+    bus_share: float,
+    tolerance: float,
+    out_of_time_reason: str,
+    on_trial: Callable[[Trial], None] = lambda trial: None,
+    caveat: str | None = None,
+) -> Measurement:
+    """Return the measurement at the best message size: ``bus_share`` · bytes / time."""
     error = max((size.error for size in sizes), default=0.0)
     if error > tolerance:
         reason = f"wrong result: relative error {error:.2g}, tolerance {tolerance:g}"
-        return task.item.absent_measurement(device, reason)
+        return item.absent_measurement(device, reason)
     if not any(len(size.times_s) >= _MIN_SAMPLES for size in sizes):
-        return task.item.absent_measurement(device, task.out_of_time_reason)
-    bus_share = 2 * (ranks - 1) / ranks
+        return item.absent_measurement(device, out_of_time_reason)
     speeds = [[bus_share * size.size_bytes / time_s for time_s in size.times_s] for size in sizes]
     tried = [
         Trial(setting=size.setting(ranks), value=median(samples))
         for size, samples in zip(sizes, speeds, strict=True)
     ]
     for trial in tried:
-        task.on_trial(trial)
+        on_trial(trial)
     best = max(
         range(len(sizes)),
         key=lambda index: (len(speeds[index]) >= _MIN_SAMPLES, tried[index].value),
     )
-    return task.item.measurement(
+    return item.measurement(
         device,
         speeds[best],
         setting=tried[best].setting,
@@ -173,7 +199,7 @@ def command(
     return [sys.executable, "-m", module, *map(str, arguments)]
 
 
-def _run(task: Task, backend: str, ranks: int, mode: tuple[str, ...]) -> list[_Size]:
+def _run(task: Task, backend: str, ranks: int, mode: tuple[str, ...]) -> list[Size]:
     with tempfile.TemporaryDirectory(prefix="vflops-all-reduce-") as name:
         folder = Path(name)
         left_s = task.deadline.left_s()
@@ -200,7 +226,7 @@ def _run(task: Task, backend: str, ranks: int, mode: tuple[str, ...]) -> list[_S
         if failures or code != 0:
             message = failures[0] if failures else f"the ranks ended with exit code {code}"
             raise RanksError(_with_last_line(message, errors))
-        return [_Size(**line) for line in lines]
+        return [Size(**line) for line in lines]
 
 
 def _environment(backend: str, ranks: int) -> dict[str, str]:

@@ -58,21 +58,35 @@ class Rank:
     """One rank of the group."""
 
     def __init__(
-        self, rank: int, ranks: int, backend: str, folder: Path, end_s: float, seed: int
+        self,
+        rank: int,
+        ranks: int,
+        backend: str,
+        folder: Path,
+        end_s: float,
+        seed: int,
+        *,
+        meeting: str | None = None,
+        local_rank: int | None = None,
     ) -> None:
+        """``meeting`` is where ranks of several nodes meet; those of one node meet in ``folder``.
+
+        ``local_rank`` is the number of the rank on its node.
+        """
         self._rank = rank
         self._ranks = ranks
         self._end_s = end_s
         self._size_exponents = _SIZE_EXPONENTS[backend]
         self._device = torch.device("cpu")
         if backend == "nccl":
-            self._device = torch.device("cuda", rank)
-            torch.accelerator.set_device_index(rank)
+            index = rank if local_rank is None else local_rank
+            self._device = torch.device("cuda", index)
+            torch.accelerator.set_device_index(index)
         generator = torch.Generator().manual_seed(seed)  # the same numbers on all ranks
         self._tile = (torch.rand(_DISTINCT, generator=generator) + 0.5).to(self._device)
         dist.init_process_group(
             backend,
-            init_method=f"file://{folder}/store",
+            init_method=meeting or f"file://{folder}/store",
             rank=rank,
             world_size=ranks,
             timeout=timedelta(seconds=max(self._left_s(), 1.0)),

@@ -1,8 +1,10 @@
-"""``nodes/<name>.json``: what a compute node measured and described before training."""
+"""What compute nodes measured before training: ``nodes/<name>.json``, ``links/<nodes>.json``."""
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +17,8 @@ from vflops.record.formats.system import SystemRecord
 
 FOLDER = "nodes"
 """The folder in the run folder with a file for each compute node."""
+LINKS = "links"
+"""The folder in the run folder with the links between nodes."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 
 
@@ -32,6 +36,15 @@ class NodeMeasured(Data):
         if not _NAME.fullmatch(node):
             raise ValueError("a node's name has only letters, digits, '.', '_' and '-'")
         return node
+
+
+class LinksMeasured(Data):
+    """Event ``links-measured``: the links between nodes were measured."""
+
+    file: str = Field(pattern=r"^[0-9a-f]{12}\.json$")
+    """Name of the file with the links."""
+    sha256: str
+    """Hash of the file."""
 
 
 class MeasuredNode(Document):
@@ -70,3 +83,26 @@ def measured_node_file(run: Path, node: str) -> Path:
 def measured_node_files(run: Path) -> list[Path]:
     """Return the files of all nodes, in the order of their names."""
     return sorted(matching_files(run / FOLDER, "*.json"))
+
+
+class MeasuredLinks(Document):
+    """``links/<nodes>.json``: the ceilings of communication between nodes."""
+
+    schema_name: ClassVar[str] = "vflops.measured-links"
+
+    nodes: tuple[str, ...]
+    measurements: tuple[Measurement, ...] = ()
+    """All-reduce between the ranks of one job and across all nodes, and point to point."""
+    faults: tuple[str, ...] = ()
+    """What could not be measured, and why."""
+
+
+def links_file(run: Path, nodes: Sequence[str], ranks: int, slots: int) -> Path:
+    """Return the path of the links between nodes of ``slots`` ranks, for jobs of ``ranks``."""
+    text = f"{ranks} {slots} {' '.join(sorted(nodes))}"
+    return run / LINKS / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.json"
+
+
+def links_files(run: Path) -> list[Path]:
+    """Return the files of all measured links."""
+    return sorted(matching_files(run / LINKS, "*.json"))

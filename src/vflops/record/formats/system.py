@@ -88,6 +88,17 @@ class SystemRecord(Document):
         return tuple(f"{fact.name} {fact.value}" for fact in facts)
 
     @property
+    def kind(self) -> str:
+        """Accelerators, CPUs, memory and processor in words; the same for equal machines."""
+        facts = {fact.name: fact.value for fact in self.layer("hardware").facts}
+        memory = facts.get("memory")
+        words = [f"{count} × {model}" for model, count in self.accelerator_counts.items()]
+        words += [f"{facts['usable cpus']} CPUs"] if facts.get("usable cpus") else []
+        words += [f"{memory / 2**30:.0f} GiB"] if isinstance(memory, int) else []
+        words += [str(facts["cpu model"])] if facts.get("cpu model") else []
+        return ", ".join(words) or "unknown"
+
+    @property
     def accelerator_counts(self) -> dict[str, int]:
         """The number of accelerators by model; empty if none is usable or no model is known."""
         if any(fact.value == 0 for fact in self.matching("hardware", "accelerators")):

@@ -12,8 +12,11 @@ from vflops.record.formats import job_events
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.measured_node import (
+    LinksMeasured,
+    MeasuredLinks,
     MeasuredNode,
     NodeMeasured,
+    links_files,
     measured_node_files,
 )
 from vflops.record.formats.measurement import Loaded, Measurement
@@ -34,6 +37,7 @@ EVENTS: dict[str, type[Data]] = {
     "measurement": Measurement,
     "load": Loaded,
     "node-measured": NodeMeasured,
+    "links-measured": LinksMeasured,
     "job-planned": job_events.JobPlanned,
     "job-rearranged": job_events.JobRearranged,
     "job-begun": job_events.JobBegun,
@@ -103,6 +107,8 @@ def _documents(contents: Contents) -> Iterator[tuple[Path, type[Document]]]:
         yield path, Graph
     for path in measured_node_files(folder.path):
         yield path, MeasuredNode
+    for path in links_files(folder.path):
+        yield path, MeasuredLinks
     jobs = subfolders(folder.path / "jobs")
     for path in (path for job in jobs for path in matching_files(job, "job.json")):
         yield path, JobRecord

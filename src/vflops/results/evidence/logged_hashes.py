@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vflops.errors import FolderError
 from vflops.record.formats.job_events import JobPlanned, JobTrained, PowerImported
-from vflops.record.formats.measured_node import FOLDER, NodeMeasured
+from vflops.record.formats.measured_node import FOLDER, LINKS, LinksMeasured, NodeMeasured
 from vflops.record.log.events import Described
 from vflops.record.readout.contents import Contents
 
@@ -36,6 +36,9 @@ def _logged_hashes(contents: Contents) -> Iterator[tuple[str, str]]:
     for event in history.events("node-measured"):
         measured = event.payload(NodeMeasured)
         yield f"{FOLDER}/{measured.node}.json", measured.sha256
+    for event in history.events("links-measured"):
+        links = event.payload(LinksMeasured)
+        yield f"{LINKS}/{links.file}", links.sha256
     for event in history.events("job-planned"):
         planned = event.payload(JobPlanned)
         yield f"jobs/{planned.job}/job.json", planned.sha256

@@ -1,0 +1,1 @@
+"""The ceilings of the compute nodes, measured on them before training."""

@@ -1,0 +1,101 @@
+"""The ceilings of links, from the results of all rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vflops.launch.node_ceilings.exchange import Exchange, Result
+from vflops.launch.node_ceilings.link_tasks import LinkTask, Rounds
+from vflops.machine.ceilings.allreduce import TOLERANCE, Size, summarise
+from vflops.machine.ceilings.ceiling_plan import Item
+from vflops.record.formats.measured_node import MeasuredLinks
+from vflops.record.formats.measurement import Measurement, Trial
+
+_MAX_NAMED = 4
+"""More nodes than this are counted instead of named."""
+
+
+def links_measured(exchange: Exchange, rounds: Rounds, names: Sequence[str]) -> MeasuredLinks:
+    """Return the ceilings of all rounds, and the faults."""
+    from vflops.launch.node_ceilings.link_ranks import link_backend
+
+    backend = link_backend(exchange)
+    pairs: list[tuple[LinkTask, Measurement]] = []
+    found: list[Measurement] = []
+    faults: list[str] = []
+    for number, tasks in enumerate(rounds):
+        measured = []
+        for task in tasks:
+            path = exchange.result_file(number, task.nodes[0])
+            result = Result.read(path) if path.is_file() else Result(fault="no result")
+            if result.fault:
+                faults.append(f"{task.benchmark}, {_named(task, names)}: {result.fault}")
+                continue
+            measured.append((task, _measurement(task, result, backend, names)))
+        if tasks[0].benchmark == "point-to-point":
+            pairs += measured
+        elif measured:
+            found.append(_best_group(measured, names))
+    if pairs:
+        found.append(_over_pairs(pairs, backend, names))
+    return MeasuredLinks(nodes=tuple(names), measurements=tuple(found), faults=tuple(faults))
+
+
+def _measurement(task: LinkTask, result: Result, backend: str, names: Sequence[str]) -> Measurement:
+    item = Item(task.benchmark, task.case(backend), None, weight=1.0)
+    share = 2 * (task.ranks - 1) / task.ranks if task.benchmark == "all-reduce" else 2.0
+    measured = summarise(
+        item,
+        "cpu" if backend == "gloo" else "cuda",
+        [Size(**size) for size in result.sizes],  # type: ignore[arg-type]  # checked when used
+        task.ranks,
+        bus_share=share,
+        tolerance=TOLERANCE,
+        out_of_time_reason="too little time; raise micro.budget_s",
+    )
+    return measured.model_copy(update={"node": _named(task, names)})
+
+
+def _best_group(
+    measured: Sequence[tuple[LinkTask, Measurement]], names: Sequence[str]
+) -> Measurement:
+    """Return the fastest of equal groups; ``tried`` has the best value of each."""
+    fastest = max((item for _, item in measured), key=lambda item: item.value or 0.0)
+    if len(measured) == 1:
+        return fastest
+    tried = [
+        Trial(setting={"nodes": _named(task, names)}, value=item.value)
+        for task, item in measured
+        if item.value is not None
+    ]
+    return fastest.model_copy(update={"tried": tuple(tried)})
+
+
+def _over_pairs(
+    pairs: Sequence[tuple[LinkTask, Measurement]], backend: str, names: Sequence[str]
+) -> Measurement:
+    """Return the median over pairs of neighbours; ``tried`` has each pair."""
+    item = Item("point-to-point", f"{backend}-pairs", None, weight=1.0)
+    device = pairs[0][1].device
+    known = [(task, found.value, found.error) for task, found in pairs if found.value is not None]
+    if not known:
+        return item.absent_measurement(device, pairs[0][1].reason or "no pair was measured")
+    return item.measurement(
+        device,
+        [value for _, value, _ in known],
+        setting={"pairs": len(known)},
+        tried=tuple(
+            Trial(setting={"nodes": _named(task, names)}, value=value) for task, value, _ in known
+        ),
+        error=max(error or 0.0 for *_, error in known),
+        tolerance=TOLERANCE,
+        node=_named_nodes(names),
+    )
+
+
+def _named(task: LinkTask, names: Sequence[str]) -> str:
+    return _named_nodes([names[node] for node in task.nodes])
+
+
+def _named_nodes(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= _MAX_NAMED else f"{len(names)} nodes"

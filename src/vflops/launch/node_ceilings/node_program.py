@@ -1,0 +1,201 @@
+"""Measures one node: ``python -m vflops.launch.node_ceilings.node_program RUN RANKS SLOTS``.
+
+A job script starts it on every node before the first job: RANKS is the number of ranks of a job,
+SLOTS that of all jobs on a node. What one allocation measured is not measured again by the next
+one, so a requeued or resumed job starts at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+from vflops.config.settings import MicroSettings
+from vflops.errors import VflopsError
+from vflops.launch.node_ceilings.exchange import Exchange
+from vflops.launch.node_ceilings.link_results import links_measured
+from vflops.launch.node_ceilings.link_tasks import Rounds, link_rounds
+from vflops.launch.node_group import NodeGroup
+from vflops.launch.node_layout import NodeLayout
+from vflops.launch.waiting import node_name, open_run
+from vflops.machine.ceilings.measure import GRACE_S, measure, planned_items
+from vflops.machine.devices import available, pick
+from vflops.machine.host import HostLoad
+from vflops.machine.system.gather import gather
+from vflops.record.files import atomic
+from vflops.record.folder import RunFolder
+from vflops.record.formats.measured_node import (
+    FOLDER,
+    MeasuredNode,
+    links_file,
+    measured_node_file,
+)
+from vflops.record.formats.measurement import Loaded, Measurement
+
+QUICK_SHARE, LINKS_SHARE = 0.2, 0.2
+"""The shares of the time budget for the quick measurement of all nodes and for the links; the rest
+is for the full set on one node of each kind."""
+_QUICK = ("gemm", "memory")
+_LINKS = "all-reduce"
+"""The benchmark that asks for the links; the ranks of one machine are not measured besides."""
+_START_S = 120.0
+"""How long the nodes may take to import torch from a busy file system."""
+_KINDS = "kind-"
+"""The prefix of the file that claims the full set for one node of a kind."""
+
+
+def main(run: str, ranks: str, slots: str) -> int:
+    """Measure this node and its links to the others; return the exit code."""
+    name = node_name()
+    try:
+        folder = open_run(Path(run))
+        micro = folder.record.settings.micro
+        # A node that hangs must not keep the others from training.
+        signal.alarm(int(limit_s(micro)))
+        NodeCeilings(folder, NodeGroup.of(), name, NodeLayout(int(ranks), int(slots))).run()
+    except VflopsError as error:
+        print(f"{name}: its ceilings were not measured: {error.message}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def limit_s(micro: MicroSettings) -> float:
+    """Return how long a node may take in all."""
+    return 2 * _START_S + 2 * micro.budget_s + 60
+
+
+class NodeCeilings:
+    """One node's part in the measurements."""
+
+    def __init__(self, folder: RunFolder, group: NodeGroup, name: str, layout: NodeLayout) -> None:
+        self._folder, self._name, self._layout = folder, name, layout
+        self._micro, self._seed = folder.record.settings.micro, folder.record.settings.seed
+        self._token = group.token or f"{name}-{os.getpid()}"
+        self._exchange = Exchange(folder.path, self._token, group.node, group.nodes)
+
+    def run(self) -> None:
+        """Measure the node, unless that was done before, then the links between all nodes."""
+        rounds = link_rounds(self._exchange.nodes, self._layout) if self._wants_links else []
+        accelerators = available()[1:]
+        kind = accelerators[0].partition(":")[0] if accelerators else None
+        self._exchange.introduce(self._name, socket.gethostname(), kind, len(rounds))
+        everyone = self._exchange.others_present(_START_S)
+        if not measured_node_file(self._folder.path, self._name).is_file():
+            self._measure_node()
+        # The node that measures the full set arrives last.
+        if everyone and self._exchange.meet("measured", self._micro.budget_s + 60):
+            names = [self._exchange.present(n).name for n in range(self._exchange.nodes)]
+            self._measure_links(rounds, names)
+        if self._exchange.node == 0:
+            self._exchange.remove()
+
+    @property
+    def _wants_links(self) -> bool:
+        return _LINKS in self._micro.benchmarks
+
+    def _measure_node(self) -> None:
+        folder = self._folder.path
+        system = gather(folder)
+        kind = system.kind
+        quick, faults = [], []
+        try:
+            quick = list(self._quick())
+        except VflopsError as error:  # such as a device that this node lacks
+            faults.append(error.message)
+        planned, full, loads = [], [], []
+        if not faults and self._claim(kind):
+            micro = self._share(
+                1 - QUICK_SHARE - LINKS_SHARE,
+                benchmarks=[name for name in self._micro.benchmarks if name != _LINKS],
+            )
+            planned = [item.key for item in planned_items(micro)]
+            load = HostLoad()
+            for item in measure(micro, seed=self._seed, folder=folder):
+                full.append(item.model_copy(update={"node": self._name, "kind": kind}))
+                loads.append(Loaded(others_share=load.others_share(), programs=load.programs()))
+        MeasuredNode(
+            node=self._name,
+            host=socket.gethostname(),
+            allocation=self._token,
+            kind=kind,
+            system=system,
+            quick=tuple(quick),
+            planned=tuple(planned),
+            full=tuple(full),
+            loads=tuple(loads),
+            faults=tuple(faults),
+        ).write(measured_node_file(folder, self._name))
+
+    def _quick(self) -> Iterator[Measurement]:
+        """Measure every accelerator in turn, or the CPU."""
+        benchmarks = [name for name in _QUICK if name in self._micro.benchmarks]
+        if not benchmarks:
+            return
+        device = pick(self._micro.device)
+        kind = device.torch_device.type
+        several = device.accelerators > 1 and ":" not in self._micro.device
+        devices = [f"{kind}:{n}" for n in range(device.accelerators)] if several else [device.name]
+        for name in devices:
+            micro = self._share(
+                QUICK_SHARE / len(devices),
+                benchmarks=benchmarks,
+                precisions=self._micro.precisions[:1],
+                device=name,
+            )
+            for item in measure(micro, seed=self._seed, folder=self._folder.path):
+                yield item.model_copy(update={"node": self._name, "tried": ()})
+
+    def _share(self, share: float, **changes: object) -> MicroSettings:
+        """Return the settings with a share of the time budget."""
+        changes = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in changes.items()
+        }
+        return self._micro.model_copy(
+            update={"budget_s": max(share * self._micro.budget_s, 1.0), **changes}
+        )
+
+    def _claim(self, kind: str) -> bool:
+        """Return whether this node is the one of its kind that measures the full set."""
+        digest = sha256(kind.encode()).hexdigest()[:12]
+        path = self._folder.path / FOLDER / f"{_KINDS}{digest}"
+        try:
+            with path.open("x") as file:
+                file.write(self._token)
+            return True
+        except FileExistsError:
+            pass
+        if path.read_text() in ("", self._token) or self._full_set_exists(kind):
+            return False
+        atomic.write_text(path, self._token)  # the node that claimed it has died
+        return True
+
+    def _full_set_exists(self, kind: str) -> bool:
+        files = (self._folder.path / FOLDER).glob("*.json")
+        return any((node := MeasuredNode.read(path)).kind == kind and node.full for path in files)
+
+    def _measure_links(self, rounds: Rounds, names: list[str]) -> None:
+        layout, exchange = self._layout, self._exchange
+        file = links_file(self._folder.path, names, layout.ranks, layout.slots)
+        if not rounds or file.is_file():
+            return
+        seconds = LINKS_SHARE * self._micro.budget_s
+        words = (exchange.node, exchange.nodes, layout.ranks, layout.slots, seconds, self._seed)
+        program = "vflops.launch.node_ceilings.link_ranks"
+        command = [sys.executable, "-P", "-m", program, str(self._folder.path), self._token]
+        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        subprocess.run([*command, *map(str, words)], check=False, env={**os.environ, **threads})
+        exchange.meet("linked", 60.0 + seconds + GRACE_S)
+        if exchange.node == 0:
+            atomic.make_folder(file.parent)
+            links_measured(exchange, rounds, names).write(file)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:4]))

@@ -1,0 +1,53 @@
+"""Waiting for files of other nodes on a shared file system."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from vflops.errors import UsageError
+from vflops.launch.job_script import UNSEEN
+from vflops.record.folder import RunFolder
+
+_LATE_S = 5.0
+"""How long a new folder may take to appear on a shared file system."""
+
+
+def wait_for(paths: Iterable[Path], limit_s: float) -> list[Path]:
+    """Wait until the files exist; return those that did not appear in time."""
+    end_s = time.monotonic() + limit_s
+    missing = list(paths)
+    while missing := [path for path in missing if not path.is_file()]:
+        if time.monotonic() > end_s:
+            break
+        with suppress(OSError):
+            os.listdir(missing[0].parent)  # noqa: PTH208  drops what NFS caches as absent
+        time.sleep(0.1)
+    return missing
+
+
+def open_run(path: Path) -> RunFolder:
+    """Return the run folder; raise UsageError with ``UNSEEN`` if this node does not see it."""
+    if wait_for([path / "run.json"], _LATE_S):
+        raise UsageError(
+            f"{UNSEEN} {path}",
+            hint="put runs on a file system that all nodes share: choose it with --out",
+        )
+    return RunFolder.open(path)
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    with socket.socket() as listening:
+        listening.bind(("", 0))
+        port: int = listening.getsockname()[1]
+    return port
+
+
+def node_name() -> str:
+    """Return the name of this node in the scheduler, or its host name."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
