@@ -17,6 +17,7 @@ import torch
 from vflops.config.profiles import gpu, laptop
 from vflops.record.readout.contents import Contents
 from vflops.run import pipeline
+from vflops.run.observer import RunObserver
 from vflops.units import quantity
 from vflops.workloads.contract.run_settings import load
 
@@ -73,7 +74,7 @@ def main() -> None:
 
     before = plain_loop(device), plain_copy(device)
     started = time.perf_counter()
-    folder = pipeline.start(arguments.out, "suite", settings, pipeline.RunObserver(step=print))
+    folder = pipeline.start(arguments.out, "suite", settings, RunObserver(step=print))
     took_s = time.perf_counter() - started
     after = plain_loop(device), plain_copy(device)
 

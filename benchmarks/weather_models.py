@@ -27,6 +27,7 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.run import pipeline
+from vflops.run.observer import RunObserver
 from vflops.train.checkpoint import Checkpoints
 from vflops.workloads.contract.run_settings import load, profile
 from vflops.workloads.contract.workload import Split
@@ -98,9 +99,7 @@ def shuffled(seeds: int) -> None:
                 None,
                 [f"seed={seed}", f"data={packed}", f"target={data.target}", "micro.benchmarks=[]"],
             )
-            folder = pipeline.start(
-                Path(temporary), "extreme-weather", settings, pipeline.RunObserver()
-            )
+            folder = pipeline.start(Path(temporary), "extreme-weather", settings, RunObserver())
             (trained,) = Contents(folder).training_jobs
             last = trained.evaluations[-1].evaluated
             print(f"shuffled, seed {seed}: mAP@0.5 {last.quality:.4f} after {last.epoch} epochs")

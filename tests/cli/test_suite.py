@@ -8,6 +8,7 @@ import pytest
 
 from vflops.record.folder import RunFolder
 from vflops.run import pipeline
+from vflops.run.observer import RunObserver
 
 
 def test_a_model_that_was_counted_is_not_counted_again(
@@ -26,6 +27,6 @@ def test_a_model_that_was_counted_is_not_counted_again(
     monkeypatch.setattr(pipeline, "_count", note)
     monkeypatch.setattr(pipeline, "_describe", lambda folder, events, prepared: None)
     monkeypatch.setattr(pipeline, "_measure", lambda folder, events, observer: None)
-    pipeline.resume(run_folder, pipeline.RunObserver())
+    pipeline.resume(run_folder, RunObserver())
     assert counted == ["other"]  # the fixture's log says that "sample" was counted
     assert run_folder.history().state.complete

@@ -15,7 +15,8 @@ from vflops.results.check.rule import Rule
 from vflops.results.score import scoring
 from vflops.results.score.score_file import Score
 from vflops.run import pipeline
-from vflops.run.pipeline import RunObserver, conclude
+from vflops.run.observer import RunObserver
+from vflops.run.pipeline import conclude
 
 
 def test_the_score_is_built_once_and_every_rule_runs_once(

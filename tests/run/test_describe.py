@@ -12,6 +12,7 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.system import SystemRecord
 from vflops.run import jobs, pipeline
 from vflops.run.describe import workload_layers
+from vflops.run.observer import RunObserver
 
 UPPER = ("workload implementation", "hyper-parameters", "problem domain")
 
@@ -55,7 +56,7 @@ def test_a_run_is_described_with_its_workload(
     monkeypatch.setattr(jobs, "plan", stop)
     monkeypatch.setattr(gather, "load_torch", lambda too: None)  # its facts take seconds
     with pytest.raises(StopError):
-        pipeline.start(tmp_path, "image-classification", settings, pipeline.RunObserver())
+        pipeline.start(tmp_path, "image-classification", settings, RunObserver())
     (path,) = tmp_path.iterdir()
     system = SystemRecord.read(RunFolder.open(path).system_file)
     absent = [fact.name for name in UPPER for fact in system.layer(name).facts if fact.reason]

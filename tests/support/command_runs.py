@@ -13,6 +13,7 @@ from vflops.record.readout.contents import Contents
 from vflops.results.score.score_file import TrainingScore
 from vflops.results.score.training_score import training_scores
 from vflops.run import pipeline
+from vflops.run.observer import RunObserver
 from vflops.workloads.contract.run_settings import load, profile
 
 GOOD = """
@@ -63,7 +64,7 @@ def settings(command: str | None, **changes: Any) -> Settings:
 def run(folder: Path, text: str, **changes: Any) -> RunFolder:
     """Run the script as a complete run."""
     chosen = settings(script(folder, text), **changes)
-    return pipeline.start(folder / "runs", "command", chosen, pipeline.RunObserver())
+    return pipeline.start(folder / "runs", "command", chosen, RunObserver())
 
 
 def scored(folder: RunFolder) -> TrainingScore:

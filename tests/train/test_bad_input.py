@@ -24,6 +24,7 @@ from vflops.launch.attempt import run_job
 from vflops.record.folder import RunFolder, latest
 from vflops.record.formats.job import JobRecord
 from vflops.run import jobs, pipeline
+from vflops.run.observer import RunObserver
 
 
 def refused(directory: Path, *assignments: str) -> UsageError:
@@ -32,7 +33,7 @@ def refused(directory: Path, *assignments: str) -> UsageError:
         settings = options.settings(
             "tiny", None, None, [*SMALL, *assignments], workloads="image-classification"
         )
-        pipeline.start(directory / "runs", "image-classification", settings, pipeline.RunObserver())
+        pipeline.start(directory / "runs", "image-classification", settings, RunObserver())
     assert not (directory / "runs").exists()
     return caught.value
 

@@ -8,7 +8,7 @@ from vflops.config.settings import Settings
 from vflops.errors import Interrupted
 from vflops.record.folder import RunFolder, latest
 from vflops.run import pipeline
-from vflops.run.pipeline import RunObserver
+from vflops.run.observer import RunObserver
 
 
 def existing_run(parent: Path) -> RunFolder | None:

@@ -29,6 +29,7 @@ from vflops.record.formats.job_events import JobPlanned, JobTrained
 from vflops.record.formats.node import node_files
 from vflops.record.log.events import Counted, EventWriter
 from vflops.run import validate
+from vflops.run.observer import RunObserver
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import workload_settings
 from vflops.workloads.contract.spec import WorkloadSpec
@@ -194,8 +195,7 @@ def run_ensembles(
     events: EventWriter,
     records: Sequence[JobRecord],
     order: JobOrder,
-    step: Callable[[str], None],
-    show: Callable[[Sequence[JobProgress]], None],
+    observer: RunObserver,
 ) -> None:
     """Train the base models of each ensemble at the same time, and evaluate the ensembles."""
     from vflops.train.context import require_within_bounds
@@ -205,8 +205,10 @@ def run_ensembles(
     for number, group in enumerate(groups, start=1):
         suffix = f", ensemble {number} of {len(groups)}" if len(groups) > 1 else ""
         if not all(folder.ended(record.job) for record in group):
-            step(f"training {len(group)} models of {group[0].workload}{suffix}{order.place(group)}")
-        run_side_by_side(folder, events, group, step, show)
+            observer.step(
+                f"training {len(group)} models of {group[0].workload}{suffix}{order.place(group)}"
+            )
+        run_side_by_side(folder, events, group, observer)
         ensemble = evaluate_ensemble(folder, folder.history(), group)
         if ensemble is None:
             raise RunFailed(
@@ -223,8 +225,7 @@ def run_searches(
     events: EventWriter,
     records: Sequence[JobRecord],
     order: JobOrder,
-    step: Callable[[str], None],
-    show: Callable[[Sequence[JobProgress]], None],
+    observer: RunObserver,
 ) -> None:
     """Run the workers of each search at the same time, and write the ledger of their candidates."""
     from vflops.workloads.automl.replay import write_ledger
@@ -234,10 +235,10 @@ def run_searches(
         verb = "replaying" if group[0].settings["search"]["ledger"] else "searching"
         if not all(folder.ended(record.job) for record in group):
             workers = f"{len(group)} worker{'s' * (len(group) > 1)}"
-            step(f"{verb} with {workers}{order.place(group)}")
-        run_side_by_side(folder, events, group, step, show)
+            observer.step(f"{verb} with {workers}{order.place(group)}")
+        run_side_by_side(folder, events, group, observer)
         for message in _early_ends(folder, group):
-            step(message)
+            observer.step(message)
         written = write_ledger(folder, group)
         events.write("ledger", **written.model_dump(mode="json"))
     rmtree(folder.path / "weights", ignore_errors=True)  # no candidate needs these any more
@@ -254,8 +255,7 @@ def run_side_by_side(
     folder: RunFolder,
     events: EventWriter,
     records: Sequence[JobRecord],
-    step: Callable[[str], None],
-    show: Callable[[Sequence[JobProgress]], None],
+    observer: RunObserver,
 ) -> None:
     """Run jobs at the same time, each by an agent on separate slots, and record their hashes.
 
@@ -269,11 +269,11 @@ def run_side_by_side(
 
     settings = folder.record.settings
     ops = None if records[0].worker else ops_per_sample(folder, records[0])
-    observer = workload(records[0].workload).observer
-    observe = no_observer if observer is None else import_object(observer)
+    job_observer = workload(records[0].workload).observer
+    observe = no_observer if job_observer is None else import_object(job_observer)
     progress_list: list[JobProgress] = []
     here = backend(settings.launch.on).is_this_machine
-    recorder = None if here else NodeRecorder(folder, events, step)
+    recorder = None if here else NodeRecorder(folder, events, observer.note)
     with nullcontext() if here else serve_clock(folder):
         for wave in waves(settings, records):
             waiting = records[len(progress_list) + len(wave) :]
@@ -286,10 +286,12 @@ def run_side_by_side(
                 attempts=settings.bagging.attempts,
                 ops_per_sample=ops,
                 observe=observe,
-                show=partial(_show_all, show, tuple(progress_list), later),
+                show=partial(_show_all, observer.jobs, tuple(progress_list), later),
                 recorder=recorder,
             )
             progress_list += controller.run()
+    if recorder is not None:
+        recorder.finish()
     history = folder.history()
     hashed = {e.payload(JobTrained).job for e in history.events("job-trained")}
     ended = [record.job for record in records if history.ended(record.job)]

@@ -13,7 +13,7 @@ from vflops import interruption
 from vflops.errors import VflopsError
 from vflops.publish.export.metrics_text import Family, Labels, prometheus
 from vflops.record.files import atomic
-from vflops.run.pipeline import RunObserver
+from vflops.run.observer import RunObserver
 
 if TYPE_CHECKING:
     from vflops.launch.controller import JobProgress
@@ -56,6 +56,7 @@ class MetricsFile:
         """Return an observer that updates this file and then calls ``other``."""
         return RunObserver(
             step=other.step,
+            note=other.note,
             warn=other.warn,
             progress=_call_both(self._on_progress, other.progress),
             plan=other.plan,

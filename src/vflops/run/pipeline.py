@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from vflops import interruption
 from vflops.config.settings import Settings
 from vflops.errors import Interrupted, UsageError, VflopsError
 from vflops.record.folder import RunFolder, file_hash
-from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobRearranged, PowerImported
 from vflops.record.formats.measurement import Loaded, Measurement
 from vflops.record.log.events import EventWriter
@@ -26,37 +23,7 @@ from vflops.results.check.findings import Findings
 from vflops.results.score.scoring import score
 from vflops.run import jobs, validate
 from vflops.run.jobs import PreparedWorkload
-
-if TYPE_CHECKING:
-    from vflops.launch.controller import JobProgress
-    from vflops.machine.ceilings.ceiling_plan import Item
-
-
-@dataclass(frozen=True)
-class RunObserver:
-    """Callbacks that report the progress of a run."""
-
-    step: Callable[[str], None] = lambda text: None
-    """Called with the name of each step when it starts."""
-    warn: Callable[[str], None] = lambda text: None
-    """Called with a fault that makes the result invalid, before anything is trained."""
-    progress: Callable[[str, int, int], None] = lambda text, done, whole: None
-    """Called with the progress of a step: a description, the amount done, and the total."""
-    plan: Callable[[tuple[Item, ...]], None] = lambda items: None
-    """Called with all planned measurements."""
-    start: Callable[[Item], None] = lambda item: None
-    """Called when a measurement starts."""
-    ceiling: Callable[[Measurement], None] = lambda measurement: None
-    """Called with each measured ceiling."""
-    folder: Callable[[RunFolder], None] = lambda folder: None
-    """Called with the run folder, as soon as it exists."""
-    job: Callable[[JobRecord, str, int, int | None], None] = lambda *job: None
-    """Called when a job starts, with its place in the order of the jobs (`` (2 of 3)``), the number
-    of jobs, and the operations per sample."""
-    event: Callable[[str, dict[str, Any]], None] = lambda kind, data: None
-    """Called with the kind and the data of each event of a job."""
-    jobs: Callable[[Sequence[JobProgress]], None] = lambda jobs: None
-    """Called repeatedly with the progress of all jobs that run at the same time."""
+from vflops.run.observer import RunObserver
 
 
 def start(
@@ -198,15 +165,15 @@ def _steps(
         single = [record for record in records if record.bag is None and record.worker is None]
         order = jobs.JobOrder([*members, *searching, *single])
         if members:
-            jobs.run_ensembles(folder, events, members, order, observer.step, observer.jobs)
+            jobs.run_ensembles(folder, events, members, order, observer)
         if searching:
-            jobs.run_searches(folder, events, searching, order, observer.step, observer.jobs)
+            jobs.run_searches(folder, events, searching, order, observer)
         for record in single:
             place = order.place([record])
             if jobs.uses_agents(settings):
                 if not folder.ended(record.job):
                     observer.step(f"training {record.workload}, seed {record.seed}{place}")
-                jobs.run_side_by_side(folder, events, [record], observer.step, observer.jobs)
+                jobs.run_side_by_side(folder, events, [record], observer)
                 continue
             if not folder.ended(record.job):
                 observer.job(record, place, len(records), jobs.ops_per_sample(folder, record))

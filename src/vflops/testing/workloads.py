@@ -31,6 +31,7 @@ from vflops.record.formats.job import DataFacts
 from vflops.record.readout.contents import Contents
 from vflops.results.score.training_score import training_scores
 from vflops.run import pipeline
+from vflops.run.observer import RunObserver
 from vflops.testing.samples import SEED, SampleConformance
 from vflops.testing.specs import SpecConformance
 from vflops.workloads.contract.registry import workloads
@@ -183,7 +184,7 @@ class WorkloadConformance(SampleConformance):
         training_only = {"count": CountSettings(models=()), "micro": MicroSettings(benchmarks=())}
         settings = load(profile("tiny", [self.spec.name]), None, self.shorter)
         settings = settings.model_copy(update=training_only)
-        folder = pipeline.start(tmp_path, self.spec.name, settings, pipeline.RunObserver())
+        folder = pipeline.start(tmp_path, self.spec.name, settings, RunObserver())
         assert folder.history(0).state.complete
         (score,) = training_scores(Contents(folder))
         assert score.complete and score.samples_trained > 0

@@ -16,10 +16,10 @@ from tests.support.host_name import needs_host_name
 from tests.support.sample_parts import Vflops
 from vflops.launch.local.local_probes import ProbeProcesses, start_probes
 from vflops.launch.preflight.gpu_health import gpus
-from vflops.launch.ring import ring_rounds
 from vflops.launch.preflight.preflight_findings import Order, Preflight
 from vflops.launch.preflight.preflight_run import Gatherer
 from vflops.launch.probes import LOG
+from vflops.launch.ring import ring_rounds
 from vflops.launch.site import SiteSettings
 
 

@@ -26,6 +26,7 @@ from vflops.results.evidence.integrity import altered_record
 from vflops.results.evidence.line_marks import describe_changes, marks
 from vflops.results.evidence.manifest import Manifest, read_manifest, write_manifest
 from vflops.run import pipeline
+from vflops.run.observer import RunObserver
 
 LOG = "jobs/0/0/events.jsonl"
 
@@ -219,7 +220,7 @@ def test_a_concluded_run_and_its_page(
 ) -> None:
     """The findings that the manifest pins do not follow from it; an edited page is found."""
     monkeypatch.setattr(report_page, "write_report", _plain_page)  # the true one takes a second
-    findings = pipeline.conclude(run_folder, pipeline.RunObserver())
+    findings = pipeline.conclude(run_folder, RunObserver())
     before = Manifest.read(run_folder.path / "manifest.json")
     assert [pin.path for pin in before.derived] == ["findings.json", "report.html", "score.json"]
     assert verify(run_folder.path).alterations == ()

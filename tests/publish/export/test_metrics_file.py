@@ -15,7 +15,7 @@ from vflops.launch.controller import JobProgress
 from vflops.record.files import atomic
 from vflops.run import metrics_file
 from vflops.run.metrics_file import MetricsFile
-from vflops.run.pipeline import RunObserver
+from vflops.run.observer import RunObserver
 
 
 def values(path: Path) -> dict[tuple[str, str], float]:

@@ -14,7 +14,7 @@ from tests.support.dated_runs import Dated
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
-from vflops.run.pipeline import RunObserver
+from vflops.run.observer import RunObserver
 from vflops.studies.accept.reference import Judgement, Reference
 from vflops.studies.accept.repeating import RepeatedTask
 

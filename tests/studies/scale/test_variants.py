@@ -15,7 +15,8 @@ from vflops.cli.schemas import schemas
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
-from vflops.run.pipeline import RunObserver, conclude
+from vflops.run.observer import RunObserver
+from vflops.run.pipeline import conclude
 from vflops.studies.scale.axis import Axis, axis_of
 from vflops.studies.scale.ensembles import Ensembles
 from vflops.studies.scale.experiment import Experiment, sizes

@@ -17,7 +17,8 @@ from tests.support.search_runs import HandmadeSearch, Note, one_worker, started
 from vflops.cli.schemas import schemas
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
-from vflops.run.pipeline import RunObserver, conclude
+from vflops.run.observer import RunObserver
+from vflops.run.pipeline import conclude
 from vflops.studies.scale.axis import axis_of
 from vflops.studies.scale.experiment import Experiment
 from vflops.studies.scale.scale_page import write_page

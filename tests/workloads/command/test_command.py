@@ -22,6 +22,7 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.score import figure_text
 from vflops.run import pipeline
+from vflops.run.observer import RunObserver
 from vflops.testing.conventions import sample_graph
 from vflops.testing.specs import SpecConformance
 from vflops.workloads.command import data_hash
@@ -228,9 +229,7 @@ def test_a_wrong_command_makes_no_folder(
     tmp_path: Path, command: str | None, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message) as caught:
-        pipeline.start(
-            tmp_path / "runs", "command", settings(command, **changes), pipeline.RunObserver()
-        )
+        pipeline.start(tmp_path / "runs", "command", settings(command, **changes), RunObserver())
     assert caught.value.hint
     assert not (tmp_path / "runs").exists()
 

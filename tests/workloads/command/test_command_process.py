@@ -17,6 +17,7 @@ from tests.support.command_runs import GOOD, HEADER, run, scored, script
 from vflops.errors import RunFailed, UsageError
 from vflops.record.folder import RunFolder, latest
 from vflops.run import pipeline
+from vflops.run.observer import RunObserver
 from vflops.workloads.command.process import Process
 
 RESUMABLE = """
@@ -54,7 +55,7 @@ run(Path({str(tmp_path)!r}), {RESUMABLE!r})
     folder = latest(tmp_path / "runs")
     assert folder is not None
     assert (folder / "jobs/1/checkpoint/state").read_text() == "60"
-    pipeline.resume(RunFolder.open(folder), pipeline.RunObserver())
+    pipeline.resume(RunFolder.open(folder), RunObserver())
     score = scored(RunFolder.open(folder))
     assert score.complete
     assert (score.attempts, score.samples_trained, score.samples_redone) == (2, 100, 0)
@@ -93,7 +94,7 @@ def test_another_script_is_another_run(tmp_path: Path) -> None:
     folder = latest(tmp_path / "runs")
     assert folder is not None
     with pytest.raises(UsageError, match="script has changed"):
-        pipeline.resume(RunFolder.open(folder), pipeline.RunObserver())
+        pipeline.resume(RunFolder.open(folder), RunObserver())
 
 
 def test_who_does_not_stop_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

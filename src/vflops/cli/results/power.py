@@ -24,10 +24,11 @@ def power(
     from vflops.results.score import figure_text
     from vflops.results.score.score_file import Score
     from vflops.run import pipeline
+    from vflops.run.observer import RunObserver
 
     folder = console.open_run(run)
     copied = pipeline.import_power(folder, log)
-    pipeline.conclude(folder, pipeline.RunObserver())
+    pipeline.conclude(folder, RunObserver())
     print(f"written: {console.shell_path(copied)}")
     for training in Score.read(folder.score_file).trainings:
         print(f"{training.workload}, seed {training.seed}: {figure_text.power(training.power)}")

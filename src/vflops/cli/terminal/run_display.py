@@ -17,7 +17,7 @@ from vflops.results.check.advice import advice, with_advice
 from vflops.results.check.background_load import unjudged_load
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.score_tables import absent_rows
-from vflops.run.pipeline import RunObserver
+from vflops.run.observer import RunObserver
 from vflops.units import percent, quantity
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Progress:
         self._ensemble: JobsView | SearchView | None = None
         self.observer = RunObserver(
             step=self._step,
+            note=self._note,
             warn=self._warn,
             progress=self._progress,
             plan=self._plan,
@@ -70,6 +71,11 @@ class Progress:
         if not self._quiet:
             self._stop_live()
             print(f"{text} …", file=sys.stderr)
+
+    def _note(self, text: str) -> None:
+        if not self._quiet:
+            self._stop_live()
+            say(text)
 
     def _warn(self, text: str) -> None:
         """Print a warning, even if ``quiet``: hours of training may be in vain."""

@@ -11,6 +11,8 @@ from vflops.record.files import atomic
 from vflops.record.files.document import Document
 from vflops.record.formats.measured_node import FOLDER
 
+CLAIM = "kind-"
+"""The prefix of the file with which one node of a kind claims the full set of ceilings."""
 _PREFIX = "exchange-"
 
 
@@ -76,10 +78,12 @@ class Exchange:
         return self.path / f"present-{node}.json"
 
 
-def remove_exchanges(run: Path) -> None:
-    """Remove what nodes that died left behind."""
+def remove_temporary_files(run: Path) -> None:
+    """Remove the claims, and what nodes that died left behind."""
     for path in (run / FOLDER).glob(f"{_PREFIX}*"):
         shutil.rmtree(path, ignore_errors=True)
+    for path in (run / FOLDER).glob(f"{CLAIM}*"):
+        path.unlink(missing_ok=True)
 
 
 def measuring(run: Path) -> bool:

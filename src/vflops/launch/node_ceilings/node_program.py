@@ -18,7 +18,7 @@ from pathlib import Path
 
 from vflops.config.settings import MicroSettings
 from vflops.errors import VflopsError
-from vflops.launch.node_ceilings.exchange import Exchange
+from vflops.launch.node_ceilings.exchange import CLAIM, Exchange
 from vflops.launch.node_ceilings.link_results import links_measured
 from vflops.launch.node_ceilings.link_tasks import Rounds, link_rounds
 from vflops.launch.node_group import NodeGroup
@@ -46,8 +46,6 @@ _LINKS = "all-reduce"
 """The benchmark that asks for the links; the ranks of one machine are not measured besides."""
 _START_S = 120.0
 """How long the nodes may take to import torch from a busy file system."""
-_KINDS = "kind-"
-"""The prefix of the file that claims the full set for one node of a kind."""
 
 
 def main(run: str, ranks: str, slots: str) -> int:
@@ -164,17 +162,15 @@ class NodeCeilings:
     def _claim(self, kind: str) -> bool:
         """Return whether this node is the one of its kind that measures the full set."""
         digest = sha256(kind.encode()).hexdigest()[:12]
-        path = self._folder.path / FOLDER / f"{_KINDS}{digest}"
+        path = self._folder.path / FOLDER / f"{CLAIM}{digest}"
         try:
             with path.open("x") as file:
                 file.write(self._token)
-            return True
         except FileExistsError:
-            pass
-        if path.read_text() in ("", self._token) or self._full_set_exists(kind):
-            return False
-        atomic.write_text(path, self._token)  # the node that claimed it has died
-        return True
+            if path.read_text() in ("", self._token):
+                return False
+            atomic.write_text(path, self._token)  # of an earlier allocation
+        return not self._full_set_exists(kind)
 
     def _full_set_exists(self, kind: str) -> bool:
         files = (self._folder.path / FOLDER).glob("*.json")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vflops.launch.node_ceilings.exchange import measuring
+from vflops.launch.node_ceilings.exchange import measuring, remove_temporary_files
 from vflops.record.folder import RunFolder
 from vflops.record.formats.measured_node import (
     LinksMeasured,
@@ -46,6 +46,11 @@ class NodeRecorder:
         for path in links_files(self._folder.path):
             if path.name not in self._links:
                 self._record_links(path.name, MeasuredLinks.read(path))
+
+    def finish(self) -> None:
+        """Remove temporary files of the nodes, which have all ended."""
+        self.poll()
+        remove_temporary_files(self._folder.path)
 
     def _record_node(self, node: MeasuredNode) -> None:
         if not self._nodes:

@@ -119,8 +119,8 @@ def _all_nodes(request: Request, name: str) -> str:
     gpus = tasks * request.gpus_per_task
     parts = [
         f"srun --job-name={name} --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1",
-        f"--cpus-per-task={tasks * request.cores_per_task} --mem=0",
-        *([f"--gpus-per-node={gpus}"] if gpus else []),
+        f'--nodelist="$SLURM_JOB_NODELIST" --cpus-per-task={tasks * request.cores_per_task}',
+        "--mem=0" + (f" --gpus-per-node={gpus}" if gpus else ""),
     ]
     return " \\\n  ".join([*parts, ""])
 

@@ -16,7 +16,7 @@ from vflops.record.files import atomic
 from vflops.record.files.lock import locked
 from vflops.record.folder import RunFolder
 from vflops.run.continued import existing_run, run_to_end
-from vflops.run.pipeline import RunObserver
+from vflops.run.observer import RunObserver
 from vflops.studies.accept.accept_text import next_repeats
 from vflops.studies.accept.acceptance import Acceptance
 from vflops.studies.accept.judging import judge

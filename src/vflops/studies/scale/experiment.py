@@ -22,7 +22,7 @@ from vflops.record.files import atomic
 from vflops.record.files.lock import locked
 from vflops.record.folder import RunFolder
 from vflops.run.continued import existing_run, run_to_end
-from vflops.run.pipeline import RunObserver
+from vflops.run.observer import RunObserver
 from vflops.studies.scale.axis import Axis
 from vflops.studies.scale.scale_result import Kind, Point, Scale, Size, Variant
 from vflops.workloads.contract.run_settings import load
