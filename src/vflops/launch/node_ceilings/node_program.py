@@ -116,7 +116,13 @@ class NodeCeilings:
             load = HostLoad()
             for item in measure(micro, seed=self._seed, folder=folder):
                 full.append(item.model_copy(update={"node": self._name, "kind": kind}))
-                loads.append(Loaded(others_share=load.others_share(), programs=load.programs()))
+                loads.append(
+                    Loaded(
+                        others_share=load.others_share(),
+                        programs=load.programs(),
+                        node=self._name,
+                    )
+                )
         MeasuredNode(
             node=self._name,
             host=socket.gethostname(),

@@ -93,10 +93,13 @@ def busiest_programs(share: float, programs: Sequence[ProgramShare]) -> str:
 
 
 def _busiest_measurement(contents: Contents) -> Event | None:
-    """Return the last load event of the attempt with the highest load while it measured."""
-    attempts = [[e for e in log.events if e.kind == "load"] for log in contents.history.logs]
-    last = [loads[-1] for loads in attempts if loads]
-    return max(last, key=lambda event: event.payload(Loaded).others_share, default=None)
+    """Return the last load event of the attempt and node with the highest load while measuring."""
+    last: dict[tuple[int, str | None], Event] = {}
+    for attempt, log in enumerate(contents.history.logs):
+        for event in log.events:
+            if event.kind == "load":
+                last[attempt, event.payload(Loaded).node] = event
+    return max(last.values(), key=lambda event: event.payload(Loaded).others_share, default=None)
 
 
 def _training_loads(contents: Contents, *, short: bool = False) -> Iterator[tuple[Part, float]]:
