@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,29 @@ def test_a_job_script_contains_all_settings_of_the_site(tmp_path: Path) -> None:
         *('"/opt/venv/bin/python" -P -m vflops.launch.agent'.split()),
         *f"'{run}' 7".split(),
     ]
+
+
+@pytest.mark.parametrize("code, trains", [(0, True), (3, True), (142, True), (143, False)], ids=str)
+def test_nodes_measure_before_the_job_and_only_a_stop_keeps_it_from_training(
+    tmp_path: Path, code: int, trains: bool
+) -> None:
+    stand_in = tmp_path / "srun"
+    stand_in.write_text(
+        f'#!/bin/bash\necho "${{@: -5}}"\n[[ "$*" != *node_program* ]] || exit {code}\n'
+    )
+    stand_in.chmod(0o755)
+    measuring = replace(request(tmp_path, SiteSettings()), measures=True)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    text = job_script(measuring, tmp_path, 3)
+    done = subprocess.run(
+        ["bash", "-c", text], env=path, capture_output=True, text=True, check=False
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"-m vflops.launch.node_ceilings.node_program {tmp_path} 8 4"
+    assert any("vflops.launch.agent" in line for line in lines) is trains
+    assert done.returncode == (0 if trains else 1)
+    assert ("were not measured" in done.stdout) is (code in (3, 142))
+    assert "node_program" not in job_script(replace(measuring, measures=False), tmp_path, 3)
 
 
 def test_modules_and_environment_are_set_before_the_agent_starts(tmp_path: Path) -> None:

@@ -161,9 +161,7 @@ class NodeCeilings:
             name: tuple(value) if isinstance(value, list) else value
             for name, value in changes.items()
         }
-        return self._micro.model_copy(
-            update={"budget_s": max(share * self._micro.budget_s, 1.0), **changes}
-        )
+        return self._micro.model_copy(update={"budget_s": share * self._micro.budget_s, **changes})
 
     def _claim(self, kind: str) -> bool:
         """Return whether this node is the one of its kind that measures the full set."""

@@ -1,0 +1,112 @@
+"""A node measures itself once; the next allocation does not measure it again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.sample_parts import write_system
+from vflops.config.profiles import tiny
+from vflops.config.settings import MicroSettings
+from vflops.launch.node_ceilings import node_program
+from vflops.launch.node_ceilings.exchange import CLAIM, remove_temporary_files
+from vflops.launch.node_ceilings.node_program import NodeCeilings
+from vflops.launch.node_ceilings.recorder import NodeRecorder
+from vflops.launch.node_group import NodeGroup
+from vflops.launch.node_layout import NodeLayout
+from vflops.record.folder import RunFolder
+from vflops.record.formats.measured_node import FOLDER, MeasuredNode, measured_node_file
+from vflops.record.formats.system import SystemRecord
+from vflops.record.readout.contents import Contents
+from vflops.results.evidence.logged_hashes import hash_mismatches
+
+ONLY_MEMORY = MicroSettings(budget_s=1.0, benchmarks=("memory",), device="cpu")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A run whose nodes shall measure their memory."""
+    settings = tiny().model_copy(update={"micro": ONLY_MEMORY})
+    folder = RunFolder.create(tmp_path / "runs", "suite", settings)
+    write_system(folder)
+    with folder.start_attempt(job=0) as events:
+        events.write("described", sha256=SystemRecord.read(folder.system_file).digest())
+    return folder
+
+
+def measure(folder: RunFolder, node: str, token: str) -> MeasuredNode:
+    NodeCeilings(folder, NodeGroup(token=token), node, NodeLayout(1, 1)).run()
+    return MeasuredNode.read(measured_node_file(folder.path, node))
+
+
+def test_the_first_node_of_a_kind_measures_the_full_set(folder: RunFolder) -> None:
+    first, second = measure(folder, "n1", "7.0.0"), measure(folder, "n2", "7.0.0")
+    assert {item.case for item in first.full} == {"copy", "triad"}
+    assert {key[0] for key in first.planned} == {"memory"}
+    assert second.full == second.planned == ()
+    assert first.kind == second.kind
+    for node in (first, second):
+        assert {item.case for item in node.quick} == {"copy", "triad"}
+        assert {item.node for item in (*node.quick, *node.full)} == {node.node}
+
+
+def test_a_later_allocation_measures_only_new_nodes(folder: RunFolder) -> None:
+    before = measure(folder, "n1", "7.0.0")
+    remove_temporary_files(folder.path)
+    assert measure(folder, "n1", "8.0.0") == before
+    assert measure(folder, "n2", "8.0.0").full == ()  # one of its kind is known
+
+
+def test_the_claim_of_a_node_that_died_is_taken_over(folder: RunFolder) -> None:
+    nodes = folder.path / FOLDER
+    nodes.mkdir()
+    kind = measure(folder, "n0", "7.0.0").kind
+    measured_node_file(folder.path, "n0").unlink()
+    (claim,) = nodes.glob(f"{CLAIM}*")
+    assert claim.read_text() == "7.0.0"
+    later = measure(folder, "n1", "8.0.0")
+    assert later.kind == kind and later.full
+
+
+def test_a_device_that_the_node_lacks_is_a_fault(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_program, "available", lambda: ["cpu"])
+    node = NodeCeilings(folder, NodeGroup(token="7.0.0"), "n1", NodeLayout(1, 1))
+    node._micro = ONLY_MEMORY.model_copy(update={"device": "xpu"})
+    node.run()
+    measured = MeasuredNode.read(measured_node_file(folder.path, "n1"))
+    assert "device 'xpu' is not available" in measured.faults[0]
+    assert measured.full == ()
+
+
+def test_the_recorder_writes_each_node_once(folder: RunFolder) -> None:
+    said: list[str] = []
+    submitting = SystemRecord.read(folder.system_file)
+    measure(folder, "n1", "7.0.0")
+    with folder.start_attempt(job=0) as events:
+        recorder = NodeRecorder(folder, events, said.append)
+        recorder.poll()
+        recorder.poll()
+        measure(folder, "n2", "7.0.0")
+        NodeRecorder(folder, events).poll()  # another controller takes over
+    contents = Contents(folder)
+    assert [node.node for node in contents.measured_nodes] == ["n1", "n2"]
+    assert [item.node for item in contents.measurements] == ["n1", "n1"]
+    assert hash_mismatches(contents) == {}
+    system = SystemRecord.read(folder.system_file)
+    assert (system.node, system.submitted_from) == ("n1", submitting.kind)
+    assert system.layer("problem domain") == submitting.layer("problem domain")
+    assert len(contents.history.events("described")) == 2
+    assert len(contents.history.events("node-measured")) == 2
+
+
+def test_a_controller_that_died_between_file_and_event_is_made_up_for(folder: RunFolder) -> None:
+    measure(folder, "n1", "7.0.0")
+    with folder.start_attempt(job=0) as events:
+        recorder = NodeRecorder(folder, events)
+        recorder._describe(MeasuredNode.read(measured_node_file(folder.path, "n1")))
+    with folder.start_attempt(job=0) as events:
+        NodeRecorder(folder, events).poll()
+    assert hash_mismatches(Contents(folder)) == {}
