@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,13 @@ def test_a_later_allocation_measures_only_new_nodes(folder: RunFolder) -> None:
     remove_temporary_files(folder.path)
     assert measure(folder, "n1", "8.0.0") == before
     assert measure(folder, "n2", "8.0.0").full == ()  # one of its kind is known
+
+
+def test_two_jobs_on_one_node_measure_it_once(folder: RunFolder) -> None:
+    with ThreadPoolExecutor() as pool:
+        jobs = [pool.submit(measure, folder, "n1", token) for token in ("7.0.0", "8.0.0")]
+        first, second = (job.result() for job in jobs)
+    assert first == second and first.full
 
 
 def test_the_claim_of_a_node_that_died_is_taken_over(folder: RunFolder) -> None:

@@ -13,6 +13,8 @@ from vflops.record.formats.measured_node import FOLDER
 
 CLAIM = "kind-"
 """The prefix of the file with which one node of a kind claims the full set of ceilings."""
+LOCK = ".lock"
+"""The suffix of the file that a job locks while it measures a node."""
 _PREFIX = "exchange-"
 
 
@@ -82,8 +84,9 @@ def remove_temporary_files(run: Path) -> None:
     """Remove the claims, and what nodes that died left behind."""
     for path in (run / FOLDER).glob(f"{_PREFIX}*"):
         shutil.rmtree(path, ignore_errors=True)
-    for path in (run / FOLDER).glob(f"{CLAIM}*"):
-        path.unlink(missing_ok=True)
+    for pattern in (f"{CLAIM}*", f"*{LOCK}"):
+        for path in (run / FOLDER).glob(pattern):
+            path.unlink(missing_ok=True)
 
 
 def measuring(run: Path) -> bool:

@@ -37,7 +37,7 @@ def links_measured(exchange: Exchange, rounds: Rounds, names: Sequence[str]) -> 
         elif measured:
             found.append(_best_group(measured, names))
     if pairs:
-        found.append(_over_pairs(pairs, backend, names))
+        found.append(_median_pair(pairs, names))
     return MeasuredLinks(nodes=tuple(names), measurements=tuple(found), faults=tuple(faults))
 
 
@@ -71,26 +71,17 @@ def _best_group(
     return fastest.model_copy(update={"tried": tuple(tried)})
 
 
-def _over_pairs(
-    pairs: Sequence[tuple[LinkTask, Measurement]], backend: str, names: Sequence[str]
+def _median_pair(
+    pairs: Sequence[tuple[LinkTask, Measurement]], names: Sequence[str]
 ) -> Measurement:
-    """Return the median over pairs of neighbours; ``tried`` has each pair."""
-    item = Item("point-to-point", f"{backend}-pairs", None, weight=1.0)
-    device = pairs[0][1].device
-    known = [(task, found.value, found.error) for task, found in pairs if found.value is not None]
+    """Return the pair of neighbours with the median speed; ``tried`` has each pair."""
+    known = [(found.value, task, found) for task, found in pairs if found.value is not None]
     if not known:
-        return item.absent_measurement(device, pairs[0][1].reason or "no pair was measured")
-    return item.measurement(
-        device,
-        [value for _, value, _ in known],
-        setting={"pairs": len(known)},
-        tried=tuple(
-            Trial(setting={"nodes": _named(task, names)}, value=value) for task, value, _ in known
-        ),
-        error=max(error or 0.0 for *_, error in known),
-        tolerance=TOLERANCE,
-        node=_named_nodes(names),
-    )
+        return pairs[0][1]
+    ordered = sorted(known, key=lambda pair: pair[0])
+    _, _, median = ordered[(len(ordered) - 1) // 2]
+    tried = [Trial(setting={"nodes": _named(task, names)}, value=value) for value, task, _ in known]
+    return median.model_copy(update={"tried": tuple(tried)})
 
 
 def _named(task: LinkTask, names: Sequence[str]) -> str:

@@ -7,18 +7,20 @@ one, so a requeued or resumed job starts at once.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
 from vflops.config.settings import MicroSettings
 from vflops.errors import VflopsError
-from vflops.launch.node_ceilings.exchange import CLAIM, Exchange
+from vflops.launch.node_ceilings.exchange import CLAIM, LOCK, Exchange
 from vflops.launch.node_ceilings.link_results import links_measured
 from vflops.launch.node_ceilings.link_tasks import Rounds, link_rounds
 from vflops.launch.node_group import NodeGroup
@@ -84,8 +86,9 @@ class NodeCeilings:
         kind = accelerators[0].partition(":")[0] if accelerators else None
         self._exchange.introduce(self._name, socket.gethostname(), kind, len(rounds))
         everyone = self._exchange.others_present(_START_S)
-        if not measured_node_file(self._folder.path, self._name).is_file():
-            self._measure_node()
+        with self._alone_on_the_node():
+            if not measured_node_file(self._folder.path, self._name).is_file():
+                self._measure_node()
         # The node that measures the full set arrives last.
         if everyone and self._exchange.meet("measured", self._micro.budget_s + 60):
             names = [self._exchange.present(n).name for n in range(self._exchange.nodes)]
@@ -96,6 +99,14 @@ class NodeCeilings:
     @property
     def _wants_links(self) -> bool:
         return _LINKS in self._micro.benchmarks
+
+    @contextmanager
+    def _alone_on_the_node(self) -> Iterator[None]:
+        """Wait while another job of the run measures the same node."""
+        with (self._folder.path / FOLDER / f"{self._name}{LOCK}").open("w") as file:
+            with suppress(OSError):  # some shared file systems have no locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def _measure_node(self) -> None:
         folder = self._folder.path
