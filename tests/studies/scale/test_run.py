@@ -16,7 +16,8 @@ from vflops.launch.placement import Node
 from vflops.record.folder import RunFolder
 from vflops.studies.scale.axis import axis_of
 from vflops.studies.scale.experiment import Experiment
-from vflops.studies.scale.scale_result import EnsembleFigures, Scale, Size
+from vflops.studies.scale.point_figures import EnsembleFigures
+from vflops.studies.scale.scale_result import Scale, Size
 
 SMALL = (
     "synthetic.train=128",

@@ -21,8 +21,9 @@ from vflops.run.pipeline import RunObserver, conclude
 from vflops.studies.scale.axis import axis_of
 from vflops.studies.scale.ensembles import Ensembles
 from vflops.studies.scale.experiment import Experiment, sizes
+from vflops.studies.scale.point_figures import EnsembleFigures
 from vflops.studies.scale.scale_page import write_page
-from vflops.studies.scale.scale_result import EnsembleFigures, Kind, Point, Scale, Size
+from vflops.studies.scale.scale_result import Kind, Point, Scale, Size
 from vflops.workloads.contract.run_settings import load, profile
 
 ONE = Size(1, 1)
@@ -41,6 +42,7 @@ def point(models: int, ranks: int, flops: float | None, quality: float = 0.5) ->
         vflops=None if flops is None else flops * quality,
         quality=quality,
         quality_alone=quality,
+        samples_per_s=1000 * ranks / models,
     )
     return Point(jobs=models, ranks=ranks, run=f"{models}x{ranks}/run", figures=found)
 
@@ -163,17 +165,25 @@ def test_repeats_of_an_ensemble_become_means(
         )
 
     def alone(repeat: int, attempts: int, reached_s: float) -> SimpleNamespace:
-        quality = SimpleNamespace(time_to_quality_s=reached_s)
         return SimpleNamespace(
-            repeat=repeat, attempts=attempts, quality=quality, emulated=None, task="open"
+            job=1,
+            repeat=repeat,
+            attempts=attempts,
+            quality=SimpleNamespace(time_to_quality_s=reached_s),
+            speed=SimpleNamespace(samples_per_s=10.0 * reached_s),
+            shared=None,
+            kernels=(),
+            emulated=None,
+            task="open",
         )
 
     scored = SimpleNamespace(
+        ceilings=(),
         ensembles=[repeat(2e9, 0.6, False), repeat(4e9, 0.8, True)],
         trainings=[alone(0, 1, 5.0), alone(0, 2, 9.0), alone(1, 1, 3.0), alone(1, 1, 1.0)],
     )
-    monkeypatch.setattr("vflops.studies.scale.ensembles.Score.read", lambda path: scored)
-    monkeypatch.setattr("vflops.studies.scale.ensembles.checks_failed", lambda folder: 3)
+    monkeypatch.setattr("vflops.studies.scale.ensemble_figures.Score.read", lambda path: scored)
+    monkeypatch.setattr("vflops.studies.scale.ensemble_figures.checks_failed", lambda folder: 3)
     folder = RunFolder.create(tmp_path, "image-classification", settings())
     found = Ensembles("weak").figures(folder, Size(2, 1))
     assert (found.flops, found.flops_least, found.flops_most) == (3e9, 2e9, 4e9)
@@ -184,6 +194,9 @@ def test_repeats_of_an_ensemble_become_means(
     assert (found.repeats, found.attempts, found.checks_failed) == (2, 2, 3)
     assert found.partial
     assert found.penalty == 0.5
+    assert found.samples_per_s == 45  # of a model: the mean of 50, 90, 30 and 10
+    assert found.sent_near_b_per_s is None
+    assert found.usage is None
     assert found.time_to_quality_s == 6  # the mean of the slowest models, 9 and 3
     scored.trainings[0].quality.time_to_quality_s = None
     assert Ensembles("weak").figures(folder, Size(2, 1)).time_to_quality_s is None
@@ -326,7 +339,7 @@ def values(chart: dict[str, Any], series: str) -> list[tuple[Any, Any]]:
 def test_curves_have_the_ideal_line_and_one_start() -> None:
     shown = scale(point(1, 1, 1e9), point(2, 1, 2e9), point(1, 2, 1.5e9), kind="bagging-vs-data")
     found = axis_of("bagging-vs-data").curves(shown)
-    assert [each.id for each in found] == ["flops", "vflops", "time", "quality"]
+    assert [each.id for each in found] == ["flops", "vflops", "efficiency", "quality", "time"]
     speed = found[0].chart
     assert values(speed, "ideal") == [(0, 0), (2, 2e9)]
     assert values(speed, "bagging, P = 1") == [(1, 1e9), (2, 2e9)]
@@ -343,10 +356,10 @@ def test_the_page_shows_every_pair_and_says_what_is_missing(
     write_page(shown, tmp_path / "scale.html")
     page = (tmp_path / "scale.html").read_text()
     assert "This experiment is incomplete" in page
-    for chart in ("flops", "vflops", "time", "quality"):
+    for chart in ("trade-off", "flops", "time"):
         assert f'id="{chart}"' in page
     cells = re.findall(r'<td class="n">([^<]*)</td>', page)
-    assert cells[:4] == ["4 × 1", "4", "4.00 GFLOPS", "100.0 %"]
+    assert cells[:4] == ["4 × 1", "250", "4.00 GFLOPS", "100.0 %"]
     assert "75.0 %" in cells
 
 

@@ -20,8 +20,9 @@ from vflops.errors import UsageError
 from vflops.run.pipeline import RunObserver, conclude
 from vflops.studies.scale.axis import axis_of
 from vflops.studies.scale.experiment import Experiment
+from vflops.studies.scale.point_figures import SearchFigures
 from vflops.studies.scale.scale_page import write_page
-from vflops.studies.scale.scale_result import Point, Scale, SearchFigures, Size
+from vflops.studies.scale.scale_result import Point, Scale, Size
 from vflops.workloads.automl.search_events import Turn
 from vflops.workloads.contract.run_settings import load, profile
 

@@ -1,104 +1,45 @@
 """Experiments with variants of a training run, as in HPC AI500.
 
-*optimisations* (figure 8 of V3.0) compares the original, mixed precision, and mixed precision with
-compressed communication. *precisions* (figure 1 of V2.0) shows the quality that each precision
-reaches with more and more ranks per model.
+*optimisations* (figure 8 of V3.0) compares the original, mixed precision, compressed communication,
+and both, with more and more models; *data-parallel* (figure 4 of V2.0) does the same with more and
+more ranks of one model. *precisions* (figure 1 of V2.0) shows the speed and the quality of each
+precision with more and more ranks.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import get_args
+from typing import Any
 
 from pydantic import ValidationError
 
+from vflops.config.names import PRECISIONS as CEILING_PRECISIONS
 from vflops.config.settings import Settings
-from vflops.config.training import TrainingPrecision
-from vflops.errors import UsageError, unknown_name
+from vflops.errors import UsageError
 from vflops.launch.factory import backend
 from vflops.results.score.figure_text import NOT_REACHED, number
-from vflops.studies.scale import scale_charts
+from vflops.studies.scale import scale_charts, usage_view
 from vflops.studies.scale.axis import marks
 from vflops.studies.scale.ensembles import Ensembles
-from vflops.studies.scale.scale_charts import Curve, HorizontalAxis
-from vflops.studies.scale.scale_result import EnsembleFigures, Point, Scale, Size, Variant
-from vflops.units import quantity, seconds
+from vflops.studies.scale.point_figures import EnsembleFigures
+from vflops.studies.scale.scale_charts import SI, Curve, HorizontalAxis, Row
+from vflops.studies.scale.scale_result import Point, Scale, Size, Variant
+from vflops.units import percent, quantity, seconds
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
-_NEXT_SETTING = re.compile(r",(?=[\w.-]+=)")
-_SIZE_SETTINGS = ("ranks", "models")
-"""Settings that the size of a point determines, so that a variant cannot change them."""
-_MIXED, _COMPRESSED = "mixed-bf16", "fp16"
-PRECISIONS = ("fp32", _MIXED)
-"""The precisions that are compared by default."""
-
-
-def optimisations(precision: str) -> tuple[Variant, ...]:
-    """Return the three variants of figure 8; ``precision`` is used if it is a mixed one."""
-    prefix = "train.communication."
-    plain = {f"{prefix}mode": "all-reduce", f"{prefix}precision": "fp32"}
-    mixed = {"train.precision": precision if precision.startswith("mixed-") else _MIXED}
-    compressed = {f"{prefix}mode": "all-reduce", f"{prefix}precision": _COMPRESSED}
-    return (
-        Variant(name="original", settings={"train.precision": "fp32", **plain}),
-        Variant(name="mixed", settings={**mixed, **plain}),
-        Variant(name="mixed+compression", settings={**mixed, **compressed}),
-    )
-
-
-def precisions(names: Sequence[str]) -> tuple[Variant, ...]:
-    """Return one variant per precision; fp32 comes first, as the base of the comparison."""
-    known: tuple[str, ...] = get_args(TrainingPrecision)
-    if not all(names):
-        fault = "has an empty name" if len(names) > 1 else "is empty"
-        raise UsageError(f"--precisions {','.join(names)!r} {fault}", hint="e.g. fp32,mixed-bf16")
-    for name in names:
-        if name not in known:
-            raise unknown_name("training precision", name, known, where=" in --precisions")
-    _check_unique("--precisions", names, "name each once")
-    ordered = sorted(names, key=lambda name: name != "fp32")
-    return tuple(Variant(name=name, settings={"train.precision": name}) for name in ordered)
-
-
-def parse_variants(texts: Sequence[str]) -> tuple[Variant, ...]:
-    """Parse variants like ``NAME=key=value,key=value``; a name alone changes no setting."""
-    variants = tuple(_parse_variant(text) for text in texts)
-    _check_unique("--variant", [variant.name for variant in variants], "give each a different name")
-    return variants
-
-
-def _check_unique(option: str, names: Sequence[str], hint: str) -> None:
-    (most, times), *_ = Counter(names).most_common()
-    if times > 1:
-        raise UsageError(f"{option} {most} is given {times} times", hint=hint)
-
-
-def _parse_variant(text: str) -> Variant:
-    name, _, rest = text.partition("=")
-    if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"--variant {text!r}: {name!r} is not a valid folder name",
-            hint="e.g. --variant int8=communication.precision=int8",
-        )
-    settings = {}
-    for assignment in _NEXT_SETTING.split(rest) if rest else ():
-        key, equals, value = assignment.partition("=")
-        if not (key and equals):
-            raise UsageError(
-                f"--variant {text!r}: {assignment!r} has no '='",
-                hint="write NAME=key=value,key=value",
-            )
-        if key.rpartition(".")[2] in _SIZE_SETTINGS:
-            raise UsageError(
-                f"--variant {text!r}: {key} is the same for all variants",
-                hint="use --ranks, and --scales for models",
-            )
-        settings[key] = value
-    return Variant(name=name, settings=settings)
+_CEILINGS = {"gemm": "matrix product", "convolution": "convolution"}
+"""The micro benchmarks that precisions are compared with, and their names in the picture."""
+_TITLES = {
+    "optimisations": "Optimisations",
+    "data-parallel": "Data parallelism",
+    "precisions": "Quality against scale",
+}
+_FIGURES = {
+    "optimisations": "figure 8 of HPC AI500 V3.0",
+    "data-parallel": "figures 4 and 5 of HPC AI500 V2.0",
+    "precisions": "figure 1 of HPC AI500 V2.0",
+}
 
 
 @dataclass(frozen=True)
@@ -139,14 +80,28 @@ class Variants(Ensembles):
             return error.message
         return None
 
+    def base_settings(self, settings: Settings) -> dict[str, Any]:
+        """Return the ceilings that precisions are compared with, unless the user chose others.
+
+        They are measured on this machine only, before the first point trains.
+        """
+        if self.kind != "precisions" or settings.micro.benchmarks:
+            return {}
+        if not backend(settings.launch.on).is_this_machine:
+            return {}
+        named = [_ceiling_precision(variant) for variant in self.variants]
+        measured = [name for name in dict.fromkeys(named) if name in CEILING_PRECISIONS]
+        return {"micro.benchmarks": list(_CEILINGS), "micro.precisions": measured}
+
     @property
     def title(self) -> str:
         """The title of the kind of experiment."""
-        return "Quality against scale" if self._by_scale else "Optimisations"
+        return _TITLES[self.kind]
 
     @property
-    def _by_scale(self) -> bool:
-        return self.kind == "precisions"
+    def paper_figure(self) -> str:
+        """The figure of the paper that the experiment draws."""
+        return _FIGURES[self.kind]
 
     @property
     def _first(self) -> str:
@@ -155,17 +110,19 @@ class Variants(Ensembles):
     def table(self, scale: Scale) -> list[Sequence[str]]:
         """Return speed and quality of every variant at every size."""
         quality = scale.quality_name or "quality"
-        if self._by_scale:
+        valid = scale.vflops_name
+        if self.kind == "precisions":
             against = f"against {self._first}"
-            names = ("P", quality, against, "factor", "FLOPS", scale.vflops_name, "speed-up")
+            names = ("P", quality, against, "factor", "FLOPS", valid, "speed-up")
             cells = self._quality_cells
         else:
-            names = ("M × P", "FLOPS", scale.vflops_name, "speed-up", quality, "to target", "sent")
+            names = ("M × P", "FLOPS", "efficiency", valid, "speed-up", quality, "to target")
             cells = self._speed_cells
-        rows: list[Sequence[str]] = [("precision" if self._by_scale else "variant", *names)]
+        first = "precision" if self.kind == "precisions" else "variant"
+        rows: list[Sequence[str]] = [(first, *names)]
         for point in scale.points:
             figures = point.figures
-            start = (point.variant or "", self._at(point))
+            start = (point.variant or "", self._size(point))
             if isinstance(figures, EnsembleFigures):
                 *others, last = cells(figures)
                 rows.append((*start, *others, last + marks(figures)))
@@ -188,51 +145,92 @@ class Variants(Ensembles):
         change = f" ({_signed(figures.quality_change)})" if figures.quality_change else ""
         return (
             quantity(figures.flops, "FLOPS"),
+            percent(figures.efficiency),
             quantity(figures.vflops, "VFLOPS"),
             _times(figures.speedup),
             number(figures.quality) + change,
             seconds(figures.time_to_quality_s),
-            quantity(figures.exchanged_bytes, "B"),
         )
 
-    def curves(self, scale: Scale) -> list[Curve]:
-        """Return charts with one line per precision over ranks, or with one bar per variant."""
-        if not any(point.figures for point in scale.points):
-            return []
+    def usage_table(self, scale: Scale) -> list[Sequence[str]]:
+        """Return how every point used its nodes."""
+        return usage_view.usage_table(scale, self._name, "variant, M × P")
+
+    def _main_curves(self, scale: Scale, across: HorizontalAxis) -> list[Curve]:
+        """Return lines over slots, or bars if there is a single size; precisions have a picture."""
+        if self.kind == "precisions":
+            return [*self._precision_curves(scale, across), self._efficiency_curve(scale, across)]
+        if self._has_one_size(scale):
+            return self._bars(scale)
         named = scale.quality_name or "quality"
-        target = None if scale.target is None else ("target", scale.target)
-        speed = self._rows(scale, lambda f: f.flops)
-        valid = self._rows(scale, lambda f: f.vflops)
-        good = self._rows(scale, lambda f: f.quality)
-        title = f"Quality: {named}"
-        if self._by_scale:
-            across = HorizontalAxis("ranks of the model: P")
-            factor = self._rows(scale, lambda f: f.penalty)
-            level = ("at the target:", 1.0)
-            drawn = scale_charts.lines(factor, across, "(quality / target)ⁿ", target=level)
-            return [
-                Curve("quality", title, scale_charts.lines(good, across, named, target=target)),
-                Curve("factor", "Quality factor", drawn),
-                Curve("flops", "FLOPS", scale_charts.lines(speed, across, "FLOPS", rate=True)),
-                Curve(
-                    "vflops",
-                    scale.vflops_name,
-                    scale_charts.lines(valid, across, "VFLOPS", rate=True),
-                ),
-            ]
-        time = self._rows(scale, lambda f: f.time_to_quality_s)
         return [
-            Curve(
-                "flops", "FLOPS", scale_charts.bars(speed, "FLOPS", partial(quantity, unit="FLOPS"))
-            ),
+            Curve("flops", "FLOPS", self._lines(scale, across, "FLOPS", _flops, form=SI)),
+            self._efficiency_curve(scale, across),
             Curve(
                 "vflops",
                 scale.vflops_name,
-                scale_charts.bars(valid, "VFLOPS", partial(quantity, unit="VFLOPS")),
+                self._lines(scale, across, "VFLOPS", _vflops, form=SI),
             ),
-            Curve("time", "Time to the target", scale_charts.bars(time, "seconds", _reached)),
-            Curve("quality", title, scale_charts.bars(good, named, _number, target=target)),
+            Curve("quality", f"Quality: {named}", self._quality_chart(scale, across)),
         ]
+
+    def _bars(self, scale: Scale) -> list[Curve]:
+        named = scale.quality_name or "quality"
+        target = None if scale.target is None else ("target", scale.target)
+        words = {unit: partial(quantity, unit=unit) for unit in ("FLOPS", "VFLOPS")}
+        bars = scale_charts.bars
+        time = self.rows(scale, lambda f: f.time_to_quality_s)
+        good = self.rows(scale, lambda f: f.quality)
+        return [
+            Curve("flops", "FLOPS", bars(self.rows(scale, _flops), "FLOPS", words["FLOPS"])),
+            Curve(
+                "vflops",
+                scale.vflops_name,
+                bars(self.rows(scale, _vflops), "VFLOPS", words["VFLOPS"]),
+            ),
+            Curve("time-to-quality", "Time to the target", bars(time, "seconds", _reached)),
+            Curve("quality", f"Quality: {named}", bars(good, named, _number, target=target)),
+        ]
+
+    def _precision_curves(self, scale: Scale, across: HorizontalAxis) -> list[Curve]:
+        """Return the speed-up of micro benchmarks and training above the quality, and the rest."""
+        speed = scale_charts.grouped_bars(self._speedups(scale), f"speed relative to {self._first}")
+        picture = scale_charts.stacked(speed, self._quality_chart(scale, across))
+        factor = scale_charts.lines(
+            self.rows(scale, lambda f: f.penalty),
+            across,
+            "(quality / target)ⁿ",
+            target=("at the target:", 1.0),
+        )
+        return [
+            Curve("picture", "Speed and quality of each precision", picture),
+            Curve("factor", "Quality factor", factor),
+            Curve("flops", "FLOPS", self._lines(scale, across, "FLOPS", _flops, form=SI)),
+            Curve(
+                "vflops",
+                scale.vflops_name,
+                self._lines(scale, across, "VFLOPS", _vflops, form=SI),
+            ),
+        ]
+
+    def _speedups(self, scale: Scale) -> list[Row]:
+        """Return FLOPS relative to the first precision: of ceilings, and of training at every P."""
+        done = list(scale.completed(EnsembleFigures))
+        measured = {(c.benchmark, c.precision): c.flops for _, f in done for c in f.ceilings}
+        rows = []
+        for benchmark in dict.fromkeys(benchmark for benchmark, _ in measured):
+            base = measured.get((benchmark, _ceiling_precision(self.variants[0])))
+            for variant in self.variants:
+                speed = measured.get((benchmark, _ceiling_precision(variant)))
+                if base and speed:
+                    rows.append(
+                        Row(_CEILINGS.get(benchmark, benchmark), speed / base, variant.name)
+                    )
+        rows += [
+            Row(f"training, P = {point.ranks}", figures.speedup, point.variant or "")
+            for point, figures in done
+        ]
+        return rows
 
     def note(self, scale: Scale) -> str:
         """Return an explanation of the columns of the table."""
@@ -240,16 +238,16 @@ class Variants(Ensembles):
             "FLOPS: operations of all models, divided by the time from the first step of the first"
             " model to the end of the last model’s training. VFLOPS: FLOPS × quality factor,"
             " (quality / target)ⁿ, so that a loss of quality lowers the score. Speed-up: FLOPS"
-            f" relative to {self._first} at the same size.{scale.open_note}"
+            f" relative to {self._first} at the same size. Efficiency: FLOPS per slot relative to"
+            f" the smallest size of the same variant.{scale.open_note}"
         )
-        if self._by_scale:
+        if self.kind == "precisions":
             return (
                 f"{speed} Against {self._first}: quality minus that of {self._first} at the same P."
             )
         return (
             f"{speed} In brackets: quality minus that of {self._first}. To target: the time until"
-            " the last single model reached the target, including start-up. Sent: gradient bytes"
-            " per step between all ranks of a model."
+            " the last single model reached the target, including start-up."
         )
 
     def remarks(self, scale: Scale) -> list[tuple[str, str]]:
@@ -262,11 +260,37 @@ class Variants(Ensembles):
         ]
         return [*super().remarks(scale), *dict.fromkeys(remarks)]
 
-    def _at(self, point: Point) -> str:
-        return str(point.ranks) if self._by_scale else f"{point.jobs} × {point.ranks}"
+    def across(self, scale: Scale) -> HorizontalAxis:
+        """Return the horizontal axis of the charts: slots, or the ranks of the only model."""
+        if self.kind == "optimisations":
+            return super().across(scale)
+        ranks = sorted({point.ranks for point in scale.points})
+        return HorizontalAxis("ranks of the model: P", tuple(ranks))
 
-    def _series(self, point: Point) -> list[str]:
+    def _has_one_size(self, scale: Scale) -> bool:
+        return len({point.size.slots for point in scale.points}) == 1
+
+    def _size(self, point: Point) -> str:
+        return str(point.ranks) if self.kind == "precisions" else super()._name(point)
+
+    def _name(self, point: Point) -> str:
+        return f"{point.variant}, {super()._name(point)}"
+
+    def _series(self, point: Point, scale: Scale) -> list[str]:
         return [point.variant or ""]
+
+
+def _flops(figures: EnsembleFigures) -> float | None:
+    return figures.flops
+
+
+def _vflops(figures: EnsembleFigures) -> float | None:
+    return figures.vflops
+
+
+def _ceiling_precision(variant: Variant) -> str:
+    """Return the precision of the ceiling that bounds a variant."""
+    return variant.settings.get("train.precision", "fp32").removeprefix("mixed-")
 
 
 def _contradicts(error: UsageError) -> bool:
