@@ -117,7 +117,12 @@ def test_wrong_words_are_refused_before_anything_is_made(tmp_path: Path) -> None
         (searching, {"batch": Batch.RANK}, "--batch rank does not apply to --kind workers"),
         (searching, {"kind": Kind.WEAK}, "--kind weak does not apply to automl, which is a search"),
         (searching, {"for_": "soon"}, "'soon' is not a duration"),
-        ("suite", {}, "an experiment needs one workload"),
+        ("suite", {"kind": Kind.WORKERS}, "--kind workers does not apply to "),
+        (
+            training,
+            {"kind": Kind.KERNELS, "ranks": 2},
+            "--ranks 2 does not apply to --kind kernels",
+        ),
     )
     for workload, words, said in cases:
         given: dict[str, Any] = {"profile": "tiny", "out": tmp_path / "e", **words}
@@ -142,10 +147,21 @@ class Stopped(Exception):
             "image-classification",
             {"kind": Kind.OPTIMISATIONS, "scales": "1,2"},
             [
-                *("original/1x3", "mixed/1x3", "mixed+compression/1x3"),
-                *("original/2x3", "mixed/2x3", "mixed+compression/2x3"),
+                *("original/1x3", "mixed/1x3", "compression/1x3", "mixed+compression/1x3"),
+                *("original/2x3", "mixed/2x3", "compression/2x3", "mixed+compression/2x3"),
             ],
         ),
+        (
+            "image-classification",
+            {"kind": Kind.DATA_PARALLEL, "scales": "2", "variant": ["plain", "b=seed=2"]},
+            ["plain/1x2", "b/1x2"],
+        ),
+        (
+            "image-classification",
+            {"kind": Kind.BAGGING_VS_DATA, "ranks": 2},
+            ["1x2", "2x2", "1x4"],
+        ),
+        ("extreme-weather", {"kind": Kind.KERNELS}, ["1x1", "1x2", "1x4"]),
         (
             "image-classification",
             {"variant": ["plain", "int8=communication.precision=int8"], "ranks": 2},

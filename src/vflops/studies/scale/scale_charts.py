@@ -80,7 +80,8 @@ def lines(
     if across.ticks is None:
         x = alt.X("at:N").sort([str(row.at) for row in rows]).title(across.title).axis(labelAngle=0)
     else:
-        x = alt.X("at:Q").scale(zero=True, nice=False).title(across.title)
+        from_zero = any(row.at == 0 for row in rows)  # the ideal line begins there
+        x = alt.X("at:Q").scale(zero=from_zero, nice=False, padding=12).title(across.title)
         x = x.axis(values=list(across.ticks), format="d")
     y = alt.Y("value:Q").scale(zero=target is None if zero is None else zero).title(title)
     if form:
