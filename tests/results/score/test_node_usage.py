@@ -75,6 +75,16 @@ def test_jobs_that_share_a_host_share_its_network_but_not_their_processes(site: 
     assert found.missing["between_b_per_s"] == "no network interface"
 
 
+def test_a_job_that_ends_earlier_counts_for_its_own_time(site: Site) -> None:
+    site.run.plan(model(1), model(2))
+    for number, began_s in ((1, 1000.0), (2, 1030.0)):
+        place = site.trains(number, began_s, "a")
+        sample(place, began_s, 48, [(series("cpu.run", "%"), 50.0 * number), (LOOPBACK, 1e6)])
+    found = usage(site)
+    assert found.processors == pytest.approx(75)
+    assert found.within_b_per_s == pytest.approx(1e6)
+
+
 def test_a_clock_that_is_off_does_not_move_readings_out_of_the_training_time(site: Site) -> None:
     site.run.plan(model(1), model(2))
     for number, off_s in ((1, 0.0), (2, 500.0)):

@@ -353,7 +353,7 @@ def test_the_page_shows_every_pair_and_says_what_is_missing(
     write_page(shown, tmp_path / "scale.html")
     page = (tmp_path / "scale.html").read_text()
     assert "This experiment is incomplete" in page
-    for chart in ("trade-off", "flops", "time"):
+    for chart in ("trade-off", "flops", "vflops", "time"):
         assert f'id="{chart}"' in page
     cells = re.findall(r'<td class="n">([^<]*)</td>', page)
     assert cells[:4] == ["4 × 1", "250", "4.00 GFLOPS", "100.0 %"]

@@ -46,7 +46,7 @@ def test_accelerators_of_all_hosts_are_shown_by_scale() -> None:
 
 
 def test_without_an_accelerator_the_processors_are_shown_and_this_is_said() -> None:
-    course = Course(name="processors", points=((0.5, 88.0),))
+    course = Course(name="processors", points=((0.5, 88.0), (1.5, 90.0)))
     shown = scale(used(1, **ON_CPU, missing=NO_GPU, courses=(course,)))
     assert usage_table(shown)[0][2:4] == ("CPU busy", "memory")
     assert usage_table(shown)[1][2:4] == ("88 %", "2.00 GB")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -131,7 +131,7 @@ class _Device:
     """One sensor of one host, in the telemetry of one or more attempts."""
 
     span_s: Span
-    recorded: list[tuple[Telemetry, Series]] = field(default_factory=list)
+    recorded: Sequence[tuple[Telemetry, Series]]
 
     @property
     def interval_s(self) -> float:
@@ -196,30 +196,40 @@ class _Host:
 
     def __init__(self, parts: Sequence[Part], window_s: Span) -> None:
         zero_s = window_s[0]  # as Unix time, microseconds would not be exact
-        self._span_s = (
-            max(min(part.span_s[0] for part in parts) - zero_s, 0.0),
-            min(max(part.span_s[1] for part in parts), window_s[1]) - zero_s,
-        )
+        self._length_s = window_s[1] - zero_s
         self._telemetries = [
-            (part, pair[0]) for part in parts if (pair := node_telemetry(part, zero_s))
+            (part.job, (part.span_s[0] - zero_s, part.span_s[1] - zero_s), pair[0])
+            for part in parts
+            if (pair := node_telemetry(part, zero_s))
         ]
 
     def devices(self, figure: _Figure) -> list[_Device]:
-        """Return the sensors for a figure; jobs that read the same one share it."""
-        devices: dict[tuple[object, ...], _Device] = {}
-        for part, telemetry in self._telemetries:
+        """Return the sensors for a figure; jobs that read the same one share it.
+
+        The span of a sensor is that of the jobs that read it, as their telemetry ends with them.
+        """
+        devices: dict[tuple[object, ...], list[tuple[Span, Telemetry, Series]]] = {}
+        for job, span_s, telemetry in self._telemetries:
             for series in filter(figure.wanted, telemetry.series()):
-                quantity = series.id.rpartition(".")[2]
-                key: tuple[object, ...] = (
-                    (part.job, series.id)
-                    if figure.is_per_job
-                    else (series.device, quantity)
-                    if series.device
-                    else (series.id,)
-                )
-                device = devices.setdefault(key, _Device(self._span_s))
-                device.recorded.append((telemetry, series))
-        return list(devices.values())
+                key = _device_key(series, job if figure.is_per_job else None)
+                devices.setdefault(key, []).append((span_s, telemetry, series))
+        return [
+            _Device(
+                (
+                    max(min(span_s[0] for span_s, _, _ in read), 0.0),
+                    min(max(span_s[1] for span_s, _, _ in read), self._length_s),
+                ),
+                [(telemetry, series) for _, telemetry, series in read],
+            )
+            for read in devices.values()
+        ]
+
+
+def _device_key(series: Series, job: int | None) -> tuple[object, ...]:
+    """Return what identifies a sensor on its host."""
+    if series.device:
+        return series.device, series.id.rpartition(".")[2]
+    return job, series.id
 
 
 def _missing_reason(figure: _Figure, devices: Mapping[str, Sequence[_Device]]) -> str | None:

@@ -105,8 +105,8 @@ class Ensembles(Axis):
         """Return speed, time and quality of every point."""
         quality = scale.quality_name or "quality"
         valid = scale.vflops_name
-        fourth = "samples/s" if self._is_trade_off else "slots"
-        names = (fourth, "FLOPS", "efficiency", valid, "efficiency", "time", quality, "alone")
+        second = "samples/s" if self._is_trade_off else "slots"
+        names = (second, "FLOPS", "efficiency", valid, "efficiency", "time", quality, "alone")
         rows: list[Sequence[str]] = [("M × P", *names)]
         for point in scale.points:
             figures = point.figures
@@ -162,6 +162,11 @@ class Ensembles(Axis):
             return [
                 Curve("trade-off", "Speed of a model, and quality", both),
                 Curve("flops", "FLOPS", scale_charts.lines(speed, across, "FLOPS", form=SI)),
+                Curve(
+                    "vflops",
+                    scale.vflops_name,
+                    scale_charts.lines(valid, across, "VFLOPS", form=SI),
+                ),
             ]
         ideal = scale_charts.ideal(scale, "rate", max(across.ticks or (1,)))
         if self.kind == "weak":

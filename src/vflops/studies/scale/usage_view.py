@@ -39,7 +39,7 @@ def usage_table(scale: Scale, name: Name, first: str) -> list[Sequence[str]]:
         return []
     on = "GPU" if has_accelerators(scale) else "CPU"
     memory = "GPU memory" if on == "GPU" else "memory"
-    names = ("hosts", f"{on} busy", memory, WITHIN, BETWEEN, "ranks sent: near", "far")
+    names = ("hosts", f"{on} busy", memory, WITHIN, BETWEEN, "sent near", "sent far")
     rows: list[Sequence[str]] = [(first, *names)]
     for point, figures, usage in points:
         busy, memory_b = (
@@ -76,8 +76,8 @@ def usage_note(scale: Scale) -> str:
     return (
         f"{device} Within nodes: bytes per second over loopback and NVLink; between nodes: bytes"
         " per second received over the networks, including traffic of other programs; both are"
-        " summed over all hosts. Ranks sent: bytes per second that the ranks counted themselves,"
-        " over near links (within a node) and far links (between nodes)."
+        " summed over all hosts. Sent near, far: bytes per second that the ranks counted, over"
+        " near links (within a node) and far links (between nodes)."
     )
 
 
@@ -148,5 +148,5 @@ def bandwidth_curve(
 def _courses(scale: Scale, name: Name, figure: str) -> Iterator[tuple[str, list[Moment]]]:
     for point, _, usage in used(scale):
         course = usage.course(figure)
-        if course:
+        if course and len(course.points) > 1:
             yield name(point), [Moment(time_s, value, True) for time_s, value in course.points]

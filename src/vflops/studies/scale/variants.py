@@ -258,7 +258,21 @@ class Variants(Ensembles):
             for point, figures in scale.completed(EnsembleFigures)
             if figures.emulated
         ]
-        return [*super().remarks(scale), *dict.fromkeys(remarks)]
+        return [*super().remarks(scale), *dict.fromkeys(remarks), *self._other_bases(scale)]
+
+    def _other_bases(self, scale: Scale) -> list[tuple[str, str]]:
+        """Return the variants whose smallest size is larger than that of the first variant."""
+        slots = scale.base.size.slots
+        bases = [scale.base_of(name) for name in dict.fromkeys(p.variant for p in scale.points)]
+        return [
+            (
+                base.variant or "",
+                f"its smallest size is {base.jobs} × {base.ranks}, so its efficiency is relative to"
+                " more slots than that of other variants",
+            )
+            for base in bases
+            if base.size.slots > slots and not base.refused
+        ]
 
     def across(self, scale: Scale) -> HorizontalAxis:
         """Return the horizontal axis of the charts: slots, or the ranks of the only model."""
