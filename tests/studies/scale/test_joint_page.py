@@ -51,9 +51,9 @@ def test_kernels_of_both_workloads_are_side_by_side(kernels: list[tuple[Scale, A
     chart = kernel_chart(scales)
     assert chart
     rows = chart["layer"][0].get("data", chart.get("data"))["values"]
-    shares = {(row["bar"], row["kind"]): row["share"] for row in rows}
-    assert shares[("image-classification, P = 2", "communication")] == 0.2
-    assert shares[(f"{WEATHER}, P = 1", "matrix product")] == 0.9996
+    shares = {(row["bar"], row["kind"]): (row["start"], row["end"]) for row in rows}
+    assert shares[("image-classification, P = 2", "communication")] == (0.5, 0.7)
+    assert shares[(f"{WEATHER}, P = 1", "matrix product")] == (0, 0.9996)
     assert len(shares) == 6  # the copy is shown as 0.0 %, so it has no bar
     assert joint_curves(kernels)[0].id == "kernels"
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.scale_points import point
+from tests.support.scale_points import scale as hand_made
 from vflops.cli import options
 from vflops.cli.train.scale import Batch, Kind, scale
 from vflops.errors import UsageError
@@ -200,3 +202,26 @@ def test_points_are_those_that_fit_unless_they_are_given(
     assert [str(size) for size in made[3]] == expected
     if "for_" in words:
         assert made[4].workloads["automl"]["search"]["duration_s"] == 6
+
+
+def test_the_suite_runs_each_training_in_a_folder_and_writes_a_page_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[tuple[str, str]] = []
+
+    def run(self: Experiment, watch: object) -> Scale:
+        ran.append((self.workload, str(self.folder.relative_to(tmp_path))))
+        assert self.settings.telemetry.kernels
+        self.folder.mkdir(parents=True)
+        return hand_made(point(1, 1, 1e9), kind="kernels").model_copy(
+            update={"workload": self.workload}
+        )
+
+    monkeypatch.setattr(Experiment, "run", run)
+    monkeypatch.setattr("vflops.studies.scale.joint_page.chart_library", str)
+    scale("suite", kind=Kind.KERNELS, profile="tiny", scales="1", out=tmp_path / "e", quiet=True)
+    assert ran == [(name, f"e/{name}") for name in ("image-classification", "extreme-weather")]
+    assert "extreme-weather/scale.html" in (tmp_path / "e" / "scale.html").read_text()
+    said = capsys.readouterr().out
+    assert "\nextreme-weather\n" in said
+    assert "\nall      " in said

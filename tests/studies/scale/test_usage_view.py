@@ -37,6 +37,7 @@ def test_accelerators_of_all_hosts_are_shown_by_scale() -> None:
     drawn = curves(shown)
     assert values(drawn["bandwidth"].chart, "within nodes") == [(4, 2e9)]
     assert values(drawn["bandwidth"].chart, "between nodes") == [(4, 5e6)]
+    assert values(drawn["bandwidth"].chart, "sent by the ranks") == [(4, 2e6)]
     assert drawn["utilisation"].title == "Accelerators over time"
     lines = {
         row["size"] for row in drawn["utilisation"].chart["datasets" if False else "data"]["values"]

@@ -80,9 +80,8 @@ def node_usage(hosts: Mapping[str, Sequence[Part]], window_s: Span) -> NodeUsage
     accelerators = 0
     for figure in _FIGURES:
         devices = {host: read.devices(figure) for host, read in sampled.items()}
-        reason = _missing_reason(figure, devices)
-        if reason:
-            missing[figure.name] = reason
+        if fault := _missing_reason(figure, devices):
+            missing[figure.name] = fault
             continue
         every = [device for by_host in devices.values() for device in by_host]
         if figure.name == "utilisation":

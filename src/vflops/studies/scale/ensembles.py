@@ -183,8 +183,8 @@ class Ensembles(Axis):
 
     def _efficiency_curve(self, scale: Scale, across: HorizontalAxis) -> Curve:
         rows = self.rows(scale, lambda f: f.efficiency)
-        ends = across.ticks or tuple(dict.fromkeys(row.at for row in rows))
-        rows += [Row(at, 1.0, IDEAL) for at in (ends[0], ends[-1]) if ends]
+        ends: Sequence[int | str] = across.ticks or [row.at for row in rows]
+        rows += [Row(at, 1.0, IDEAL) for at in (*ends[:1], *ends[-1:])]
         drawn = scale_charts.lines(rows, across, "efficiency", form=PERCENT, zero=True)
         return Curve("efficiency", "Efficiency", drawn)
 

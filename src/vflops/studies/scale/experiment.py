@@ -48,7 +48,7 @@ def sizes(
         pairs = [(scale // p, p) for p in range(1, scale + 1) if scale % p == 0]
     else:
         pairs = [(scale, ranks) for scale in scales]
-    names = [variant.name for variant in variants] or [None]
+    names: list[str | None] = [variant.name for variant in variants] or [None]
     return [Size(*pair, name) for pair in pairs for name in names]
 
 

@@ -46,6 +46,7 @@ def joint_curves(experiments: Sequence[tuple[Scale, Axis]]) -> list[Curve]:
         Curve("kernels", "Shares of kernel time", kernels) if kernels else None,
         _lines(experiments, "efficiency", "Efficiency", _efficiency, form=PERCENT),
         _lines(experiments, "bandwidth", "Bandwidth of all hosts, B/s", _bandwidth, form=SI),
+        _lines(experiments, "sent", "Sent by the ranks, B/s", usage_view.sent_b_per_s, form=SI),
         _utilisation(scales),
     ]
     return [curve for curve in curves if curve]
@@ -106,7 +107,8 @@ def _utilisation(scales: Sequence[Scale]) -> Curve | None:
             point, _, usage = max(used, key=lambda each: each[0].size.slots)
             course = usage.course("utilisation" if on_gpu else "processors")
             name = f"{scale.workload}, {point.jobs} × {point.ranks}"
-            courses[name] = [Moment(*pair, True) for pair in course.points] if course else []
+            if course and len(course.points) > 1:
+                courses[name] = [Moment(*pair, True) for pair in course.points]
     drawn = scale_charts.over_time(courses, "busy, %", usage_view.SINCE)
     device = "Accelerators" if on_gpu else "Processors (no accelerator was used)"
     return Curve("utilisation", f"{device} over time, largest point", drawn) if drawn else None

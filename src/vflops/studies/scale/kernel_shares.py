@@ -18,6 +18,8 @@ from vflops.units import percent
 
 _COLOURS = (*SERIES[:7], "#b6bec9", "#7f7f7f")
 """The colours of the kinds of kernels."""
+_LABELLED = 0.07
+"""A smaller share has no room for its label."""
 
 
 @dataclass(frozen=True)
@@ -88,42 +90,41 @@ def kernel_chart(scales: Sequence[Scale]) -> dict[str, Any] | None:
     """Return one stacked bar per workload and number of ranks; None if nothing was profiled."""
     import altair as alt
 
-    rows: list[dict[str, Any]] = [
-        {
-            "bar": f"{scale.workload}, P = {point.ranks}",
-            "kind": kernel.kind,
-            "share": kernel.share,
-            "order": order,
-            "label": percent(kernel.share),
-        }
+    kinds = kinds_of(scales)
+    rows = [
+        piece
         for scale in scales
         for point, figures in scale.completed(EnsembleFigures)
-        for order, kind in enumerate(kinds_of(scales))
-        for kernel in figures.kernels
-        if kernel.kind == kind
+        for piece in _pieces(f"{scale.workload}, P = {point.ranks}", figures, kinds)
     ]
     if not rows:
         return None
     bars = list(dict.fromkeys(row["bar"] for row in rows))
-    kinds = kinds_of(scales)
-    colours = [_colour(kind) for kind in kinds]
     y = alt.Y("bar:N").sort(bars).title(None).axis(domain=False, ticks=False, labelLimit=260)
-    x = alt.X("share:Q").stack("zero").scale(domain=[0, 1]).title("share of kernel time")
-    base = alt.Chart(data(rows)).encode(
-        y=y, order="order:Q", tooltip=["bar:N", "kind:N", "label:N"]
-    )
+    x = alt.X("start:Q").scale(domain=[0, 1]).title("share of kernel time")
+    base = alt.Chart(data(rows)).encode(y=y, tooltip=["bar:N", "kind:N", "label:N"])
+    colours = alt.Color("kind:N").scale(domain=kinds, range=[_colour(kind) for kind in kinds])
     drawn = base.mark_bar(height=26).encode(
         x=x.axis(format="%", tickCount=6),
-        color=alt.Color("kind:N")
-        .scale(domain=kinds, range=colours)
-        .legend(orient="bottom", title=None, columns=5),
+        x2="end:Q",
+        color=colours.legend(orient="bottom", title=None, columns=5),
     )
-    text = (
-        base.transform_filter("datum.share > 0.07")
-        .mark_text(color="white", fontWeight="bold")
-        .encode(x=alt.X("share:Q").stack("zero").bandPosition(0.5), text="label:N", detail="kind:N")
-    )
+    labels = base.transform_filter(f"datum.end - datum.start > {_LABELLED}")
+    text = labels.mark_text(color="white", fontWeight="bold").encode(x="middle:Q", text="label:N")
     return apply_style((drawn + text).properties(width=WIDTH - 60, height=40 * len(bars)))
+
+
+def _pieces(bar: str, figures: EnsembleFigures, kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the pieces of one bar, with their positions."""
+    pieces, start = [], 0.0
+    shares = {kernel.kind: kernel.share for kernel in figures.kernels}
+    for kind in kinds:
+        if share := shares.get(kind):
+            end = start + share
+            piece = {"bar": bar, "kind": kind, "start": start, "end": end}
+            pieces.append({**piece, "middle": (start + end) / 2, "label": percent(share)})
+            start = end
+    return pieces
 
 
 def _colour(kind: str) -> str:

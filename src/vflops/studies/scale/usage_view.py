@@ -11,7 +11,7 @@ from vflops.studies.scale.scale_charts import Curve, HorizontalAxis, Moment, Row
 from vflops.studies.scale.scale_result import Point, Scale
 from vflops.units import quantity
 
-WITHIN, BETWEEN = "within nodes", "between nodes"
+WITHIN, BETWEEN, SENT = "within nodes", "between nodes", "sent by the ranks"
 SINCE = "seconds since the first step"
 
 Name = Callable[[Point], str]
@@ -75,8 +75,8 @@ def usage_note(scale: Scale) -> str:
     )
     return (
         f"{device} Within nodes: bytes per second over loopback and NVLink; between nodes: bytes"
-        " per second received over the networks, including traffic of other programs; both are"
-        " summed over all hosts. Sent near, far: bytes per second that the ranks counted, over"
+        " per second received over the networks; both are summed over all hosts and include the"
+        " traffic of other programs. Sent near, far: bytes per second that the ranks counted, over"
         " near links (within a node) and far links (between nodes)."
     )
 
@@ -132,10 +132,11 @@ def bandwidth_curve(
     """Return a chart of the bandwidth of all hosts; empty if it was not measured."""
     rows = [
         Row(at(point), value, f"{point.variant}, {series}" if point.variant else series)
-        for point, _, usage in used(scale)
+        for point, figures, usage in used(scale)
         for series, value in (
             (WITHIN, usage.within_b_per_s),
             (BETWEEN, usage.between_b_per_s),
+            (SENT, sent_b_per_s(figures)),
         )
         if value is not None
     ]
@@ -143,6 +144,13 @@ def bandwidth_curve(
         return []
     drawn = scale_charts.lines(rows, across, "B/s, all hosts", form=scale_charts.SI)
     return [Curve("bandwidth", "Bandwidth within and between nodes", drawn)]
+
+
+def sent_b_per_s(figures: Figures) -> float | None:
+    """Return what the ranks sent over near and far links; None if it was not counted."""
+    if not isinstance(figures, EnsembleFigures) or figures.sent_near_b_per_s is None:
+        return None
+    return figures.sent_near_b_per_s + (figures.sent_far_b_per_s or 0.0)
 
 
 def _courses(scale: Scale, name: Name, figure: str) -> Iterator[tuple[str, list[Moment]]]:
