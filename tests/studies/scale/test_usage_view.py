@@ -7,7 +7,7 @@ from typing import Any
 from tests.support.scale_points import point, scale, used, values
 from vflops.results.score.node_usage import Course
 from vflops.studies.scale.axis import axis_of
-from vflops.studies.scale.scale_result import Scale
+from vflops.studies.scale.scale_result import Scale, Variant
 from vflops.studies.scale.usage_view import usage_note
 
 ON_GPU = {"utilisation": 95.0, "memory_b": 8e9, "processors": 12.0, "run_memory_b": 3e9}
@@ -44,6 +44,26 @@ def test_accelerators_of_all_hosts_are_shown_by_scale() -> None:
     }
     assert lines == {"1 × 1", "4 × 1"}
     assert "memory" not in drawn  # no course of it
+
+
+def test_one_size_has_bars_and_a_variant_has_all_of_its_traffic() -> None:
+    alone = scale(used(1, within_b_per_s=2e9, between_b_per_s=5e6))
+    bars = curves(alone)["bandwidth"].chart["layer"][0]
+    rows = bars.get("data", curves(alone)["bandwidth"].chart.get("data"))["values"]
+    assert {row["label"]: row["words"] for row in rows} == {
+        "within nodes": "2.00 GB/s",
+        "between nodes": "5.00 MB/s",
+    }
+    first = alone.points[0].model_copy(update={"variant": "original"})
+    second = used(2, within_b_per_s=1e9).model_copy(update={"variant": "original"})
+    plain = Variant(name="original", settings={})
+    both = alone.model_copy(
+        update={"kind": "optimisations", "points": (first, second), "variants": (plain,)}
+    )
+    axis = axis_of("optimisations", "rank", (plain,))
+    (chart,) = (curve.chart for curve in axis.curves(both) if curve.id == "bandwidth")
+    rows = chart["layer"][0].get("data", chart.get("data"))["values"]
+    assert [(row["series"], row["value"]) for row in rows] == [("original", 2.005e9)]
 
 
 def test_without_an_accelerator_the_processors_are_shown_and_this_is_said() -> None:

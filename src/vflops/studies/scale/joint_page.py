@@ -45,7 +45,13 @@ def joint_curves(experiments: Sequence[tuple[Scale, Axis]]) -> list[Curve]:
     curves = [
         Curve("kernels", "Shares of kernel time", kernels) if kernels else None,
         _lines(experiments, "efficiency", "Efficiency", _efficiency, form=PERCENT),
-        _lines(experiments, "bandwidth", "Bandwidth of all hosts, B/s", _bandwidth, form=SI),
+        _lines(
+            experiments,
+            "bandwidth",
+            "Bandwidth within and between nodes, B/s",
+            usage_view.total_b_per_s,
+            form=SI,
+        ),
         _lines(experiments, "sent", "Sent by the ranks, B/s", usage_view.sent_b_per_s, form=SI),
         _utilisation(scales),
     ]
@@ -87,14 +93,6 @@ def _series(scale: Scale, series: str) -> str:
 
 def _efficiency(figures: EnsembleFigures) -> float | None:
     return figures.efficiency
-
-
-def _bandwidth(figures: EnsembleFigures) -> float | None:
-    """Return the bandwidth within and between nodes together; None if one is not known."""
-    usage = figures.usage
-    if usage is None or usage.within_b_per_s is None or usage.between_b_per_s is None:
-        return None
-    return usage.within_b_per_s + usage.between_b_per_s
 
 
 def _utilisation(scales: Sequence[Scale]) -> Curve | None:

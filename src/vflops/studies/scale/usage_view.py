@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from vflops.results.score.node_usage import NodeUsage
 from vflops.studies.scale import scale_charts
@@ -129,21 +130,45 @@ def usage_curves(scale: Scale, name: Name) -> list[Curve]:
 def bandwidth_curve(
     scale: Scale, across: HorizontalAxis, at: Callable[[Point], int | str]
 ) -> list[Curve]:
-    """Return a chart of the bandwidth of all hosts; empty if it was not measured."""
+    """Return a chart of the bandwidth of all hosts; empty if it was not measured.
+
+    Variants have one line each, with the traffic within and between nodes together.
+    """
+    title, axis = "Bandwidth within and between nodes", "B/s, all hosts"
     rows = [
-        Row(at(point), value, f"{point.variant}, {series}" if point.variant else series)
+        Row(at(point), value, series)
         for point, figures, usage in used(scale)
-        for series, value in (
-            (WITHIN, usage.within_b_per_s),
-            (BETWEEN, usage.between_b_per_s),
-            (SENT, sent_b_per_s(figures)),
-        )
+        for series, value in _bandwidths(point, figures, usage)
         if value is not None
     ]
     if not rows:
         return []
-    drawn = scale_charts.lines(rows, across, "B/s, all hosts", form=scale_charts.SI)
-    return [Curve("bandwidth", "Bandwidth within and between nodes", drawn)]
+    if len({row.at for row in rows}) == 1:
+        drawn = scale_charts.bars(rows, axis, partial(quantity, unit="B/s"))
+    else:
+        drawn = scale_charts.lines(rows, across, axis, form=scale_charts.SI)
+    return [Curve("bandwidth", title, drawn)]
+
+
+def _bandwidths(
+    point: Point, figures: Figures, usage: NodeUsage
+) -> tuple[tuple[str, float | None], ...]:
+    """Return the bandwidths of a point, each with the name of its line."""
+    if point.variant:
+        return ((point.variant, total_b_per_s(figures)),)
+    return (
+        (WITHIN, usage.within_b_per_s),
+        (BETWEEN, usage.between_b_per_s),
+        (SENT, sent_b_per_s(figures)),
+    )
+
+
+def total_b_per_s(figures: Figures) -> float | None:
+    """Return the bandwidth within and between nodes together; None if one is not known."""
+    usage = figures.usage
+    if usage is None or usage.within_b_per_s is None or usage.between_b_per_s is None:
+        return None
+    return usage.within_b_per_s + usage.between_b_per_s
 
 
 def sent_b_per_s(figures: Figures) -> float | None:
