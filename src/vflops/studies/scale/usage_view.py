@@ -143,7 +143,7 @@ def bandwidth_curve(
     ]
     if not rows:
         return []
-    if len({row.at for row in rows}) == 1:
+    if len({at(point) for point in scale.points}) == 1:
         drawn = scale_charts.bars(rows, axis, partial(quantity, unit="B/s"))
     else:
         drawn = scale_charts.lines(rows, across, axis, form=scale_charts.SI)
