@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vflops.cli import options
+from vflops.cli.train.scale_output import run_experiments
 from vflops.cli.typed_values import parse_counts
 from vflops.errors import UsageError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from vflops.config.settings import Settings
     from vflops.studies.scale.experiment import Experiment
-    from vflops.studies.scale.scale_result import SameBatch, Scale, Variant
+    from vflops.studies.scale.scale_result import SameBatch, Variant
 
 
 class Kind(StrEnum):
@@ -157,7 +157,7 @@ def scale(
         )
         own_folder = folder / name if workload == "suite" else folder
         experiments.append(_experiment(own_folder, settings, choice))
-    _run(experiments, folder, quiet=quiet)
+    run_experiments(experiments, folder, quiet=quiet)
 
 
 @dataclass(frozen=True)
@@ -198,65 +198,6 @@ def _experiment(folder: Path, settings: Settings, choice: _Choice) -> Experiment
             hint=f"use {'--ranks 2' if '--ranks' in _OPTIONS[kind] else option + ' 1,2'}",
         )
     return Experiment.create(folder, name, axis, point_sizes, settings)
-
-
-def _run(experiments: list[Experiment], folder: Path, *, quiet: bool) -> None:
-    """Run all experiments, and print their figures; with several, write a page for all."""
-    from vflops.cli.terminal import console
-    from vflops.cli.terminal.run_display import Progress
-    from vflops.errors import CheckFailed
-    from vflops.studies.scale.joint_page import write_joint_page
-
-    for experiment in experiments:  # shown before hours are spent on the other points
-        _print_refused(experiment)
-    results = []
-    for experiment in experiments:
-        with Progress(quiet=quiet) as progress:
-            results.append(experiment.run(progress.observer))
-        if len(experiments) > 1:
-            typer.echo(f"\n{experiment.workload}")
-        _print_result(experiment, results[-1])
-    page = experiments[0].page_file
-    if len(experiments) > 1:
-        page = folder / page.name
-        axes = [experiment.axis for experiment in experiments]
-        write_joint_page(list(zip(results, axes, strict=True)), page)
-        typer.echo(f"\nall      {console.shell_path(page)}")
-    console.open_page(page, "the curves")
-    if any(result.failed for result in results):
-        raise typer.Exit(CheckFailed.exit_code)
-
-
-def _print_refused(experiment: Experiment) -> None:
-    from vflops.cli.terminal.columns import columns
-
-    refusals = [
-        (experiment.axis.words(size), f"refused: {why}") for size, why in experiment.refused.items()
-    ]
-    if refusals:
-        typer.echo(columns(refusals) + "\n")
-
-
-def _print_result(experiment: Experiment, result: Scale) -> None:
-    """Print the tables of an experiment, its warnings, and where its files are."""
-    from vflops.cli.terminal import console
-    from vflops.cli.terminal.columns import columns
-
-    axis = experiment.axis
-    table = axis.table(result)
-    typer.echo("\n" + columns(table, right=range(axis.named_columns, len(table[0]) - 1)))
-    usage = axis.usage_table(result)
-    if usage:
-        typer.echo("\n" + columns(usage, right=range(1, len(usage[0]) - 1)))
-    remarks = axis.remarks(result)
-    if remarks:
-        typer.echo("\n" + columns(remarks))
-    for headline, explanation in result.warnings:
-        console.say(f"\nwarning: {headline}: {explanation}", indent=9, file=sys.stdout)
-    typer.echo(f"\nfigures  {console.shell_path(experiment.figures_file)}")
-    typer.echo(f"page     {console.shell_path(experiment.page_file)}")
-    for point in result.failed:
-        typer.echo(f"some rules are not met: vflops check {experiment.folder / (point.run or '')}")
 
 
 def _trainings_of_suite() -> list[str]:

@@ -119,9 +119,11 @@ def axis_of(
 ) -> Axis:
     """Return the axis of an experiment of this kind."""
     if variants:
+        from vflops.studies.scale.precisions import Precisions
         from vflops.studies.scale.variants import Variants
 
-        return Variants(kind, same_batch or "rank", sharing=sharing, variants=variants)
+        found = Precisions if kind == "precisions" else Variants
+        return found(kind, same_batch or "rank", sharing=sharing, variants=variants)
     if kind == "workers":
         from vflops.studies.scale.worker_scaling import Workers
 
