@@ -76,6 +76,17 @@ def test_jobs_that_share_a_host_share_its_network_but_not_their_processes(site: 
     assert found.missing["between_b_per_s"] == "no network interface"
 
 
+def test_nodes_of_one_name_share_a_network_but_not_their_processes(site: Site) -> None:
+    site.run.plan(model(1))
+    place = site.trains(1, 1000.0, "a", "a")
+    for number, memory_b in enumerate((3e9, 1e9)):
+        sensors = [(series("memory.run", "B"), memory_b), (LOOPBACK, 4e6)]
+        sample(place, 1000.0, 60, sensors, number=number)
+    found = usage(site)
+    assert (found.hosts, found.run_memory_b) == (1, 2e9)
+    assert found.within_b_per_s == pytest.approx(4e6)
+
+
 def test_a_job_that_ends_earlier_counts_for_its_own_time(site: Site) -> None:
     site.run.plan(model(1), model(2))
     for number, began_s in ((1, 1000.0), (2, 1030.0)):

@@ -210,7 +210,7 @@ class _Host:
         devices: dict[tuple[object, ...], list[tuple[Span, Telemetry, Series]]] = {}
         for job, span_s, telemetry in self._telemetries:
             for series in filter(figure.wanted, telemetry.series()):
-                key = _device_key(series, job if figure.is_per_job else None)
+                key = _device_key(series, (job, telemetry.header.node) if figure.is_per_job else ())
                 devices.setdefault(key, []).append((span_s, telemetry, series))
         return [
             _Device(
@@ -224,11 +224,15 @@ class _Host:
         ]
 
 
-def _device_key(series: Series, job: int | None) -> tuple[object, ...]:
-    """Return what identifies a sensor on its host."""
+def _device_key(series: Series, reader: tuple[int, ...]) -> tuple[object, ...]:
+    """Return what identifies a sensor on its host.
+
+    ``reader`` is the job and its node, if each of them reads its own processes. A job may have
+    several nodes with the same host name, such as containers.
+    """
     if series.device:
         return series.device, series.id.rpartition(".")[2]
-    return job, series.id
+    return *reader, series.id
 
 
 def _missing_reason(figure: _Figure, devices: Mapping[str, Sequence[_Device]]) -> str | None:
