@@ -66,6 +66,15 @@ def test_one_size_has_bars_and_a_variant_has_all_of_its_traffic() -> None:
     assert [(row["series"], row["value"]) for row in rows] == [("original", 2.005e9)]
 
 
+def test_bagging_and_data_parallelism_have_a_bandwidth_each() -> None:
+    traffic = {"within_b_per_s": 2e9, "between_b_per_s": 5e8}
+    wide = used(1, within_b_per_s=6e9, between_b_per_s=1e9).model_copy(update={"ranks": 2})
+    shown = scale(used(1, **traffic), used(2, **traffic), wide, kind="bagging-vs-data")
+    chart = curves(shown)["bandwidth"].chart
+    assert values(chart, "bagging, P = 1") == [(1, 2.5e9), (2, 2.5e9)]
+    assert values(chart, "data parallel, M = 1") == [(1, 2.5e9), (2, 7e9)]
+
+
 def test_without_an_accelerator_the_processors_are_shown_and_this_is_said() -> None:
     course = Course(name="processors", points=((0.5, 88.0), (1.5, 90.0)))
     shown = scale(used(1, **ON_CPU, missing=NO_GPU, courses=(course,)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -141,7 +142,9 @@ class Ensembles(Axis):
             *self._main_curves(scale, across),
             *([] if self._has_one_size(scale) else [time]),
             *usage_view.usage_curves(scale, self._name),
-            *usage_view.bandwidth_curve(scale, across, self._at),
+            *usage_view.bandwidth_curve(
+                scale, across, self._at, partial(self._series, scale=scale)
+            ),
         ]
 
     def usage_table(self, scale: Scale) -> list[Sequence[str]]:

@@ -8,7 +8,7 @@ from functools import partial
 from vflops.results.score.node_usage import NodeUsage
 from vflops.studies.scale import scale_charts
 from vflops.studies.scale.point_figures import EnsembleFigures, Figures
-from vflops.studies.scale.scale_charts import Curve, HorizontalAxis, Moment, Row
+from vflops.studies.scale.scale_charts import MEASURED, Curve, HorizontalAxis, Moment, Row
 from vflops.studies.scale.scale_result import Point, Scale
 from vflops.units import quantity
 
@@ -128,17 +128,21 @@ def usage_curves(scale: Scale, name: Name) -> list[Curve]:
 
 
 def bandwidth_curve(
-    scale: Scale, across: HorizontalAxis, at: Callable[[Point], int | str]
+    scale: Scale,
+    across: HorizontalAxis,
+    at: Callable[[Point], int | str],
+    series: Callable[[Point], Sequence[str]],
 ) -> list[Curve]:
     """Return a chart of the bandwidth of all hosts; empty if it was not measured.
 
-    Variants have one line each, with the traffic within and between nodes together.
+    If an experiment compares several series, each has one line, with the traffic within and
+    between nodes together.
     """
     title, axis = "Bandwidth within and between nodes", "B/s, all hosts"
     rows = [
-        Row(at(point), value, series)
+        Row(at(point), value, name)
         for point, figures, usage in used(scale)
-        for series, value in _bandwidths(point, figures, usage)
+        for name, value in _bandwidths(series(point), figures, usage)
         if value is not None
     ]
     if not rows:
@@ -151,16 +155,16 @@ def bandwidth_curve(
 
 
 def _bandwidths(
-    point: Point, figures: Figures, usage: NodeUsage
-) -> tuple[tuple[str, float | None], ...]:
+    series: Sequence[str], figures: Figures, usage: NodeUsage
+) -> list[tuple[str, float | None]]:
     """Return the bandwidths of a point, each with the name of its line."""
-    if point.variant:
-        return ((point.variant, total_b_per_s(figures)),)
-    return (
+    if tuple(series) != (MEASURED,):
+        return [(name, total_b_per_s(figures)) for name in series]
+    return [
         (WITHIN, usage.within_b_per_s),
         (BETWEEN, usage.between_b_per_s),
         (SENT, sent_b_per_s(figures)),
-    )
+    ]
 
 
 def total_b_per_s(figures: Figures) -> float | None:

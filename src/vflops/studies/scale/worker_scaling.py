@@ -145,7 +145,9 @@ class Workers(Axis):
             *curves,
             Curve("error", "Error of the best model", drawn),
             *usage_view.usage_curves(scale, self._name),
-            *usage_view.bandwidth_curve(scale, across, lambda point: point.jobs),
+            *usage_view.bandwidth_curve(
+                scale, across, lambda point: point.jobs, lambda point: [scale_charts.MEASURED]
+            ),
         ]
 
     def usage_table(self, scale: Scale) -> list[Sequence[str]]:
