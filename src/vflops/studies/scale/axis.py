@@ -27,7 +27,7 @@ class Axis(ABC):
     """The variants that are compared at every size; if empty, only sizes are compared."""
     sharing: Mapping[str, str] = MappingProxyType({})
     """Settings of how ranks share a model, for points with several ranks."""
-    heading: str = "Efficiency"
+    heading: str = "Figures"
     """The heading of the table."""
     named_columns: int = 0
     """The number of leading table columns that are text."""

@@ -40,7 +40,6 @@ class Variants(Ensembles):
     """An axis with several variants at every size; each is compared with the first variant."""
 
     variants: tuple[Variant, ...] = field(kw_only=True)
-    heading: str = "Figures"
     named_columns: int = 1
 
     def words(self, size: Size) -> str:
