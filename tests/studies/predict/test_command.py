@@ -20,7 +20,8 @@ from vflops.record.readout.contents import Contents
 from vflops.studies.predict.forecasting import make_forecast
 from vflops.studies.predict.from_run import read_inputs
 from vflops.studies.predict.validation import measured_efficiencies
-from vflops.studies.scale.scale_result import EnsembleFigures, Point, Scale
+from vflops.studies.scale.point_figures import EnsembleFigures
+from vflops.studies.scale.scale_result import Point, Scale
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 

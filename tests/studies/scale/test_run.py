@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.scale_points import point
+from tests.support.scale_points import scale as hand_made
 from vflops.cli import options
 from vflops.cli.train.scale import Batch, Kind, scale
 from vflops.errors import UsageError
@@ -16,7 +18,8 @@ from vflops.launch.placement import Node
 from vflops.record.folder import RunFolder
 from vflops.studies.scale.axis import axis_of
 from vflops.studies.scale.experiment import Experiment
-from vflops.studies.scale.scale_result import EnsembleFigures, Scale, Size
+from vflops.studies.scale.point_figures import EnsembleFigures
+from vflops.studies.scale.scale_result import Scale, Size
 
 SMALL = (
     "synthetic.train=128",
@@ -116,7 +119,12 @@ def test_wrong_words_are_refused_before_anything_is_made(tmp_path: Path) -> None
         (searching, {"batch": Batch.RANK}, "--batch rank does not apply to --kind workers"),
         (searching, {"kind": Kind.WEAK}, "--kind weak does not apply to automl, which is a search"),
         (searching, {"for_": "soon"}, "'soon' is not a duration"),
-        ("suite", {}, "an experiment needs one workload"),
+        ("suite", {"kind": Kind.WORKERS}, "--kind workers does not apply to "),
+        (
+            training,
+            {"kind": Kind.KERNELS, "ranks": 2},
+            "--ranks 2 does not apply to --kind kernels",
+        ),
     )
     for workload, words, said in cases:
         given: dict[str, Any] = {"profile": "tiny", "out": tmp_path / "e", **words}
@@ -141,10 +149,21 @@ class Stopped(Exception):
             "image-classification",
             {"kind": Kind.OPTIMISATIONS, "scales": "1,2"},
             [
-                *("original/1x3", "mixed/1x3", "mixed+compression/1x3"),
-                *("original/2x3", "mixed/2x3", "mixed+compression/2x3"),
+                *("original/1x3", "mixed/1x3", "compression/1x3", "mixed+compression/1x3"),
+                *("original/2x3", "mixed/2x3", "compression/2x3", "mixed+compression/2x3"),
             ],
         ),
+        (
+            "image-classification",
+            {"kind": Kind.DATA_PARALLEL, "scales": "2", "variant": ["plain", "b=seed=2"]},
+            ["plain/1x2", "b/1x2"],
+        ),
+        (
+            "image-classification",
+            {"kind": Kind.BAGGING_VS_DATA, "ranks": 2},
+            ["1x2", "2x2", "1x4"],
+        ),
+        ("extreme-weather", {"kind": Kind.KERNELS}, ["1x1", "1x2", "1x4"]),
         (
             "image-classification",
             {"variant": ["plain", "int8=communication.precision=int8"], "ranks": 2},
@@ -183,3 +202,26 @@ def test_points_are_those_that_fit_unless_they_are_given(
     assert [str(size) for size in made[3]] == expected
     if "for_" in words:
         assert made[4].workloads["automl"]["search"]["duration_s"] == 6
+
+
+def test_the_suite_runs_each_training_in_a_folder_and_writes_a_page_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[tuple[str, str]] = []
+
+    def run(self: Experiment, watch: object) -> Scale:
+        ran.append((self.workload, str(self.folder.relative_to(tmp_path))))
+        assert self.settings.telemetry.kernels
+        self.folder.mkdir(parents=True)
+        return hand_made(point(1, 1, 1e9), kind="kernels").model_copy(
+            update={"workload": self.workload}
+        )
+
+    monkeypatch.setattr(Experiment, "run", run)
+    monkeypatch.setattr("vflops.studies.scale.joint_page.chart_library", str)
+    scale("suite", kind=Kind.KERNELS, profile="tiny", scales="1", out=tmp_path / "e", quiet=True)
+    assert ran == [(name, f"e/{name}") for name in ("image-classification", "extreme-weather")]
+    assert "extreme-weather/scale.html" in (tmp_path / "e" / "scale.html").read_text()
+    said = capsys.readouterr().out
+    assert "\nextreme-weather\n" in said
+    assert "\nall      " in said

@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.support.scale_points import point, scale, values
 from tests.support.trained_runs import HandmadeRun, course, job
 from vflops.cli.schemas import schemas
 from vflops.config.settings import Settings
@@ -22,42 +23,12 @@ from vflops.run.pipeline import conclude
 from vflops.studies.scale.axis import axis_of
 from vflops.studies.scale.ensembles import Ensembles
 from vflops.studies.scale.experiment import Experiment, sizes
+from vflops.studies.scale.point_figures import EnsembleFigures
 from vflops.studies.scale.scale_page import write_page
-from vflops.studies.scale.scale_result import EnsembleFigures, Kind, Point, Scale, Size
+from vflops.studies.scale.scale_result import Kind, Point, Scale, Size
 from vflops.workloads.contract.run_settings import load, profile
 
 ONE = Size(1, 1)
-
-
-def point(models: int, ranks: int, flops: float | None, quality: float = 0.5) -> Point:
-    found = EnsembleFigures(
-        repeats=1,
-        partial=False,
-        attempts=1,
-        checks_failed=0,
-        window_s=10.0,
-        flops=flops,
-        flops_least=flops,
-        flops_most=flops,
-        vflops=None if flops is None else flops * quality,
-        quality=quality,
-        quality_alone=quality,
-    )
-    return Point(jobs=models, ranks=ranks, run=f"{models}x{ranks}/run", figures=found)
-
-
-def scale(*points: Point, kind: Kind = "weak") -> Scale:
-    return Scale(
-        workload="image-classification",
-        kind=kind,
-        profile="tiny",
-        on="local",
-        cores_per_rank=1,
-        same_batch="rank",
-        quality_name="top-1 accuracy",
-        target=0.8,
-        points=points,
-    ).with_efficiency()
 
 
 def table(found: Scale) -> list[Any]:
@@ -89,6 +60,15 @@ def test_a_search_adds_workers_of_the_same_size() -> None:
 def test_bagging_and_data_parallelism_share_the_point_of_one_slot() -> None:
     pairs = [(1, 1), (2, 1), (1, 2), (4, 1), (1, 4)]
     assert sizes("bagging-vs-data", [1, 2, 4]) == [Size(*pair) for pair in pairs]
+
+
+def test_bagging_of_models_with_several_ranks_shares_its_first_point_too() -> None:
+    found = [str(size) for size in sizes("bagging-vs-data", [1, 2, 4], ranks=8)]
+    assert found == ["1x8", "2x8", "1x16", "4x8", "1x32"]
+
+
+def test_kernels_are_profiled_with_more_and_more_ranks() -> None:
+    assert [str(size) for size in sizes("kernels", [1, 4])] == ["1x1", "1x4"]
 
 
 def test_a_trade_off_has_every_pair_of_its_scale() -> None:
@@ -164,17 +144,25 @@ def test_repeats_of_an_ensemble_become_means(
         )
 
     def alone(repeat: int, attempts: int, reached_s: float) -> SimpleNamespace:
-        quality = SimpleNamespace(time_to_quality_s=reached_s)
         return SimpleNamespace(
-            repeat=repeat, attempts=attempts, quality=quality, emulated=None, task="open"
+            job=1,
+            repeat=repeat,
+            attempts=attempts,
+            quality=SimpleNamespace(time_to_quality_s=reached_s),
+            speed=SimpleNamespace(samples_per_s=10.0 * reached_s),
+            shared=None,
+            kernels=(),
+            emulated=None,
+            task="open",
         )
 
     scored = SimpleNamespace(
+        ceilings=(),
         ensembles=[repeat(2e9, 0.6, False), repeat(4e9, 0.8, True)],
         trainings=[alone(0, 1, 5.0), alone(0, 2, 9.0), alone(1, 1, 3.0), alone(1, 1, 1.0)],
     )
-    monkeypatch.setattr("vflops.studies.scale.ensembles.Score.read", lambda path: scored)
-    monkeypatch.setattr("vflops.studies.scale.ensembles.checks_failed", lambda folder: 3)
+    monkeypatch.setattr("vflops.studies.scale.ensemble_figures.Score.read", lambda path: scored)
+    monkeypatch.setattr("vflops.studies.scale.ensemble_figures.checks_failed", lambda folder: 3)
     folder = RunFolder.create(tmp_path, "image-classification", settings())
     found = Ensembles("weak").figures(folder, Size(2, 1))
     assert (found.flops, found.flops_least, found.flops_most) == (3e9, 2e9, 4e9)
@@ -185,6 +173,9 @@ def test_repeats_of_an_ensemble_become_means(
     assert (found.repeats, found.attempts, found.checks_failed) == (2, 2, 3)
     assert found.partial
     assert found.penalty == 0.5
+    assert found.samples_per_s == 45  # of a model: the mean of 50, 90, 30 and 10
+    assert found.sent_near_b_per_s is None
+    assert found.usage is None
     assert found.time_to_quality_s == 6  # the mean of the slowest models, 9 and 3
     scored.trainings[0].quality.time_to_quality_s = None
     assert Ensembles("weak").figures(folder, Size(2, 1)).time_to_quality_s is None
@@ -317,22 +308,41 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "Bagging against data parallelism: image-class" in (tmp_path / "scale.html").read_text()
 
 
-def values(chart: dict[str, Any], series: str) -> list[tuple[Any, Any]]:
-    found = [row for rows in chart["layer"] for row in rows.get("data", {}).get("values", ())]
-    found = found or [row for rows in chart.get("datasets", {}).values() for row in rows]
-    found = found or chart["data"]["values"]
-    return list(dict.fromkeys((r["at"], r["value"]) for r in found if r.get("series") == series))
-
-
 def test_curves_have_the_ideal_line_and_one_start() -> None:
     shown = scale(point(1, 1, 1e9), point(2, 1, 2e9), point(1, 2, 1.5e9), kind="bagging-vs-data")
     found = axis_of("bagging-vs-data").curves(shown)
-    assert [each.id for each in found] == ["flops", "vflops", "time", "quality"]
+    assert [each.id for each in found] == ["flops", "vflops", "efficiency", "quality", "time"]
     speed = found[0].chart
     assert values(speed, "ideal") == [(0, 0), (2, 2e9)]
     assert values(speed, "bagging, P = 1") == [(1, 1e9), (2, 2e9)]
     assert values(speed, "data parallel, M = 1") == [(1, 1e9), (2, 1.5e9)]
     assert values(found[3].chart, "ideal") == []
+
+
+def test_bagging_and_data_parallelism_have_an_efficiency_at_any_p() -> None:
+    points = point(1, 8, 8e9), point(2, 8, 15.2e9), point(1, 16, 12e9)
+    shown = scale(*points, kind="bagging-vs-data")
+    (efficiency,) = (c for c in axis_of("bagging-vs-data").curves(shown) if c.id == "efficiency")
+    assert values(efficiency.chart, "bagging, P = 8") == [(8, 1), (16, 0.95)]
+    assert values(efficiency.chart, "data parallel, M = 1") == [(8, 1), (16, 0.75)]
+    assert values(efficiency.chart, "ideal") == [(8, 1), (16, 1)]
+
+
+def test_flops_and_vflops_are_one_chart_of_weak_scaling() -> None:
+    shown = scale(point(1, 1, 1e9, 0.5), point(2, 1, 2e9, 0.5))
+    first = axis_of("weak").curves(shown)[0].chart
+    assert values(first, "FLOPS") == [(1, 1e9), (2, 2e9)]
+    assert values(first, "VFLOPS") == [(1, 0.5e9), (2, 1e9)]
+    assert values(first, "ideal") == [(0, 0), (2, 2e9)]
+
+
+def test_a_trade_off_shows_the_speed_of_a_model_above_its_quality() -> None:
+    shown = scale(point(4, 1, 4e9, 0.6), point(1, 4, 3e9, 0.5), kind="trade-off")
+    above, below = axis_of("trade-off").curves(shown)[0].chart["vconcat"]
+    assert values(above, "measured") == [("4 × 1", 250), ("1 × 4", 4000)]
+    assert values(below, "measured") == [("4 × 1", 0.6), ("1 × 4", 0.5)]
+    assert table(shown)[0][1] == "samples/s"
+    assert [row[1] for row in table(shown)[1:]] == ["250", "4.00 k"]
 
 
 def test_the_page_shows_every_pair_and_says_what_is_missing(
@@ -344,10 +354,10 @@ def test_the_page_shows_every_pair_and_says_what_is_missing(
     write_page(shown, tmp_path / "scale.html")
     page = (tmp_path / "scale.html").read_text()
     assert "This experiment is incomplete" in page
-    for chart in ("flops", "vflops", "time", "quality"):
+    for chart in ("trade-off", "flops", "vflops", "time"):
         assert f'id="{chart}"' in page
     cells = re.findall(r'<td class="n">([^<]*)</td>', page)
-    assert cells[:4] == ["4 × 1", "4", "4.00 GFLOPS", "100.0 %"]
+    assert cells[:4] == ["4 × 1", "250", "4.00 GFLOPS", "100.0 %"]
     assert "75.0 %" in cells
 
 

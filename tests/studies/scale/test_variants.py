@@ -20,9 +20,10 @@ from vflops.run.pipeline import conclude
 from vflops.studies.scale.axis import Axis, axis_of
 from vflops.studies.scale.ensembles import Ensembles
 from vflops.studies.scale.experiment import Experiment, sizes
+from vflops.studies.scale.point_figures import CeilingFigure, EnsembleFigures
 from vflops.studies.scale.scale_page import write_page
-from vflops.studies.scale.scale_result import EnsembleFigures, Kind, Point, Scale, Size, Variant
-from vflops.studies.scale.variants import optimisations, parse_variants, precisions
+from vflops.studies.scale.scale_result import Kind, Point, Scale, Size, Variant
+from vflops.studies.scale.variant_choice import optimisations, parse_variants, precisions
 from vflops.workloads.contract.run_settings import load, profile
 
 WORKLOAD = "image-classification"
@@ -99,19 +100,21 @@ def by_optimisation() -> Scale:
         optimisations("fp32"),
         point("original", 2, 1e9, 0.8, time_to_quality_s=90.0, exchanged_bytes=4e6),
         point("mixed", 2, 2e9, 0.79, exchanged_bytes=4e6, emulated="emulated: no bf16"),
+        point("compression", 2, 1.2e9, 0.8, time_to_quality_s=80.0, exchanged_bytes=2e6),
         point("mixed+compression", 2, 2.5e9, 0.8, time_to_quality_s=40.0, exchanged_bytes=2e6),
         kind="optimisations",
     )
 
 
 def test_the_original_is_plain_and_mixed_as_the_profile_has_it() -> None:
-    original, mixed, both = optimisations("mixed-fp16")
+    original, mixed, compression, both = optimisations("mixed-fp16")
     assert original.settings == {
         "train.precision": "fp32",
         "train.communication.mode": "all-reduce",
         "train.communication.precision": "fp32",
     }
     assert mixed.settings == {**original.settings, "train.precision": "mixed-fp16"}
+    assert compression.settings == {**original.settings, "train.communication.precision": "fp16"}
     assert both.settings == {**mixed.settings, "train.communication.precision": "fp16"}
     assert optimisations("tf32")[1].settings["train.precision"] == "mixed-bf16"
 
@@ -178,8 +181,8 @@ def test_what_a_machine_lacks_is_listed_with_the_reason(tmp_path: Path) -> None:
 
 def test_what_does_not_go_together_at_a_size_is_listed(tmp_path: Path) -> None:
     experiment = made(tmp_path, optimisations("fp32"), [1], kind="optimisations")
-    ((size, why),) = experiment.refused.items()
-    assert size == Size(1, 1, "mixed+compression")
+    assert [size.variant for size in experiment.refused] == ["compression", "mixed+compression"]
+    why = experiment.refused[Size(1, 1, "compression")]
     assert "communication all-reduce in fp16 needs 2 or more ranks" in why
 
 
@@ -232,8 +235,9 @@ def test_a_variant_is_compared_with_the_first_at_the_same_size(by_precision: Sca
     assert own[Size(1, 2, "mixed-bf16")].speedup == 1.5
     assert own[Size(1, 1, "mixed-bf16")].quality_change == pytest.approx(-0.003)
     assert own[Size(1, 2, "mixed-bf16")].quality_change == pytest.approx(0.01)
-    # Points of several variants are on no one line of scaling.
-    assert {value.efficiency for value in own.values()} == {None}
+    # Each variant is compared with its own smallest size, not with the first variant's.
+    assert own[Size(1, 1, "mixed-bf16")].efficiency == own[Size(1, 2, "fp32")].efficiency == 1
+    assert own[Size(1, 2, "mixed-bf16")].efficiency == 0.75
 
 
 def test_nothing_is_compared_with_what_is_missing() -> None:
@@ -261,48 +265,117 @@ def test_the_table_shows_the_quality_that_a_precision_costs(by_precision: Scale)
     assert axis(by_precision).remarks(by_precision) == [("tf32", f"refused: {NO_TF32}")]
 
 
-def test_the_table_of_optimisations_has_speed_time_and_bytes(by_optimisation: Scale) -> None:
-    names, original, mixed, both = axis(by_optimisation).table(by_optimisation)
-    assert names[-2:] == ("to target", "sent")
-    assert original[3:] == ("1.00 GVFLOPS", "1.00 ×", "0.8", "1 min 30 s", "4.00 MB")
-    assert mixed[4:] == ("2.00 ×", "0.79 (−0.01)", "—", "4.00 MB")
-    assert both[4:] == ("2.50 ×", "0.8", "40 s", "2.00 MB")
+def test_the_table_of_optimisations_has_speed_efficiency_and_time(by_optimisation: Scale) -> None:
+    names, original, mixed, compression, both = axis(by_optimisation).table(by_optimisation)
+    assert names[-4:] == ("VFLOPS", "speed-up", "top-1 accuracy", "to target")
+    assert original[3:] == ("100.0 %", "1.00 GVFLOPS", "1.00 ×", "0.8", "1 min 30 s")
+    assert mixed[5:] == ("2.00 ×", "0.79 (−0.01)", "—")
+    assert (compression[0], compression[5]) == ("compression", "1.20 ×")
+    assert both[5:] == ("2.50 ×", "0.8", "40 s")
     assert axis(by_optimisation).remarks(by_optimisation) == [("mixed", "emulated: no bf16")]
 
 
 def rows_of(chart: dict[str, Any]) -> list[dict[str, Any]]:
     layers = [chart, *chart.get("layer", ())]
-    return [row for layer in layers for row in layer.get("data", {}).get("values", ())]
+    rows = [row for layer in layers for row in layer.get("data", {}).get("values", ())]
+    return rows + [row for panel in chart.get("vconcat", ()) for row in rows_of(panel)]
 
 
-def test_a_precision_is_a_curve_over_ranks(by_precision: Scale) -> None:
+def test_quality_over_ranks_and_speed_of_a_precision_are_one_picture(by_precision: Scale) -> None:
     curves = {each.id: rows_of(each.chart) for each in axis(by_precision).curves(by_precision)}
-    assert list(curves) == ["quality", "factor", "flops", "vflops"]
-    found = {(row["series"], row["at"]): row["value"] for row in curves["quality"] if "at" in row}
+    assert list(curves) == ["picture", "factor", "flops", "vflops", "efficiency", "time"]
+    found = {
+        (row["series"], row["at"]): row["value"] for row in curves["picture"] if "series" in row
+    }
     assert found == {
-        ("fp32", "1"): 0.803,
-        ("fp32", "2"): 0.75,
-        ("mixed-bf16", "1"): 0.8,
-        ("mixed-bf16", "2"): 0.76,
+        ("fp32", "training, P = 1"): 1,
+        ("mixed-bf16", "training, P = 1"): 2,
+        ("fp32", "training, P = 2"): 1,
+        ("mixed-bf16", "training, P = 2"): 1.5,
+        ("fp32", 1): 0.803,
+        ("fp32", 2): 0.75,
+        ("mixed-bf16", 1): 0.8,
+        ("mixed-bf16", 2): 0.76,
     }
     factors = [row["value"] for row in curves["factor"] if row.get("series") == "mixed-bf16"]
     assert factors[0] == pytest.approx(1)
 
 
-def test_an_optimisation_is_a_bar(by_optimisation: Scale) -> None:
+def test_micro_benchmarks_are_in_the_picture_where_they_were_measured() -> None:
+    measured = [
+        {"benchmark": "gemm", "precision": "fp32", "flops": 1e12},
+        {"benchmark": "gemm", "precision": "bf16", "flops": 3e12},
+        {"benchmark": "convolution", "precision": "bf16", "flops": 2e12},  # nothing to compare with
+    ]
+    found = scale(
+        precisions(["fp32", "mixed-bf16"]),
+        point("fp32", 1, 1e9, 0.8, ceilings=tuple(map(CeilingFigure.model_validate, measured))),
+        point("mixed-bf16", 1, 2e9, 0.8),
+    )
+    (picture,) = (each for each in axis(found).curves(found) if each.id == "picture")
+    speeds = {
+        row["series"]: row["value"]
+        for row in rows_of(picture.chart)
+        if row.get("at") == "matrix product"
+    }
+    assert speeds == {"fp32": 1, "mixed-bf16": 3}
+    assert "convolution" not in str(picture.chart)
+
+
+def test_only_the_first_precision_measures_ceilings_and_only_those_that_it_needs(
+    tmp_path: Path,
+) -> None:
+    variants = precisions(["fp32", "mixed-bf16"])
+    points, without = sizes("precisions", [1], 1, variants), settings("micro.benchmarks=[]")
+    axis = axis_of("precisions", "rank", variants)
+    experiment = Experiment.create(tmp_path, WORKLOAD, axis, points, without)
+    first, second = (experiment.point_settings(size).micro for size in points)
+    assert (first.benchmarks, first.precisions) == (("gemm", "convolution"), ("fp32", "bf16"))
+    assert second.benchmarks == ()
+    assert axis.base_settings(settings("micro.benchmarks=['memory']")) == {}
+    assert axis.base_settings(settings("micro.benchmarks=[]", "launch.on=slurm")) == {}
+
+
+def test_an_optimisation_is_a_bar_or_a_line_over_slots(by_optimisation: Scale) -> None:
     curves = {
         each.id: rows_of(each.chart) for each in axis(by_optimisation).curves(by_optimisation)
     }
-    assert list(curves) == ["flops", "vflops", "time", "quality"]
-    bars = {row["label"]: (row["value"], row["words"]) for row in curves["time"]}
+    assert list(curves) == ["flops", "vflops", "time-to-quality", "quality"]
+    bars = {row["label"]: (row["value"], row["words"]) for row in curves["time-to-quality"]}
     assert bars["original"] == (90, "1 min 30 s")
     assert bars["mixed"] == (0, "not reached")
     empty = by_optimisation.model_copy(update={"points": ()})
     assert axis(by_optimisation).curves(empty) == []
     twice = [each.model_copy(update={"jobs": 2}) for each in by_optimisation.points]
-    more = by_optimisation.model_copy(update={"points": (*by_optimisation.points, *twice)})
-    places = [row["label"] for row in rows_of(axis(more).curves(more)[0].chart)]
-    assert (places[0], places[-1]) == ("1 × 2, original", "2 × 2, mixed+compression")
+    both = {"points": (*by_optimisation.points, *twice)}
+    more = by_optimisation.model_copy(update=both).with_efficiency()
+    lines = {each.id: rows_of(each.chart) for each in axis(more).curves(more)}
+    assert list(lines) == ["flops", "efficiency", "vflops", "quality", "time"]
+    efficiency = {(r["series"], r["at"]): r["value"] for r in lines["efficiency"] if "series" in r}
+    # Twice the slots at the same speed: half the efficiency, in every variant.
+    assert efficiency[("compression", 2)] == 1
+    assert efficiency[("compression", 4)] == efficiency[("mixed", 4)] == 0.5
+
+
+def test_a_size_that_a_variant_cannot_have_is_not_its_base() -> None:
+    refused = Point(
+        jobs=1, ranks=1, variant="compression", refused="needs 2 ranks", run=None, figures=None
+    )
+    found = scale(
+        tuple(v for v in optimisations("fp32") if v.name in ("original", "compression")),
+        point("original", 1, 1e9, 0.8),
+        refused,
+        point("original", 2, 1.5e9, 0.8),
+        point("compression", 2, 1.6e9, 0.8),
+        point("compression", 4, 2.4e9, 0.8),
+        kind="data-parallel",
+    )
+    own = {point.size: figures for point, figures in found.completed(EnsembleFigures)}
+    assert own[Size(1, 2, "original")].efficiency == 0.75
+    assert own[Size(1, 2, "compression")].efficiency == 1
+    assert own[Size(1, 4, "compression")].efficiency == pytest.approx(0.75)
+    remarks = dict(axis(found).remarks(found)[-1:])
+    assert remarks["compression"].startswith("its smallest size is 1 × 2, so its efficiency is")
 
 
 def test_pages_show_variants_and_what_was_refused(

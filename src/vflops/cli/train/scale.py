@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vflops.cli import options
+from vflops.cli.train.scale_output import run_experiments
 from vflops.cli.typed_values import parse_counts
 from vflops.errors import UsageError
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vflops.config.settings import Settings
-    from vflops.studies.scale.scale_result import Variant
+    from vflops.studies.scale.experiment import Experiment
+    from vflops.studies.scale.scale_result import SameBatch, Variant
 
 
 class Kind(StrEnum):
@@ -28,7 +30,9 @@ class Kind(StrEnum):
     TRADE_OFF = "trade-off"
     WORKERS = "workers"
     OPTIMISATIONS = "optimisations"
+    DATA_PARALLEL = "data-parallel"
     PRECISIONS = "precisions"
+    KERNELS = "kernels"
 
 
 class Batch(StrEnum):
@@ -40,11 +44,13 @@ class Batch(StrEnum):
 
 _OPTIONS = {
     Kind.WEAK: ("--scales", "--ranks", "--batch", "--repeat"),
-    Kind.BAGGING_VS_DATA: ("--scales", "--batch", "--repeat"),
+    Kind.BAGGING_VS_DATA: ("--scales", "--ranks", "--batch", "--repeat"),
     Kind.TRADE_OFF: ("--scale", "--batch", "--repeat"),
     Kind.WORKERS: ("--workers", "--ranks", "--for"),
     Kind.OPTIMISATIONS: ("--scales", "--variant", "--ranks", "--batch", "--repeat"),
+    Kind.DATA_PARALLEL: ("--scales", "--variant", "--batch", "--repeat"),
     Kind.PRECISIONS: ("--scales", "--precisions", "--batch", "--repeat"),
+    Kind.KERNELS: ("--scales", "--batch", "--repeat"),
 }
 """The options of each kind of experiment; the first one sets the points."""
 
@@ -55,13 +61,17 @@ def register(app: typer.Typer) -> None:
 
 
 def scale(
-    workload: Annotated[str, typer.Argument(help="Workload to run, see `vflops list`.")],
+    workload: Annotated[
+        str,
+        typer.Argument(help="Workload to run, see `vflops list`; `suite` compares its trainings."),
+    ],
     kind: Annotated[
         Kind | None,
         typer.Option(
-            help="weak (default): M grows; bagging-vs-data: compares M with P; trade-off: M × P at"
-            " one scale; optimisations: original, mixed precision, compression; precisions: quality"
-            " over P in each precision; workers (default of a search): the number of workers grows."
+            help="weak (default): M grows; bagging-vs-data: M × P and 1 × MP; trade-off: M × P at"
+            " one scale; optimisations: mixed precision, compression as M grows; data-parallel: the"
+            " same as P grows; precisions: speed and quality as P grows; kernels: kernel time as P"
+            " grows; workers (default of a search): the number of workers grows."
         ),
     ] = None,
     scales: Annotated[
@@ -114,81 +124,88 @@ def scale(
     quiet: options.Quiet = False,
 ) -> None:
     """Train or search at several scales. Draws speed and quality over scale."""
-    from vflops.cli.terminal import console
-    from vflops.cli.terminal.columns import columns
-    from vflops.cli.terminal.run_display import Progress
-    from vflops.errors import CheckFailed
+    if kind is None and (variant or precisions is not None):
+        kind = Kind.OPTIMISATIONS if variant else Kind.PRECISIONS
+    names = _trainings_of_suite() if workload == "suite" else [workload]
+    chosen = _check_kind(kind, names[0])
+    points = {"--scales": scales, "--scale": scale, "--workers": workers}
+    given = {**points, "--ranks": ranks, "--for": for_, "--batch": batch, "--repeat": repeat}
+    given |= {"--variant": " ".join(variant) if variant else None, "--precisions": precisions}
+    _check_options(chosen, given)
+    flags: dict[str, object] = {"launch.on": on, "launch.container": container, "repeat": repeat}
+    flags |= options.search_flags(names[0], None, for_)
+    assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
+    folder = out or Path("runs") / f"scale-{chosen.value}-{workload}"
+    experiments = []
+    for name in names:
+        common_assignments, sharing = _split_sharing(set_ or [], name)
+        settings = options.settings(
+            profile,
+            seed,
+            config,
+            ["micro.benchmarks=[]", *common_assignments, *assignments],
+            workloads=name,
+        )
+        choice = _Choice(
+            kind=chosen,
+            points=points[_OPTIONS[chosen][0]],
+            ranks=ranks,
+            batch=batch.value if batch else "rank",
+            variants=variant,
+            precisions=precisions,
+            sharing=sharing,
+        )
+        own_folder = folder / name if workload == "suite" else folder
+        experiments.append(_experiment(own_folder, settings, choice))
+    run_experiments(experiments, folder, quiet=quiet)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The options of an experiment, as the user gave them."""
+
+    kind: Kind
+    points: object
+    """The value of the option that sets the points."""
+    ranks: int | None
+    batch: SameBatch
+    variants: list[str] | None
+    precisions: str | None
+    sharing: dict[str, str]
+
+
+def _experiment(folder: Path, settings: Settings, choice: _Choice) -> Experiment:
+    """Return the experiment; raise if a point cannot be run."""
     from vflops.studies.scale.axis import axis_of
     from vflops.studies.scale.experiment import Experiment, sizes
 
-    if kind is None and (variant or precisions is not None):
-        kind = Kind.OPTIMISATIONS if variant else Kind.PRECISIONS
-    chosen = _check_kind(kind, workload)
-    points = {"--scales": scales, "--scale": scale, "--workers": workers}
-    other_options = {"--ranks": ranks, "--for": for_, "--batch": batch, "--repeat": repeat}
-    variant_options = {
-        "--variant": " ".join(variant) if variant else None,
-        "--precisions": precisions,
-    }
-    _check_options(chosen, {**points, **other_options, **variant_options})
-    flags: dict[str, object] = {"launch.on": on, "launch.container": container, "repeat": repeat}
-    flags |= options.search_flags(workload, None, for_)
-    assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
-    common_assignments, sharing = _split_sharing(set_ or [], workload)
-    settings = options.settings(
-        profile,
-        seed,
-        config,
-        ["micro.benchmarks=[]", *common_assignments, *assignments],
-        workloads=workload,
-    )
     ((name, section),) = settings.workloads.items()
-    variants = _variants(chosen, variant, precisions, section["train"])
-    job_ranks = ranks or section["train"]["ranks"] if "--ranks" in _OPTIONS[chosen] else 1
-    option = _OPTIONS[chosen][0]
-    if chosen is Kind.OPTIMISATIONS:
-        points[option] = scales or "1"
-        if job_ranks == 1 and ranks is None:  # a single rank has no communication
-            largest = max(parse_counts(option, str(points[option]), "2"))
-            job_ranks = max(_capacity(settings, 1, "--ranks") // largest, 1)
-    axis = axis_of(chosen.value, batch.value if batch else "rank", variants, sharing)
-    point_sizes = sizes(
-        chosen.value,
-        _parse_scales(option, points[option], job_ranks, settings),
-        job_ranks,
-        variants,
-    )
-    if sharing and all(size.ranks == 1 for size in point_sizes):
-        key, value = next(iter(sharing.items()))
+    kind, points = choice.kind, choice.points
+    variants = _variants(kind, choice.variants, choice.precisions, section["train"])
+    ranks = choice.ranks or section["train"]["ranks"] if "--ranks" in _OPTIONS[kind] else 1
+    option = _OPTIONS[kind][0]
+    if kind is Kind.OPTIMISATIONS:
+        points = points or "1"
+        if ranks == 1 and choice.ranks is None:  # a single rank has no communication
+            largest = max(parse_counts(option, str(points), "2"))
+            ranks = max(_capacity(settings, 1, "--ranks") // largest, 1)
+    axis = axis_of(kind.value, choice.batch, variants, choice.sharing)
+    point_sizes = sizes(kind.value, _parse_scales(option, points, ranks, settings), ranks, variants)
+    if choice.sharing and all(size.ranks == 1 for size in point_sizes):
+        key, value = next(iter(choice.sharing.items()))
         raise UsageError(
             f"{key}={value} needs ranks that share a model, but every point has one rank",
-            hint=f"use {'--ranks 2' if '--ranks' in _OPTIONS[chosen] else option + ' 1,2'}",
+            hint=f"use {'--ranks 2' if '--ranks' in _OPTIONS[kind] else option + ' 1,2'}",
         )
-    experiment = Experiment.create(
-        out or Path("runs") / f"scale-{chosen.value}-{name}", name, axis, point_sizes, settings
-    )
-    if experiment.refused:  # shown before hours are spent on the other points
-        refusals = [
-            (axis.words(size), f"refused: {why}") for size, why in experiment.refused.items()
-        ]
-        typer.echo(columns(refusals) + "\n")
-    with Progress(quiet=quiet) as progress:
-        result = experiment.run(progress.observer)
-    table = axis.table(result)
-    typer.echo("\n" + columns(table, right=range(axis.named_columns, len(table[0]) - 1)))
-    remarks = axis.remarks(result)
-    if remarks:
-        typer.echo("\n" + columns(remarks))
-    for headline, explanation in result.warnings:
-        console.say(f"\nwarning: {headline}: {explanation}", indent=9, file=sys.stdout)
-    typer.echo(f"\nfigures  {console.shell_path(experiment.figures_file)}")
-    typer.echo(f"page     {console.shell_path(experiment.page_file)}")
-    failed = [p for p in result.points if p.figures and p.figures.checks_failed]
-    for point in failed:
-        typer.echo(f"some rules are not met: vflops check {experiment.folder / (point.run or '')}")
-    console.open_page(experiment.page_file, "the curves")
-    if failed:
-        raise typer.Exit(CheckFailed.exit_code)
+    return Experiment.create(folder, name, axis, point_sizes, settings)
+
+
+def _trainings_of_suite() -> list[str]:
+    """Return the workloads of the suite that are not searches."""
+    from vflops.workloads.contract.registry import suite
+    from vflops.workloads.contract.registry import workload as find_workload
+
+    return [name for name in suite() if not find_workload(name).is_search]
 
 
 def _split_sharing(assignments: list[str], workload: str) -> tuple[list[str], dict[str, str]]:
@@ -209,8 +226,6 @@ def _check_kind(kind: Kind | None, workload: str) -> Kind:
     """Return the kind of the experiment; raise if it does not suit the workload."""
     from vflops.workloads.contract.registry import workload as find_workload
 
-    if workload == "suite":
-        raise UsageError("an experiment needs one workload, not the suite", hint="see vflops list")
     is_search = find_workload(workload).is_search
     if kind is not None and (kind is Kind.WORKERS) != is_search:
         raise UsageError(
@@ -225,9 +240,9 @@ def _variants(
     kind: Kind, given: list[str] | None, precisions: str | None, train: Mapping[str, Any]
 ) -> tuple[Variant, ...]:
     """Return the variants to compare at every size; most experiments have none."""
-    from vflops.studies.scale import variants
+    from vflops.studies.scale import variant_choice as variants
 
-    if kind is Kind.OPTIMISATIONS:
+    if kind in (Kind.OPTIMISATIONS, Kind.DATA_PARALLEL):
         return (
             variants.parse_variants(given) if given else variants.optimisations(train["precision"])
         )

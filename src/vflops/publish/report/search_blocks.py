@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 from vflops.metrics.summation import sum_in_order
 from vflops.publish.report import search_charts
 from vflops.publish.report.architecture_drawing import draw_network
-from vflops.publish.report.curves import Points, thin
+from vflops.publish.report.curves import Points
 from vflops.publish.report.figure_tables import Tile
 from vflops.publish.report.search_charts import TimeSpent
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score import figure_text, score_tables, search_text
 from vflops.results.score.node_power import node_telemetry
+from vflops.results.score.node_usage import mean_course
 from vflops.results.score.score_file import Score, SearchScore
 from vflops.results.score.search_workers import (
     WorkerTimeline,
@@ -186,8 +187,7 @@ def _utilisation(members: Sequence[TrainedJob]) -> dict[str, Points]:
     if span_s is None or span_s[1] <= span_s[0]:
         return {}
     start_s, end_s = span_s
-    devices: dict[str, dict[tuple[str, str], dict[int, list[float]]]] = {}
-    width_s = (end_s - start_s) / _BINS
+    devices: dict[str, dict[tuple[str, str], Points]] = {}
     for host, parts in WorkerTimeline(members).parts.items():
         for part in parts:
             sampled = node_telemetry(part, start_s)
@@ -195,14 +195,13 @@ def _utilisation(members: Sequence[TrainedJob]) -> dict[str, Points]:
                 name = _device_kind(series.id, series.part)
                 if name is None or sampled is None:
                     continue
-                device = (host, series.device or series.id)
-                bins = devices.setdefault(name, {}).setdefault(device, {})
                 readings = zip(sampled[0].times_s, sampled[0].column(series.id), strict=True)
-                for time_s, value in readings:
-                    if value is not None and 0 <= time_s <= end_s - start_s:
-                        bins.setdefault(min(int(time_s / width_s), _BINS - 1), []).append(value)
+                points = devices.setdefault(name, {}).setdefault(
+                    (host, series.device or series.id), []
+                )
+                points += [(time_s, value) for time_s, value in readings if value is not None]
     return {
-        name: _mean(list(by_device.values()), width_s)
+        name: mean_course(list(by_device.values()), end_s - start_s, _BINS)
         for name, by_device in sorted(devices.items())
     }
 
@@ -212,18 +211,6 @@ def _device_kind(id: str, part: str) -> str | None:
     if part == "accelerator" and id.endswith(".utilisation"):
         return "accelerators"
     return "processors" if id == "cpu.busy" else None
-
-
-def _mean(devices: Sequence[dict[int, list[float]]], width_s: float) -> Points:
-    """Return the mean over the devices that have readings in a time bin, for each bin."""
-    points: Points = []
-    for number in range(_BINS):
-        known = [
-            sum_in_order(bins[number]) / len(bins[number]) for bins in devices if number in bins
-        ]
-        if known:
-            points.append(((number + 0.5) * width_s, sum_in_order(known) / len(known)))
-    return thin(points)
 
 
 def _sentence(text: str) -> str:

@@ -102,6 +102,12 @@ def integrate_gauge(telemetry: Telemetry, series: Series, start_s: float, end_s:
     return _integral(telemetry, series, start_s, end_s, powers)
 
 
+def integrate_counter(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -> Energy:
+    """Return the increase of a counter of any unit; ``mean_power_w`` is then its mean rate."""
+    powers = _counter_powers(telemetry.header.interval_s, series.wraps_at)
+    return _integral(telemetry, series, start_s, end_s, powers)
+
+
 Recorded = Sequence[tuple[Telemetry, Series]]
 """Readings of one device in one or more telemetry files that use the same clock."""
 

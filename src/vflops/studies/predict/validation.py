@@ -10,7 +10,8 @@ from typing import Any
 from vflops.errors import UsageError
 from vflops.studies.predict.inputs import Inputs
 from vflops.studies.predict.scaling_model import predict
-from vflops.studies.scale.scale_result import EnsembleFigures, Scale
+from vflops.studies.scale.point_figures import EnsembleFigures
+from vflops.studies.scale.scale_result import Scale
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,12 @@ class MeasuredEfficiency:
 
 def measured_efficiencies(scale: Scale) -> list[MeasuredEfficiency]:
     """Return the points of an experiment that can be compared with predictions."""
+    if scale.variants:
+        names = ", ".join(variant.name for variant in scale.variants)
+        raise UsageError(
+            f"the experiment compares variants ({names}), each with its own efficiencies",
+            hint="use an experiment of --kind weak, bagging-vs-data or trade-off",
+        )
     if scale.base.size.slots != 1:
         raise UsageError(
             f"the smallest point of this experiment is {scale.base.jobs} × {scale.base.ranks}, so"

@@ -11,17 +11,9 @@ from vflops.config.settings import Settings
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.results.score.figure_text import count
+from vflops.studies.scale.point_figures import EnsembleFigures, Figures, SearchFigures
 from vflops.studies.scale.scale_charts import Curve
-from vflops.studies.scale.scale_result import (
-    EnsembleFigures,
-    Figures,
-    Kind,
-    SameBatch,
-    Scale,
-    SearchFigures,
-    Size,
-    Variant,
-)
+from vflops.studies.scale.scale_result import Kind, SameBatch, Scale, Size, Variant
 
 
 class Axis(ABC):
@@ -35,10 +27,12 @@ class Axis(ABC):
     """The variants that are compared at every size; if empty, only sizes are compared."""
     sharing: Mapping[str, str] = MappingProxyType({})
     """Settings of how ranks share a model, for points with several ranks."""
-    heading: str = "Efficiency"
+    heading: str = "Figures"
     """The heading of the table."""
     named_columns: int = 0
     """The number of leading table columns that are text."""
+    row_per_point: bool = True
+    """Whether the rows of the table are the points, in order."""
 
     def words(self, size: Size) -> str:
         """Return a size as text, such as ``2 models × 1 rank``."""
@@ -52,6 +46,10 @@ class Axis(ABC):
         self, settings: Settings, workload: str, sizes: Sequence[Size]
     ) -> dict[str, Any]:
         """Return the settings that must be equal at all points but would not be by default."""
+        return {}
+
+    def base_settings(self, settings: Settings) -> dict[str, Any]:
+        """Return the settings that only the first point has."""
         return {}
 
     @abstractmethod
@@ -82,6 +80,11 @@ class Axis(ABC):
     def title(self) -> str:
         """The name of the experiment."""
 
+    @property
+    @abstractmethod
+    def paper_figure(self) -> str:
+        """The figures of the papers that the experiment draws."""
+
     @abstractmethod
     def table(self, scale: Scale) -> list[Sequence[str]]:
         """Return the column names of the table, and one row per point."""
@@ -89,6 +92,10 @@ class Axis(ABC):
     @abstractmethod
     def curves(self, scale: Scale) -> list[Curve]:
         """Return the charts of the page; there are none before a point is complete."""
+
+    @abstractmethod
+    def usage_table(self, scale: Scale) -> list[Sequence[str]]:
+        """Return how points used their nodes, with column names; empty if it is not known."""
 
     @abstractmethod
     def note(self, scale: Scale) -> str:
@@ -112,13 +119,19 @@ def axis_of(
 ) -> Axis:
     """Return the axis of an experiment of this kind."""
     if variants:
+        from vflops.studies.scale.precisions import Precisions
         from vflops.studies.scale.variants import Variants
 
-        return Variants(kind, same_batch or "rank", sharing=sharing, variants=variants)
+        found = Precisions if kind == "precisions" else Variants
+        return found(kind, same_batch or "rank", sharing=sharing, variants=variants)
     if kind == "workers":
         from vflops.studies.scale.worker_scaling import Workers
 
         return Workers(sharing=sharing)
+    if kind == "kernels":
+        from vflops.studies.scale.kernel_shares import KernelShares
+
+        return KernelShares(same_batch=same_batch or "rank", sharing=sharing)
     from vflops.studies.scale.ensembles import Ensembles
 
     return Ensembles(kind, same_batch or "rank", sharing=sharing)

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 from pydantic import ValidationError
 
 from vflops.config.parallel import ParallelSettings
 from vflops.config.settings import Settings
 from vflops.config.toml import parse_assignment
-from vflops.metrics import flops, mean
-from vflops.metrics.quality import finite_quality_factor
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
-from vflops.record.formats.job_events import Exchanged
-from vflops.record.readout.contents import Contents
-from vflops.results.score.ensemble_score import training_window_s
 from vflops.results.score.figure_text import number
-from vflops.results.score.score_file import EnsembleScore, Score, TrainingScore
-from vflops.studies.scale import scale_charts
-from vflops.studies.scale.axis import Axis, checks_failed, marks
-from vflops.studies.scale.scale_charts import Curve, HorizontalAxis, Row
-from vflops.studies.scale.scale_result import EnsembleFigures, Kind, Point, SameBatch, Scale, Size
+from vflops.studies.scale import scale_charts, usage_view
+from vflops.studies.scale.axis import Axis, marks
+from vflops.studies.scale.ensemble_figures import ensemble_figures
+from vflops.studies.scale.point_figures import EnsembleFigures
+from vflops.studies.scale.scale_charts import (
+    IDEAL,
+    MEASURED,
+    PERCENT,
+    SI,
+    Curve,
+    HorizontalAxis,
+    Row,
+)
+from vflops.studies.scale.scale_result import Kind, Point, SameBatch, Scale, Size
 from vflops.units import percent, quantity, seconds
 
 TITLES: dict[str, str] = {
@@ -32,6 +37,12 @@ TITLES: dict[str, str] = {
     "trade-off": "Models against ranks",
 }
 """The title of each kind of experiment."""
+FIGURES: dict[str, str] = {
+    "weak": "figures 5 and 6 of HPC AI500 V3.0",
+    "bagging-vs-data": "figure 9 of HPC AI500 V3.0",
+    "trade-off": "figure 7 of HPC AI500 V3.0",
+}
+"""The figure of the paper that each kind of experiment draws."""
 
 
 @dataclass(frozen=True)
@@ -79,59 +90,37 @@ class Ensembles(Axis):
 
     def figures(self, folder: RunFolder, size: Size) -> EnsembleFigures:
         """Return the means over the repeats; a single model is timed like an ensemble."""
-        contents, scored = Contents(folder), Score.read(folder.score_file)
-        if size.jobs > 1:
-            repeats = [_ensemble_repeat(ensemble) for ensemble in scored.ensembles]
-        else:
-            repeats = [_single_model_repeat(contents, training) for training in scored.trainings]
-        rates = [repeat.flops for repeat in repeats if repeat.flops is not None]
-        factors = [r.quality_factor for r in repeats if r.quality_factor is not None]
-        known, weighted = len(rates) == len(repeats), len(factors) == len(repeats)
-        valid = (
-            [rate * factor for rate, factor in zip(rates, factors, strict=True)]
-            if known and weighted
-            else []
-        )
-        return EnsembleFigures(
-            repeats=len(repeats),
-            partial=any(repeat.partial for repeat in repeats),
-            attempts=max(training.attempts for training in scored.trainings),
-            checks_failed=checks_failed(folder),
-            window_s=round(mean([repeat.window_s for repeat in repeats]), 6),
-            flops=mean(rates) if known else None,
-            flops_least=min(rates) if known else None,
-            flops_most=max(rates) if known else None,
-            vflops=mean(valid) if valid else None,
-            quality=mean([repeat.quality for repeat in repeats]),
-            quality_alone=mean([repeat.alone for repeat in repeats]),
-            penalty=mean(factors) if weighted else None,
-            time_to_quality_s=_time_to_quality(scored.trainings),
-            exchanged_bytes=_exchanged_bytes(contents),
-            task="open" if any(t.task == "open" for t in scored.trainings) else "closed",
-            emulated=next(
-                (training.emulated for training in scored.trainings if training.emulated), None
-            ),
-        )
+        return ensemble_figures(folder, size)
 
     @property
     def title(self) -> str:
         """The title of the kind of experiment."""
         return TITLES[self.kind]
 
+    @property
+    def paper_figure(self) -> str:
+        """The figure of the paper that the experiment draws."""
+        return FIGURES[self.kind]
+
     def table(self, scale: Scale) -> list[Sequence[str]]:
         """Return speed, time and quality of every point."""
         quality = scale.quality_name or "quality"
         valid = scale.vflops_name
-        names = ("slots", "FLOPS", "efficiency", valid, "efficiency", "time", quality, "alone")
+        second = "samples/s" if self._is_trade_off else "slots"
+        names = (second, "FLOPS", "efficiency", valid, "efficiency", "time", quality, "alone")
         rows: list[Sequence[str]] = [("M × P", *names)]
         for point in scale.points:
-            size, figures = (f"{point.jobs} × {point.ranks}", str(point.size.slots)), point.figures
+            figures = point.figures
             if not isinstance(figures, EnsembleFigures):
-                rows.append((*size, *("—",) * 6, "not complete"))
+                slots = "—" if self._is_trade_off else str(point.size.slots)
+                rows.append((self._name(point), slots, *("—",) * 6, "not complete"))
                 continue
             rows.append(
                 (
-                    *size,
+                    self._name(point),
+                    quantity(figures.samples_per_s, "").strip()
+                    if self._is_trade_off
+                    else str(point.size.slots),
                     quantity(figures.flops, "FLOPS"),
                     percent(figures.efficiency),
                     quantity(figures.vflops, "VFLOPS"),
@@ -147,27 +136,83 @@ class Ensembles(Axis):
         """Return charts of speed, time and quality over slots or, for a trade-off, over M × P."""
         if not any(point.figures for point in scale.points):
             return []
-        quality = scale.quality_name or "quality"
-        speed = self._rows(scale, lambda f: f.flops)
-        valid = self._rows(scale, lambda f: f.vflops)
-        time = self._rows(scale, lambda f: f.window_s)
-        qualities = self._rows(scale, lambda f: f.quality)
-        across = HorizontalAxis("models × ranks")
-        if self.kind != "trade-off":  # all points of a trade-off have the same number of slots
-            slots = sorted({point.size.slots for point in scale.points})
-            across = HorizontalAxis("slots: models × ranks", tuple(slots))
-            speed += scale_charts.ideal(scale, "rate", slots[-1])
-            valid += scale_charts.ideal(scale, "valid", slots[-1])
-        target = None if scale.target is None else ("target", scale.target)
-        quality_chart = scale_charts.lines(qualities, across, quality, target=target)
+        across = self.across(scale)
+        time = Curve("time", "Time", self._lines(scale, across, "seconds", lambda f: f.window_s))
         return [
-            Curve("flops", "FLOPS", scale_charts.lines(speed, across, "FLOPS", rate=True)),
-            Curve(
-                "vflops", scale.vflops_name, scale_charts.lines(valid, across, "VFLOPS", rate=True)
+            *self._main_curves(scale, across),
+            *([] if self._has_one_size(scale) else [time]),
+            *usage_view.usage_curves(scale, self._name),
+            *usage_view.bandwidth_curve(
+                scale, across, self._at, partial(self._series, scale=scale)
             ),
-            Curve("time", "Time", scale_charts.lines(time, across, "seconds")),
-            Curve("quality", f"Quality: {quality}", quality_chart),
         ]
+
+    def usage_table(self, scale: Scale) -> list[Sequence[str]]:
+        """Return how every point used its nodes."""
+        return usage_view.usage_table(scale, self._name, "M × P")
+
+    def _main_curves(self, scale: Scale, across: HorizontalAxis) -> list[Curve]:
+        """Return the charts that the paper draws: speed, efficiency and quality."""
+        quality = self._quality_chart(scale, across)
+        shown = Curve("quality", f"Quality: {scale.quality_name or 'quality'}", quality)
+        speed = self.rows(scale, lambda f: f.flops)
+        valid = self.rows(scale, lambda f: f.vflops)
+        if self._is_trade_off:
+            samples = self._lines(
+                scale, across, "samples/s of a model", lambda f: f.samples_per_s, form=SI
+            )
+            both = scale_charts.stacked(samples, quality)
+            return [
+                Curve("trade-off", "Speed of a model, and quality", both),
+                Curve("flops", "FLOPS", scale_charts.lines(speed, across, "FLOPS", form=SI)),
+                Curve(
+                    "vflops",
+                    scale.vflops_name,
+                    scale_charts.lines(valid, across, "VFLOPS", form=SI),
+                ),
+            ]
+        ideal = scale_charts.ideal(scale, "rate", max(across.ticks or (1,)))
+        if self.kind == "weak":
+            rows = [row._replace(series="FLOPS") for row in speed]
+            rows += [row._replace(series="VFLOPS") for row in valid]
+            drawn = scale_charts.lines([*rows, *ideal], across, "FLOPS, VFLOPS", form=SI)
+            speeds = [Curve("flops", f"FLOPS and {scale.vflops_name}", drawn)]
+        else:
+            drawn = scale_charts.lines([*speed, *ideal], across, "FLOPS", form=SI)
+            ideal = scale_charts.ideal(scale, "valid", max(across.ticks or (1,)))
+            capped = scale_charts.lines([*valid, *ideal], across, "VFLOPS", form=SI)
+            speeds = [Curve("flops", "FLOPS", drawn), Curve("vflops", scale.vflops_name, capped)]
+        return [*speeds, self._efficiency_curve(scale, across), shown]
+
+    def _efficiency_curve(self, scale: Scale, across: HorizontalAxis) -> Curve:
+        rows = self.rows(scale, lambda f: f.efficiency)
+        ends: Sequence[int | str] = across.ticks or [row.at for row in rows]
+        rows += [Row(at, 1.0, IDEAL) for at in (*ends[:1], *ends[-1:])]
+        drawn = scale_charts.lines(rows, across, "efficiency", form=PERCENT, zero=True)
+        return Curve("efficiency", "Efficiency", drawn)
+
+    def _quality_chart(self, scale: Scale, across: HorizontalAxis) -> dict[str, Any]:
+        target = None if scale.target is None else ("target", scale.target)
+        rows = self.rows(scale, lambda f: f.quality)
+        return scale_charts.lines(rows, across, scale.quality_name or "quality", target=target)
+
+    def _lines(
+        self,
+        scale: Scale,
+        across: HorizontalAxis,
+        title: str,
+        value: Callable[[EnsembleFigures], float | None],
+        *,
+        form: str | None = None,
+    ) -> dict[str, Any]:
+        return scale_charts.lines(self.rows(scale, value), across, title, form=form)
+
+    def across(self, scale: Scale) -> HorizontalAxis:
+        """Return the horizontal axis of the charts."""
+        if self._is_trade_off:  # all points have the same number of slots
+            return HorizontalAxis("models × ranks")
+        slots = sorted({point.size.slots for point in scale.points})
+        return HorizontalAxis("slots: models × ranks", tuple(slots))
 
     def note(self, scale: Scale) -> str:
         """Return an explanation of the columns of the table."""
@@ -177,26 +222,50 @@ class Ensembles(Axis):
             " model to the end of the last model’s training, including its last evaluation. FLOPS:"
             " operations of all models divided by that time. Efficiency: FLOPS (VFLOPS) per slot"
             f" relative to {base}. Quality: that of the ensemble; alone: the mean of single models."
-            f" If a point was repeated, figures are means.{scale.open_note}"
+            f"{self._speed_note} If a point was repeated, figures are means.{scale.open_note}"
         )
 
-    def _rows(self, scale: Scale, value: Callable[[EnsembleFigures], float | None]) -> list[Row]:
+    @property
+    def _speed_note(self) -> str:
+        if not self._is_trade_off:
+            return ""
+        return " Samples/s: the speed of a single model, as the mean over the models."
+
+    def remarks(self, scale: Scale) -> list[tuple[str, str]]:
+        """Return the settings for several ranks, and what was not measured."""
+        return [*super().remarks(scale), *usage_view.usage_remarks(scale, self._name)]
+
+    def _has_one_size(self, scale: Scale) -> bool:
+        """Whether there is no line over sizes to draw."""
+        return not self._is_trade_off and len({point.size for point in scale.points}) == 1
+
+    @property
+    def _is_trade_off(self) -> bool:
+        return self.kind == "trade-off"
+
+    def rows(self, scale: Scale, value: Callable[[EnsembleFigures], float | None]) -> list[Row]:
+        """Return a figure of all complete points, as the points of lines."""
         return [
             Row(self._at(point), value(figures), series)
             for point, figures in scale.completed(EnsembleFigures)
-            for series in self._series(point)
+            for series in self._series(point, scale)
         ]
 
-    def _at(self, point: Point) -> int | str:
-        if self.kind == "trade-off":
-            return f"{point.jobs} × {point.ranks}"
-        return point.size.slots
+    def _name(self, point: Point) -> str:
+        return f"{point.jobs} × {point.ranks}"
 
-    def _series(self, point: Point) -> list[str]:
-        """Return the names of the curves that a point is on; one model with one rank is on both."""
+    def _at(self, point: Point) -> int | str:
+        return self._name(point) if self._is_trade_off else point.size.slots
+
+    def _series(self, point: Point, scale: Scale) -> list[str]:
+        """Return the names of the curves that a point is on; the smallest point is on both."""
         if self.kind != "bagging-vs-data":
-            return ["measured"]
-        both = (point.ranks == 1, "bagging, P = 1"), (point.jobs == 1, "data parallel, M = 1")
+            return [MEASURED]
+        ranks = min(point.ranks for point in scale.points)
+        both = (
+            (point.ranks == ranks, f"bagging, P = {ranks}"),
+            (point.jobs == 1, "data parallel, M = 1"),
+        )
         return [name for is_on, name in both if is_on]
 
 
@@ -211,66 +280,3 @@ def _copies(train: Mapping[str, Any], changes: Mapping[str, str], ranks: int) ->
         return ParallelSettings.model_validate(parallel).shares(ranks)
     except ValidationError:  # raised again, with a message, when the point's settings are loaded
         return ranks
-
-
-class _Repeat(NamedTuple):
-    """The figures of one repeat."""
-
-    window_s: float
-    flops: float | None
-    quality_factor: float | None
-    quality: float
-    alone: float
-    partial: bool = False
-
-
-def _ensemble_repeat(score: EnsembleScore) -> _Repeat:
-    return _Repeat(
-        score.window_s,
-        score.flops,
-        score.penalty,
-        score.achieved,
-        score.mean_quality,
-        score.partial,
-    )
-
-
-def _single_model_repeat(contents: Contents, score: TrainingScore) -> _Repeat:
-    """Return the figures of a single model, timed like an ensemble from its first step on."""
-    (trained,) = (job for job in contents.training_jobs if job.record.job == score.job)
-    window_s, quality = training_window_s([trained]), score.quality
-    achieved = quality.achieved or 0.0
-    factor = finite_quality_factor(
-        achieved=achieved, target=quality.target, exponent=quality.exponent, better=quality.better
-    )
-    known = score.speed is not None and window_s > 0
-    rate = flops(ops=score.speed.ops_training, time_s=window_s) if score.speed and known else None
-    return _Repeat(window_s, rate, factor, achieved, achieved)
-
-
-def _time_to_quality(scores: Sequence[TrainingScore]) -> float | None:
-    """Return the slowest model's time, as a mean over repeats; None if one missed the target."""
-    slowest: dict[int, float] = {}
-    for score in scores:
-        time_s = score.quality.time_to_quality_s
-        if time_s is None:
-            return None
-        slowest[score.repeat] = max(time_s, slowest.get(score.repeat, 0.0))
-    return mean(list(slowest.values()))
-
-
-def _exchanged_bytes(contents: Contents) -> float | None:
-    """Return the bytes that the ranks of a model send per step; None if they were not counted.
-
-    The stages of a pipeline record their bytes separately.
-    """
-    per_step: list[float] = []
-    for trained in contents.training_jobs:
-        events = contents.history.events("exchange", trained.record.job)
-        exchanges = [event.payload(Exchanged) for event in events]
-        steps = max((exchange.steps for exchange in exchanges), default=0)
-        if steps:
-            per_step.append(
-                sum(exchange.bytes_near + exchange.bytes_far for exchange in exchanges) / steps
-            )
-    return mean(per_step) if per_step else None

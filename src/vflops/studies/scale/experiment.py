@@ -38,16 +38,18 @@ def sizes(
 
     For a trade-off there is a single scale, and a point for each of its divisors.
     """
-    if variants:
-        pairs = [(1, scale) if kind == "precisions" else (scale, ranks) for scale in scales]
-        return [Size(*pair, variant.name) for pair in pairs for variant in variants]
-    if kind in ("weak", "workers"):
-        return [Size(jobs, ranks) for jobs in scales]
-    if kind == "bagging-vs-data":
-        both = [size for scale in scales for size in (Size(scale, 1), Size(1, scale))]
-        return list(dict.fromkeys(both))
-    (scale,) = scales
-    return [Size(scale // p, p) for p in range(1, scale + 1) if scale % p == 0]
+    if kind in ("precisions", "data-parallel", "kernels"):
+        pairs = [(1, scale) for scale in scales]
+    elif kind == "bagging-vs-data":
+        both = [pair for scale in scales for pair in ((scale, ranks), (1, scale * ranks))]
+        pairs = list(dict.fromkeys(both))
+    elif kind == "trade-off":
+        (scale,) = scales
+        pairs = [(scale // p, p) for p in range(1, scale + 1) if scale % p == 0]
+    else:
+        pairs = [(scale, ranks) for scale in scales]
+    names: list[str | None] = [variant.name for variant in variants] or [None]
+    return [Size(*pair, name) for pair in pairs for name in names]
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,10 @@ class Experiment:
 
     def point_settings(self, size: Size) -> Settings:
         """Return the settings of one point."""
-        section = self.settings.workloads[self.workload]
-        return _changed(self.settings, self.axis.changes(section, size))
+        changes = self.axis.changes(self.settings.workloads[self.workload], size)
+        if size == self.sizes[0]:
+            changes |= self.axis.base_settings(self.settings)
+        return _changed(self.settings, changes)
 
     def run(self, watch: RunObserver) -> Scale:
         """Run the missing points, and write the figures and the page after each of them."""

@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from vflops.publish.pages.chart_style import SERIES, apply_style, data
+from vflops.publish.pages.chart_style import SERIES, apply_style, data, with_style
 from vflops.publish.report.training_charts import WIDTH
 from vflops.studies.scale.scale_result import Scale
 
-IDEAL = "ideal"
+MEASURED, IDEAL = "measured", "ideal"
+"""Names of series."""
+SI, PERCENT = "~s", "%"
+"""Number formats of an axis: with SI prefixes, and as a percentage."""
 _GREY = "#888888"
 _MARK = "#444"
 
@@ -38,7 +41,7 @@ class Row(NamedTuple):
 
     at: int | str
     value: float | None
-    series: str = "measured"
+    series: str = MEASURED
 
 
 class Moment(NamedTuple):
@@ -59,14 +62,14 @@ def lines(
     across: HorizontalAxis,
     title: str,
     *,
-    rate: bool = False,
+    form: str | None = None,
     target: tuple[str, float] | None = None,
     zero: bool | None = None,
 ) -> dict[str, Any]:
     """Return a chart with one line per series, the ideal one dashed.
 
-    ``target`` is a name and a value, drawn as a horizontal line. ``rate`` formats the vertical axis
-    with SI prefixes, and ``zero`` makes it include 0; by default it does if there is no target.
+    ``target`` is a name and a value, drawn as a horizontal line. ``form`` is the number format of
+    the vertical axis, and ``zero`` makes it include 0; by default it does if there is no target.
     """
     import altair as alt
 
@@ -77,11 +80,12 @@ def lines(
     if across.ticks is None:
         x = alt.X("at:N").sort([str(row.at) for row in rows]).title(across.title).axis(labelAngle=0)
     else:
-        x = alt.X("at:Q").scale(zero=True, nice=False).title(across.title)
+        from_zero = any(row.at == 0 for row in rows)  # the ideal line begins there
+        x = alt.X("at:Q").scale(zero=from_zero, nice=False, padding=12).title(across.title)
         x = x.axis(values=list(across.ticks), format="d")
     y = alt.Y("value:Q").scale(zero=target is None if zero is None else zero).title(title)
-    if rate:
-        y = y.axis(format="~s")
+    if form:
+        y = y.axis(format=form)
     base = alt.Chart(data([row._asdict() for row in rows])).encode(
         x=x,
         y=y,
@@ -141,6 +145,34 @@ def bars(
     return apply_style(alt.layer(*layers).properties(width=WIDTH - 60, height=36 * len(rows)))
 
 
+def grouped_bars(rows: Sequence[Row], title: str) -> dict[str, Any]:
+    """Return a chart with a group of bars for each position, one bar per series."""
+    import altair as alt
+
+    names = list(dict.fromkeys(row.series for row in rows))
+    places = list(dict.fromkeys(str(row.at) for row in rows))
+    colours = [colour for _, colour in _coloured(names)]
+    drawn = [
+        {**row._asdict(), "words": f"{row.value:.2f}"} for row in rows if row.value is not None
+    ]
+    base = alt.Chart(data(drawn)).encode(
+        x=alt.X("at:N").sort(places).title(None).axis(labelAngle=0),
+        xOffset=alt.XOffset("series:N").sort(names),
+        y=alt.Y("value:Q").title(title),
+    )
+    colour = alt.Color("series:N").scale(domain=names, range=colours)
+    bars = base.mark_bar().encode(color=colour.legend(orient="bottom", title=None))
+    text = base.mark_text(dy=-7, color=_MARK).encode(text="words:N")
+    return apply_style((bars + text).properties(width=WIDTH, height=200))
+
+
+def stacked(*charts: dict[str, Any]) -> dict[str, Any]:
+    """Return charts below each other as one picture; they share their colours."""
+    own = ("config", "$schema")
+    panels = [{key: part for key, part in chart.items() if key not in own} for chart in charts]
+    return with_style({"$schema": charts[0]["$schema"], "vconcat": panels})
+
+
 def _coloured(names: Sequence[str]) -> list[tuple[str, str]]:
     """Return each name with a colour; the colours repeat if there are too few."""
     return list(zip(names, itertools.cycle(SERIES), strict=False))
@@ -161,7 +193,11 @@ def _level(target: tuple[str, float] | None, y: Any) -> list[Any]:
     ]
 
 
-def over_time(courses: Mapping[str, Sequence[Moment]], title: str) -> dict[str, Any] | None:
+def over_time(
+    courses: Mapping[str, Sequence[Moment]],
+    title: str,
+    since: str = "seconds since the search began",
+) -> dict[str, Any] | None:
     """Return a chart with one line per point over time, darker for larger points.
 
     Values that do not count are dashed. Return None if there are no values.
@@ -177,10 +213,7 @@ def over_time(courses: Mapping[str, Sequence[Moment]], title: str) -> dict[str, 
     whole = alt.Scale(domain=[0, max(row["time"] for row in rows)], nice=False)
     colour = alt.Color("size:O").scale(domain=names, scheme="viridis", reverse=True)
     base = alt.Chart(data(rows)).encode(
-        x=alt.X("time:Q")
-        .title("seconds since the search began")
-        .scale(whole)
-        .axis(grid=False, tickCount=12),
+        x=alt.X("time:Q").title(since).scale(whole).axis(grid=False, tickCount=12),
         y=alt.Y("value:Q").title(title).axis(format="~s", minExtent=56),
         color=colour.legend(orient="bottom", title=None, symbolType="stroke"),
         tooltip=["size:O", "time:Q", "value:Q"],

@@ -1,4 +1,4 @@
-"""``scale.html``: the charts and the table of an experiment."""
+"""``scale.html``: the charts and the tables of an experiment."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from vflops.publish.pages.page import chart_library, render
 from vflops.record.files import atomic
 from vflops.studies.scale.axis import axis_of
 from vflops.studies.scale.scale_result import Scale
+from vflops.studies.scale.usage_view import usage_note
 
 
 def write_page(scale: Scale, path: Path) -> None:
@@ -18,7 +19,7 @@ def write_page(scale: Scale, path: Path) -> None:
         title=f"{axis.title}: {scale.workload}",
         scale=scale,
         axis=axis,
-        failed=[p for p in scale.points if p.figures and p.figures.checks_failed],
+        usage_note=usage_note(scale),
         library=chart_library(),
     )
     atomic.write_text(path, page)

@@ -10,10 +10,18 @@ from pydantic import Field
 from vflops.metrics import weak_efficiency
 from vflops.record.files.document import Data, Document
 from vflops.results.score.figure_text import vflops_name
-from vflops.results.score.score_file import SearchMoment
-from vflops.results.task.task import TaskKind
+from vflops.studies.scale.point_figures import EnsembleFigures, Figures, SearchFigures
 
-Kind = Literal["weak", "bagging-vs-data", "trade-off", "workers", "optimisations", "precisions"]
+Kind = Literal[
+    "weak",
+    "bagging-vs-data",
+    "trade-off",
+    "workers",
+    "optimisations",
+    "data-parallel",
+    "precisions",
+    "kernels",
+]
 SameBatch = Literal["model", "rank"]
 
 _BRIEF_S = 30.0
@@ -43,107 +51,6 @@ class Variant(Data):
     name: str
     settings: dict[str, str]
     """The settings that the variant changes, as ``--set`` takes them."""
-
-
-class Figures(Data):
-    """The figures that every point has."""
-
-    partial: bool
-    """Whether a planned job is missing."""
-    attempts: int
-    """The largest number of attempts at a job; its time includes interruptions."""
-    checks_failed: int
-    """The number of rules that the run breaks."""
-    window_s: float
-    """The time from the first step of the first job to the end of the last job's work."""
-    efficiency: float | None = None
-    """Operations per second and slot, relative to the base."""
-    efficiency_valid: float | None = None
-    """The same, with operations per second times the quality factor."""
-
-    @property
-    def rate(self) -> float | None:
-        """Operations per second; None if not known."""
-        raise NotImplementedError
-
-    @property
-    def valid(self) -> float | None:
-        """Operations per second times the quality factor."""
-        raise NotImplementedError
-
-
-class EnsembleFigures(Figures):
-    """The figures of an ensemble; they are means over the repeats."""
-
-    repeats: int
-    flops: float | None
-    """Operations of all models divided by ``window_s``; None if not known."""
-    flops_least: float | None
-    """The minimum over the repeats."""
-    flops_most: float | None
-    """The maximum over the repeats."""
-    vflops: float | None
-    quality: float
-    """The quality of the ensemble."""
-    quality_alone: float
-    """The mean quality of single models."""
-    penalty: float | None = None
-    """The quality factor, (quality / target)ⁿ."""
-    time_to_quality_s: float | None = None
-    """The time until the last single model reached the target; None if one never did."""
-    exchanged_bytes: float | None = None
-    """Gradient bytes that the ranks of a model sent per step; None if not counted."""
-    emulated: str | None = None
-    """A remark if the device emulates the precision."""
-    task: TaskKind | None = None
-    """Whether its task is closed; VFLOPS of an open task are not comparable."""
-    speedup: float | None = None
-    """FLOPS relative to the first variant at the same size."""
-    quality_change: float | None = None
-    """Quality minus that of the first variant at the same size."""
-
-    @property
-    def rate(self) -> float | None:
-        """FLOPS."""
-        return self.flops
-
-    @property
-    def valid(self) -> float | None:
-        """VFLOPS."""
-        return self.vflops
-
-
-class SearchFigures(Figures):
-    """The figures of a search."""
-
-    ops_per_s: float | None
-    """The largest operations per second of all samples over time that count."""
-    regulated: float | None
-    """The largest −ln(error) · operations per second of these samples."""
-    error: float | None
-    """The error of the best model."""
-    architectures: int
-    """The number of different architectures that were tried."""
-    idle_share: float | None
-    """The share of the workers' time between candidates."""
-    converged: bool | None
-    """Whether operations per second were stable in the last fifth of the time; None if unknown."""
-    broken: tuple[str, ...]
-    """Why the search is not valid by AIPerf's rules; empty if it is."""
-    deviations: tuple[str, ...]
-    """Deviations from AIPerf's table IV."""
-    moments: tuple[SearchMoment, ...]
-    """The score over time."""
-
-    @property
-    def rate(self) -> float | None:
-        """OPS."""
-        return self.ops_per_s
-
-    @property
-    def valid(self) -> float | None:
-        """The regulated score."""
-        return self.regulated
 
 
 AnyFigures = TypeVar("AnyFigures", bound=Figures)
@@ -198,9 +105,20 @@ class Scale(Document):
         return all(point.figures or point.refused for point in self.points)
 
     @property
+    def failed(self) -> list[Point]:
+        """The points whose run breaks a rule."""
+        return [point for point in self.points if point.figures and point.figures.checks_failed]
+
+    @property
     def base(self) -> Point:
         """The point that others are compared with: the first of those with the fewest slots."""
-        return min(self.points, key=lambda point: point.size.slots)
+        return self.base_of(None)
+
+    def base_of(self, variant: str | None) -> Point:
+        """Return the base of one variant, or of all; a point that cannot be run is not a base."""
+        points = [point for point in self.points if variant in (None, point.variant)]
+        usable = [point for point in points if not point.refused]
+        return min(usable or points, key=lambda point: point.size.slots)
 
     @property
     def brief(self) -> bool:
@@ -254,16 +172,15 @@ class Scale(Document):
         return None if value is None else value * slots / base.size.slots
 
     def with_efficiency(self) -> Scale:
-        """Return a copy in which complete points are compared with the base or first variant."""
+        """Return a copy in which complete points are compared with the base of their variant.
+
+        Points of variants are also compared with the first variant at the same size.
+        """
+        points = [_with_efficiency(point, self.base_of(point.variant)) for point in self.points]
         if self.variants:
             first = self.variants[0].name
             others = {p.size: p.figures for p in self.points if p.variant == first}
-            points = [
-                _with_speedup(p, others.get(p.size._replace(variant=first))) for p in self.points
-            ]
-        else:
-            base = self.base
-            points = [_with_efficiency(point, base) for point in self.points]
+            points = [_with_speedup(p, others.get(p.size._replace(variant=first))) for p in points]
         return self.model_copy(update={"points": tuple(points)})
 
 

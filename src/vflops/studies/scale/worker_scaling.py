@@ -10,13 +10,17 @@ from vflops.config.settings import Settings
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score import search_text
 from vflops.results.score.figure_text import count, number
+from vflops.results.score.node_usage import NodeUsage, node_usage
 from vflops.results.score.score_file import Score
-from vflops.studies.scale import scale_charts
+from vflops.results.score.search_workers import WorkerTimeline, search_history
+from vflops.studies.scale import scale_charts, usage_view
 from vflops.studies.scale.axis import Axis, checks_failed, marks
+from vflops.studies.scale.point_figures import SearchFigures
 from vflops.studies.scale.scale_charts import Curve, HorizontalAxis, Moment, Row
-from vflops.studies.scale.scale_result import Kind, Scale, SearchFigures, Size
+from vflops.studies.scale.scale_result import Kind, Point, Scale, Size
 from vflops.units import percent, quantity
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.contract.run_settings import workload_settings
@@ -66,6 +70,7 @@ class Workers(Axis):
             partial=not all(contents.history.ended(job) for job in jobs),
             attempts=max(len(worker.logs) for worker in contents.workers),
             checks_failed=checks_failed(folder),
+            usage=_usage(contents.workers),
             window_s=score.duration_s,
             ops_per_s=score.ops_per_s,
             regulated=score.regulated,
@@ -82,6 +87,11 @@ class Workers(Axis):
     def title(self) -> str:
         """The title of the experiment."""
         return "Score against workers"
+
+    @property
+    def paper_figure(self) -> str:
+        """The figures of the paper that the experiment draws."""
+        return "figures 4 and 5 of AIPerf"
 
     def table(self, scale: Scale) -> list[Sequence[str]]:
         """Return both scores for every number of workers, and the figures behind them."""
@@ -120,7 +130,7 @@ class Workers(Axis):
         for score in _SCORES:
             rows = [Row(point.jobs, score.final(figures)) for point, figures in done]
             rows += scale_charts.ideal(scale, score.figure, max(jobs), ranks)
-            drawn = scale_charts.lines(rows, across, score.axis, rate=True)
+            drawn = scale_charts.lines(rows, across, score.axis, form=scale_charts.SI)
             curves.append(Curve(score.id, f"{score.name} over workers", drawn))
             courses = {
                 count(point.jobs, self.job): score.course(figures) for point, figures in done
@@ -131,7 +141,21 @@ class Workers(Axis):
         errors = [Row(point.jobs, figures.error) for point, figures in done]
         limit = None if scale.target is None else ("valid up to", scale.target)
         drawn = scale_charts.lines(errors, across, "error", target=limit, zero=True)
-        return [*curves, Curve("error", "Error of the best model", drawn)]
+        return [
+            *curves,
+            Curve("error", "Error of the best model", drawn),
+            *usage_view.usage_curves(scale, self._name),
+            *usage_view.bandwidth_curve(
+                scale, across, lambda point: point.jobs, lambda point: [scale_charts.MEASURED]
+            ),
+        ]
+
+    def usage_table(self, scale: Scale) -> list[Sequence[str]]:
+        """Return how every search used its nodes."""
+        return usage_view.usage_table(scale, self._name, "workers")
+
+    def _name(self, point: Point) -> str:
+        return count(point.jobs, self.job)
 
     def note(self, scale: Scale) -> str:
         """Return an explanation of the columns of the table."""
@@ -146,14 +170,15 @@ class Workers(Axis):
 
     def remarks(self, scale: Scale) -> list[tuple[str, str]]:
         """Return the searches that are not valid by AIPerf's rules, each with the reasons."""
-        return [
+        broken = [
             (
-                count(point.jobs, self.job),
+                self._name(point),
                 f"not a valid result by AIPerf's rules: {'; '.join(figures.broken)}",
             )
             for point, figures in scale.completed(SearchFigures)
             if figures.broken
         ]
+        return [*broken, *usage_view.usage_remarks(scale, self._name)]
 
     def deviations(self, scale: Scale) -> list[str]:
         """Return the deviations from AIPerf's table IV, each once."""
@@ -186,6 +211,12 @@ _SCORES = (
     _Score("ops", "OPS", "OPS", "rate"),
     _Score("regulated", "Regulated score", "−ln(error) · OPS", "valid"),
 )
+
+
+def _usage(workers: Sequence[TrainedJob]) -> NodeUsage | None:
+    """Return the usage of the nodes from the start of the search to its end."""
+    span_s = search_history(workers).span_s
+    return None if span_s is None else node_usage(WorkerTimeline(workers).parts, span_s)
 
 
 def _single(scale: Scale) -> bool:

@@ -1,0 +1,103 @@
+"""One experiment with several workloads: their kernels, efficiencies and bandwidths together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.scale_points import point, scale, used, values
+from vflops.record.formats.job_events import KernelTime
+from vflops.studies.scale.axis import Axis, axis_of
+from vflops.studies.scale.joint_page import joint_curves, write_joint_page
+from vflops.studies.scale.kernel_shares import kernel_chart, kinds_of
+from vflops.studies.scale.scale_result import Point, Scale
+
+WEATHER = "extreme-weather"
+
+
+def profiled(ranks: int, **shares: float) -> Point:
+    """A point whose steps were profiled, with these shares."""
+    plain = point(1, ranks, 1e9)
+    assert plain.figures
+    kernels = tuple(
+        KernelTime(kind=kind.replace("_", " "), time_s=share, share=share, calls=1)
+        for kind, share in shares.items()
+    )
+    return plain.model_copy(
+        update={"figures": plain.figures.model_copy(update={"kernels": kernels})}
+    )
+
+
+def of(workload: str, found: Scale) -> tuple[Scale, Axis]:
+    return found.model_copy(update={"workload": workload}), axis_of(found.kind)
+
+
+@pytest.fixture
+def kernels() -> list[tuple[Scale, Axis]]:
+    images = scale(
+        profiled(1, convolution=0.7, other=0.3),
+        profiled(2, convolution=0.5, communication=0.2, other=0.3),
+        kind="kernels",
+    )
+    weather = scale(profiled(1, matrix_product=0.9996, copy=0.0004), kind="kernels")
+    return [of("image-classification", images), of(WEATHER, weather)]
+
+
+def test_kernels_of_both_workloads_are_side_by_side(kernels: list[tuple[Scale, Axis]]) -> None:
+    scales = [found for found, _ in kernels]
+    assert kinds_of(scales) == ["convolution", "matrix product", "communication", "other"]
+    chart = kernel_chart(scales)
+    assert chart
+    rows = chart["layer"][0].get("data", chart.get("data"))["values"]
+    shares = {(row["bar"], row["kind"]): (row["start"], row["end"]) for row in rows}
+    assert shares[("image-classification, P = 2", "communication")] == (0.5, 0.7)
+    assert shares[(f"{WEATHER}, P = 1", "matrix product")] == (0, 0.9996)
+    assert len(shares) == 6  # the copy is shown as 0.0 %, so it has no bar
+    assert joint_curves(kernels)[0].id == "kernels"
+
+
+def test_a_table_has_a_row_per_kind_of_kernel(kernels: list[tuple[Scale, Axis]]) -> None:
+    found, axis = kernels[0]
+    missing = Point(jobs=1, ranks=4, run=None, figures=None)
+    more = found.model_copy(update={"points": (*found.points, missing)})
+    assert axis.table(more) == [
+        ("kernels", "P = 1", "P = 2", "P = 4"),
+        ("convolution", "70.0 %", "50.0 %", "—"),
+        ("communication", "0.0 %", "20.0 %", "—"),
+        ("other", "30.0 %", "30.0 %", "—"),
+    ]
+
+
+def test_nothing_profiled_is_no_chart() -> None:
+    assert kernel_chart([scale(point(1, 1, 1e9), kind="kernels")]) is None
+
+
+def test_bandwidth_and_efficiency_of_both_workloads_share_a_chart() -> None:
+    traffic: dict[str, Any] = {"within_b_per_s": 2e9, "between_b_per_s": 5e8}
+    images = of("image-classification", scale(used(1, **traffic), used(2, **traffic)))
+    weather = of(WEATHER, scale(used(1, within_b_per_s=3e9)))  # what is between nodes is unknown
+    curves = {curve.id: curve.chart for curve in joint_curves([images, weather])}
+    assert values(curves["bandwidth"], "image-classification") == [(1, 2.5e9), (2, 2.5e9)]
+    assert values(curves["bandwidth"], WEATHER) == []
+    assert values(curves["efficiency"], WEATHER) == [(1, 1)]
+
+
+def test_series_of_one_workload_are_named_after_it() -> None:
+    points = point(1, 2, 1e9), point(2, 2, 2e9), point(1, 4, 1e9)
+    found = of(WEATHER, scale(*points, kind="bagging-vs-data"))
+    (curve,) = joint_curves([found])
+    assert values(curve.chart, f"{WEATHER}: bagging, P = 2") == [(2, 1), (4, 1)]
+    assert values(curve.chart, f"{WEATHER}: data parallel, M = 1") == [(2, 1), (4, 0.5)]
+
+
+def test_the_page_links_to_the_page_of_each_workload(
+    kernels: list[tuple[Scale, Axis]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vflops.studies.scale.joint_page.chart_library", str)
+    write_joint_page(kernels, tmp_path / "scale.html")
+    page = (tmp_path / "scale.html").read_text()
+    assert f'href="{WEATHER}/scale.html"' in page
+    assert "As in figure 2 of HPC AI500 V2.0" in page
+    assert "<td>convolution</td>" in page
