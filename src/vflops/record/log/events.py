@@ -113,7 +113,7 @@ class EventWriter:
         except OSError as error:
             raise atomic.cannot_write(path, error) from error
 
-    def write(self, kind: str, *, sync: bool = True, **data: Any) -> None:
+    def write(self, kind: str, /, *, sync: bool = True, **data: Any) -> None:
         """Append one event; with ``sync``, it is on disk when the call returns."""
         entry = EventLine(
             kind=kind,
