@@ -27,8 +27,11 @@ def model_ceilings(contents: Contents, model: str) -> tuple[Ceilings, str | None
     They are those of the first job that trained it, or of the run if none did.
     """
     job = contents.once(_first_trained).get(model)
-    if job is None:
-        return run_ceilings(contents), None
+    return (run_ceilings(contents), None) if job is None else ceilings_for(contents, job)
+
+
+def ceilings_for(contents: Contents, job: TrainedJob) -> tuple[Ceilings, str | None]:
+    """Return the ceilings for a job that trained, and why they do not bound it if that is so."""
     bounding = job_ceilings(contents, job)
     return measured_ceilings(bounding.measurements, job.record.ranks), bounding.reason
 
