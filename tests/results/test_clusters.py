@@ -25,7 +25,6 @@ from tests.support.cluster_runs import (
 from tests.support.forged_runs import Forger
 from tests.support.forgeries import Break, changed, judged, together
 from vflops.metrics.outliers import slow_figures
-from vflops.record.formats.measurement import Loaded
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import main_ceilings
 from vflops.results.check.findings import Findings
@@ -189,11 +188,18 @@ def test_accelerators_count_by_rank(cluster: Path) -> None:
 
 
 def test_a_busy_node_is_named(harmed: Callable[[Break], Findings]) -> None:
-    findings = harmed(change_node("n1", lambda known: {"loads": (Loaded(others_share=0.4),)}))
-    assert (
-        "other programs used 40 % of the CPUs while ceilings were measured on n1"
-        in (failed(findings)["quiet"])
-    )
+    """The last load of each node counts: another node that measured later does not hide it."""
+
+    def busy(run: Forger) -> None:
+        run.lines("load")[-1]["data"].update(others_share=0.4)
+        for log in run.logs.values():
+            (at,) = [n for n, line in enumerate(log) if line["kind"] == "load"][-1:] or [None]
+            if at is not None:
+                quiet = {"others_share": 0.01, "node": "n2"}
+                log.insert(at + 1, {**log[at], "data": quiet})
+
+    words = "other programs used 40 % of the CPUs while ceilings were measured on n1"
+    assert words in failed(harmed(busy))["quiet"]
 
 
 DIFFERENCES: dict[str, tuple[dict[str, Any], str]] = {

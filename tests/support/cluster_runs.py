@@ -32,6 +32,8 @@ def cluster_run(parent: Path, patch: pytest.MonkeyPatch, models: int = MODELS) -
         line["data"].update(kind=KIND, node="n1")
         if line["data"]["benchmark"] == "all-reduce":
             line["data"].update(kind=None, node="n1, n2")
+    for line in forger.lines("load"):
+        line["data"]["node"] = "n1"
     for number, name in enumerate(NODES):
         full = full_set(forger) if number == 0 else ()
         add_node(forger, node(name, full=full))
@@ -104,7 +106,7 @@ def add_node(forger: Forger, measured_node: MeasuredNode) -> None:
     path.parent.mkdir(exist_ok=True)
     if measured_node.full:
         keys = tuple(item.key for item in measured_node.full)
-        load = (Loaded(others_share=0.02),)
+        load = (Loaded(others_share=0.02, node=measured_node.node),)
         measured_node = measured_node.model_copy(update={"planned": keys, "loads": load})
     measured_node.write(path)
     log = forger.logs[forger.attempt(0) / "events.jsonl"]

@@ -79,3 +79,5 @@ class Loaded(Data):
     others_share: float = Field(ge=0, le=1)
     programs: tuple[ProgramShare, ...] = ()
     """The busiest programs outside of the run, busiest first."""
+    node: str | None = None
+    """The compute node that was measured; None on the machine that the run was started on."""

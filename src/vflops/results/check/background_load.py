@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vflops.metrics.summation import sum_in_order
-from vflops.record.formats.measured_node import FOLDER
 from vflops.record.formats.measurement import Loaded
+from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Part, Timeline
 from vflops.results.check.locations import run_event_location
@@ -41,10 +40,11 @@ def check_background_load(contents: Contents) -> Outcome:
         if busiest is None:
             reason = "the log does not record the load by other processes"
             return Outcome("cannot tell", reason, run_event_location(contents, "load"))
-        load, when = busiest.load, f"while ceilings were measured{busiest.on}"
+        load = busiest.payload(Loaded)
+        when = "while ceilings were measured" + (f" on {load.node}" if load.node else "")
         if load.others_share > MAX_LOAD:
             text = _load_text(load.others_share, when, load.programs)
-            return Outcome("fail", text, busiest.where)
+            return Outcome("fail", text, busiest.source)
         shares.append((load.others_share, when))
     trained = [(share, part) for part, share in _training_loads(contents)]
     if trained:
@@ -93,32 +93,14 @@ def busiest_programs(share: float, programs: Sequence[ProgramShare]) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _MeasuringLoad:
-    """The load by other processes at the end of a series of measurements."""
-
-    load: Loaded
-    where: str
-    on: str = ""
-    """The node, as an addition to a sentence."""
-
-
-def _busiest_measurement(contents: Contents) -> _MeasuringLoad | None:
-    """Return the last load of the attempt, or of the node, with the highest load as it measured.
-
-    The log of a run on a scheduler has the loads of several nodes; their own files tell them apart.
-    """
-    if contents.measured_nodes:
-        last = [
-            _MeasuringLoad(node.loads[-1], f"{FOLDER}/{node.node}.json", f" on {node.node}")
-            for node in contents.measured_nodes
-            if node.loads
-        ]
-    else:
-        attempts = [[e for e in log.events if e.kind == "load"] for log in contents.history.logs]
-        events = [loads[-1] for loads in attempts if loads]
-        last = [_MeasuringLoad(event.payload(Loaded), event.source) for event in events]
-    return max(last, key=lambda measuring: measuring.load.others_share, default=None)
+def _busiest_measurement(contents: Contents) -> Event | None:
+    """Return the last load event of the attempt and node with the highest load while measuring."""
+    last: dict[tuple[int, str | None], Event] = {}
+    for attempt, log in enumerate(contents.history.logs):
+        for event in log.events:
+            if event.kind == "load":
+                last[attempt, event.payload(Loaded).node] = event
+    return max(last.values(), key=lambda event: event.payload(Loaded).others_share, default=None)
 
 
 def _training_loads(contents: Contents, *, short: bool = False) -> Iterator[tuple[Part, float]]:

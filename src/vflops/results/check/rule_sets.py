@@ -109,12 +109,7 @@ _PRACTICE = (
     ),
     _rule("sampled", "every ceiling has enough samples", ceiling_rules.check_sample_counts, _LOGS),
     _rule(
-        "quiet",
-        "other processes used little of the machine",
-        check_background_load,
-        _LOGS,
-        _POWER,
-        _NODES,
+        "quiet", "other processes used little of the machine", check_background_load, _LOGS, _POWER
     ),
     _rule(
         "plausible",
