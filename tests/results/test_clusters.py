@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.support.cluster_runs import (
 from tests.support.forged_runs import Forger
 from tests.support.forgeries import Break, changed, judged, together
 from vflops.metrics.outliers import slow_figures
+from vflops.record.formats.measured_node import MeasuredNode
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import main_ceilings
 from vflops.results.check.findings import Findings
@@ -241,6 +243,15 @@ def test_many_odd_nodes_are_counted() -> None:
     assert found[1] == "kernel: odd0, odd1, odd2 and 5 more have 6.2, others 6.1"
 
 
+def test_a_fact_that_every_node_has_otherwise_is_shortened() -> None:
+    nodes = [node(f"n{number}", system=system(kernel=f"6.{number}")) for number in range(9)]
+    (found,) = node_differences(nodes)
+    assert found == (
+        "n1",
+        "kernel: n1 has 6.1, n2 has 6.2, n3 has 6.3, 5 other values, others 6.0",
+    )
+
+
 def test_equal_nodes_may_differ_in_what_changes_all_the_time() -> None:
     facts = {"cpu_clock_now": 3000.0, "allocation_node": 3, "memory": MEMORY_B - (4 << 20)}
     assert not list(node_differences([node("n1"), node("n2", system=system(**facts))]))
@@ -256,13 +267,17 @@ def product(run: Contents) -> QuickSpread:
     return gemm
 
 
+def _replaced(facts: dict[str, Any], known: MeasuredNode) -> dict[str, Any]:
+    return facts
+
+
 def with_speeds(*speeds: float, hosts: tuple[str, ...] = ()) -> Break:
     changes = []
     for number, speed in enumerate(speeds, start=1):
         facts: dict[str, Any] = {"quick": quick(f"n{number}", speed)}
         if hosts:
             facts["host"] = hosts[number - 1]
-        changes.append(change_node(f"n{number}", lambda known, facts=facts: facts))
+        changes.append(change_node(f"n{number}", partial(_replaced, facts)))
     return together(*changes)
 
 
@@ -346,3 +361,13 @@ def test_where_ceilings_were_measured(cluster: Path, altered: Callable[[Break], 
     assert measured_where(altered(second_kind)) == (
         f"measured on n1, 1 of 3 equal nodes ({KIND}); on n4 (fast)"
     )
+
+
+def test_equal_facts_of_nodes_are_one_object_and_keep_their_types() -> None:
+    text = node("n1", system=system(usable_cpus=1)).to_json()
+    first, second = (MeasuredNode.parse(json.loads(text), Path("n.json")) for _ in range(2))
+    layers = zip(first.system.layers, second.system.layers, strict=True)
+    assert all(a is b for one, other in layers for a, b in zip(one.facts, other.facts, strict=True))
+    values = [system(usable_cpus=value).fact("hardware", "usable cpus").value for value in (1, 1.0)]
+    assert [type(value) for value in values] == [int, float]
+    assert first.to_json() == text

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 
 from vflops.machine.system.fact_text import format_fact
 from vflops.record.formats.measured_node import FOLDER, MeasuredNode
@@ -30,6 +30,8 @@ TOLERANCE = 0.01
 """The relative difference that is allowed in these facts."""
 _LAYERS_OF_NODES = LAYERS[:6]
 """The layers that a node describes; the others describe the workload."""
+_MAX_VALUES = 3
+"""The largest number of unusual values of a fact that are named."""
 
 _Name = tuple[str, str]
 """The layer and the name of a fact."""
@@ -67,16 +69,28 @@ def node_differences(nodes: Sequence[MeasuredNode]) -> Iterator[tuple[str, str]]
     for node in nodes:
         for layer in _LAYERS_OF_NODES:
             for fact in node.system.layer(layer).facts:
-                if not any(fnmatchcase(fact.name, pattern) for pattern in MAY_DIFFER):
+                if not _may_differ(fact.name):
                     name = (layer, fact.name)
                     values.setdefault(name, {})[node.node] = _text(fact, typical, name)
-    for (_, name), by_node in values.items():
-        texts = [by_node.get(node.node, "not described") for node in nodes]
-        (usual, _), *others = Counter(texts).most_common()
-        for other, _ in others:
-            odd = [node.node for node, text in zip(nodes, texts, strict=True) if text == other]
-            has = "has" if len(odd) == 1 else "have"
-            yield odd[0], f"{name}: {few(odd)} {has} {other}, others {usual}"
+    for (_, fact_name), by_node in values.items():
+        with_text: dict[str, list[str]] = {}
+        for node in nodes:
+            with_text.setdefault(by_node.get(node.node, "not described"), []).append(node.node)
+        usual = max(with_text, key=lambda text: len(with_text[text]))
+        odd = {text: names for text, names in with_text.items() if text != usual}
+        shown = [
+            f"{few(names)} {'has' if len(names) == 1 else 'have'} {text}"
+            for text, names in list(odd.items())[:_MAX_VALUES]
+        ]
+        if odd:
+            more = f", {len(odd) - _MAX_VALUES} other values" if len(odd) > _MAX_VALUES else ""
+            first = next(iter(odd.values()))[0]
+            yield first, f"{fact_name}: {', '.join(shown)}{more}, others {usual}"
+
+
+@cache
+def _may_differ(name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in MAY_DIFFER)
 
 
 def _text(fact: Fact, typical: dict[_Name, float], name: _Name) -> str:
