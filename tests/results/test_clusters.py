@@ -325,6 +325,16 @@ def test_a_short_measurement_that_is_low_without_sharing_is_explained_too(
     assert "it is shorter, and all nodes measure at the same time" in gemm.note
 
 
+def test_a_full_measurement_below_the_short_one_is_in_doubt(
+    altered: Callable[[Break], Contents],
+) -> None:
+    gemm = product(altered(with_speeds(*(5e11,) * 4)))
+    assert gemm.note == (
+        "on n1, it is 2.5 times the full measurement, which was disturbed or too short: the "
+        "ceiling may be too low, and MFU too high"
+    )
+
+
 def test_thousands_of_slow_nodes_are_counted_not_listed() -> None:
     speeds = [1.0 + 1e-4 * (number % 7) for number in range(3000)] + [0.5] * 40
     assert slow_figures(speeds) == list(range(3000, 3040))

@@ -19,7 +19,8 @@ from vflops.record.readout.contents import Contents
 from vflops.units import percent
 
 MIN_OF_FULL = 0.8
-"""A short measurement below this share of the full one on the same node is explained."""
+"""A short measurement below this share of the full one on the same node is explained, and so is a
+full measurement below this share of the short one."""
 MAX_LISTED = 16
 """The largest number of slow nodes, and of faults, that the score lists for each measurement."""
 
@@ -60,7 +61,7 @@ class QuickSpread(Data):
     of_full: float | None = None
     """The short measurement / the full one, on the node that made both."""
     note: str | None = None
-    """An explanation if the short measurement is well below the full one."""
+    """An explanation if the short measurement is well below, or well above, the full one."""
 
 
 class NodeKindScore(Data):
@@ -179,15 +180,20 @@ def _of_full(
     nodes: Sequence[MeasuredNode],
     sharing: dict[str, int],
 ) -> tuple[float | None, str | None]:
-    """Return the short measurement as a share of the full one, and an explanation if it is low."""
+    """Return the short measurement / the full one, and an explanation if they differ much."""
     full = {node.node: item.value for node in nodes for item in node.full if _has(item, key)}
     pairs = [(item, full[item.node]) for item in values if item.node in full]
     if not pairs:
         return None, None
     (first, ceiling), *_ = pairs
     share = first.value / ceiling if ceiling else None
-    if share is None or share >= MIN_OF_FULL:
+    if share is None or MIN_OF_FULL <= share <= 1 / MIN_OF_FULL:
         return share, None
+    if share > 1:
+        return share, (
+            f"on {first.node}, it is {share:.1f} times the full measurement, which was disturbed or "
+            "too short: the ceiling may be too low, and MFU too high"
+        )
     why = "it is shorter, and all nodes measure at the same time"
     if sharing[first.node] > 1:
         why = f"{sharing[first.node]} nodes share that host and measure at the same time"
