@@ -191,8 +191,8 @@ def _of_full(
         return share, None
     if share > 1:
         return share, (
-            f"on {first.node}, it is {share:.1f} times the full measurement, which was disturbed or "
-            "too short: the ceiling may be too low, and MFU too high"
+            f"on {first.node}, it is {share:.1f} times the full measurement, which was disturbed "
+            "or too short: the ceiling may be too low, and MFU too high"
         )
     why = "it is shorter, and all nodes measure at the same time"
     if sharing[first.node] > 1:
