@@ -119,6 +119,10 @@ def test_the_distribution_does_not_grow_with_the_nodes(cluster: Path) -> None:
     many = contents(cluster)
     many.measured_nodes = [node(f"n{n}", quick=quick(f"n{n}", 1e11 + n)) for n in range(500)]
     rows = distribution_rows(many)
+    block = nodes_block(many, score(many))
+    assert block is not None and block.distribution is not None
+    # The script of the page fits the width of a single view, not of a facet.
+    assert set(block.distribution["encoding"]) == {"x", "y", "size", "color", "tooltip"}
     assert len(rows) <= 2 * _BINS
     for name in ("gemm peak fp32", "memory copy"):
         assert sum(row["count"] for row in rows if row["measured"] == name) == 500

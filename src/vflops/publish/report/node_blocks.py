@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from typing import Any
 
+from vflops.metrics import mean
 from vflops.publish.pages.chart_style import SERIES, apply_style, data
 from vflops.publish.report.training_charts import WIDTH
 from vflops.record.readout.contents import Contents
@@ -14,7 +16,7 @@ from vflops.results.score.score_file import Score
 from vflops.units import percent
 
 _BINS = 40
-"""The number of bars of a distribution, whatever the number of nodes."""
+"""The largest number of dots of a distribution, whatever the number of nodes."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,13 @@ def nodes_block(contents: Contents, scored: Score) -> NodesBlock | None:
 
 
 def distribution_rows(contents: Contents) -> list[dict[str, Any]]:
-    """Return the bars: the speed relative to the median of equal nodes, and how many have it."""
+    """Return the dots: the speed relative to the median of equal nodes, and how many have it."""
     shares: dict[str, list[float]] = {}
     several = len(contents.once(nodes_by_kind)) > 1
     for kind, nodes in contents.once(nodes_by_kind).items():
         for key, values in quick_values(nodes).items():
             if len(values) > 1:
-                median = sorted(item.value for item in values)[len(values) // 2]
+                median = statistics.median(item.value for item in values)
                 name = " ".join(filter(None, key)) + (f", {kind}" if several else "")
                 shares[name] = [item.value / median for item in values]
     every = [share for of_one in shares.values() for share in of_one]
@@ -59,19 +61,17 @@ def distribution_rows(contents: Contents) -> list[dict[str, Any]]:
     width = (high - low) / _BINS or 0.01
     rows = []
     for name, of_one in shares.items():
-        counts: dict[int, int] = {}
+        bins: dict[int, list[float]] = {}
         for share in of_one:
-            place = min(int((share - low) / width), _BINS - 1)
-            counts[place] = counts.get(place, 0) + 1
+            bins.setdefault(min(int((share - low) / width), _BINS - 1), []).append(share)
         rows += [
             {
                 "measured": name,
-                "from": low + place * width,
-                "to": low + (place + 1) * width,
-                "count": counts[place],
-                "share": f"{percent(low + (place + 0.5) * width)} of the median",
+                "share": mean(bins[place]),
+                "count": len(bins[place]),
+                "speed": f"{percent(mean(bins[place]))} of the median",
             }
-            for place in sorted(counts)
+            for place in sorted(bins)
         ]
     return rows
 
@@ -83,29 +83,22 @@ def _distribution(contents: Contents) -> dict[str, Any] | None:
     if not rows:
         return None
     names = list(dict.fromkeys(row["measured"] for row in rows))
-    most = max(row["count"] for row in rows)
-    ticks = [0, *(10**power for power in range(len(str(most))))]
+    # A facet would not fit the width of the page; an area shows one slow node among thousands.
     chart = (
         alt.Chart(data(rows))
-        .mark_bar(opacity=0.7)
+        .mark_circle(opacity=0.7)
         .encode(
-            x=alt.X("from:Q")
-            .bin("binned")
-            .scale(zero=False)
+            x=alt.X("share:Q")
+            .scale(zero=False, padding=20)
             .title("speed relative to the median of equal nodes")
             .axis(format=".1%"),
-            x2="to:Q",
-            # A single slow node among thousands is still visible on this scale.
-            y=alt.Y("count:Q").scale(type="symlog").title("number").axis(values=ticks, grid=False),
+            y=alt.Y("measured:N").title(None).sort(names).axis(grid=True, labelLimit=220),
+            size=alt.Size("count:Q").scale(type="sqrt", range=[30, 900]).legend(None),
             color=alt.Color("measured:N")
             .scale(domain=names, range=[SERIES[n % len(SERIES)] for n in range(len(names))])
             .legend(None),
-            row=alt.Row("measured:N")
-            .title(None)
-            .sort(names)
-            .header(labelAngle=0, labelAnchor="start", labelOrient="top"),
-            tooltip=["measured:N", "share:N", "count:Q"],
+            tooltip=["measured:N", "speed:N", "count:Q"],
         )
-        .properties(width=WIDTH, height=70)
+        .properties(width=WIDTH, height=60 * len(names))
     )
     return apply_style(chart)
