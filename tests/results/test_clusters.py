@@ -195,8 +195,7 @@ def test_a_busy_node_is_named(harmed: Callable[[Break], Findings]) -> None:
     def busy(run: Forger) -> None:
         run.lines("load")[-1]["data"].update(others_share=0.4)
         for log in run.logs.values():
-            (at,) = [n for n, line in enumerate(log) if line["kind"] == "load"][-1:] or [None]
-            if at is not None:
+            for at in [n for n, line in enumerate(log) if line["kind"] == "load"][-1:]:
                 quiet = {"others_share": 0.01, "node": "n2"}
                 log.insert(at + 1, {**log[at], "data": quiet})
 

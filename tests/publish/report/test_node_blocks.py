@@ -25,6 +25,7 @@ from tests.support.forged_runs import Forger
 from tests.support.forgeries import Break, judged, together
 from vflops.machine.system.mlperf_system import system_desc
 from vflops.publish.export.json_document import runs_json
+from vflops.publish.export.run_metrics import runs_openmetrics
 from vflops.publish.report.node_blocks import _BINS, distribution_rows, nodes_block
 from vflops.publish.report.report_page import write_report
 from vflops.publish.roofline_page import Roofline
@@ -37,6 +38,7 @@ from vflops.results.score.scoring import score
 from vflops.studies.accept.measured_figures import measured_figures
 from vflops.studies.compare.run_view import read_run_view
 from vflops.studies.predict.from_run import read_inputs
+from vflops.studies.reproduce.reproduced_figures import _ceilings as reproduced_ceilings
 
 Alter = Callable[[Break], Contents]
 
@@ -185,6 +187,19 @@ def test_an_export_names_the_submitting_machine(cluster: Path) -> None:
     record = SystemRecord.read(contents(cluster).folder.system_file)
     named = system_desc(record, submitter="x", division="open", system_name="x", nodes=4)
     assert f"submitted from {SUBMITTED_FROM}" in named["sw_notes"]
+
+
+def test_openmetrics_tell_the_ceilings_of_two_kinds_apart(altered: Alter) -> None:
+    text = runs_openmetrics([altered(second_kind)])
+    samples = [line for line in text.splitlines() if 'benchmark="memory"' in line]
+    assert [re.findall('node="(.*?)"', line) for line in samples] == [["n1"], ["n4"]]
+
+
+def test_a_reproduction_compares_ceilings_of_equal_kinds(cluster: Path, altered: Alter) -> None:
+    once, both = score(contents(cluster)), score(altered(second_kind))
+    names = [figure.name for figure in reproduced_ceilings(both, once)]
+    assert names == [figure.name for figure in reproduced_ceilings(once, once)]
+    assert len(list(reproduced_ceilings(both, both))) == 7
 
 
 def test_a_prediction_takes_the_links_between_nodes(altered: Alter, cluster: Path) -> None:
