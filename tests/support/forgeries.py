@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cluster_runs import cluster_run
 from tests.support.forged_runs import MODELS, POWER_W, Forger, search_run, trained_run
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
@@ -22,6 +23,7 @@ Break = Callable[[Forger], object]
 BUILDERS: dict[str, Callable[[Path, pytest.MonkeyPatch], Path]] = {
     "one model": trained_run,
     "ensembles": lambda place, patch: trained_run(place, patch, models=MODELS),
+    "cluster": cluster_run,
     "search": search_run,
     "short search": lambda place, patch: search_run(place, patch, scale=10),
     "poor search": lambda place, patch: search_run(place, patch, best=0.65),

@@ -75,6 +75,15 @@ def outliers(nodes: Sequence[Sequence[Sequence[float]]]) -> list[Outlier]:
     ]
 
 
+def slow_figures(speeds: Sequence[float]) -> list[int]:
+    """Return the indices of the speeds that are low beyond chance; there is one speed per node."""
+    require_samples("speeds", speeds, at_least=MIN_NODES)
+    require_positive("speeds", min(speeds))
+    slowness = [-math.log(speed) for speed in speeds]
+    typical = statistics.median(slowness)
+    return _significant(slowness, [math.exp(figure - typical) - 1 for figure in slowness])
+
+
 def spread(times: Sequence[float]) -> float:
     """Return the range from the first to the last decile of ``times``, relative to their median."""
     require_samples("times", times, at_least=2)
@@ -91,18 +100,31 @@ def largest_beyond_chance(figures: Sequence[float], *, at_most: int, chance: flo
     require_between("chance", chance, 0, 1)
     order = sorted(range(len(figures)), key=figures.__getitem__)
     tests = (len(figures) - 1) // 2
-    for number in range(min(at_most, tests), 0, -1):
-        below = [figures[index] for index in order[:-number]]
-        centre = statistics.fmean(below)
-        variance = math.fsum((figure - centre) ** 2 for figure in below) / (len(below) - 1)
-        error = math.sqrt(variance * (1 + 1 / len(below)))
+    most = min(at_most, tests)
+    moments = _running_moments([figures[index] for index in order])
+    for number in range(most, 0, -1):
+        below = len(order) - number
+        centre, squares = moments[below - 1]
+        error = math.sqrt(squares / (below - 1) * (1 + 1 / below))
         above = figures[order[-number]] - centre
-        level = chance / (
-            tests * (len(below) + 1)
-        )  # any of the remaining ones could be the largest
-        if above > -student_t_quantile(level, degrees_of_freedom=len(below) - 1) * error:
+        level = chance / (tests * (below + 1))  # any of the remaining ones could be the largest
+        if above > -student_t_quantile(level, degrees_of_freedom=below - 1) * error:
             return sorted(order[-number:])
     return []
+
+
+def _running_moments(figures: Sequence[float]) -> list[tuple[float, float]]:
+    """Return the mean of the first figures, and the sum of their squared deviations, by number.
+
+    Welford's algorithm, so that the time is linear in the number of nodes.
+    """
+    moments, mean, squares = [], 0.0, 0.0
+    for number, figure in enumerate(figures, start=1):
+        deviation = figure - mean
+        mean += deviation / number
+        squares += deviation * (figure - mean)
+        moments.append((mean, squares))
+    return moments
 
 
 def _significant(figures: Sequence[float], excesses: Sequence[float]) -> list[int]:

@@ -12,10 +12,10 @@ from vflops.publish.pages.roofline_points import Achieved
 from vflops.publish.report.training_blocks import roofline_models
 from vflops.record.files import atomic
 from vflops.record.folder import RunRecord
-from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.contents import Contents
-from vflops.results.roofline.analysis import Bound, Ceilings, bound, measured_ceilings
+from vflops.results.roofline.analysis import Bound, Ceilings, bound
 from vflops.results.roofline.roofline_text import sentences
+from vflops.results.roofline.run_ceilings import measured_where, run_ceilings
 from vflops.results.score.scoring import score
 from vflops.results.score.scoring_convention import model_convention
 
@@ -31,23 +31,25 @@ class Roofline:
     """What trainings of the run achieved, drawn as stars."""
     results: tuple[str, ...] = ()
     """Sentences about what they achieved."""
+    where: str | None = None
+    """The compute nodes on which the ceilings were measured; None on one machine."""
 
     @classmethod
     def from_counts(
         cls,
-        run: RunRecord,
-        measurements: Sequence[Measurement],
+        contents: Contents,
         counts: Sequence[Count],
         precision: str | None,
     ) -> Roofline:
         """Return the roofline of models, in the fastest precision that was measured by default."""
-        machine = _require_ceilings(run, measurements, precision)
+        run = contents.folder.record
+        machine = _require_ceilings(run, run_ceilings(contents), precision)
         chosen = precision or machine.precisions()[0]
         bounds = tuple(bound(count, machine, chosen) for count in counts)
         idle = [bound_.model for bound_ in bounds if not bound_.step_s]
         if idle:
             raise UsageError(f"model {idle[0]} moves no data, so no ceiling limits it")
-        return cls(run, machine, bounds)
+        return cls(run, machine, bounds, where=measured_where(contents))
 
     @classmethod
     def from_trainings(cls, contents: Contents, precision: str | None) -> Roofline | None:
@@ -57,8 +59,8 @@ class Roofline:
         not measured. None if no trained model has a counted graph.
         """
         run = contents.folder.record
-        machine = _require_ceilings(run, contents.measurements, precision)
-        models = roofline_models(contents, contents.once(score), machine)
+        machine = _require_ceilings(run, run_ceilings(contents), precision)
+        models = roofline_models(contents, contents.once(score))
         if not models:
             return None
         bounds = [model.bound for model in models]
@@ -73,13 +75,14 @@ class Roofline:
             tuple(bounds),
             tuple(model.achieved for model in models if model.achieved is not None),
             tuple(model.sentence for model in models if model.sentence is not None),
+            measured_where(contents),
         )
 
     @property
     def sentences(self) -> list[str]:
         """Sentences that say what was achieved, and what limits each model."""
         limits = (sentence for bound_ in self.bounds for sentence in sentences(bound_))
-        return [*self.results, *limits]
+        return [*self.results, *limits, *([f"Ceilings {self.where}."] if self.where else [])]
 
     def write(self, path: Path, format: str) -> None:
         """Write the page (``html``) or the image (``svg``, ``png``)."""
@@ -103,11 +106,8 @@ class Roofline:
         atomic.write_text(path, page)
 
 
-def _require_ceilings(
-    run: RunRecord, measurements: Sequence[Measurement], precision: str | None
-) -> Ceilings:
+def _require_ceilings(run: RunRecord, machine: Ceilings, precision: str | None) -> Ceilings:
     """Return the ceilings of the run; raise if they do not give a roofline in ``precision``."""
-    machine = measured_ceilings(measurements)
     known = machine.precisions()
     if not known or machine.memory is None:
         raise UsageError(

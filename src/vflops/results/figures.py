@@ -400,10 +400,12 @@ def _ceiling_figures(score: Score) -> Iterator[Figures]:
     """Yield one figure per ceiling, because samples of a measurement are not independent repeats.
 
     The device is not part of the name, so that machines with and without an accelerator can be
-    compared.
+    compared. The kind of node is, if there are several.
     """
+    several = len({ceiling.kind for ceiling in score.ceilings} - {None}) > 1
     for ceiling in score.ceilings:
-        label = " ".join(filter(None, (ceiling.case, ceiling.precision)))
+        kind = f"on {ceiling.kind}" if several and ceiling.kind else None
+        label = " ".join(filter(None, (ceiling.case, ceiling.precision, kind)))
         subject = Subject("ceiling", ceiling.benchmark, True)
         figure = Figure(subject, "ceiling", label, ceiling.unit, "higher", ceiling.value)
         yield {"ceiling": figure}

@@ -15,7 +15,8 @@ from vflops.launch.placement import Plan
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts, DeclaredWork
 from vflops.record.readout.contents import Contents
-from vflops.results.roofline.analysis import measured_ceilings
+from vflops.record.readout.job_ceilings import main_ceilings
+from vflops.results.roofline.run_ceilings import run_ceilings
 from vflops.results.score.training_score import training_scores
 from vflops.run.training_cost import Estimate, Speed, Training, bounding_speed, measured_speed
 from vflops.run.training_cost import estimate as estimate_training
@@ -146,10 +147,8 @@ class _WorkloadEstimator:
         run = earlier.folder.path.name
         speed = measured_speed(training_scores(earlier), name, training, run)
         if speed is None and counted is not None:
-            on_cpu = any(item.device == "cpu" for item in earlier.measurements if item.precision)
+            on_cpu = any(item.device == "cpu" for item in main_ceilings(earlier) if item.precision)
             # All CPUs are measured as one device, which a node's ranks share.
             share = placement.ranks / (min(node.slots for node in placement.nodes) if on_cpu else 1)
-            speed = bounding_speed(
-                counted, measured_ceilings(earlier.measurements), training, run, share=share
-            )
+            speed = bounding_speed(counted, run_ceilings(earlier), training, run, share=share)
         return speed, f"not known: {run} neither trained {name} nor measured its ceilings"

@@ -48,7 +48,7 @@ def answered(folder: RunFolder, *findings: Finding, **changes: Any) -> Answer:
     once = contents.once
     contents.once = lambda function: known[function] if function in known else once(function)  # type: ignore[method-assign,assignment]
     machine = measured_ceilings(contents.measurements)
-    return answer(contents, machine, roofline_models(contents, found, machine))
+    return answer(contents, machine, roofline_models(contents, found))
 
 
 def finding(rule: str, verdict: str, evidence: str = BUSY) -> Finding:
@@ -137,9 +137,7 @@ class TestLimit:
 
     @pytest.fixture
     def model(self, trained_folder: RunFolder, found: Score) -> RooflineModel:
-        contents = Contents(trained_folder)
-        machine = measured_ceilings(contents.measurements)
-        (model,) = roofline_models(contents, found, machine)
+        (model,) = roofline_models(Contents(trained_folder), found)
         return model
 
     @pytest.mark.parametrize(

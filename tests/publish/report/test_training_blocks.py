@@ -24,7 +24,6 @@ from vflops.publish.report.training_blocks import Block, blocks, roofline_models
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import PHASES
 from vflops.record.readout.contents import Contents
-from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.scoring import score
 
 
@@ -154,7 +153,7 @@ class TestCharts:
     ) -> None:
         contents = Contents(trained_folder)
         scored = score(contents)
-        (found,) = roofline_models(contents, scored, measured_ceilings(contents.measurements))
+        (found,) = roofline_models(contents, scored)
         assert found.bound.model == WORKLOAD
         assert found.achieved is not None
         speeds = [training.speed.flops for training in scored.trainings if training.speed]

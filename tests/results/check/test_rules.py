@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cluster_runs import change_node, system
 from tests.support.forged_runs import MODELS, NO_DUPLICATES, POWER_W, REPEATS, Forger
 from tests.support.forgeries import (
     Break,
@@ -121,6 +122,10 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "manifest": ("one model", later(added)),
         "system": ("one model", edited("system.json", "Test CPU", "Cray-99")),
         "devices": ("one model", changed("job", device_name="Cray-99")),
+        "nodes": (
+            "cluster",
+            change_node("n2", lambda known: {"system": system(kernel="7.0")}),
+        ),
         "planned": ("one model", unmeasured("memory", planned=True)),
         "correct": ("one model", measured("gemm", error=0.5)),
         "sampled": ("one model", measured("memory", samples=[2e10, 2e10])),

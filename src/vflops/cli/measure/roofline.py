@@ -82,7 +82,7 @@ def roofline(
         counts = [
             count(graph, chosen or model_convention(contents, graph.model)) for graph in graphs
         ]
-        chart = Roofline.from_counts(folder.record, contents.measurements, counts, precision)
+        chart = Roofline.from_counts(contents, counts, precision)
     path = out or folder.path / f"{_name(model, batch)}.{export.value}"
     with console.working("drawing"):
         chart.write(path, export.value)
@@ -116,11 +116,11 @@ def _newest_with_ceilings() -> Path | None:
     from vflops.errors import VflopsError
     from vflops.record.folder import RunFolder
     from vflops.record.readout.contents import Contents
-    from vflops.results.roofline.analysis import measured_ceilings
+    from vflops.results.roofline.run_ceilings import run_ceilings
 
     for path in sorted(Path("runs").glob("*/run.json"), reverse=True):
         try:
-            machine = measured_ceilings(Contents(RunFolder.open(path.parent)).measurements)
+            machine = run_ceilings(Contents(RunFolder.open(path.parent)))
         except VflopsError:
             continue
         if machine.precisions() and machine.memory:

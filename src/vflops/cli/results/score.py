@@ -53,14 +53,23 @@ def score(run: options.Run = None, json: Json = False) -> None:
     if json:
         typer.echo(result.to_json(), nl=False)
         return
-    from vflops.results.score import score_tables
+    from vflops.results.roofline.run_ceilings import measured_where
+    from vflops.results.score import node_text, score_tables
 
     for line in _result_texts(result):
         print(line)
     for line in score_tables.task_lines(result):
         console.say(line, file=sys.stdout)
+    if result.node_kinds:
+        print(heading("\nnodes, measured at the same time"))
+        rows = node_text.node_rows(result.node_kinds)
+        print(columns([node_text.COLUMNS, *rows], right=(3, 4, 5, 6)))
+        for line in node_text.node_lines(result.node_kinds):
+            console.say(line, indent=4, file=sys.stdout)
     if result.ceilings:
-        print(heading("\nceilings" if result.tasks else "ceilings"))
+        where = measured_where(contents)
+        name = f"ceilings, {where}" if where else "ceilings"
+        print(heading(f"\n{name}" if result.tasks else name))
         print(columns([score_tables.CEILINGS, *score_tables.ceiling_rows(result)], right=(3, 4)))
         for names, reason in score_tables.absent_rows(result.ceilings):
             console.say(f"not measured: {names}: {reason}", indent=4, file=sys.stdout)

@@ -15,7 +15,7 @@ from vflops.errors import CheckFailed
 from vflops.record.readout.contents import Contents
 from vflops.results.check.advice import advice, with_advice
 from vflops.results.check.background_load import unjudged_load
-from vflops.results.roofline.analysis import measured_ceilings
+from vflops.results.roofline.run_ceilings import run_ceilings
 from vflops.results.score.score_tables import absent_rows
 from vflops.run.observer import RunObserver
 from vflops.units import percent, quantity
@@ -184,7 +184,7 @@ class Progress:
         if load := unjudged_load(contents):
             say(f"warning {load} → {advice('quiet')}", indent=8, file=sys.stdout)
         print(f"report  {shell_path(folder.report_file)}")
-        machine = measured_ceilings(contents.measurements)
+        machine = run_ceilings(contents)
         score = Score.read(folder.score_file)
         longer = train_longer(folder, score)
         if longer is not None:
@@ -214,6 +214,7 @@ def with_metrics(observer: RunObserver, metrics_file: Path | None) -> Iterator[R
 def _print_results(folder: RunFolder) -> None:
     """Print one line per training run, ensemble and search."""
     from vflops.cli.terminal.columns import columns
+    from vflops.results.score.node_text import nodes_line
     from vflops.results.score.score_file import Score
     from vflops.results.score.score_tables import (
         ensemble_line,
@@ -234,3 +235,5 @@ def _print_results(folder: RunFolder) -> None:
         say(f"{search_line(search)}; {aiperf_line(search)}", file=sys.stdout)
     for line in task_lines(score):
         say(line, file=sys.stdout)
+    if nodes := nodes_line(score.node_kinds):
+        say(f"nodes: {nodes}", file=sys.stdout)

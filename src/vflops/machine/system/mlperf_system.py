@@ -172,6 +172,7 @@ def _software(record: SystemRecord) -> dict[str, str]:
             [
                 *stack(system, ("container", "scheduler")),
                 *stack("framework", ("vflops",)),
+                *([f"submitted from {record.submitted_from}"] if record.submitted_from else []),
                 f"gathered {record.gathered_utc}",
             ]
         ),

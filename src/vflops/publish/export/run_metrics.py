@@ -77,6 +77,7 @@ def _ceiling_families(ceilings: list[tuple[Labels, CeilingScore]]) -> Iterator[F
                     "case": ceiling.case,
                     "precision": ceiling.precision or "",
                     "device": ceiling.device,
+                    **({"node": ceiling.node} if ceiling.node else {}),
                 },
                 ceiling.value,
             )

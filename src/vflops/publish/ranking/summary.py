@@ -9,6 +9,7 @@ from vflops.metrics import mean
 from vflops.publish.ranking.entry import Result
 from vflops.record.formats.job import DataKind, JobRecord, data_kind
 from vflops.record.readout.contents import Contents
+from vflops.record.readout.job_ceilings import job_ceilings
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.figures import ensemble_figures, mean_of, search_figures, training_figures
 from vflops.results.roofline.analysis import measured_ceilings
@@ -230,8 +231,11 @@ def _missing_ceiling_reason(
     contents: Contents, jobs: Sequence[TrainedJob], workload: str
 ) -> str | None:
     """Return the reason if no ceiling was measured in the precision of the jobs."""
-    known = {precision for _, precision in measured_ceilings(contents.measurements).compute}
     for job in (job for job in jobs if job.record.workload == workload):
+        bounding = job_ceilings(contents, job)
+        if bounding.reason:
+            return f"job {job.record.job}: {bounding.reason}, so its FLOPS cannot be checked"
+        known = {precision for _, precision in measured_ceilings(bounding.measurements).compute}
         precision = job.started.ceiling_precision if job.started else None
         if precision not in known:
             named = f" in {precision}" if known and precision else ""

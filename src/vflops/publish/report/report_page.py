@@ -12,6 +12,7 @@ from vflops.publish.report.answer import answer
 from vflops.publish.report.ensemble_blocks import EnsembleBlock, ensemble_blocks
 from vflops.publish.report.figure_tables import Tile
 from vflops.publish.report.job_table import JOBS, job_rows, level_sentence
+from vflops.publish.report.node_blocks import nodes_block
 from vflops.publish.report.results import Result
 from vflops.publish.report.search_blocks import SearchBlock, search_blocks
 from vflops.publish.report.training_blocks import Block, blocks, roofline_models
@@ -19,13 +20,17 @@ from vflops.record.files import atomic
 from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
+from vflops.record.readout.job_ceilings import between_nodes, main_ceilings
 from vflops.results.check.checking import check
 from vflops.results.check.level import levels
 from vflops.results.check.rule_sets import RULE_SETS
 from vflops.results.command_line import command
-from vflops.results.roofline.analysis import COMPUTE, Bound, Ceilings, measured_ceilings
+from vflops.results.roofline.analysis import COMPUTE, Bound, Ceilings
 from vflops.results.roofline.roofline_text import sentences
+from vflops.results.roofline.run_ceilings import measured_where, run_ceilings
+from vflops.results.score import score_tables
 from vflops.results.score.figure_text import count as count_text
+from vflops.results.score.node_text import nodes_title
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import best_bound, score
 from vflops.results.score.scoring_convention import model_convention
@@ -40,13 +45,15 @@ WorkloadBlock = Block | EnsembleBlock | SearchBlock
 
 def write_report(contents: Contents) -> None:
     """Write the report of a run, which may be incomplete."""
-    folder, measurements = contents.folder, contents.measurements
+    folder, measurements = contents.folder, main_ceilings(contents)
     scored = contents.once(score)
-    machine = measured_ceilings(measurements)
-    models = roofline_models(contents, scored, machine)
+    machine = run_ceilings(contents)
+    models = roofline_models(contents, scored)
     bounds = [model.bound for model in models] or _first_bound(contents, machine)
     achieved = [model.achieved for model in models if model.achieved]
-    system = SystemRecord.read(folder.system_file) if folder.system_file.exists() else None
+    system = (
+        contents.read(SystemRecord, folder.system_file) if folder.system_file.exists() else None
+    )
     trainings, findings = blocks(contents, scored), contents.once(check)
     jobs = job_rows(contents, scored)
     first_screen = answer(contents, machine, models)
@@ -66,6 +73,10 @@ def write_report(contents: Contents) -> None:
         score=scored,
         ceilings=_tiles(measurements),
         ceilings_gist=_ceilings_gist(scored),
+        ceilings_where=measured_where(contents),
+        ceiling_node=score_tables.ceiling_node,
+        several_kinds=score_tables.has_several_kinds(scored),
+        nodes=nodes_block(contents, scored),
         absent=[item for item in scored.ceilings if item.value is None],
         workloads=_by_validity(workloads, [*first_screen.rows, *first_screen.more_rows]),
         trainings=trainings,
@@ -113,9 +124,11 @@ def _first_bound(contents: Contents, machine: Ceilings) -> list[Bound]:
 
 
 def _headline(system: SystemRecord | None, scored: Score) -> str:
-    """Return the machine in one line: its accelerators, or else its processor."""
+    """Return the system in one line: its nodes, its accelerators, or else its processor."""
     if system is None:
         return f"{scored.workload} run"
+    if scored.node_kinds:
+        return nodes_title(scored.node_kinds)
     accelerators = system.accelerator_counts
     if accelerators:
         return ", ".join(f"{number} × {model}" for model, number in accelerators.items())
@@ -140,6 +153,7 @@ def _tiles(measurements: Sequence[Measurement]) -> list[Tile]:
         ("memory", "memory"),
         ("transfer", "host to device"),
         ("all-reduce", "all-reduce, local ranks"),
+        ("point-to-point", "point to point between nodes"),
         ("storage", "storage, best of read and write"),
     ):
         values = [
@@ -152,6 +166,8 @@ def _tiles(measurements: Sequence[Measurement]) -> list[Tile]:
         ]
         if values:
             best = max(values, key=lambda item: item.value or 0)
+            if benchmark == "all-reduce" and between_nodes(best):
+                name = "all-reduce between nodes"
             tiles.append(_tile(f"{best.precision} {name}" if best.precision else name, best))
     return tiles
 

@@ -15,8 +15,10 @@ from vflops.publish.report.exhibits import ExhibitFigures
 from vflops.publish.report.figure_tables import Tile
 from vflops.publish.report.training_charts import Course
 from vflops.record.readout.contents import Contents
+from vflops.record.readout.job_ceilings import job_ceilings
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.roofline.analysis import Bound, Ceilings, bound
+from vflops.results.roofline.analysis import Bound, bound
+from vflops.results.roofline.run_ceilings import ceilings_for, model_ceilings
 from vflops.results.score import figure_text, parallelism_text, score_tables
 from vflops.results.score.score_file import RepeatScore, Score, TrainingScore
 from vflops.results.score.scoring import best_bound
@@ -84,8 +86,11 @@ def blocks(contents: Contents, scored: Score) -> list[Block]:
     return built
 
 
-def roofline_models(contents: Contents, scored: Score, machine: Ceilings) -> list[RooflineModel]:
-    """Return the trained models that have a counted graph, in the precision of their training."""
+def roofline_models(contents: Contents, scored: Score) -> list[RooflineModel]:
+    """Return the trained models that have a counted graph, in the precision of their training.
+
+    The ceilings of a model are those of the nodes that trained it.
+    """
     by_workload: dict[str, RooflineModel] = {}
     graphs = {graph.model: graph for graph in contents.graphs}
     for trained, score in zip(contents.training_jobs, scored.trainings, strict=True):
@@ -95,37 +100,52 @@ def roofline_models(contents: Contents, scored: Score, machine: Ceilings) -> lis
             continue
         counted = count(graph, job_convention(trained.record))
         precision = trained.started.ceiling_precision if trained.started else None
+        machine, unbounded = (
+            ceilings_for(contents, trained)
+            if score.samples_trained
+            else model_ceilings(contents, score.workload)
+        )
         model_bound, _ = best_bound(counted, machine)
-        if model_bound is None:
+        if model_bound is None or unbounded:
             continue
         if precision in machine.precisions():
             model_bound = bound(counted, machine, precision)
-        by_workload[score.workload] = _roofline_model(
-            model_bound, trained, score, precision, _comparable_flops(scored, score)
-        )
+        has_speed = score.speed is not None and precision == model_bound.precision
+        speeds = _speeds_per_device(contents, scored, trained) if has_speed else []
+        by_workload[score.workload] = _roofline_model(model_bound, trained, score, speeds)
     return list(by_workload.values())
 
 
-def _comparable_flops(scored: Score, training: TrainingScore) -> list[float]:
-    """Return the FLOPS of all finished seeds of the workload, or of this one if none finished."""
-    same_workload = [t for t in scored.trainings if t.workload == training.workload]
-    ended = [t.speed.flops for t in same_workload if t.complete and t.speed]
-    return ended or ([training.speed.flops] if training.speed else [])
+def _speeds_per_device(contents: Contents, scored: Score, trained: TrainedJob) -> list[float]:
+    """Return the FLOPS per device of all finished jobs of the workload on nodes of the same kinds.
+
+    If none finished, return that of this job.
+    """
+    bounding = job_ceilings(contents, trained)
+    speeds: dict[bool, list[float]] = {True: [], False: []}
+    for job, score in zip(contents.training_jobs, scored.trainings, strict=True):
+        is_other = score.workload != trained.record.workload
+        if is_other or score.speed is None or job_ceilings(contents, job) != bounding:
+            continue
+        if score.complete or job is trained:
+            speeds[score.complete].append(score.speed.flops / job.devices)
+    return speeds[True] or speeds[False]
 
 
 def _roofline_model(
     model_bound: Bound,
     trained: TrainedJob,
     score: TrainingScore,
-    precision: str | None,
     speeds: Sequence[float],
 ) -> RooflineModel:
     moved_bytes = sum(point.bytes_moved for point in model_bound.points)
-    if not speeds or not mean(speeds) or precision != model_bound.precision or not moved_bytes:
+    if not speeds or not mean(speeds) or not moved_bytes:
         return RooflineModel(model_bound, None, None)
-    flops = mean(speeds) / trained.devices
+    flops = mean(speeds)
     over_runs = f" on average over {len(speeds)} training runs" if len(speeds) > 1 else ""
-    per_device = f" on each of {trained.devices} accelerators" if trained.devices > 1 else ""
+    on_cpu = trained.started is not None and trained.started.device == "cpu"
+    device = "hosts" if on_cpu else "accelerators"
+    per_device = f" on each of {trained.devices} {device}" if trained.devices > 1 else ""
     share = percent(flops / model_bound.attainable)
     sentence = (
         f"Trained with batch {score.batch}, {score.workload} achieved {quantity(flops, 'FLOPS')}"

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from vflops.record.files.document import Data, Document
 from vflops.record.files.folder_listing import matching_files
-from vflops.record.formats.system import Fact
+from vflops.record.formats.system import SharedFact
 
 
 class Clock(Data):
@@ -39,7 +39,7 @@ class NodeRecord(Document):
     """The reference host, whose clock the offset is relative to: the host of the controller. If all
     jobs run on one machine, it is that machine, and the offset is 0 by definition."""
     clock: Clock
-    facts: tuple[Fact, ...]
+    facts: tuple[SharedFact, ...]
     """Facts about the machine and its operating system, as in ``system.json``."""
 
     @property

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from fnmatch import fnmatchcase
-from typing import ClassVar, Self
+from functools import lru_cache
+from typing import Annotated, ClassVar, Self
 
-from pydantic import model_validator
+from pydantic import AfterValidator, model_validator
 
 from vflops.errors import unknown_name
 from vflops.record.files.document import Data, Document
@@ -45,11 +46,21 @@ class Fact(Data):
         return self
 
 
+@lru_cache(maxsize=1 << 13)
+def _first_equal(fact: Fact, value_type: type) -> Fact:
+    """Return the first of equal facts; the type of the value tells 1, 1.0 and True apart."""
+    return fact
+
+
+SharedFact = Annotated[Fact, AfterValidator(lambda fact: _first_equal(fact, type(fact.value)))]
+"""A fact that is one object if several are equal: thousands of nodes have nearly the same facts."""
+
+
 class Layer(Data):
     """One of the nine layers."""
 
     name: str
-    facts: tuple[Fact, ...]
+    facts: tuple[SharedFact, ...]
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:

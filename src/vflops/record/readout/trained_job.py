@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from vflops.metrics.summation import sum_in_order
 from vflops.record.formats.job import JobRecord
@@ -22,6 +23,7 @@ from vflops.record.formats.job_events import (
     Resumed,
     Tested,
 )
+from vflops.record.formats.node import node_records
 from vflops.record.log.events import Event, Log
 
 PROGRESS_EVENTS: dict[str, type[ProgressPoint]] = {
@@ -146,6 +148,13 @@ class Exhibit:
     payload: Exhibited
 
 
+class NodeName(NamedTuple):
+    """A node of an attempt: its name in the scheduler, and the machine that it is on."""
+
+    name: str
+    host: str
+
+
 @dataclass(frozen=True)
 class TrainedJob:
     """A training job, read from its logs."""
@@ -250,11 +259,29 @@ class TrainedJob:
         )
         return done - self.samples_trained
 
+    @cached_property
+    def attempt_nodes(self) -> tuple[tuple[NodeName, ...], ...]:
+        """The nodes of each attempt in ``folders``; empty for an attempt that recorded none."""
+        return tuple(
+            tuple(NodeName(node.name, node.host) for node in node_records(folder))
+            for folder in self.folders
+        )
+
+    @property
+    def nodes(self) -> tuple[NodeName, ...]:
+        """The nodes of the newest attempt; empty if they are not known."""
+        return self.attempt_nodes[-1] if self.attempt_nodes else ()
+
     @property
     def devices(self) -> int:
-        """Number of devices whose ceilings bound the job: 1 for the CPU, else one per rank."""
+        """Number of devices whose ceilings bound the job: one per rank, or one per host for CPUs.
+
+        Two nodes of a scheduler can be on one host, whose CPUs are then counted once.
+        """
         started = self.started
-        return 1 if started is None or started.device == "cpu" else started.ranks
+        if started is None or started.device != "cpu":
+            return started.ranks if started else 1
+        return max(len({node.host for node in self.nodes}), 1)
 
     @property
     def samples_evaluated(self) -> int:

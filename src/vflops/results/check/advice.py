@@ -17,6 +17,8 @@ ADVICE = {
     "manifest": "vflops verify shows what was changed",
     "system": "see what vflops system reports here, and run it again",
     "devices": "see what vflops system reports on the nodes that trained, and run it again",
+    "nodes": "bring the nodes of a kind to one state, or leave the odd ones out; "
+    "vflops preflight compares them",
     "planned": "vflops resume measures the rest",
     "correct": "the device computes wrongly: check its clocks, memory and driver",
     "sampled": "measure longer: --set micro.budget_s=60",

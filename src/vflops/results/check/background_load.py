@@ -40,7 +40,8 @@ def check_background_load(contents: Contents) -> Outcome:
         if busiest is None:
             reason = "the log does not record the load by other processes"
             return Outcome("cannot tell", reason, run_event_location(contents, "load"))
-        load, when = busiest.payload(Loaded), "while ceilings were measured"
+        load = busiest.payload(Loaded)
+        when = "while ceilings were measured" + (f" on {load.node}" if load.node else "")
         if load.others_share > MAX_LOAD:
             text = _load_text(load.others_share, when, load.programs)
             return Outcome("fail", text, busiest.source)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from vflops.counting.conventions import convention
 from vflops.counting.count import count as counted_by
 from vflops.metrics import flops
 from vflops.record.formats.job_events import JobStarted
 from vflops.record.formats.measurement import Measurement
-from vflops.record.formats.node import node_records
 from vflops.record.log.events import Planned
 from vflops.record.readout.contents import Contents
+from vflops.record.readout.job_ceilings import job_ceilings
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
 from vflops.results.check.locations import event_location, measurement_location, run_event_location
 from vflops.results.check.published_figures import MAX_ERROR
 from vflops.results.check.rule import Outcome
-from vflops.results.roofline.analysis import Ceilings, measured_ceilings
+from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.figure_text import count
 from vflops.units import percent, quantity
 
@@ -27,6 +28,9 @@ NOISE = 0.05
 """The share by which training may exceed a ceiling, because a ceiling is a median."""
 
 _COMPUTE = ("gemm", "convolution")
+_PAIRS = "point-to-point"
+"""The benchmark whose samples are pairs of nodes, each measured several times; two nodes are one
+pair."""
 
 
 def check_planned_ceilings(contents: Contents) -> Outcome:
@@ -36,6 +40,10 @@ def check_planned_ceilings(contents: Contents) -> Outcome:
         return Outcome("cannot tell", "the log has no plan", run_event_location(contents, "plan"))
     keys = {key for event in plans for key in event.payload(Planned).measurements}
     missing = keys - {item.key for item in contents.measurements}
+    measured = {(item.kind, item.key) for item in contents.measurements}
+    for node in contents.measured_nodes:  # each kind of node has a plan of its own
+        keys.update(node.planned)
+        missing |= {key for key in node.planned if (node.kind, key) not in measured}
     if missing:
         first = [" ".join(filter(None, key)) for key in sorted(missing, key=str)][:3]
         named = ", ".join(first) + (" …" if len(missing) > len(first) else "")
@@ -71,7 +79,11 @@ def check_correctness(contents: Contents) -> Outcome:
 
 def check_sample_counts(contents: Contents) -> Outcome:
     """Fail if a ceiling has too few samples."""
-    measured = [item for item in contents.measurements if item.value is not None]
+    measured = [
+        item
+        for item in contents.measurements
+        if item.value is not None and item.benchmark != _PAIRS
+    ]
     if not measured:
         return Outcome("not applicable", "no ceiling was measured")
     few = [item for item in measured if len(item.samples) < MIN_SAMPLES]
@@ -85,26 +97,30 @@ def check_sample_counts(contents: Contents) -> Outcome:
 
 def check_plausibility(contents: Contents) -> Outcome:
     """Fail if the matrix product is far slower than the convolution in any precision."""
-    machine = measured_ceilings(item for item in contents.measurements if item.caveat is None)
     pairs = 0
-    for (benchmark, precision), product in machine.compute.items():
-        convolution = machine.compute.get(("convolution", precision))
-        if benchmark != "gemm" or convolution is None:
-            continue
-        pairs += 1
-        if product < MIN_RATIO * convolution:
-            figures = f"{quantity(product, 'FLOPS')} and {quantity(convolution, 'FLOPS')}"
-            evidence = f"{precision} matrix product is far slower than convolution: {figures}"
-            return Outcome("fail", evidence, run_event_location(contents, "measurement"))
+    for kind in dict.fromkeys(item.kind for item in contents.measurements):
+        trusted = measured_ceilings(
+            item for item in contents.measurements if item.kind == kind and item.caveat is None
+        )
+        for (benchmark, precision), product in trusted.compute.items():
+            convolution = trusted.compute.get(("convolution", precision))
+            if benchmark != "gemm" or convolution is None:
+                continue
+            pairs += 1
+            if product < MIN_RATIO * convolution:
+                figures = f"{quantity(product, 'FLOPS')} and {quantity(convolution, 'FLOPS')}"
+                evidence = f"{precision} matrix product is far slower than convolution: {figures}"
+                return Outcome("fail", evidence, run_event_location(contents, "measurement"))
     if not pairs:
-        return Outcome("not applicable", _not_compared(contents, machine))
+        return Outcome("not applicable", _not_compared(contents))
     return Outcome(
         "pass", f"matrix product is not far slower than convolution in {count(pairs, 'precision')}"
     )
 
 
-def _not_compared(contents: Contents, trusted: Ceilings) -> str:
+def _not_compared(contents: Contents) -> str:
     """Return why no matrix product was compared with a convolution."""
+    trusted = measured_ceilings(item for item in contents.measurements if item.caveat is None)
     comparable = measured_ceilings(contents.measurements).precisions()
     for item in contents.measurements:
         is_left_out = (item.benchmark, item.precision) not in trusted.compute
@@ -120,7 +136,7 @@ def check_device_kinds(contents: Contents) -> Outcome:
         started = job.started
         if started is None or started.ceiling_precision is None:
             continue
-        for item in contents.measurements:
+        for item in job_ceilings(contents, job).measurements:
             if item.benchmark not in _COMPUTE or item.precision != started.ceiling_precision:
                 continue
             kind = item.device.partition(":")[0]
@@ -143,7 +159,7 @@ def check_device_kinds(contents: Contents) -> Outcome:
 
 def _threads_per_node(job: TrainedJob, started: JobStarted) -> int:
     """Return the CPU threads of all ranks on one node; 0 if the job trained on accelerators."""
-    nodes = max(len(node_records(job.folders[-1])), 1)
+    nodes = max(len(job.nodes), 1)
     return started.threads * math.ceil(started.ranks / nodes)
 
 
@@ -154,7 +170,11 @@ def check_upper_bounds(contents: Contents) -> Outcome:
     nearest, doubts = 0.0, set[str]()
     for job in contents.training_jobs:
         executed = _executed_flops(contents, job)
-        bound = _bound(contents, job, executed) if executed is not None else None
+        bounding = job_ceilings(contents, job)
+        if executed is not None and bounding.reason:
+            evidence = f"job {job.record.job}: {bounding.reason}"
+            return Outcome("cannot tell", evidence, event_location(job, *PROGRESS_EVENTS))
+        bound = _bound(bounding.measurements, job, executed) if executed is not None else None
         if bound is None or executed is None:
             continue
         item, ceiling = bound
@@ -179,7 +199,7 @@ def check_upper_bounds(contents: Contents) -> Outcome:
 
 
 def _bound(
-    contents: Contents, job: TrainedJob, executed: float
+    measurements: Sequence[Measurement], job: TrainedJob, executed: float
 ) -> tuple[Measurement, float] | None:
     """Return the ceiling that bounds a job, and its value for all devices of the job.
 
@@ -190,7 +210,7 @@ def _bound(
     precision = job.started.ceiling_precision if job.started else None
     known = [
         (item, item.value * job.devices)
-        for item in contents.measurements
+        for item in measurements
         if item.value is not None and item.benchmark in _COMPUTE and item.precision == precision
     ]
     sure = [bound for bound in known if bound[0].caveat is None]

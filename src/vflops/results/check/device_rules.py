@@ -21,11 +21,12 @@ def check_devices(contents: Contents) -> Outcome:
     record = contents.read(SystemRecord, contents.folder.system_file)
     facts = record.layer("hardware").facts
     compared = 0
+    nodes = {node.node: node.system.layer("hardware").facts for node in contents.measured_nodes}
     for item in contents.measurements:
         kind, _, index = item.device.partition(":")
         if item.value is None or not index.isdigit():  # a file system or the CPU
             continue
-        fault = _absence(facts, kind, int(index))
+        fault = _absence(nodes.get(item.node or "", facts), kind, int(index))
         if fault:
             evidence = f"{item.benchmark} {item.case} was measured on {item.device}: {fault}"
             return Outcome("fail", evidence, measurement_location(contents, item))

@@ -151,9 +151,10 @@ def _fault(powers: dict[str, float], limit_w: float | None) -> str | None:
 
 
 def _limit_w(contents: Contents) -> float | None:
-    """Return the highest power limit of the accelerators in system.json."""
-    if not contents.folder.system_file.is_file():
-        return None
-    record = contents.read(SystemRecord, contents.folder.system_file)
-    facts = record.matching("hardware", "accelerator * power limit")
+    """Return the highest power limit of the accelerators in system.json, or of any node."""
+    records = [node.system for node in contents.measured_nodes]
+    if contents.folder.system_file.is_file():
+        records.append(contents.read(SystemRecord, contents.folder.system_file))
+    pattern = "accelerator * power limit"
+    facts = [fact for record in records for fact in record.matching("hardware", pattern)]
     return max((float(f.value) for f in facts if isinstance(f.value, int | float)), default=None)

@@ -33,11 +33,11 @@ def run_event_location(contents: Contents, kind: str) -> str:
 
 def measurement_location(contents: Contents, item: Measurement) -> str:
     """Return the location of the newest measurement of a ceiling."""
+    names = ("benchmark", "case", "precision", "kind")
     sources = (
         event.source
         for event in reversed(contents.history.events("measurement"))
-        if (event.data.get("benchmark"), event.data.get("case"), event.data.get("precision"))
-        == item.key
+        if tuple(map(event.data.get, names)) == (*item.key, item.kind)
     )
     return next(sources, RUN_LOG)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
+from vflops.record.readout.job_ceilings import job_ceilings
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.level import levels
 from vflops.results.check.locations import event_location, job_file, run_event_location
@@ -138,8 +139,14 @@ class PaperRules:
         jobs = self._jobs(contents)
         if not jobs:
             return _NONE
-        known = measured_ceilings(contents.measurements).precisions()
+        used: dict[str, None] = {}
         for job in jobs:
+            bounding = job_ceilings(contents, job)
+            known = measured_ceilings(bounding.measurements).precisions()
+            used |= dict.fromkeys(known)
+            if job.samples_trained and bounding.reason:
+                evidence, where = bounding.reason, event_location(job, "job")
+                return Outcome("cannot tell", f"job {job.record.job}: {evidence}", where)
             name = job.started.ceiling_precision if job.started else None
             if (
                 name in self.paper.precisions and name not in known
@@ -147,10 +154,10 @@ class PaperRules:
                 evidence = f"matrix product and convolution were not measured in {name}"
                 where = run_event_location(contents, "plan")
                 return Outcome("cannot tell", f"job {job.record.job}: {evidence}", where)
-        if not known:
+        if not used:
             evidence = "matrix product and convolution were not measured"
             return Outcome("cannot tell", evidence, run_event_location(contents, "plan"))
-        return Outcome("pass", f"matrix product and convolution in {', '.join(known)}")
+        return Outcome("pass", f"matrix product and convolution in {', '.join(used)}")
 
     def check_level(self, contents: Contents) -> Outcome:
         """Report the level that the run may claim. Other rules check the problem itself."""

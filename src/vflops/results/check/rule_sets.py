@@ -23,6 +23,7 @@ from vflops.results.check import (
 from vflops.results.check.background_load import check_background_load
 from vflops.results.check.device_rules import check_devices
 from vflops.results.check.job_rules import check_jobs
+from vflops.results.check.node_rules import check_nodes
 from vflops.results.check.paper_rules import PaperRules
 from vflops.results.check.published_figures import AIPERF, HPCAI500_V2, HPCAI500_V3
 from vflops.results.check.rule import Judge, Rule
@@ -35,7 +36,8 @@ _JOBS, _POWER = "jobs/*/job.json", "jobs/*/*/telemetry*.jsonl"
 _IMPORTED = "telemetry/imported-*.jsonl"
 _GRAPHS, _SCORE = "graphs/*.json", "score.json"
 _BUFFER, _CLAIMS, _LEDGER = "buffer/*.json", "claims/*.json", "ledger.json"
-_REPLAYED = "ledger-replayed.json"
+_ATTEMPT_NODES = "jobs/*/*/node-*.json"
+_REPLAYED, _NODES = "ledger-replayed.json", "nodes/*.json"
 
 
 @dataclass(frozen=True)
@@ -80,14 +82,24 @@ _PRACTICE = (
         "all devices that were used are described",
         check_devices,
         "system.json",
-        "jobs/*/*/node-*.json",
+        _ATTEMPT_NODES,
         _LOGS,
+        _NODES,
+    ),
+    _rule(
+        "nodes",
+        "every node that trained is described, and nodes of a kind are equal",
+        check_nodes,
+        _NODES,
+        _LOGS,
+        _ATTEMPT_NODES,
     ),
     _rule(
         "planned",
         "every planned ceiling was measured or skipped with a reason",
         ceiling_rules.check_planned_ceilings,
         _LOGS,
+        _NODES,
     ),
     _rule(
         "correct",
@@ -110,7 +122,8 @@ _PRACTICE = (
         "no training is compared with the ceiling of another kind of device or of fewer threads",
         ceiling_rules.check_device_kinds,
         _LOGS,
-        "jobs/*/*/node-*.json",
+        _ATTEMPT_NODES,
+        _NODES,
     ),
     _rule(
         "bounded",
@@ -118,6 +131,8 @@ _PRACTICE = (
         ceiling_rules.check_upper_bounds,
         _GRAPHS,
         _LOGS,
+        _ATTEMPT_NODES,
+        _NODES,
     ),
     _rule(
         "recounted",
@@ -191,6 +206,7 @@ _PRACTICE = (
         _POWER,
         _IMPORTED,
         "system.json",
+        _NODES,
     ),
     _rule(
         "powered",
@@ -248,7 +264,12 @@ def _hpcai500(rules: PaperRules, sections: dict[str, str]) -> tuple[Rule, ...]:
         ("published-data", "the data is the published data", rules.check_published_data, (_JOBS,)),
         ("precision", "the precision is allowed", rules.check_precision, (_LOGS,)),
         ("repeats", "there are enough repeats", rules.check_repeats, (_JOBS, _LOGS)),
-        ("ceilings", "the ceilings of the system were measured", rules.check_ceilings, (_LOGS,)),
+        (
+            "ceilings",
+            "the ceilings of the system were measured",
+            rules.check_ceilings,
+            (_LOGS, _NODES),
+        ),
         ("level", "the level follows from the settings", rules.check_level, (_RUN, _JOBS)),
     )
     return tuple(

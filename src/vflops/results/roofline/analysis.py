@@ -10,6 +10,7 @@ from vflops.metrics.summation import sum_in_order
 from vflops.metrics.traffic import ring_share
 from vflops.record.formats.graph import NO_ARITHMETIC
 from vflops.record.formats.measurement import Measurement
+from vflops.record.readout.job_ceilings import between_nodes
 from vflops.results.roofline.bytes_moved import BYTES_OF, backward_bytes, forward_bytes
 
 MATRIX = {"convolution": "convolution", "dense": "gemm", "product": "gemm"}
@@ -27,10 +28,12 @@ class Ceilings:
     memory: float | None
     """Bytes read and written per second."""
     network: float | None
-    """All-reduce bus bandwidth in bytes per second, between ``ranks`` ranks of one node."""
+    """All-reduce bus bandwidth in bytes per second, between ``ranks`` ranks."""
     ranks: int | None
     network_case: str | None = None
     """The case of that all-reduce, such as ``gloo-2-ranks`` or ``nccl-8-ranks``."""
+    network_nodes: str | None = None
+    """The nodes of these ranks, such as ``n1,n2``; None if all ranks are on one node."""
 
     def precisions(self) -> list[str]:
         """Return the precisions with both a matrix and a convolution ceiling, fastest first."""
@@ -38,8 +41,14 @@ class Ceilings:
         return sorted(both, key=lambda name: -self.compute["convolution", name])
 
 
-def measured_ceilings(measurements: Iterable[Measurement]) -> Ceilings:
-    """Return the highest measured value of each ceiling."""
+def measured_ceilings(
+    measurements: Iterable[Measurement], job_ranks: int | None = None
+) -> Ceilings:
+    """Return the highest measured value of each ceiling.
+
+    The network is the all-reduce between ``job_ranks`` ranks, as many as a job has, if that was
+    measured; otherwise the fastest one within a node, or else between nodes.
+    """
     measured = [item for item in measurements if item.value is not None]
     compute: dict[tuple[str, str], float] = {}
     memory: list[float] = []
@@ -54,15 +63,23 @@ def measured_ceilings(measurements: Iterable[Measurement]) -> Ceilings:
             memory.append(item.value)
         elif item.benchmark == "all-reduce" and _device_kind(item.device) in kinds:
             network.append(item)  # traffic between CPU processes does not bound accelerators
-    fastest = max(network, key=lambda item: item.value or 0.0, default=None)
+    fastest = max(network, key=lambda item: _network_order(item, job_ranks), default=None)
     ranks = fastest.setting.get("ranks") if fastest else None
+    is_between = fastest is not None and between_nodes(fastest)
     return Ceilings(
         compute=compute,
         memory=max(memory, default=None),
         network=fastest.value if fastest else None,
         ranks=int(ranks) if ranks is not None else None,
         network_case=fastest.case if fastest else None,
+        network_nodes=fastest.node if fastest and is_between else None,
     )
+
+
+def _network_order(item: Measurement, job_ranks: int | None) -> tuple[bool, bool, float]:
+    """Return a sort key, largest for the all-reduce that is nearest to that of a job."""
+    is_of_job = job_ranks is not None and item.setting.get("ranks") == job_ranks
+    return is_of_job, not between_nodes(item), item.value or 0.0
 
 
 def _device_kind(device: str) -> str:
@@ -116,6 +133,8 @@ class Bound:
     network_s: float | None
     """The minimum time of that all-reduce; None if no network was measured."""
     ranks: int | None
+    nodes: str | None = None
+    """The nodes of the ranks that reduce gradients; None if they are on one node."""
 
     @property
     def step_s(self) -> float:
@@ -187,6 +206,7 @@ def bound(count: Count, machine: Ceilings, precision: str) -> Bound:
         gradient_bytes=gradient_bytes,
         network_s=network_s,
         ranks=machine.ranks,
+        nodes=machine.network_nodes,
     )
 
 

@@ -54,7 +54,7 @@ def _network(bound: Bound, network_s: float) -> str:
     ratio = network_s / bound.step_s
     start = (
         f"Reducing the {quantity(bound.gradient_bytes, 'B')} of gradients of {bound.model} between "
-        f"{bound.ranks} local ranks takes at least {seconds(network_s)}"
+        f"{_ranks(bound)} takes at least {seconds(network_s)}"
     )
     if ratio > 1:
         return (
@@ -62,6 +62,10 @@ def _network(bound: Bound, network_s: float) -> str:
             f"it below batch {int(bound.batch * ratio) + 1} per rank."
         )
     return f"{start}, {_about(ratio)} of the step: it can hide behind the arithmetic."
+
+
+def _ranks(bound: Bound) -> str:
+    return f"{bound.ranks} ranks on {bound.nodes}" if bound.nodes else f"{bound.ranks} local ranks"
 
 
 def _about(share: float) -> str:

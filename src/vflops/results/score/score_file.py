@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from vflops.metrics.summation import sum_in_order
 from vflops.record.files.document import Data, Document
 from vflops.record.formats.job_events import EnsembleSize, KernelTime
 from vflops.record.formats.measurement import Unit
 from vflops.results.score.node_outliers import NodesNamed
+from vflops.results.score.node_spread import NodeKindScore
 from vflops.results.score.parallelism import SharedScore
 from vflops.results.score.twins import TwinsScore
 from vflops.results.task.task import Task, TaskKind
@@ -29,6 +30,17 @@ class CeilingScore(Data):
     setting: dict[str, int | str]
     caveat: str | None
     reason: str | None
+    node: str | None = None
+    """The compute node that was measured, or the nodes that communicated; left out of the file if
+    there is none."""
+    kind: str | None = None
+    """The kind of that node; left out of the file if there is none."""
+
+    @model_serializer(mode="wrap")
+    def _omit_absent_node(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = dump(self)
+        absent = [name for name in ("node", "kind") if fields[name] is None]
+        return {name: value for name, value in fields.items() if name not in absent}
 
 
 class RuleCount(Data):
@@ -500,6 +512,15 @@ class Score(Document):
     searches: tuple[SearchScore, ...] = ()
     tasks: tuple[Task, ...] = ()
     """The tasks of the run, one per workload."""
+    node_kinds: tuple[NodeKindScore, ...] = ()
+    """The measured compute nodes by kind; left out of the file if there are none."""
+
+    @model_serializer(mode="wrap")
+    def _omit_absent_nodes(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = dump(self)
+        if not self.node_kinds:
+            del fields["node_kinds"]
+        return fields
 
     def task(self, workload: str) -> Task | None:
         """Return the task of a workload; None for a score of an older version."""

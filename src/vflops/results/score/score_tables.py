@@ -221,14 +221,16 @@ def repeat_rows(repeat: RepeatScore) -> list[tuple[str, ...]]:
 def ceiling_rows(score: Score) -> list[tuple[str, ...]]:
     """Return one row per measured ceiling, with the columns of ``CEILINGS``.
 
-    A caveat is explained in full only where it first appears.
+    A caveat is explained in full only where it first appears. If several kinds of nodes were
+    measured, or several nodes communicated, the last column names them.
     """
     rows: list[tuple[str, ...]] = []
     explained: set[str] = set()
+    several = has_several_kinds(score)
     for item in score.ceilings:
         if item.value is None:
             continue
-        caveat = item.caveat or ""
+        caveat, node = item.caveat or "", ceiling_node(item, several)
         rows.append(
             (
                 item.benchmark,
@@ -236,11 +238,27 @@ def ceiling_rows(score: Score) -> list[tuple[str, ...]]:
                 item.precision or "",
                 quantity(item.value, item.unit),
                 percent(item.spread),
-                caveat.partition(": ")[0] if caveat in explained else caveat,
+                "; ".join(
+                    filter(
+                        None, (node, caveat.partition(": ")[0] if caveat in explained else caveat)
+                    )
+                ),
             )
         )
         explained.add(caveat)
     return rows
+
+
+def has_several_kinds(score: Score) -> bool:
+    """Whether ceilings of several kinds of nodes were measured."""
+    return len({item.kind for item in score.ceilings} - {None}) > 1
+
+
+def ceiling_node(item: CeilingScore, several: bool) -> str:
+    """Return the nodes of a ceiling, if the heading does not name them."""
+    if item.node is None or (item.kind is not None and not several):
+        return ""
+    return f"on {item.node}" if item.kind is not None else f"between {item.node}"
 
 
 def absent_rows(ceilings: Iterable[CeilingScore | Measurement]) -> list[tuple[str, str]]:

@@ -12,8 +12,10 @@ from vflops.record.files.document import first_fault
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.contents import Contents
-from vflops.results.roofline.analysis import Bound, Ceilings, bound, measured_ceilings
+from vflops.results.roofline.analysis import Bound, Ceilings, bound
+from vflops.results.roofline.run_ceilings import model_ceilings
 from vflops.results.score.ensemble_score import ensemble_scores
+from vflops.results.score.node_spread import node_kind_scores
 from vflops.results.score.score_file import BoundScore, CeilingScore, ModelScore, RuleCount, Score
 from vflops.results.score.scoring_convention import model_convention
 from vflops.results.score.search_score import search_scores
@@ -35,7 +37,6 @@ def score(contents: Contents) -> Score:
 
 def _scored(contents: Contents) -> Score:
     record, state = contents.folder.record, contents.state
-    machine = measured_ceilings(contents.measurements)
     trainings = contents.once(training_scores)
     return Score(
         run=record.id,
@@ -44,7 +45,7 @@ def _scored(contents: Contents) -> Score:
         incomplete_reason=state.reason,
         ceilings=tuple(_ceiling(item) for item in contents.measurements),
         models=tuple(
-            _model(graph, model_convention(contents, graph.model), machine)
+            _model(contents, graph, model_convention(contents, graph.model))
             for graph in contents.graphs
         ),
         trainings=trainings,
@@ -52,6 +53,7 @@ def _scored(contents: Contents) -> Score:
         ensembles=ensemble_scores(contents, trainings),
         searches=contents.once(search_scores),
         tasks=tuple(dict.fromkeys(contents.once(tasks).values())),
+        node_kinds=node_kind_scores(contents),
     )
 
 
@@ -68,7 +70,6 @@ def best_bound(counted: Count, machine: Ceilings) -> tuple[Bound | None, str | N
 
 def with_trained_bounds(scored: Score, contents: Contents) -> Score:
     """Return ``scored`` for display: trained models are bounded in the precision of training."""
-    machine = measured_ceilings(contents.measurements)
     trained = {
         job.record.workload: job.started.ceiling_precision
         for job in (*contents.training_jobs, *contents.workers)
@@ -78,6 +79,7 @@ def with_trained_bounds(scored: Score, contents: Contents) -> Score:
     models = []
     for model in scored.models:
         shown, precision = model.bound, trained.get(model.model)
+        machine, _ = model_ceilings(contents, model.model)
         if shown is not None and precision in machine.precisions():
             counted = count(graphs[model.model], model_convention(contents, model.model))
             shown = _bound(bound(counted, machine, precision))
@@ -89,8 +91,11 @@ def _ceiling(item: Measurement) -> CeilingScore:
     return CeilingScore(**item.model_dump(include=set(CeilingScore.model_fields)))
 
 
-def _model(graph: Graph, rules: Convention, machine: Ceilings) -> ModelScore:
+def _model(contents: Contents, graph: Graph, rules: Convention) -> ModelScore:
+    machine, unbounded = model_ceilings(contents, graph.model)
     best, reason = best_bound(count(graph, rules), machine)
+    if unbounded:
+        best, reason = None, unbounded
     return ModelScore(
         model=graph.model,
         parameters=graph.parameter_count,

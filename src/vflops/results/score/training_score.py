@@ -19,8 +19,9 @@ from vflops.metrics.quality import finite_quality_factor
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
+from vflops.record.readout.job_ceilings import JobCeilings, job_ceilings
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.roofline.analysis import Ceilings, measured_ceilings
+from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.job_power import job_power
 from vflops.results.score.node_power import jobs_sharing_meters
 from vflops.results.score.parallelism import parallelism_score
@@ -41,10 +42,9 @@ from vflops.results.task.task import TaskKind
 
 def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
     """Return one score per training job, in the order of the jobs."""
-    machine = measured_ceilings(contents.measurements)
     sharing = jobs_sharing_meters(contents.folder, contents.training_jobs)
     return tuple(
-        _score(contents, trained, machine, sharing.get(trained.record.job, ()))
+        _score(contents, trained, sharing.get(trained.record.job, ()))
         for trained in contents.training_jobs
     )
 
@@ -61,9 +61,7 @@ def repeat_scores(scores: Sequence[TrainingScore]) -> tuple[RepeatScore, ...]:
     return tuple(repeats)
 
 
-def _score(
-    contents: Contents, trained: TrainedJob, machine: Ceilings, shared_with: tuple[int, ...]
-) -> TrainingScore:
+def _score(contents: Contents, trained: TrainedJob, shared_with: tuple[int, ...]) -> TrainingScore:
     record = trained.record
     work = work_score(record, contents.graphs)
     quality = _quality(trained)
@@ -97,7 +95,7 @@ def _score(
         work_s=round(trained.work_s, 6),
         quality=quality,
         speed=speed,
-        mfu=_mfu(trained, work, machine),
+        mfu=_mfu(trained, work, job_ceilings(contents, trained)),
         power=power,
         vflops_per_watt=vflops_per_watt(vflops=speed.vflops, power_w=power.power_w)
         if speed and speed.vflops is not None
@@ -209,10 +207,11 @@ def _training_flops(trained: TrainedJob, ops_per_sample: int) -> float:
     return flops(ops=_timed_samples(trained) * ops_per_sample, time_s=trained.work_s)
 
 
-def _mfu(trained: TrainedJob, work: WorkScore | None, machine: Ceilings) -> MfuScore:
+def _mfu(trained: TrainedJob, work: WorkScore | None, bounding: JobCeilings) -> MfuScore:
     """Return executed FLOPS ÷ ceiling: the faster of matrix product and convolution × devices.
 
-    Other conventions count operators that these ceilings do not bound, or leave some out.
+    Other conventions count operators that these ceilings do not bound, or leave some out. For a job
+    on nodes of several kinds, the ceiling is that of the fastest kind.
     """
     started = trained.started
     precision = started.ceiling_precision if started else None
@@ -223,11 +222,10 @@ def _mfu(trained: TrainedJob, work: WorkScore | None, machine: Ceilings) -> MfuS
             known = speed is not None
             reason = "its precision is not known" if known else "its operations are not known"
         return MfuScore(value=None, ceiling_flops=None, ceiling=None, reason=reason)
-    peaks = {
-        benchmark: peak for (benchmark, name), peak in machine.compute.items() if name == precision
-    }
-    if not peaks:
-        reason = f"no ceiling was measured in {precision}"
+    compute = measured_ceilings(bounding.measurements).compute
+    peaks = {benchmark: peak for (benchmark, name), peak in compute.items() if name == precision}
+    if not peaks or bounding.reason:
+        reason = bounding.reason or f"no ceiling was measured in {precision}"
         return MfuScore(value=None, ceiling_flops=None, ceiling=None, reason=reason)
     benchmark = max(peaks, key=lambda name: peaks[name])
     devices = trained.devices

@@ -15,7 +15,7 @@ from vflops.metrics.quality import Better
 from vflops.record.formats.node import node_records
 from vflops.record.readout.job_nodes import JobNodes, nodes_by_job
 from vflops.results.figures import Figure, Figures, Key, Sample, Subject, SubjectKind, figures
-from vflops.results.score.score_file import PowerScore, Score
+from vflops.results.score.score_file import CeilingScore, PowerScore, Score
 from vflops.studies.accept import closed_task
 from vflops.studies.compare.run_view import RunView
 
@@ -74,12 +74,14 @@ def measured_figures(run: RunView, node: str | None = None) -> MeasuredFigures:
     nodes = nodes_of_jobs(run)
     only = node or _only_host(run, nodes)
     found: MeasuredFigures = {}
-    samples = {item.key: item.samples for item in run.contents.measurements}
-    for by_key, (ceiling, measurement) in _with_measurements(run.score):
+    samples = {(item.kind, item.key): item.samples for item in run.contents.measurements}
+    for by_key, ceiling in _with_ceilings(run.score):
         subject = next(iter(by_key.values())).subject
         if not subject.complete:
             continue
         place = _place(subject, nodes, only, node)
+        if ceiling is not None and ceiling.node is not None:
+            place = node or ceiling.node
         task = closed_task.task_state(run.score, subject.workload)
         for key in _PROMISED[subject.kind]:
             if key in _CLOSED_ONLY and task is not None and task.kind == "open":
@@ -90,13 +92,18 @@ def measured_figures(run: RunView, node: str | None = None) -> MeasuredFigures:
             figure = by_key[key]
             name = figure_name(subject, key, figure.label)
             entry = _entry(found, name, figure, subject.kind)
-            reason = _missing_reason(run.score, figure) if ceiling is None else ceiling
+            reason = (
+                _missing_reason(run.score, figure)
+                if ceiling is None
+                else ceiling.reason or "not measured"
+            )
             if figure.value is None or figure.shared:
                 entry.reasons.append(reason)
                 continue
             entry.by_place.setdefault(place, []).append(Sample(subject.seed, figure.value))
-            if measurement is not None and len(samples.get(measurement, ())) > 1:
-                entry.within[place] = samples[measurement]
+            measured = () if ceiling is None else samples.get(_key(ceiling), ())
+            if len(measured) > 1:
+                entry.within[place] = measured
     _add_node_power(found, run.score, node)
     return found
 
@@ -140,18 +147,15 @@ def _add_open(found: MeasuredFigures, subject: Subject, key: Key, why: str) -> N
     entry.reasons.append(f"the task is open, and its figures are not comparable ({why})")
 
 
-def _with_measurements(
-    score: Score,
-) -> Iterator[tuple[Figures, tuple[str | None, tuple[str, str, str | None] | None]]]:
-    """Yield the figures of each subject; for a ceiling, why it is missing, and its key."""
+def _with_ceilings(score: Score) -> Iterator[tuple[Figures, CeilingScore | None]]:
+    """Yield the figures of each subject, with the ceiling if it is one."""
     ceilings = iter(score.ceilings)
     for by_key in figures(score):
-        if "ceiling" not in by_key:
-            yield by_key, (None, None)
-            continue
-        ceiling = next(ceilings)
-        key = (ceiling.benchmark, ceiling.case, ceiling.precision)
-        yield by_key, (ceiling.reason or "not measured", key)
+        yield by_key, next(ceilings) if "ceiling" in by_key else None
+
+
+def _key(ceiling: CeilingScore) -> tuple[str | None, tuple[str, str, str | None]]:
+    return ceiling.kind, (ceiling.benchmark, ceiling.case, ceiling.precision)
 
 
 def _entry(found: MeasuredFigures, name: str, figure: Figure, kind: SubjectKind) -> MeasuredFigure:

@@ -85,7 +85,7 @@ def judge_run(reference: Reference, run: RunUnderTest, runs: Sequence[RunUnderTe
         run=view.id,
         path=str(view.contents.folder.path),
         created_utc=view.record.created_utc,
-        machine=view.machine,
+        machine=view.machine_text,
         nodes=tuple(sorted(run.nodes)),
         hosts=tuple(sorted(run.hosts)),
         manifest_sha256=run.manifest_hash,

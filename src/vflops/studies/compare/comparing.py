@@ -151,7 +151,7 @@ def _record(side: Side) -> SideRecord:
         runs=tuple(run.id for run in side.runs),
         workload=first.record.workload,
         created_utc=first.record.created_utc,
-        machine=first.machine,
+        machine=first.machine_text,
         failed={
             id: tuple(finding.rule for finding in findings)
             for id, findings in failures.items()

@@ -16,6 +16,7 @@ from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.figures import Samples, samples
 from vflops.results.score.figure_text import count
+from vflops.results.score.node_text import nodes_title
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import score
 
@@ -80,17 +81,28 @@ class RunView:
     @cached_property
     def facts(self) -> Facts:
         """The facts of the system by layer and name, without those that change all the time."""
-        return {
+        facts = {
             (layer.name, fact.name): format_fact(fact)
             for layer in (self.system.layers if self.system else ())
             for fact in layer.facts
             if not any(fnmatchcase(fact.name, pattern) for pattern in TRANSIENT_FACTS)
         }
+        if self.score.node_kinds:
+            facts["hardware", "compute nodes"] = nodes_title(self.score.node_kinds)
+        return facts
 
     @property
     def machine(self) -> str:
-        """The processor, the cores and the accelerators as text."""
+        """The compute nodes, or the processor, the cores and the accelerators as text."""
+        if self.score.node_kinds:
+            return nodes_title(self.score.node_kinds)
         return ", ".join(self.system.machine) if self.system else "a system that is not described"
+
+    @property
+    def machine_text(self) -> str:
+        """``machine``, and the machine that submitted the run, which is not part of the system."""
+        submitted_from = self.system.submitted_from if self.system else None
+        return self.machine + (f"; submitted from {submitted_from}" if submitted_from else "")
 
     @cached_property
     def data(self) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,8 +10,9 @@ from vflops.errors import UsageError
 from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
+from vflops.record.readout.job_ceilings import between_nodes, main_ceilings
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.roofline.analysis import measured_ceilings
+from vflops.results.roofline.analysis import COMPUTE, measured_ceilings
 from vflops.results.score.score_file import TrainingScore
 from vflops.results.score.scoring import score
 from vflops.studies.predict.stage_traffic import find_cuts
@@ -129,24 +131,60 @@ def _add_cuts(
 
 
 def _add_network(inputs: RunInputs, contents: Contents) -> None:
-    """Add the link within a node, from the measured all-reduce between local ranks."""
-    machine = measured_ceilings(contents.measurements)
-    case = machine.network_case
-    source = f"all-reduce {case}"
-    reasons = [item.reason for item in contents.measurements if item.benchmark == "all-reduce"]
-    reason = next(
-        filter(None, reversed(reasons)), "no all-reduce between the devices of a node was measured"
+    """Add the links within a node and between nodes, from the measured all-reduce."""
+    every = main_ceilings(contents)
+    _add_link(
+        inputs,
+        "node",
+        [item for item in every if not between_nodes(item)],
+        "no all-reduce between the devices of a node was measured",
     )
-    inputs.add("node.bandwidth", machine.network, source, reason)
-    measured = [
-        item
-        for item in contents.measurements
-        if item.benchmark == "all-reduce" and item.case == case and item.value is not None
-    ]
-    latency_s = _latency_s(measured[0]) if measured else None
-    inputs.add("node.latency_s", latency_s, f"{source}: smallest message", reason)
-    for name in ("link.bandwidth", "link.latency_s"):
-        inputs.absent[name] = "a run measures only links within a node"
+    reason = "no all-reduce between one rank of each node was measured"
+    if not contents.measured_nodes:
+        reason = "a run measures only links within a node"
+    _add_link(inputs, "link", [item for item in every if _is_one_per_node(item)], reason)
+    pairs = [item for item in every if item.benchmark == "point-to-point" and item.value]
+    if "link.bandwidth" not in inputs.values and pairs and _same_device(pairs[0], every):
+        source = f"point-to-point {pairs[0].case}: median over pairs of nodes"
+        del inputs.absent["link.bandwidth"]
+        inputs.add("link.bandwidth", pairs[0].value, source, reason)
+
+
+def _add_link(
+    inputs: RunInputs, section: str, measurements: Sequence[Measurement], unknown: str
+) -> None:
+    """Add the bandwidth and the latency of a link, from the fastest all-reduce over it."""
+    reduced = [item for item in measurements if item.benchmark == "all-reduce"]
+    reason = next(filter(None, (item.reason for item in reversed(reduced))), unknown)
+    compute = [item for item in measurements if item.benchmark in COMPUTE]
+    machine = measured_ceilings([*compute, *reduced])
+    source = f"all-reduce {machine.network_case}"
+    inputs.add(f"{section}.bandwidth", machine.network, source, reason)
+    fastest = [item for item in reduced if item.case == machine.network_case and item.value]
+    latency_s = _latency_s(fastest[0]) if fastest else None
+    inputs.add(f"{section}.latency_s", latency_s, f"{source}: smallest message", reason)
+
+
+def _same_device(link: Measurement, measurements: Sequence[Measurement]) -> bool:
+    """Whether a link connects the kind of device that computes: CPUs, or accelerators."""
+    kinds = {item.device.partition(":")[0] for item in measurements if item.benchmark in COMPUTE}
+    return link.device.partition(":")[0] in kinds
+
+
+def _is_one_per_node(item: Measurement) -> bool:
+    """Whether an all-reduce has one rank on each node, so that all its traffic is between nodes.
+
+    The compute ceilings, which say whether accelerators train, are kept.
+    """
+    if item.benchmark in COMPUTE:
+        return True
+    ranks, nodes = item.setting.get("ranks"), _node_count(item)
+    return between_nodes(item) and ranks == nodes
+
+
+def _node_count(item: Measurement) -> int:
+    names = (item.node or "").split(", ")
+    return int(names[0].split()[0]) if names[0].endswith(" nodes") else len(names)
 
 
 def _latency_s(item: Measurement) -> float | None:

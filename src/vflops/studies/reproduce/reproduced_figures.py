@@ -63,10 +63,15 @@ def _judged_by_repeats(pair: FigurePair[_Name]) -> Figure:
 
 
 def _ceilings(recorded: Score, here: Score) -> Iterator[Figure]:
-    """Yield the ceilings that both runs have, judged by the spread of their samples."""
-    new = {(c.benchmark, c.case, c.precision): c for c in here.ceilings}
+    """Yield the ceilings that both runs have, judged by the spread of their samples.
+
+    If one of the runs has several kinds of nodes, only ceilings of equal kinds are compared.
+    """
+    kinds = [{c.kind for c in run.ceilings} - {None} for run in (recorded, here)]
+    several = max(map(len, kinds)) > 1
+    new = {(c.benchmark, c.case, c.precision, several and c.kind): c for c in here.ceilings}
     for old in recorded.ceilings:
-        other = new.get((old.benchmark, old.case, old.precision))
+        other = new.get((old.benchmark, old.case, old.precision, several and old.kind))
         if other is None or old.value is None or other.value is None:
             continue
         name = " ".join(filter(None, (old.benchmark, old.case, old.precision)))
