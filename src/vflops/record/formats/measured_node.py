@@ -19,7 +19,7 @@ FOLDER = "nodes"
 """The folder in the run folder with a file for each compute node."""
 LINKS = "links"
 """The folder in the run folder with the links between nodes."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,90}")
 
 
 class NodeMeasured(Data):
