@@ -53,7 +53,7 @@ ADVICE = {
     "epochs": _PUBLISHED,
     "target": _PUBLISHED,
     "closed": "leave the settings of the task to the profile; vflops score shows what differs",
-    "published-data": "train on the published data with --data",
+    "published-data": "train on all of the published data with --data",
     "precision": "train in an allowed precision: --set train.precision=mixed-bf16",
     "repeats": "add --repeat 4",
     "ceilings": "run it again with its micro-benchmarks",

@@ -1,8 +1,9 @@
 """The level that a run may claim, from the settings that differ from the reference settings.
 
-HPC AI500 V2.0 divides a system into nine layers and defines three levels. At level *hardware*, the
-reference code runs unchanged on another machine; at *system*, the framework may differ too; at
-*free*, everything may differ but the problem domain. This project assigned the settings to layers.
+At level *hardware*, the reference code runs unchanged on another machine; at *system*, the framework
+may differ too; at *free*, everything may differ but the problem domain. The papers do not define
+these levels, and of the nine layers HPC AI500 V2.0 says only that there are nine: names, order and
+the assignment of settings are this project's.
 """
 
 from __future__ import annotations
