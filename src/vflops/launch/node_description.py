@@ -11,6 +11,7 @@ from vflops.launch.node_group import NodeGroup
 from vflops.machine.system.gather import gather
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import NodeRecord, node_file
+from vflops.record.installed_package import installed_package
 
 _LAYERS = ("hardware", "operating system")
 """The layers of ``system.json`` to describe; the others are the same on all nodes."""
@@ -32,4 +33,5 @@ def describe_node(folder: RunFolder, attempt: Path, group: NodeGroup) -> None:
         reference=reference,
         clock=clock,
         facts=tuple(fact for name in _LAYERS for fact in system.layer(name).facts),
+        package_sha256=installed_package().sha256,
     ).write(node_file(attempt, group.node))

@@ -41,6 +41,8 @@ class NodeRecord(Document):
     clock: Clock
     facts: tuple[Fact, ...]
     """Facts about the machine and its operating system, as in ``system.json``."""
+    package_sha256: str | None = None
+    """The hash of the package vflops on this node, as in ``run.json``; None in runs of 0.2."""
 
     @property
     def machine(self) -> str:
@@ -66,7 +68,12 @@ def node_file(attempt: Path, node: int) -> Path:
 
 def node_records(attempt: Path) -> list[NodeRecord]:
     """Read the records of an attempt's nodes, in the order of their indices."""
-    return [NodeRecord.read(path) for path in _numbered_files(attempt, "node-*.json")]
+    return [NodeRecord.read(path) for path in node_record_files(attempt)]
+
+
+def node_record_files(attempt: Path) -> list[Path]:
+    """Return the paths of the records of an attempt's nodes, in the order of their indices."""
+    return _numbered_files(attempt, "node-*.json")
 
 
 def telemetry_file(attempt: Path, node: int) -> Path:
@@ -84,7 +91,7 @@ def telemetry_files(attempt: Path) -> list[Path]:
 def node_files(attempt: Path) -> list[Path]:
     """Return the node records of an attempt, and the telemetry files of all nodes but the first."""
     return [
-        *_numbered_files(attempt, "node-*.json"),
+        *node_record_files(attempt),
         *_numbered_files(attempt, "telemetry-*.jsonl"),
     ]
 

@@ -23,6 +23,7 @@ from vflops.results.check import (
 from vflops.results.check.background_load import check_background_load
 from vflops.results.check.device_rules import check_devices
 from vflops.results.check.job_rules import check_jobs
+from vflops.results.check.package_rules import check_package
 from vflops.results.check.paper_rules import PaperRules
 from vflops.results.check.published_figures import AIPERF, HPCAI500_V2, HPCAI500_V3
 from vflops.results.check.rule import Judge, Rule
@@ -82,6 +83,13 @@ _PRACTICE = (
         "system.json",
         "jobs/*/*/node-*.json",
         _LOGS,
+    ),
+    _rule(
+        "package",
+        "every node ran the package that started the run",
+        check_package,
+        _RUN,
+        "jobs/*/*/node-*.json",
     ),
     _rule(
         "planned",
@@ -249,7 +257,12 @@ def _hpcai500(rules: PaperRules, sections: dict[str, str]) -> tuple[Rule, ...]:
         ("precision", "the precision is allowed", rules.check_precision, (_LOGS,)),
         ("repeats", "there are enough repeats", rules.check_repeats, (_JOBS, _LOGS)),
         ("ceilings", "the ceilings of the system were measured", rules.check_ceilings, (_LOGS,)),
-        ("level", "the level follows from the settings", rules.check_level, (_RUN, _JOBS)),
+        (
+            "level",
+            "the level follows from settings and code",
+            rules.check_level,
+            (_RUN, _JOBS),
+        ),
     )
     return tuple(
         _rule(id, title, judge, *reads, section=sections.get(id, ""))
