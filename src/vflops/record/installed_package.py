@@ -22,6 +22,7 @@ from vflops.errors import FolderError
 from vflops.record.files.digest import file_digest
 from vflops.record.files.document import Data
 
+_ROOT = Path(__file__).parents[1]
 RELEASES = Path(__file__).with_name("releases.json")
 """The hash of each release by version; ``python -m tools.note_release`` adds one."""
 _BYTECODE = "__pycache__"
@@ -43,11 +44,10 @@ class PackageRecord(Data):
 @cache
 def installed_package() -> PackageRecord:
     """Return the description of this installation; it takes about 50 ms, once per process."""
-    root = Path(vflops.__file__).parent
     return PackageRecord(
         version=vflops.__version__,
-        sha256=tree_hash(root, without=RELEASES),
-        compiled=_compiled(root),
+        sha256=tree_hash(_ROOT, without=RELEASES),
+        compiled=_compiled(_ROOT),
         extensions=dict(_extensions()),
     )
 

@@ -93,7 +93,8 @@ _ELEMENT_WISE = """(?<![a-z])(?:
     | tanh
     | gelu | silu | hardtanh | exp | log | log1p | sqrt | rsqrt | pow | neg | abs | erf | reciprocal
     | lerp | sum | mean | max | amax | min | amin | argmax | var | var_mean | norm | where | clamp
-    | clamp_min | minimum | maximum | floor | ceil | round | softmax | loss | cross_entropy | dropout | bernoulli | eq | ne | lt | gt | le | ge
+    | clamp_min | minimum | maximum | floor | ceil | round
+    | softmax | loss | cross_entropy | dropout | bernoulli | eq | ne | lt | gt | le | ge
     )(?![a-z])"""
 _COPY = """(?<![a-z])(?:
     copy | clone | cat | contiguous | transpose | permute | convert_element_type | fill | zero

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,7 +131,7 @@ def _add_cuts(
 
 def _add_network(inputs: RunInputs, contents: Contents) -> None:
     """Add the link within a node, from the measured all-reduce between local ranks."""
-    machine = measured_ceilings(contents.measurements)
+    machine = measured_ceilings(_without_trees(contents.measurements))
     case = machine.network_case
     source = f"all-reduce {case}"
     reasons = [item.reason for item in contents.measurements if item.benchmark == "all-reduce"]
@@ -147,6 +148,15 @@ def _add_network(inputs: RunInputs, contents: Contents) -> None:
     inputs.add("node.latency_s", latency_s, f"{source}: smallest message", reason)
     for name in ("link.bandwidth", "link.latency_s"):
         inputs.absent[name] = "a run measures only links within a node"
+
+
+def _without_trees(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Return the measurements without all-reduces by a tree: bandwidth and latency are a ring's."""
+    return [
+        item
+        for item in measurements
+        if item.benchmark != "all-reduce" or not item.case.endswith("-tree")
+    ]
 
 
 def _latency_s(item: Measurement) -> float | None:
