@@ -222,9 +222,9 @@ def test_a_library_that_the_accelerator_does_not_have_is_found(
 def test_the_algorithm_is_the_one_in_the_settings(
     handmade_run: HandmadeRun, algorithm: str | None, fault: str | None
 ) -> None:
-    sent = plain(**NCCL | {"algorithm": algorithm})
-    settings = {"ranks": 2, "communication": {"algorithm": "tree"}, "device": "auto"}
-    folder = shared_run(handmade_run, shared_job(**settings), sent, device="cuda")
+    sent = plain(backend="nccl", algorithm=algorithm, reason="nccl does not say")
+    record = shared_job(ranks=2, communication={"algorithm": "tree"}, device="auto")
+    folder = shared_run(handmade_run, record, sent, device="cuda")
     outcome = check_settings(Contents(folder))
     assert outcome.evidence == (fault or "1 job with the settings in run.json")
 

@@ -19,7 +19,9 @@ def images(**changes: Any) -> DataFacts:
     return DataFacts(path="/d", synthetic=False, fingerprint="0" * 64, facts=facts, **numbers)
 
 
-def frames(years: int = 26, per_year: int = 1460, **facts: Any) -> DataFacts:
+def frames(
+    years: int = 26, per_year: int = 1460, facts: dict[str, int | str] | None = None
+) -> DataFacts:
     """Years from 1979 on in the reference split, as a run records them."""
     last = 1978 + years
     training = {1: "1979", 2: "1979 1980"}.get(years - 2, f"1979–{last - 2}")
@@ -30,7 +32,7 @@ def frames(years: int = 26, per_year: int = 1460, **facts: Any) -> DataFacts:
         "train years": training,
         "validation years": str(last - 1),
         "test years": str(last),
-        **facts,
+        **(facts or {}),
     }
     return DataFacts(
         path="/d",
@@ -70,10 +72,10 @@ def test_other_images_do_not_pass(data: DataFacts, fault: str) -> None:
         (frames(25), f"25 years with 33,580 + 1,460 + 1,460 samples, {WANTED_FRAMES}"),
         (frames(27), f"27 years with 36,500 + 1,460 + 1,460 samples, {WANTED_FRAMES}"),
         (frames(per_year=365), f"26 years with 8,760 + 365 + 365 samples, {WANTED_FRAMES}"),
-        (frames(height=384), "height 384, but the published data has 768"),
-        (frames(split="own"), "split own, but the published data has reference"),
+        (frames(facts={"height": 384}), "height 384, but the published data has 768"),
+        (frames(facts={"split": "own"}), "split own, but the published data has reference"),
         (
-            frames(**{"train years": "1979 1985"}),
+            frames(facts={"train years": "1979 1985"}),
             f"4 years with 35,040 + 1,460 + 1,460 samples, {WANTED_FRAMES}",
         ),
     ],
