@@ -30,8 +30,8 @@ def describe_node(folder: RunFolder, attempt: Path, group: NodeGroup) -> None:
         nodes=group.nodes,
         host=host,
         name=os.environ.get("SLURMD_NODENAME", host),
+        package_sha256=installed_package().sha256,
         reference=reference,
         clock=clock,
         facts=tuple(fact for name in _LAYERS for fact in system.layer(name).facts),
-        package_sha256=installed_package().sha256,
     ).write(node_file(attempt, group.node))

@@ -35,14 +35,14 @@ class NodeRecord(Document):
     """Host name of the machine; two nodes of a scheduler can be on one machine."""
     name: str
     """The name of the node in the scheduler."""
+    package_sha256: str | None = None
+    """The hash of the package vflops on this node, as in ``run.json``; None in runs of 0.2."""
     reference: str | None
     """The reference host, whose clock the offset is relative to: the host of the controller. If all
     jobs run on one machine, it is that machine, and the offset is 0 by definition."""
     clock: Clock
     facts: tuple[Fact, ...]
     """Facts about the machine and its operating system, as in ``system.json``."""
-    package_sha256: str | None = None
-    """The hash of the package vflops on this node, as in ``run.json``; None in runs of 0.2."""
 
     @property
     def machine(self) -> str:
@@ -68,12 +68,7 @@ def node_file(attempt: Path, node: int) -> Path:
 
 def node_records(attempt: Path) -> list[NodeRecord]:
     """Read the records of an attempt's nodes, in the order of their indices."""
-    return [NodeRecord.read(path) for path in node_record_files(attempt)]
-
-
-def node_record_files(attempt: Path) -> list[Path]:
-    """Return the paths of the records of an attempt's nodes, in the order of their indices."""
-    return _numbered_files(attempt, "node-*.json")
+    return [NodeRecord.read(path) for path in _numbered_files(attempt, "node-*.json")]
 
 
 def telemetry_file(attempt: Path, node: int) -> Path:
@@ -91,7 +86,7 @@ def telemetry_files(attempt: Path) -> list[Path]:
 def node_files(attempt: Path) -> list[Path]:
     """Return the node records of an attempt, and the telemetry files of all nodes but the first."""
     return [
-        *node_record_files(attempt),
+        *_numbered_files(attempt, "node-*.json"),
         *_numbered_files(attempt, "telemetry-*.jsonl"),
     ]
 

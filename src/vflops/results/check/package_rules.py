@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from vflops.record.formats.node import NodeRecord, node_record_files
+from vflops.record.formats.node import node_file, node_records
 from vflops.record.readout.contents import Contents
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
@@ -23,20 +21,17 @@ def check_package(contents: Contents) -> Outcome:
     if expected is None:
         return Outcome("cannot tell", "the files of the package could not be read", "run.json")
     jobs = (*contents.training_jobs, *contents.workers)
-    paths = [path for job in jobs for folder in job.folders for path in node_record_files(folder)]
-    for path in paths:
-        found = contents.read(NodeRecord, path).package_sha256
-        if found != expected:
-            return Outcome("fail", _difference(found, expected), _location(path, contents))
-    if not paths:
+    folders = [folder for job in jobs for folder in job.folders]
+    nodes = [(folder, node) for folder in folders for node in node_records(folder)]
+    for folder, node in nodes:
+        if node.package_sha256 != expected:
+            path = node_file(folder, node.node).relative_to(contents.folder.path)
+            return Outcome("fail", _difference(node.package_sha256, expected), path.as_posix())
+    if not nodes:
         return Outcome("not applicable", "no node is recorded")
-    return Outcome("pass", f"{count(len(paths), 'node record')} with the hash {expected[:_SHOWN]}")
+    return Outcome("pass", f"{count(len(nodes), 'node record')} with the hash {expected[:_SHOWN]}")
 
 
 def _difference(found: str | None, expected: str) -> str:
     ran = f"the package with the hash {found[:_SHOWN]}" if found else "a package without a hash"
     return f"the node ran {ran}, but the run was started by {expected[:_SHOWN]}"
-
-
-def _location(path: Path, contents: Contents) -> str:
-    return path.relative_to(contents.folder.path).as_posix()

@@ -75,6 +75,13 @@ _PRACTICE = (
     _rule(
         "manifest", "no file contradicts the manifest", folder_rules.check_manifest, "manifest.json"
     ),
+    _rule(
+        "package",
+        "every node ran the package that started the run",
+        check_package,
+        _RUN,
+        "jobs/*/*/node-*.json",
+    ),
     _rule("system", "the system is described", folder_rules.check_system, "system.json", _LOGS),
     _rule(
         "devices",
@@ -83,13 +90,6 @@ _PRACTICE = (
         "system.json",
         "jobs/*/*/node-*.json",
         _LOGS,
-    ),
-    _rule(
-        "package",
-        "every node ran the package that started the run",
-        check_package,
-        _RUN,
-        "jobs/*/*/node-*.json",
     ),
     _rule(
         "planned",
