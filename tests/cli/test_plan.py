@@ -166,7 +166,7 @@ def test_the_frames_of_the_reference_are_planned_and_not_drawn(vflops: Vflops) -
     described = ("--nodes", 2, "--slots", 8, "--ranks", 8)
     planned_run = planned(vflops, "extreme-weather", "--profile", "reference", *described)
     whole = planned_run["workloads"]["extreme-weather"]
-    frames = 1460 * 25
+    frames = 1460 * 26
     assert whole["staged_node_bytes"] == frames * 768 * 1152 * 16 * 2
     assert whole["scale"] == 16
     assert len(planned_run["placements"]) == 2

@@ -101,6 +101,8 @@ def test_a_node_describes_itself(scheduled: RunFolder, monkeypatch: pytest.Monke
     assert record.clock.offset_s == pytest.approx(5, abs=0.5)
     assert {"usable cpus", "kernel"} <= {fact.name for fact in record.facts}
     assert " CPUs, " in record.machine
+    package = scheduled.record.package
+    assert package and record.package_sha256 == package.sha256 is not None
 
 
 def test_jobs_on_one_machine_share_its_clock(tmp_path: Path) -> None:

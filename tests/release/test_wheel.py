@@ -13,6 +13,7 @@ import vflops
 from tests.support.golden_runs import GOLDEN, extracted, name_of
 from tests.support.installed_wheel import Environment, build, installed
 from tests.support.paths import ROOT
+from vflops.record.installed_package import installed_package
 
 
 def test_the_wheel_is_complete_and_runs_with_its_declared_dependencies(tmp_path: Path) -> None:
@@ -51,6 +52,9 @@ def runs_outside_of_the_checkout(environment: Environment) -> None:
     assert done.stdout == f"vflops {vflops.__version__}\n", done.stderr
     where = environment.run("python", "-c", "import vflops; print(vflops.__file__)")
     assert Path(where.stdout.strip()) == environment.site / "vflops" / "__init__.py"
+    package = "vflops.record.installed_package"
+    code = f"from {package} import installed_package; print(installed_package().sha256)"
+    assert environment.run("python", "-c", code).stdout.strip() == installed_package().sha256
     done = environment.run("vflops", "list")
     assert done.returncode == 0, done.stderr
     assert "image-classification" in done.stdout

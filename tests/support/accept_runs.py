@@ -10,6 +10,7 @@ from typing import Any
 from tests.support.dated_runs import Dated, dated_run
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import Clock, NodeRecord, node_file
+from vflops.record.installed_package import installed_package
 from vflops.studies.accept.reference import PromisedFigure, Reference
 from vflops.studies.accept.reference_writer import reference_from
 from vflops.studies.accept.runs_under_test import RunUnderTest, read_runs
@@ -50,6 +51,7 @@ def record_host(folder: RunFolder, host: str, job: int = 1) -> RunFolder:
         reference="node1",
         clock=Clock(offset_s=0.0, uncertainty_s=0.0),
         facts=(),
+        package_sha256=installed_package().sha256,
     ).write(node_file(folder.attempt_folder(job, 0), 0))
     return folder
 

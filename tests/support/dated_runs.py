@@ -17,6 +17,7 @@ from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, RunRecord
 from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.system import LAYERS, Fact, Layer, SystemRecord
+from vflops.record.installed_package import installed_package
 from vflops.record.log import events
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
@@ -60,6 +61,7 @@ class NamedRun(HandmadeRun):
             created_utc=created_utc,
             settings=settings,
             versions={"vflops": "0", "python": "3"},
+            package=installed_package(),
         )
         self.folder = RunFolder(parent / id, record)
         atomic.make_folder(self.folder.path)

@@ -208,7 +208,8 @@ def search_run(
     forger = Forger(path)
     published = automl_reference().model_dump(mode="json")
     forger.settings(lambda data: data.update(_as_published(published, data)))
-    forger.records(lambda data: data["data"].update(synthetic=False, duplicates=NO_DUPLICATES))
+    images = {"synthetic": False, "duplicates": NO_DUPLICATES, "facts": {"classes": 1000}}
+    forger.records(lambda data: data["data"].update(images))
     forger.records(lambda data: data["goal"].update(target=published["target"]))
     forger.sealed()
     return path
@@ -242,6 +243,7 @@ def _job(number: int, repeat: int, model: int, models: int) -> JobRecord:
             fingerprint="0" * 64,
             train=TRAIN,
             validation=VALIDATION,
+            facts={"classes": 1000},
             duplicates=Duplicates.model_validate(NO_DUPLICATES),
         ),
         bag=bag if models > 1 else None,

@@ -33,6 +33,7 @@ REAL: dict[str, Any] = {
         "fingerprint": "0" * 64,
         "train": 1_281_167,
         "validation": 50_000,
+        "facts": {"classes": 1000},
         "duplicates": NO_DUPLICATES,
     },
     "settings": {

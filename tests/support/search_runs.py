@@ -20,6 +20,7 @@ from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job import DataFacts, Goal, JobRecord, WorkerRecord
 from vflops.record.formats.node import Clock as NodeClock
 from vflops.record.formats.node import NodeRecord
+from vflops.record.installed_package import installed_package
 from vflops.record.log import events
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
@@ -130,6 +131,7 @@ class HandmadeSearch:
             reference="controller",
             clock=NodeClock(offset_s=ahead_s, uncertainty_s=1e-4),
             facts=(),
+            package_sha256=installed_package().sha256,
         ).write(place / "node-0.json")
         return place
 

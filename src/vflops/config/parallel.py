@@ -12,10 +12,23 @@ ParallelMode = Literal["data", "sharded", "model", "pipeline", "mixed"]
 ModelSplit = Literal["layers", "tensor"]
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
 CommunicationMode = Literal["all-reduce", "hierarchical", "torus"]
+AllReduceAlgorithm = Literal["auto", "ring", "tree"]
 CommunicationPrecision = Literal["fp32", "fp16", "bf16", "int8", "powersgd"]
 
 STAGES_PER_RANK = 2
 """Stages that each rank of an interleaved pipeline holds."""
+FIXED_ALGORITHMS: tuple[AllReduceAlgorithm, ...] = ("ring", "tree")
+NCCL_ALGORITHM = "NCCL_ALGO"
+"""The variable by which NCCL is told its algorithms."""
+
+
+def nccl_algorithm(algorithm: str) -> str:
+    """Return the value of ``NCCL_ALGO`` that fixes the algorithm of the all-reduce only.
+
+    Other collectives have no tree: a value for all of them is an error in some versions of NCCL.
+    This form needs NCCL 2.24 or later, which torch 2.11 has.
+    """
+    return f"allreduce:{algorithm}"
 
 
 class ParallelSettings(Section):
@@ -154,6 +167,9 @@ class CommunicationSettings(Section):
     precision: CommunicationPrecision = "fp32"
     """Precision of the messages; ``int8`` and ``powersgd`` add their rounding error to the next
     step's gradients."""
+    algorithm: AllReduceAlgorithm = "auto"
+    """The algorithm of NCCL's all-reduce: a ``ring``, or a ``tree``, which is its double binary
+    tree; ``auto`` leaves the choice to the library. gloo has only a ring."""
     near: int | None = Field(default=None, ge=2)
     """Number of ranks in a group with fast links: a node, or a row of the torus. If None, the ranks
     of a node; if a node has all ranks or only one, the divisor closest to the square root."""
@@ -181,6 +197,27 @@ class CommunicationSettings(Section):
             raise ValueError(f"powersgd supports only all-reduce, not {self.mode}")
         if self.mode != "all-reduce":
             self._check_near(copies, "copies" if parallel.mode == "mixed" else "ranks")
+
+    def check_algorithm(self, parallel: ParallelSettings, copies: int, device: str) -> None:
+        """Raise ``ValueError`` if a fixed algorithm would have no effect."""
+        if self.algorithm == "auto":
+            return
+        what = f"communication.algorithm {self.algorithm}"
+        if device == "cpu":
+            raise ValueError(
+                f"{what} is a choice of NCCL, but ranks on a cpu communicate by gloo, whose "
+                "all-reduce is a ring: leave it at auto"
+            )
+        if parallel.mode not in ("data", "mixed") or copies < 2:
+            raise ValueError(
+                f"{what} is for gradients that are averaged over copies of a model, but there is "
+                "only one copy: use --ranks 2 with parallel.mode data, or leave it at auto"
+            )
+        if self.mode != "all-reduce" or self.precision == "int8":
+            raise ValueError(
+                f"{what} belongs to an all-reduce by the library, not to mode {self.mode} in "
+                f"{self.precision}: use mode all-reduce in another precision, or leave it at auto"
+            )
 
     def _check_near(self, copies: int, what: str) -> None:
         candidates = [n for n in range(2, copies // 2 + 1) if copies % n == 0]

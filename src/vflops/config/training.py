@@ -93,6 +93,7 @@ class TrainSettings(Section):
     def _is_consistent(self) -> TrainSettings:
         self.parallel.check(self.ranks, self.accumulate, self.batch // self.ghosts)
         self.communication.check(self.parallel, self.shares)
+        self.communication.check_algorithm(self.parallel, self.shares, self.device)
         parts = self.shares * self.accumulate * self.ghosts
         if self.batch % parts:
             is_single_copy = self.shares == 1 < self.ranks

@@ -11,6 +11,7 @@ from vflops.launch.node_group import NodeGroup
 from vflops.machine.system.gather import gather
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import NodeRecord, node_file
+from vflops.record.installed_package import installed_package
 
 _LAYERS = ("hardware", "operating system")
 """The layers of ``system.json`` to describe; the others are the same on all nodes."""
@@ -29,6 +30,7 @@ def describe_node(folder: RunFolder, attempt: Path, group: NodeGroup) -> None:
         nodes=group.nodes,
         host=host,
         name=os.environ.get("SLURMD_NODENAME", host),
+        package_sha256=installed_package().sha256,
         reference=reference,
         clock=clock,
         facts=tuple(fact for name in _LAYERS for fact in system.layer(name).facts),

@@ -39,6 +39,7 @@ from vflops.record.files.folder_listing import matching_files, subfolders
 from vflops.record.files.lock import locked
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobRearranged
+from vflops.record.installed_package import PackageRecord, installed_package
 from vflops.record.log.events import Event, EventWriter, Log, read_log
 
 
@@ -58,6 +59,8 @@ class RunRecord(Document):
     settings: Settings
     versions: dict[str, str | None]
     """Versions of vflops and Python; those of libraries are in ``system.json``."""
+    package: PackageRecord | None = None
+    """The code of vflops where the run was started; None in runs of 0.2 and earlier."""
 
     @classmethod
     def writer(cls, data: dict[str, Any]) -> str | None:
@@ -133,6 +136,7 @@ class RunFolder:
             created_utc=now.isoformat(timespec="seconds"),
             settings=settings,
             versions=dict(versions),
+            package=installed_package(),
         )
         path = parent / name
         atomic.make_folder(path)

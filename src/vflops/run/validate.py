@@ -151,9 +151,11 @@ def _check_search(settings: Settings, name: str, train: TrainSettings) -> None:
 def _check_placement(
     train: TrainSettings, models: int, launch: LaunchSettings, *, waves: bool
 ) -> None:
-    """Raise if this machine has too few devices, or they do not support the precision."""
+    """Raise if this machine has too few devices, or they do not support the settings."""
     from vflops.launch.placement import THIS_MACHINE, Node, plan
     from vflops.machine.devices import pick, rank_capacity
+    from vflops.train.communication.fixed_algorithm import check_backend
+    from vflops.train.parallel.group import backend_of
     from vflops.train.precision import Precision
 
     name, ranks = train.device, train.ranks
@@ -165,5 +167,6 @@ def _check_placement(
             f"{ranks} ranks do not fit on this machine: it has room for {count}, one {slot} each",
             hint=f"use --ranks {count}" + (" or fewer" if count > 1 else ""),
         )
+    check_backend(train.communication.algorithm, backend_of(device))
     plan([Node(THIS_MACHINE, count)], models, ranks, waves=waves)
     Precision.named(train.precision, device)

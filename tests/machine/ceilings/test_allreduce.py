@@ -196,6 +196,28 @@ def test_one_accelerator_has_nothing_to_reduce_between(monkeypatch: pytest.Monke
     assert allreduce.unavailable_reason(one, item) is None
 
 
+@pytest.mark.parametrize(
+    ("case", "value"),
+    [
+        ("nccl-2-ranks", "None"),
+        ("nccl-2-ranks-ring", "allreduce:ring"),
+        ("nccl-2-ranks-tree", "allreduce:tree"),
+        ("gloo-2-ranks", "None"),
+    ],
+)
+def test_a_case_fixes_the_algorithm_of_nccl(
+    monkeypatch: pytest.MonkeyPatch, case: str, value: str
+) -> None:
+    """The ranks here only say what they were told: there are no two accelerators."""
+    code = "import os, sys; sys.exit(f'NCCL_ALGO {os.environ.get(\"NCCL_ALGO\")}')"
+    monkeypatch.setattr(allreduce, "command", lambda *arguments: [sys.executable, "-c", code])
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    monkeypatch.delenv("NCCL_ALGO", raising=False)
+    device = CPU if case.startswith("gloo") else Device(torch.device("cuda:0"))
+    measured = allreduce.measure(make_task("all-reduce", case, device=device, seconds=60.0))
+    assert measured.reason == f"the ranks ended with exit code 1: NCCL_ALGO {value}"
+
+
 def test_the_folder_of_the_ranks_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
 

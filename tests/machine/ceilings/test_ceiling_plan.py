@@ -15,7 +15,8 @@ ALL = MicroSettings()
 @pytest.mark.parametrize("accelerators", [0, 1, 8])
 def test_every_benchmark_case_and_precision_is_planned_once(accelerators: int) -> None:
     keys = [item.key for item in plan(ALL, accelerators=accelerators)]
-    assert len(keys) == len(set(keys)) == 7 + 3 * 7 + 2 + 4 + 3 + 2
+    algorithms = 2 if accelerators > 1 else 0
+    assert len(keys) == len(set(keys)) == 7 + 3 * 7 + 2 + 4 + 3 + 2 + algorithms
     assert {benchmark for benchmark, _, _ in keys} == set(ALL.benchmarks)
     assert ("convolution", "weight-gradient", "fp8") in keys
 
@@ -30,6 +31,8 @@ def test_ranks_are_named_in_the_case() -> None:
     settings = MicroSettings(benchmarks=("all-reduce",), ranks=4)
     assert [item.case for item in plan(settings, accelerators=8)] == [
         "nccl-8-ranks",
+        "nccl-8-ranks-ring",
+        "nccl-8-ranks-tree",
         "gloo-4-ranks",
     ]
     assert [item.case for item in plan(settings, accelerators=1)] == ["nccl", "gloo-4-ranks"]

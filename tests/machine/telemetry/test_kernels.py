@@ -56,10 +56,13 @@ def test_kernels_seen_on_an_h200(kind: str, name: str) -> None:
             aten::_log_softmax aten::nll_loss_forward aten::sqrt aten::native_dropout
             triton_poi_fused_add_relu_3 triton_poi_fused_convolution_relu_0 triton_red_fused_sum_5
             triton_per_fused__log_softmax_nll_loss_forward_9 cpp_fused_relu_threshold_backward_2
-            triton_red_fused__to_copy_convolution_backward_4""",
-        "other": """aten::empty aten::as_strided aten::sort aten::nonzero aten::index_select
-            aten::arange ReluBackward0 aten::view aten::detach my_own_kernel
-            aten::histc torch::autograd::AccumulateGrad aten::select""",
+            triton_red_fused__to_copy_convolution_backward_4 triton_poi_fused_bitwise_and_2""",
+        "selection": """aten::sort aten::topk aten::nonzero aten::index_select aten::index
+            aten::gather aten::scatter_add_ aten::cumsum aten::histc torchvision::nms
+            vflops::suppress aten::_embedding_bag_forward_only
+            triton_poi_fused_gather_index_put_4""",
+        "other": """aten::empty aten::as_strided aten::arange ReluBackward0 aten::view aten::detach
+            my_own_kernel torch::autograd::AccumulateGrad aten::select""",
     }.items(),
 )
 def test_kernels_by_the_names_of_libraries(kind: str, names: str) -> None:

@@ -18,7 +18,9 @@ from vflops.errors import FolderError
 from vflops.publish.evidence.archive import archive
 from vflops.publish.evidence.verify import verify
 from vflops.publish.report import report_page
+from vflops.record import installed_package
 from vflops.record.folder import RunFolder, file_hash
+from vflops.record.installed_package import PackageRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.evidence.evidence_names import DERIVED
@@ -188,6 +190,22 @@ def test_an_edit_before_the_first_manifest_is_found_by_the_chain(run_folder: Run
     write_manifest(run_folder)
     found = verify(run_folder.path).alterations
     assert found == (f"{LOG}:6: does not follow the line before it",)
+
+
+def test_code_that_is_not_known_here_is_noted(
+    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    concluded(run_folder)
+    monkeypatch.setattr(
+        installed_package, "installed_package", lambda: PackageRecord(version="9", sha256="f" * 64)
+    )
+    found = verify(run_folder.path)
+    package = run_folder.record.package
+    assert found.intact and package and package.sha256
+    assert found.notes[0].startswith(
+        f"run.json: made by vflops {package.version} with the package {package.sha256[:12]}, not a "
+        "known release: "
+    )
 
 
 def test_derived_files_may_be_made_again(

@@ -29,6 +29,7 @@ from vflops.record.folder import file_hash
 from vflops.record.formats.job import DataFacts
 from vflops.record.formats.node import Clock, NodeRecord
 from vflops.record.formats.system import Fact
+from vflops.record.installed_package import installed_package
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.checking import check
@@ -113,7 +114,8 @@ def beside(run: Forger) -> None:
     model = Fact(name="accelerator 0 model", value="Other GPU", source="test")
     clock = Clock(offset_s=0.0, uncertainty_s=0.0)
     facts = {"host": "a", "name": "a", "reference": "b", "clock": clock, "facts": (model,)}
-    NodeRecord(node=0, nodes=1, **facts).write(run.attempt(1) / "node-0.json")
+    record = NodeRecord(node=0, nodes=1, package_sha256=installed_package().sha256, **facts)
+    record.write(run.attempt(1) / "node-0.json")
 
 
 def without_accelerators(run: Forger) -> None:

@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from tests.support.trained_runs import HandmadeRun, course, job
+from vflops.record.folder import RunFolder
 from vflops.record.formats.system import LAYERS
+from vflops.record.installed_package import PackageRecord, installed_package
 from vflops.record.readout.contents import Contents
 from vflops.results.check.level import LEVEL_OF, Levels, levels
+from vflops.results.check.paper_rules import PaperRules
+from vflops.results.check.published_figures import HPCAI500_V2
 from vflops.workloads.image_classification.settings import reference
 
 
@@ -67,6 +71,37 @@ def test_the_level_follows_from_the_settings_that_differ(
     assert levels.claim == claim
     assert levels.reason is None
     assert [str(difference) for difference in levels.deciding] == deciding
+
+
+@pytest.mark.parametrize(
+    ("package", "claim", "deciding"),
+    [
+        (installed_package(), "hardware", []),
+        (
+            PackageRecord(version="0.2.0", sha256="b" * 64),
+            "free",
+            ["package = bbbbbbbbbbbb, not a known release (reference vflops 0.1.9 as released)"],
+        ),
+        (None, "free", ["package = not recorded (reference vflops 0.1.9 as released)"]),
+    ],
+)
+def test_changed_code_is_not_at_level_hardware(
+    handmade_run: HandmadeRun,
+    package: PackageRecord | None,
+    claim: str,
+    deciding: list[str],
+) -> None:
+    handmade_run.plan(job(1, settings=reference().model_dump(mode="json")))
+    handmade_run.attempt(1, 1000.0, *course(0.8))
+    path = handmade_run.folder.path / "run.json"
+    update = {"package": package, "versions": {"vflops": "0.1.9"}}
+    handmade_run.folder.record.model_copy(update=update).write(path)
+    contents = Contents(RunFolder.open(path.parent))
+    known = levels(contents)
+    assert known.claim == claim
+    assert [str(difference) for difference in known.deciding] == deciding
+    outcome = PaperRules(HPCAI500_V2).check_level(contents)
+    assert outcome.evidence == ": ".join([f"level {claim}", *deciding])
 
 
 def test_every_layer_is_told(handmade_run: HandmadeRun) -> None:

@@ -211,6 +211,24 @@ def test_a_library_that_the_accelerator_does_not_have_is_found(
     assert judged(handmade_run, "data", [plain(**facts)], device="cuda").evidence == words
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "fault"),
+    [
+        ("NCCL_ALGO=allreduce:tree", None),
+        ("NCCL_ALGO=Ring", "algorithm NCCL_ALGO=Ring, NCCL_ALGO=allreduce:tree configured"),
+        (None, "algorithm None, NCCL_ALGO=allreduce:tree configured"),
+    ],
+)
+def test_the_algorithm_is_the_one_in_the_settings(
+    handmade_run: HandmadeRun, algorithm: str | None, fault: str | None
+) -> None:
+    sent = plain(backend="nccl", algorithm=algorithm, reason="nccl does not say")
+    record = shared_job(ranks=2, communication={"algorithm": "tree"}, device="auto")
+    folder = shared_run(handmade_run, record, sent, device="cuda")
+    outcome = check_settings(Contents(folder))
+    assert outcome.evidence == (fault or "1 job with the settings in run.json")
+
+
 @pytest.mark.parametrize("mode", [mode for mode, (_, notes) in HONEST.items() if notes])
 def test_what_is_missing_or_told_twice_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str

@@ -11,6 +11,7 @@ from tests.support.forged_runs import INTERVAL_S, MODELS, POWER_W, WORK_S, Forge
 from tests.support.forgeries import Break, GoodRun, changed, good_runs, judged, later, together
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import Clock, NodeRecord
+from vflops.record.installed_package import installed_package
 from vflops.record.readout.contents import Contents
 from vflops.results.check import background_load
 from vflops.results.check.findings import Finding
@@ -58,7 +59,8 @@ def on_one_node(run: Forger) -> None:
     for job in range(1, 1 + MODELS):
         clock = Clock(offset_s=0.0, uncertainty_s=0.0)
         facts = {"host": "a", "name": "a", "reference": "b", "facts": ()}
-        record = NodeRecord(node=0, nodes=1, clock=clock, **facts)
+        sha256 = installed_package().sha256
+        record = NodeRecord(node=0, nodes=1, clock=clock, package_sha256=sha256, **facts)
         record.write(run.attempt(job) / "node-0.json")
 
 

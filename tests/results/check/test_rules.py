@@ -28,6 +28,7 @@ from tests.support.forgeries import (
     unmeasured,
 )
 from vflops.record.folder import RunFolder, file_hash
+from vflops.record.formats.node import Clock, NodeRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.check.rule_sets import RULE_SETS
 from vflops.results.evidence.manifest import write_manifest
@@ -108,6 +109,14 @@ def attention_in_the_graph(run: Forger) -> None:
     changed("counted", sha256=file_hash(path))(run)
 
 
+def another_package(run: Forger) -> None:
+    """The node of a job ran other code than the process that started the run."""
+    facts = {"host": "a", "name": "a", "reference": None, "facts": ()}
+    clock = Clock(offset_s=0.0, uncertainty_s=0.0)
+    record = NodeRecord(node=0, nodes=1, clock=clock, package_sha256="0" * 64, **facts)
+    record.write(run.attempt(1) / "node-0.json")
+
+
 def added(folder: RunFolder) -> None:
     write_manifest(folder)
     (folder.path / "jobs" / "0" / "more.json").write_text("{}")
@@ -120,6 +129,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "chain": ("one model", edited("jobs/0/0/events.jsonl", '"workload": "', '"workload": "x')),
         "clocks": ("one model", lambda run: run.lines("described")[0].update(time_s=1e9)),
         "manifest": ("one model", later(added)),
+        "package": ("one model", another_package),
         "system": ("one model", edited("system.json", "Test CPU", "Cray-99")),
         "devices": ("one model", changed("job", device_name="Cray-99")),
         "nodes": (

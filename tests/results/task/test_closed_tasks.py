@@ -37,16 +37,28 @@ DIGESTS = {
 """A change of a digest ends the comparability with earlier results: CHANGELOG.md must say so."""
 
 IMAGENET = DataFacts(
-    path="/data", synthetic=False, fingerprint="c" * 64, train=1_281_167, validation=50_000
+    path="/data",
+    synthetic=False,
+    fingerprint="c" * 64,
+    train=1_281_167,
+    validation=50_000,
+    facts={"classes": 1000},
 )
 CLIMATE = DataFacts(
     path="/data",
     synthetic=False,
     fingerprint="d" * 64,
-    train=1460 * 23,
+    train=1460 * 24,
     validation=1460,
     test=1460,
-    facts={"height": 768, "width": 1152, "split": "reference"},
+    facts={
+        "height": 768,
+        "width": 1152,
+        "split": "reference",
+        "train years": "1979–2002",
+        "validation years": "2003",
+        "test years": "2004",
+    },
 )
 PUBLISHED = {"image-classification": IMAGENET, "automl": IMAGENET, "extreme-weather": CLIMATE}
 SYNTHETIC = DataFacts(path="", synthetic=True, fingerprint="a" * 64, train=64, validation=16)

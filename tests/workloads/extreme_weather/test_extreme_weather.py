@@ -23,6 +23,7 @@ from vflops.data.climate.year_split import split_years
 from vflops.data.climate.years import ClimateYears
 from vflops.errors import UsageError
 from vflops.record.formats.job import DataFacts
+from vflops.results.task.published_data import CLIMATE, data_fault
 from vflops.testing.workloads import WorkloadConformance
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import load, profile, workload_settings
@@ -80,6 +81,9 @@ def test_the_reference_split_is_by_year(years: Path) -> None:
     assert facts.facts["validation years"] == "1992"
     assert facts.facts["test years"] == "1993"
     assert facts.synthetic
+    enlarged = {**facts.facts, "height": 768, "width": 1152}
+    real = facts.model_copy(update={"synthetic": False, "facts": enlarged})
+    assert str(data_fault(real, CLIMATE)).startswith("4 years with 12 + 6 + 6 samples, but")
 
 
 def test_an_own_split_is_recorded(years: Path) -> None:

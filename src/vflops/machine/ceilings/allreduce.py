@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from vflops import interruption
-from vflops.machine.ceilings.ceiling_plan import Item, has_equal_rows, mode_of
+from vflops.config.parallel import NCCL_ALGORITHM, nccl_algorithm
+from vflops.machine.ceilings.ceiling_plan import (
+    Item,
+    fixed_algorithm_of,
+    has_equal_rows,
+    mode_of,
+)
 from vflops.machine.ceilings.sample_statistics import median
 from vflops.machine.ceilings.task import Task
 from vflops.machine.devices import Device
@@ -211,7 +217,7 @@ def _run(task: Task, backend: str, ranks: int, mode: tuple[str, ...]) -> list[Si
                 stdout=stderr,
                 stderr=stderr,
                 start_new_session=True,
-                env=_environment(backend, ranks),
+                env=_environment(backend, ranks) | _algorithm(task.item.case),
             )
         try:
             code = process.wait(timeout=left_s + _KILL_AFTER_S)
@@ -236,6 +242,12 @@ def _environment(backend: str, ranks: int) -> dict[str, str]:
     if backend == "gloo" and Path("/sys/class/net/lo").exists():
         changes["GLOO_SOCKET_IFNAME"] = "lo"
     return {**os.environ, **changes}
+
+
+def _algorithm(case: str) -> dict[str, str]:
+    """Return the variable that fixes NCCL's algorithm, if the case names one."""
+    fixed = fixed_algorithm_of(case)
+    return {} if fixed is None else {NCCL_ALGORITHM: nccl_algorithm(fixed)}
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vflops.config.names import PRECISIONS
+from vflops.config.parallel import FIXED_ALGORITHMS
 from vflops.config.settings import MicroSettings
 from vflops.machine.ceilings.sample_statistics import median, spread
 from vflops.metrics.traffic import near_ranks
@@ -146,8 +147,7 @@ def _cases(benchmark: str, ranks: int, accelerators: int) -> Iterable[str]:
         case "storage":
             return STORAGE_CASES
         case "all-reduce":
-            device_case = f"nccl-{accelerators}-ranks" if accelerators > 1 else "nccl"
-            return (device_case, f"gloo-{ranks}-ranks")
+            return (*_nccl_cases(accelerators), f"gloo-{ranks}-ranks")
         case "all-reduce-modes":
             count = (
                 accelerators
@@ -159,6 +159,20 @@ def _cases(benchmark: str, ranks: int, accelerators: int) -> Iterable[str]:
             return tuple(f"{mode}-{count}-ranks" for mode in MODE_PRECISIONS)
         case _:
             return ("peak",)
+
+
+def _nccl_cases(accelerators: int) -> tuple[str, ...]:
+    """Return the cases between accelerators: NCCL's own choice, and each algorithm by itself."""
+    if accelerators < 2:
+        return ("nccl",)
+    case = f"nccl-{accelerators}-ranks"
+    return (case, *(f"{case}-{algorithm}" for algorithm in FIXED_ALGORITHMS))
+
+
+def fixed_algorithm_of(case: str) -> str | None:
+    """Return the algorithm that a case of ``all-reduce`` fixes; None if it fixes none."""
+    last = case.rpartition("-")[2]
+    return last if last in FIXED_ALGORITHMS else None
 
 
 def has_equal_rows(ranks: int) -> bool:

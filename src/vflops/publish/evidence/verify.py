@@ -14,6 +14,7 @@ from vflops.publish.evidence.rederive import matches_record
 from vflops.publish.evidence.ssh_signature import Signature, check_signature
 from vflops.record.files.document import Data
 from vflops.record.folder import RunFolder
+from vflops.record.installed_package import origin_fault
 from vflops.record.readout.contents import Contents
 from vflops.results.evidence.evidence_names import DERIVED, MANIFEST, SIGNATURE
 from vflops.results.evidence.integrity import FolderIntegrity
@@ -106,6 +107,8 @@ def _verify(
         altered |= integrity.comparison.altered
         notes += integrity.comparison.notes
         altered |= dict(_derived_alterations(integrity, manifest, notes))
+    if contents is not None:
+        notes += _package_notes(contents)
     altered_names = {name for name, lines in altered.items() if lines}
     chain_faults: Iterable[str] = () if "run.json" in altered_names else (read_error,)
     if contents is not None:
@@ -149,6 +152,17 @@ def _derived_alterations(
             else:
                 fault = "matches neither the manifest nor the recorded data"
                 yield name, [f"{name}: {fault}; {_repair(name)}"]
+
+
+def _package_notes(contents: Contents) -> Iterator[str]:
+    """Yield a note if the code that made the run is not known here."""
+    package = contents.folder.record.package
+    fault = origin_fault(package) if package is not None else None
+    if package is not None and fault:
+        yield (
+            f"run.json: made by vflops {package.version} with the package {fault}: verify with the "
+            "release that made it, or take its code as changed"
+        )
 
 
 def _repair(name: str) -> str:

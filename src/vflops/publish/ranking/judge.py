@@ -69,11 +69,12 @@ def _record_digest(contents: Contents) -> str:
 
 
 def verdict_context(signers: Path | None) -> str:
-    """Return a hash of everything but the run that verdicts depend on: version, rules, signers."""
-    import vflops
+    """Return a hash of everything but the run that verdicts depend on: code, rules, signers."""
+    from vflops.record.installed_package import installed_package
     from vflops.results.check.rule_sets import RULE_SETS
 
     rules = sorted(f"{rule_set.name}/{rule_set.version}" for rule_set in RULE_SETS.values())
     keys = signers.read_bytes() if signers else b""
-    versions = " ".join([vflops.__version__, *rules])
+    package = installed_package()
+    versions = " ".join([package.version, str(package.sha256), *rules])
     return hashlib.sha256(versions.encode() + b"\n" + keys).hexdigest()

@@ -35,6 +35,8 @@ class NodeRecord(Document):
     """Host name of the machine; two nodes of a scheduler can be on one machine."""
     name: str
     """The name of the node in the scheduler."""
+    package_sha256: str | None = None
+    """The hash of the package vflops on this node, as in ``run.json``; None in runs of 0.2."""
     reference: str | None
     """The reference host, whose clock the offset is relative to: the host of the controller. If all
     jobs run on one machine, it is that machine, and the offset is 0 by definition."""

@@ -15,6 +15,7 @@ ADVICE = {
     "chain": _ALTERED,
     "clocks": "keep the clocks of all nodes in step with NTP, and run it again",
     "manifest": "vflops verify shows what was changed",
+    "package": "install the same vflops on all nodes, and run it again",
     "system": "see what vflops system reports here, and run it again",
     "devices": "see what vflops system reports on the nodes that trained, and run it again",
     "nodes": "bring the nodes of a kind to one state, or leave the odd ones out; "
@@ -55,7 +56,7 @@ ADVICE = {
     "epochs": _PUBLISHED,
     "target": _PUBLISHED,
     "closed": "leave the settings of the task to the profile; vflops score shows what differs",
-    "published-data": "train on the published data with --data",
+    "published-data": "train on all of the published data with --data",
     "precision": "train in an allowed precision: --set train.precision=mixed-bf16",
     "repeats": "add --repeat 4",
     "ceilings": "run it again with its micro-benchmarks",

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, get_args
 
+from vflops.config.parallel import NCCL_ALGORITHM, nccl_algorithm
 from vflops.config.training import TrainSettings
 from vflops.metrics.traffic import (
     ELEMENT_BYTES,
@@ -124,10 +125,13 @@ def exchange_facts(team: Team, sent: Exchanged) -> Iterator[Fact]:
             f"{call}: {GLOO_ALGORITHMS[call]}" for call in sorted(_calls(team, sent))
         )
         yield Fact("algorithm", sent.algorithm, algorithms)
+    elif settings.algorithm != "auto" and sent.mode not in get_args(ModelSharing):
+        fixed = f"{NCCL_ALGORITHM}={nccl_algorithm(settings.algorithm)}"
+        yield Fact("algorithm", sent.algorithm, fixed, "configured")
     elif sent.algorithm is None:
         yield Fact("a reason for the unknown algorithm:", bool(sent.reason), True)
     else:
-        yield Fact("algorithm", sent.algorithm.partition("=")[0], "NCCL_ALGO")
+        yield Fact("algorithm", sent.algorithm.partition("=")[0], NCCL_ALGORITHM)
 
 
 def _calls(team: Team, sent: Exchanged) -> set[str]:

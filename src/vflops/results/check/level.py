@@ -1,8 +1,9 @@
-"""The level that a run may claim, from the settings that differ from the reference settings.
+"""The level that a run may claim, from the settings and code that differ from the reference.
 
-HPC AI500 V2.0 divides a system into nine layers and defines three levels. At level *hardware*, the
-reference code runs unchanged on another machine; at *system*, the framework may differ too; at
-*free*, everything may differ but the problem domain. This project assigned the settings to layers.
+At level *hardware*, the reference code runs unchanged on another machine; at *system*, the
+framework may differ too; at *free*, everything may differ but the problem domain. The papers do not
+define these levels, and of the nine layers HPC AI500 V2.0 says only that there are nine: names,
+order and the assignment of settings are this project's.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from vflops.config.flatten import differences, flatten
 from vflops.errors import UsageError
 from vflops.record.files.document import first_fault
 from vflops.record.formats.system import LAYERS
+from vflops.record.installed_package import origin_fault
 from vflops.record.readout.contents import Contents
 from vflops.workloads.contract.registry import workload
 
@@ -89,7 +91,7 @@ _IGNORED = frozenset({"data", "box_order"})
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting that differs from the reference."""
+    """A setting, or the package itself, that differs from the reference."""
 
     layer: str
     setting: str
@@ -138,7 +140,7 @@ class Levels:
 
 
 def levels(contents: Contents) -> Levels:
-    """Return the level of a run, from the settings of its jobs and its ensemble."""
+    """Return the level of a run, from the settings of its jobs and its ensemble, and its code."""
     records = [job.record for job in (*contents.training_jobs, *contents.workers)]
     if not records:
         return Levels(None, (), "nothing was trained")
@@ -159,7 +161,16 @@ def levels(contents: Contents) -> Levels:
         reference = {"bagging": reference_settings().bagging.model_dump()}
         bagging_differences = _differences(reference, {"bagging": bagging})
         by_setting |= {d.setting: d for d in bagging_differences if d.setting in _LAYER_OF}
-    return _group_by_layer(tuple(by_setting.values()))
+    return _group_by_layer((*by_setting.values(), *_package_difference(contents)))
+
+
+def _package_difference(contents: Contents) -> Iterator[Difference]:
+    """Yield a difference if the code is not known to be unchanged: it may compute anything."""
+    record = contents.folder.record
+    fault = origin_fault(record.package)
+    if fault:
+        release = f"vflops {record.versions.get('vflops')} as released"
+        yield Difference("workload implementation", "package", release, fault)
 
 
 @cache

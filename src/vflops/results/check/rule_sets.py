@@ -24,6 +24,7 @@ from vflops.results.check.background_load import check_background_load
 from vflops.results.check.device_rules import check_devices
 from vflops.results.check.job_rules import check_jobs
 from vflops.results.check.node_rules import check_nodes
+from vflops.results.check.package_rules import check_package
 from vflops.results.check.paper_rules import PaperRules
 from vflops.results.check.published_figures import AIPERF, HPCAI500_V2, HPCAI500_V3
 from vflops.results.check.rule import Judge, Rule
@@ -75,6 +76,13 @@ _PRACTICE = (
     _rule("clocks", "no clock went back", folder_rules.check_clocks, _LOGS),
     _rule(
         "manifest", "no file contradicts the manifest", folder_rules.check_manifest, "manifest.json"
+    ),
+    _rule(
+        "package",
+        "every node ran the package that started the run",
+        check_package,
+        _RUN,
+        "jobs/*/*/node-*.json",
     ),
     _rule("system", "the system is described", folder_rules.check_system, "system.json", _LOGS),
     _rule(
@@ -270,7 +278,12 @@ def _hpcai500(rules: PaperRules, sections: dict[str, str]) -> tuple[Rule, ...]:
             rules.check_ceilings,
             (_LOGS, _NODES),
         ),
-        ("level", "the level follows from the settings", rules.check_level, (_RUN, _JOBS)),
+        (
+            "level",
+            "the level follows from settings and code",
+            rules.check_level,
+            (_RUN, _JOBS),
+        ),
     )
     return tuple(
         _rule(id, title, judge, *reads, section=sections.get(id, ""))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.score_file import AiperfVerdict, Deviation
+from vflops.results.task.published_data import IMAGENET, data_fault
 from vflops.units import seconds
 from vflops.workloads.automl.candidate_history import CandidateHistory
 from vflops.workloads.automl.settings import AutomlSettings
@@ -26,8 +27,6 @@ _RULES = "aiperf"
 AT_LEAST_16_BITS = ("fp16", "bf16", "tf32", "fp32", "fp64")
 """Precisions of at least 16 bits, by the names of their ceilings."""
 _RESNET50 = (3, 4, 6, 3)
-_IMAGENET = (1_281_167, 50_000)
-"""Training and validation samples."""
 _TUNE_FROM = 5
 _PIXELS = 224
 _RECIPE: dict[str, object] = {
@@ -133,8 +132,8 @@ def _requirement_deviations(facts: Facts) -> Iterator[Deviation]:
     imagenet = "--data DIR with ImageNet packed in it"
     if data.synthetic:
         yield _deviation("synthetic data in place of ImageNet", imagenet, fixed=True)
-    elif (data.train, data.validation) != _IMAGENET:
-        yield _deviation("other data than ImageNet", imagenet, fixed=True)
+    elif fault := data_fault(data, IMAGENET):
+        yield _deviation(f"other data than ImageNet: {fault}", imagenet, fixed=True)
     if not _is_resnet50(network):
         start = 'network.blocks=[3,4,6,3] network.width=64 network.stem="imagenet"'
         yield _deviation("it starts from another network than ResNet-50", start, fixed=True)

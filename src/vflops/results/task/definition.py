@@ -34,6 +34,7 @@ NOT_IN_THE_TASK: dict[str, str] = {
     "train.device": _PLACE,
     "train.parallel": _PLACE,
     "train.communication.mode": "the route of the gradients; their mean is the same",
+    "train.communication.algorithm": "the route of the gradients; their mean is the same",
     "train.communication.near": "the route of the gradients; their mean is the same",
     "train.accumulate": "how many parts of a batch fit into memory; the batch is the same",
     "train.evaluate_every": "how often the model is evaluated; it is trained the same way",

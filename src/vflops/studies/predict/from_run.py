@@ -132,7 +132,7 @@ def _add_cuts(
 
 def _add_network(inputs: RunInputs, contents: Contents) -> None:
     """Add the links within a node and between nodes, from the measured all-reduce."""
-    every = main_ceilings(contents)
+    every = _without_trees(main_ceilings(contents))
     _add_link(
         inputs,
         "node",
@@ -185,6 +185,15 @@ def _is_one_per_node(item: Measurement) -> bool:
 def _node_count(item: Measurement) -> int:
     names = (item.node or "").split(", ")
     return int(names[0].split()[0]) if names[0].endswith(" nodes") else len(names)
+
+
+def _without_trees(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Return the measurements without all-reduces by a tree: bandwidth and latency are a ring's."""
+    return [
+        item
+        for item in measurements
+        if item.benchmark != "all-reduce" or not item.case.endswith("-tree")
+    ]
 
 
 def _latency_s(item: Measurement) -> float | None:

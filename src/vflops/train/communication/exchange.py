@@ -13,7 +13,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.futures import Future
 
-from vflops.config.parallel import CommunicationSettings
+from vflops.config.parallel import NCCL_ALGORITHM, CommunicationSettings
 from vflops.metrics.traffic import GLOO_ALGORITHMS
 from vflops.record.formats.job_events import Exchanged
 from vflops.train.communication.average import Average
@@ -184,6 +184,6 @@ def algorithm(backend: str, calls: set[str]) -> tuple[str | None, str | None]:
     """Return the library's algorithm for each of the calls, or the reason why it is not known."""
     if backend == "gloo":
         return "; ".join(f"{call}: {GLOO_ALGORITHMS[call]}" for call in sorted(calls)), None
-    if backend == "nccl" and (chosen := os.environ.get("NCCL_ALGO")):
-        return f"NCCL_ALGO={chosen}", None
+    if backend == "nccl" and (chosen := os.environ.get(NCCL_ALGORITHM)):
+        return f"{NCCL_ALGORITHM}={chosen}", None
     return None, f"{backend} chooses an algorithm for each size and does not report it"

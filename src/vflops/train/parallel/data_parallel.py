@@ -31,7 +31,7 @@ class DataParallel(GroupPlan):
         store: str,
         communication: CommunicationSettings,
     ) -> None:
-        super().__init__(rank, ranks, device, store)
+        super().__init__(rank, ranks, device, store, communication.algorithm)
         self._communication = communication
         self._exchange: Exchange | None = None
         self.mesh = init_device_mesh(device.type, (ranks,), mesh_dim_names=("data",))

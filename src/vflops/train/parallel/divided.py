@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from vflops.config.parallel import AllReduceAlgorithm
 from vflops.config.training import TrainSettings
 from vflops.train.normalisation import average_buffers, convert
 from vflops.train.parallel.group import GroupPlan
@@ -54,8 +55,15 @@ class DividedPlan(GroupPlan):
     _parts: dist.ProcessGroup
     """The ranks that together have one copy of the model."""
 
-    def __init__(self, rank: int, ranks: int, device: torch.device, store: str) -> None:
-        super().__init__(rank, ranks, device, store)
+    def __init__(
+        self,
+        rank: int,
+        ranks: int,
+        device: torch.device,
+        store: str,
+        algorithm: AllReduceAlgorithm = "auto",
+    ) -> None:
+        super().__init__(rank, ranks, device, store, algorithm)
         self._divisions: dict[str, Division] = {}
         """Divisions by name of the parameter or buffer."""
 

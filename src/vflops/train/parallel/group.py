@@ -12,6 +12,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflops.config.parallel import AllReduceAlgorithm
+from vflops.train.communication.fixed_algorithm import fix_algorithm
 from vflops.train.parallel.parallel_plan import ParallelPlan
 from vflops.workloads.contract.workload import Summary
 
@@ -20,14 +22,27 @@ _AGREE_EVERY = 8
 _TIMEOUT = timedelta(minutes=10)
 
 
+def backend_of(device: torch.device) -> str:
+    """Return the name of the communication library for ranks on ``device``."""
+    return "gloo" if device.type == "cpu" else dist.get_default_backend_for_device(device)
+
+
 class GroupPlan(ParallelPlan):
     """A plan for several ranks in a process group."""
 
     agree_every = _AGREE_EVERY
 
-    def __init__(self, rank: int, ranks: int, device: torch.device, store: str) -> None:
+    def __init__(
+        self,
+        rank: int,
+        ranks: int,
+        device: torch.device,
+        store: str,
+        algorithm: AllReduceAlgorithm = "auto",
+    ) -> None:
         self.rank, self.ranks, self._device = rank, ranks, device
-        backend = "gloo" if device.type == "cpu" else dist.get_default_backend_for_device(device)
+        backend = backend_of(device)
+        fix_algorithm(algorithm, backend)
         dist.init_process_group(
             backend, init_method=store, rank=rank, world_size=ranks, timeout=_TIMEOUT
         )

@@ -44,7 +44,7 @@ class Pipeline(GroupPlan):
     def __init__(
         self, rank: int, ranks: int, device: torch.device, store: str, settings: TrainSettings
     ) -> None:
-        super().__init__(rank, ranks, device, store)
+        super().__init__(rank, ranks, device, store, settings.communication.algorithm)
         self._copies = settings.shares
         self._sharing = ranks // self._copies
         self._settings = settings

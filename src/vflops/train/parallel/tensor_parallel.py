@@ -36,7 +36,7 @@ class TensorParallel(DividedPlan):
     def __init__(
         self, rank: int, ranks: int, device: torch.device, store: str, settings: TrainSettings
     ) -> None:
-        super().__init__(rank, ranks, device, store)
+        super().__init__(rank, ranks, device, store, settings.communication.algorithm)
         shape, names = (settings.shares, ranks // settings.shares), ("data", "tensor")
         self.mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
         self._communication = settings.communication

@@ -143,7 +143,7 @@ def reference() -> WeatherSettings:
     return WeatherSettings(
         target=0.35,
         synthetic=SyntheticSettings(
-            height=768, width=1152, train=1460 * 23, validation=1460, test=1460, target=0.35
+            height=768, width=1152, train=1460 * 24, validation=1460, test=1460, target=0.35
         ),
         train=TrainSettings(
             epochs=50,
