@@ -156,8 +156,10 @@ def _steps(
         if model not in counted:
             observer.step(f"counting {model}")
             _count(folder, events, model)
-    if backend(settings.launch.on).is_this_machine:  # else the nodes do, before training
+    if backend(settings.launch.on).is_this_machine:
         _measure(folder, events, observer)
+    elif not settings.micro.benchmarks:  # otherwise the nodes plan and measure before training
+        events.write("plan", measurements=[])
     if settings.workloads:
         records = jobs.plan(folder, events, prepared, observer.progress)
         members = [record for record in records if record.bag is not None]
