@@ -48,7 +48,7 @@ class RunRecord(Document):
     """
 
     schema_name: ClassVar[str] = "vflops.run"
-    schema_version: ClassVar[int] = 2
+    schema_version: ClassVar[int] = 3
 
     id: str
     workload: str
