@@ -129,7 +129,7 @@ class Estimate(Data):
     nodes_known: int
     repeat: int
     apc: int
-    """Operations for one update of every model."""
+    """Operations for one update of every model that trains at the same time (equation 4)."""
     ops_training: int
     ops_evaluation: int
     """Operations of timed evaluations."""
@@ -183,7 +183,11 @@ def estimate(
         slots=sum(node.slots for node in planned.nodes),
         nodes_known=len(planned.nodes),
         repeat=repeat,
-        apc=apc(ops_per_sample=training.ops_total, batch_size=training.train.batch, models=models),
+        apc=apc(
+            ops_per_sample=training.ops_total,
+            batch_size=training.train.batch,
+            models=planned.scale // planned.ranks,
+        ),
         ops_training=epoch_ops(
             ops_per_sample=training.ops_total, samples=training.trained, models=trainings
         ),
@@ -304,7 +308,7 @@ def estimate_rows(needs: Estimate) -> list[list[str]]:
             f"{needs.scale:,} of {needs.slots:,} slots, {needs.nodes:,} of {needs.nodes_known:,} "
             f"nodes{waves}",
         ],
-        ["APC", f"{integer(needs.apc)} operations of all models for one update each"],
+        ["APC", f"{integer(needs.apc)} operations for one update of each model at once"],
         ["operations", f"{integer(needs.ops_training)} of training{repeats}"],
         ["", f"{integer(needs.ops_evaluation)} of evaluations"],
         ["samples", f"{integer(needs.samples)} trained on"],

@@ -67,6 +67,22 @@ class Timeline:
         """Return when the job's training ended, including its last evaluation and checkpoint."""
         return self._event_times_s(job, "finished")[-1]
 
+    def began_s(self, job: TrainedJob) -> float:
+        """Return when the processes of the job started, before its first step."""
+        began_s = [
+            attempt.began_utc_s - self._offset_s(job, number)
+            for number, attempt in enumerate(job.attempts)
+            if attempt.began_utc_s is not None
+        ]
+        return min([self.start_s(job), *began_s])
+
+    def evaluations_s(self, job: TrainedJob) -> dict[int, float]:
+        """Return when each evaluation of the job that counts was done, by its step."""
+        return {
+            timed.evaluated.step: timed.event.utc_s - self._offset_s(job, timed.attempt)
+            for timed in job.evaluations
+        }
+
     @cached_property
     def parts(self) -> dict[str, list[Part]]:
         """The parts of all attempts with progress, by host, in the order of the jobs."""
@@ -120,3 +136,7 @@ class Timeline:
 
     def _utc_s(self, event: Event, folder: Path | None) -> float:
         return event.utc_s - ((self._log_offset_s(folder) if folder else None) or 0.0)
+
+    def _offset_s(self, job: TrainedJob, attempt: int) -> float:
+        """Return the clock offset of an attempt's log; 0 if it is not known."""
+        return (self._log_offset_s(job.folders[attempt]) if job.folders else None) or 0.0

@@ -72,6 +72,15 @@ class Attempt:
         return None
 
     @property
+    def began_utc_s(self) -> float | None:
+        """Like ``began_s``, as Unix time by the clock of the node that wrote the log."""
+        begun_s = self.began_s
+        if begun_s is None:
+            return None
+        first = next(event for event in self.log.events if event.kind in PROGRESS_EVENTS)
+        return first.utc_s - (first.time_s - begun_s)
+
+    @property
     def phases(self) -> dict[str, float]:
         """Seconds in each phase, up to the last progress event."""
         return self._last.phases if self._last else dict.fromkeys(PHASES, 0.0)
@@ -136,6 +145,9 @@ class TimedEvaluation:
 
     evaluated: Evaluated
     time_s: float
+    event: Event
+    attempt: int
+    """Index of the attempt that made the evaluation."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +192,7 @@ class TrainedJob:
         """
         by_step: dict[int, TimedEvaluation] = {}
         before_s = 0.0
-        for attempt in self.attempts:
+        for number, attempt in enumerate(self.attempts):
             if attempt.has_progress:  # drop what was lost; its time still counts
                 by_step = {
                     step: timed for step, timed in by_step.items() if step <= attempt.first_step
@@ -189,7 +201,7 @@ class TrainedJob:
                 if event.kind == "evaluation":
                     evaluated = event.payload(Evaluated)
                     time_s = before_s + sum_in_order(evaluated.phases.values())
-                    by_step[evaluated.step] = TimedEvaluation(evaluated, time_s)
+                    by_step[evaluated.step] = TimedEvaluation(evaluated, time_s, event, number)
             before_s += attempt.wall_s
         return [by_step[step] for step in sorted(by_step)]
 

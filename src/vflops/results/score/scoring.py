@@ -14,10 +14,11 @@ from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.contents import Contents
 from vflops.results.roofline.analysis import Bound, Ceilings, bound, measured_ceilings
 from vflops.results.score.ensemble_score import ensemble_scores
+from vflops.results.score.repeat_score import repeat_scores
 from vflops.results.score.score_file import BoundScore, CeilingScore, ModelScore, RuleCount, Score
 from vflops.results.score.scoring_convention import model_convention
 from vflops.results.score.search_score import search_scores
-from vflops.results.score.training_score import repeat_scores, training_scores
+from vflops.results.score.training_score import training_scores
 from vflops.results.task.closed_tasks import tasks
 
 
@@ -37,6 +38,7 @@ def _scored(contents: Contents) -> Score:
     record, state = contents.folder.record, contents.state
     machine = measured_ceilings(contents.measurements)
     trainings = contents.once(training_scores)
+    ensembles = ensemble_scores(contents, trainings)
     return Score(
         run=record.id,
         workload=record.workload,
@@ -48,8 +50,8 @@ def _scored(contents: Contents) -> Score:
             for graph in contents.graphs
         ),
         trainings=trainings,
-        repeats=repeat_scores(trainings),
-        ensembles=ensemble_scores(contents, trainings),
+        repeats=repeat_scores(trainings, ensembles),
+        ensembles=ensembles,
         searches=contents.once(search_scores),
         tasks=tuple(dict.fromkeys(contents.once(tasks).values())),
     )
