@@ -29,7 +29,8 @@ def ensemble_evaluation_faults(ensemble: Ensembled, jobs: Sequence[TrainedJob]) 
     for point in points:
         for member, by_step in zip(members, epochs, strict=True):
             if point.step not in by_step and not 0 <= max(by_step, default=-1) < point.step:
-                yield f"combined at step {point.step}, where job {member.record.job} has no evaluation"
+                job = member.record.job
+                yield f"combined at step {point.step}, where job {job} has no evaluation"
         if all(by_step.get(point.step, point.epoch) != point.epoch for by_step in epochs):
             yield f"combined at step {point.step}, which does not end epoch {point.epoch:g}"
     yield from _end_faults(points[-1], ensemble, max(max(by_step, default=0) for by_step in epochs))

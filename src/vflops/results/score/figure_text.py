@@ -161,15 +161,15 @@ def combined_at(ensemble: EnsembleScore) -> str:
 
 
 def sys_scale(scale: ScaleScore) -> str:
-    """Return the slots in use as M × P, and what a slot is."""
+    """Return the slots in use at once as M × P, and what a slot is."""
     product = f"{count(scale.models, 'model')} × {count(scale.ranks, 'rank')}"
-    return f"{scale.sys_scale:,} {scale.slots or 'slots'} = {product}"
+    return f"{count(scale.sys_scale, (scale.slots or 'slots').removesuffix('s'))} = {product}"
 
 
 def apc(scale: ScaleScore) -> str:
     """Return the amount of parallel computation of one update."""
-    updates = "one update" + (f" of {scale.models:,} models each" if scale.models > 1 else "")
-    return f"{quantity(scale.apc, 'FLOP')} for {updates}"
+    each = f" of each of {scale.models:,} models" if scale.models > 1 else ""
+    return f"{quantity(scale.apc, 'FLOP')} for one update{each}"
 
 
 def factor(quality: QualityScore) -> str:
