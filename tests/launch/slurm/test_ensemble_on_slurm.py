@@ -98,7 +98,7 @@ def test_models_span_two_nodes_and_one_that_dies_is_retried_in_its_allocation(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
     spans = ("--ranks", "2", "--set", "launch.ranks_per_node=1")
-    process = started(tmp_path, "--models", "2", *spans, epochs=4)
+    process = started(tmp_path, "--scale", "4", *spans, epochs=4)  # 2 models
     folder = wait_for(tmp_path, "checkpoint", 1)
     rank_of(folder, 1).kill()
     folder = ended(process, tmp_path)
