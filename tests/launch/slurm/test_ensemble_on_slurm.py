@@ -52,6 +52,7 @@ def assert_scored(folder: RunFolder, jobs: tuple[int, ...], epochs: int, partial
     (scored,) = score(contents).ensembles
     assert (scored.jobs, scored.partial) == (jobs, partial)
     assert scored.vflops is not None and scored.vflops > 0
+    assert [moment.epoch for moment in scored.moments] == [*range(1, epochs + 1)]
     history = contents.history
     for job in jobs:
         trained = [event.data["samples"] for event in history.events("finished", job=job)]
