@@ -69,17 +69,18 @@ class Timeline:
 
     def began_s(self, job: TrainedJob) -> float:
         """Return when the processes of the job started, before its first step."""
-        began_s = [
-            attempt.began_utc_s - self._offset_s(job, number)
-            for number, attempt in enumerate(job.attempts)
-            if attempt.began_utc_s is not None
-        ]
-        return min([self.start_s(job), *began_s])
+        times_s = [self.start_s(job)]
+        for attempt, folder in zip(job.attempts, self._folders(job), strict=True):
+            if attempt.began_s is not None:
+                first = attempt.log.events[0]
+                times_s.append(self.event_s(first, folder) - (first.time_s - attempt.began_s))
+        return min(times_s)
 
     def evaluations_s(self, job: TrainedJob) -> dict[int, float]:
         """Return when each evaluation of the job that counts was done, by its step."""
+        folders = self._folders(job)
         return {
-            timed.evaluated.step: timed.event.utc_s - self._offset_s(job, timed.attempt)
+            timed.evaluated.step: self.event_s(timed.event, folders[timed.attempt])
             for timed in job.evaluations
         }
 
@@ -126,17 +127,18 @@ class Timeline:
         return self.offset_s(first) if first else None
 
     def _event_times_s(self, job: TrainedJob, kind: str) -> list[float]:
-        folders: Sequence[Path | None] = job.folders or [None] * len(job.logs)
         return [
-            self._utc_s(event, folder)
-            for log, folder in zip(job.logs, folders, strict=True)
+            self.event_s(event, folder)
+            for log, folder in zip(job.logs, self._folders(job), strict=True)
             for event in log.events
             if event.kind == kind
         ]
 
-    def _utc_s(self, event: Event, folder: Path | None) -> float:
+    def event_s(self, event: Event, folder: Path | None) -> float:
+        """Return the time of an event of the attempt in ``folder``."""
         return event.utc_s - ((self._log_offset_s(folder) if folder else None) or 0.0)
 
-    def _offset_s(self, job: TrainedJob, attempt: int) -> float:
-        """Return the clock offset of an attempt's log; 0 if it is not known."""
-        return (self._log_offset_s(job.folders[attempt]) if job.folders else None) or 0.0
+    @staticmethod
+    def _folders(job: TrainedJob) -> Sequence[Path | None]:
+        """Return the folder of each log; None for each if only the logs are known."""
+        return job.folders or [None] * len(job.logs)

@@ -72,15 +72,6 @@ class Attempt:
         return None
 
     @property
-    def began_utc_s(self) -> float | None:
-        """Like ``began_s``, as Unix time by the clock of the node that wrote the log."""
-        begun_s = self.began_s
-        if begun_s is None:
-            return None
-        first = next(event for event in self.log.events if event.kind in PROGRESS_EVENTS)
-        return first.utc_s - (first.time_s - begun_s)
-
-    @property
     def phases(self) -> dict[str, float]:
         """Seconds in each phase, up to the last progress event."""
         return self._last.phases if self._last else dict.fromkeys(PHASES, 0.0)
