@@ -221,8 +221,8 @@ def run_ensembles(
                 f"no model of {group[0].workload} stored its predictions",
                 hint="the workload's runner must write them, and one event 'predictions' per job",
             )
-        for combined in (*ensemble.sizes, *ensemble.evaluations):
-            require_within_bounds(group[0], combined.quality)
+        for quality in ensemble.qualities:
+            require_within_bounds(group[0], quality)
         events.write("ensemble", **ensemble.model_dump(mode="json"))
         if len(ensemble.jobs) == ensemble.planned:  # else a later attempt may add the others
             delete_interim_predictions(folder, group)

@@ -254,6 +254,14 @@ class Ensembled(Data):
     had ended counts with its last predictions. Empty in logs of older versions."""
     took_s: Seconds
 
+    @property
+    def qualities(self) -> list[float]:
+        """All qualities, by size and during training."""
+        return [
+            *(size.quality for size in self.sizes),
+            *(evaluation.quality for evaluation in self.evaluations),
+        ]
+
 
 class Checkpointed(Data):
     """A checkpoint is complete."""

@@ -222,8 +222,7 @@ def _qualities(contents: Contents) -> Iterator[tuple[Event, Quality, float]]:
         ]
         for goal in goals[:1]:
             measure = _measure(ensemble.workload, goal)
-            recorded = (*ensemble.sizes, *ensemble.evaluations)
-            yield from ((event, measure, item.quality) for item in recorded)
+            yield from ((event, measure, quality) for quality in ensemble.qualities)
 
 
 def _measure(name: str, recorded: Goal) -> Quality:

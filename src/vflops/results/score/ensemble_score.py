@@ -159,7 +159,9 @@ def _reaches(goal: Goal, quality: float) -> bool:
 
 def _done_s(evaluations_s: Mapping[int, float], step: int) -> float:
     """Return when a model had finished its evaluation at ``step``, or its last one before."""
-    last = max((done for done in evaluations_s if done <= step), default=None)
+    if step in evaluations_s:
+        return evaluations_s[step]
+    last = max((done for done in evaluations_s if done < step), default=None)
     if last is None:
         raise ValueError(f"the models were combined at step {step}, but one was not evaluated")
     return evaluations_s[last]

@@ -39,17 +39,18 @@ def stored_evaluations(job: TrainedJob) -> dict[int, StoredEvaluation]:
 
     The last one has the predictions after training.
     """
+    during = _files_during_training(job)
     stored: dict[int, StoredEvaluation] = {}
-    last = job.evaluations[-1] if job.evaluations else None
     for timed in job.evaluations:
-        attempt, evaluated = job.folders[timed.attempt], timed.evaluated
-        if timed is last:
-            found = _after_training(job)
-        else:
-            files = _files_at(job, timed.attempt, evaluated.step)
-            found = files and (evaluation_folder(attempt, evaluated.step), files)
-        if found:
-            stored[evaluated.step] = StoredEvaluation(evaluated.step, evaluated.epoch, *found)
+        step, epoch = timed.evaluated.step, timed.evaluated.epoch
+        files = during.get((timed.attempt, step))
+        if files:
+            folder = evaluation_folder(job.folders[timed.attempt], step)
+            stored[step] = StoredEvaluation(step, epoch, folder, files)
+    after = [event for event in job.logs[-1].events if event.kind == "predictions"]
+    if after and job.evaluations:
+        last, files = job.evaluations[-1].evaluated, after[-1].payload(Predicted).files
+        stored[last.step] = StoredEvaluation(last.step, last.epoch, job.folders[-1], files)
     return stored
 
 
@@ -68,14 +69,12 @@ def common_points(
             yield found
 
 
-def _after_training(job: TrainedJob) -> tuple[Path, tuple[KeptFile, ...]] | None:
-    """Return the predictions that the last attempt stored after training."""
-    events = [event for event in job.logs[-1].events if event.kind == "predictions"]
-    return (job.folders[-1], events[-1].payload(Predicted).files) if events else None
-
-
-def _files_at(job: TrainedJob, attempt: int, step: int) -> tuple[KeptFile, ...]:
-    """Return the files that an attempt stored at the evaluation after ``step``; may be empty."""
-    events = (e for e in job.logs[attempt].events if e.kind == "evaluation-predictions")
-    found = [payload for e in events if (payload := e.payload(EvaluationPredicted)).step == step]
-    return found[-1].files if found else ()
+def _files_during_training(job: TrainedJob) -> dict[tuple[int, int], tuple[KeptFile, ...]]:
+    """Return the files with predictions by attempt and step."""
+    payloads = (
+        (attempt, event.payload(EvaluationPredicted))
+        for attempt, log in enumerate(job.logs)
+        for event in log.events
+        if event.kind == "evaluation-predictions"
+    )
+    return {(attempt, payload.step): payload.files for attempt, payload in payloads}
