@@ -168,6 +168,7 @@ class TestTimeToQuality:
         assert found.epochs_to_quality == 2
         text = dict(score_tables.ensemble_rows(found))["time to quality"]
         assert text.endswith("s, epoch 2; combined at 3 evaluations")
+        assert score_tables.ensemble_line(found).endswith(", target reached after 39.5 s")
 
     def test_waiting_for_another_model_counts_and_is_said(self, handmade_run: HandmadeRun) -> None:
         plan(handmade_run)

@@ -98,7 +98,14 @@ def ensemble_line(ensemble: EnsembleScore) -> str:
             ensemble.vflops_capped,
             ensemble.task,
         )
+        + _together_reached(ensemble)
     )
+
+
+def _together_reached(ensemble: EnsembleScore) -> str:
+    if ensemble.time_to_quality_s is not None:
+        return f", target reached after {seconds(ensemble.time_to_quality_s)}"
+    return f", target {figure_text.NOT_REACHED}" if ensemble.moments else ""
 
 
 def _ensemble_factor(ensemble: EnsembleScore) -> str:
