@@ -25,7 +25,9 @@ from vflops.launch.nodes import waves
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
-from vflops.run import validate
+from vflops.results.score.figure_text import count
+from vflops.run import pipeline, validate
+from vflops.run.ensemble_shape import EnsembleShape, ensemble_shape, scale_nodes
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import load, profile, workload_settings
 
@@ -227,6 +229,83 @@ def test_wrong_settings_make_no_folder(
         shown = " ".join(result.stderr.split())
         assert error in shown and hint in shown
     assert [path.name for path in directory.iterdir()] == (["site.toml"] if site else [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "models", "ranks", "per_node"),
+    [
+        (("--scale", 8), 4, 2, 2),  # four nodes of two processors
+        (("--scale", 4), 2, 2, 2),
+        (("--scale", 8, "--ranks", 1), 8, 1, 2),
+        (("--scale", 8, "--models", 2), 2, 4, 2),
+        (("--scale", 3, "--set", "launch.ranks_per_node=1"), 3, 1, 1),
+        (("--scale", 4, "--set", "launch.cores_per_rank=2"), 4, 1, 1),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,
+)
+def test_a_scale_is_the_same_in_a_run_and_its_plan(
+    cluster: Cluster,
+    run_command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[object, ...],
+    models: int,
+    ranks: int,
+    per_node: int,
+) -> None:
+    given: list[Settings] = []
+
+    def start(out: Path, name: str, settings: Settings, *rest: object, **more: object) -> None:
+        given.append(settings)
+        raise UsageError("no run in this test")
+
+    monkeypatch.setattr(pipeline, "start", start)
+    result = run_command("run", *TINY, "--on", "slurm", *arguments)
+    said = f"scale {models * ranks} = {count(models, 'model')} × {count(ranks, 'rank')}; a rank has"
+    assert said in " ".join(result.stderr.split())
+    (chosen,) = given
+    assert chosen.models_of(IMAGES) == models
+    assert chosen.workloads[IMAGES]["train"]["ranks"] == ranks
+    assert chosen.launch.ranks_per_node == per_node
+    planned = run_command("plan", *TINY, "--on", "slurm", *arguments, "--json")
+    assert planned.returncode == 0, planned.stderr
+    whole = json.loads(planned.stdout)["workloads"][IMAGES]
+    assert (whole["models"], whole["ranks"], whole["scale"]) == (models, ranks, models * ranks)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [
+        ((*TINY, "--on", "slurm", "--scale", 5), "do not make the scale 5 (equation 5)",
+         "choose 5 models of 1 rank with --ranks; or --scale 4 or 6"),
+        ((*TINY, "--on", "slurm", "--scale", 9), "scale 9 is too large", "choose at most 8"),
+        ((*TINY, "--on", "slurm", "--scale", 8, "--models", 4, "--ranks", 1),
+         "4 models × 1 ranks do not make the scale 8", "choose 4 models of 2 ranks"),
+        ((*TINY, "--on", "slurm", "--scale", 8, "--set", "train.ranks=1"),
+         "--scale 8 conflicts with --set train.ranks=1", "--ranks P with --scale"),
+        (("automl", "--profile", "tiny", "--scale", 2), "automl is a search: --scale 2",
+         "use --workers W"),
+        (("--profile", "tiny", "--scale", 2), "automl is a search", "name a workload"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,
+)  # fmt: skip
+def test_a_scale_that_cannot_be_is_refused_with_the_nearest(
+    cluster: Cluster, run_command: Command, directory: Path, arguments: Any, error: str, hint: str
+) -> None:
+    run, plan = (run_command(command, *arguments) for command in ("run", "plan"))
+    assert (run.returncode, plan.stderr) == (2, run.stderr)
+    said = " ".join(run.stderr.split())
+    assert error in said and hint in said
+    assert not (directory / "runs").exists()
+
+
+def test_the_nodes_of_pbs_have_as_many_ranks_as_the_settings_say(cluster: Cluster) -> None:
+    unknown = settings("launch.on=pbs")
+    with pytest.raises(UsageError, match="accelerators of a node of pbs are not known") as caught:
+        scale_nodes(unknown.launch, "auto", 8)
+    assert "launch.ranks_per_node=K" in str(caught.value.hint)
+    described = settings("launch.on=pbs", "launch.ranks_per_node=4")
+    nodes = scale_nodes(described.launch, "auto", 8)
+    assert ensemble_shape(described, nodes, scale=8) == EnsembleShape(models=2, ranks=4)
 
 
 def test_a_command_cannot_be_bagged(run_command: Command, directory: Path) -> None:

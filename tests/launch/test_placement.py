@@ -229,11 +229,17 @@ def test_ranks_that_fit_nowhere_have_no_default() -> None:
         defaults(equal_nodes(2, 4), ranks=9)
 
 
+@pytest.mark.parametrize("scale", range(8, 65, 8))
+def test_the_scales_of_the_paper_have_its_models_and_ranks(scale: int) -> None:
+    """V3.0, section 5: 8 nodes of 8 GPUs, and M = 1 to 8 for 8 to 64 GPUs."""
+    assert defaults(equal_nodes(8, 8), scale=scale) == (scale // 8, 8)
+
+
 def test_with_a_scale_models_times_ranks_equal_it() -> None:
     nodes = equal_nodes(4, 8)
     assert defaults(nodes, scale=16) == (2, 8)
-    assert defaults(nodes, scale=4) == (1, 4)
-    assert defaults(nodes, scale=12) == (2, 6)
+    assert defaults(nodes, scale=8) == (1, 8)
+    assert defaults(nodes, scale=12, models=2) == (2, 6)
     assert defaults(nodes, scale=16, models=1) == (1, 16)
     assert defaults(nodes, scale=16, ranks=4) == (4, 4)
     assert defaults(nodes, scale=16, models=4, ranks=4) == (4, 4)
@@ -255,6 +261,29 @@ def test_with_a_scale_models_times_ranks_equal_it() -> None:
             16,
             "2 models × 4 ranks do not make the scale 16 (equation 5) on 4 nodes with 32 slots",
             "choose 2 models of 8 ranks, 4 of 4 or 1 of 16",
+        ),
+        (
+            None,
+            None,
+            12,
+            "M models × P ranks do not make the scale 12 (equation 5) on 4 nodes with 32 slots,"
+            " where P is the 8 slots of a node",
+            "choose 2 models of 6 ranks, 3 of 4 or 4 of 3 with --ranks; or --scale 8 or 16",
+        ),
+        (
+            None,
+            None,
+            4,
+            "M models × P ranks do not make the scale 4 (equation 5) on 4 nodes with 32 slots,"
+            " where P is the 8 slots of a node",
+            "choose 1 model of 4 ranks, 2 of 2 or 4 of 1 with --ranks; or --scale 8",
+        ),
+        (
+            None,
+            3,
+            16,
+            "M models × 3 ranks do not make the scale 16 (equation 5) on 4 nodes with 32 slots",
+            "choose 4 models of 4 ranks, 8 of 2 or 2 of 8; or --scale 15 or 18",
         ),
         (
             None,

@@ -12,7 +12,15 @@ from tests.support.ensemble_runs import ended, processes_of, started, wait_for
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder, latest
 from vflops.record.formats.job import JobRecord
-from vflops.record.formats.job_events import Ensembled, JobBegun, OutOfBag, Predicted
+from vflops.record.formats.job_events import (
+    Ensembled,
+    EvaluationPredicted,
+    JobBegun,
+    OutOfBag,
+    Predicted,
+)
+from vflops.record.readout.contents import Contents
+from vflops.results.score.scoring import score
 from vflops.train.ensemble.bootstrap import bag, out_of_bag
 from vflops.train.ensemble.predictions import KeptPredictions
 
@@ -77,6 +85,33 @@ def test_the_ensembles_quality_is_that_of_the_mean_prediction(ensemble: RunFolde
     assert payload.sizes[1].quality == pytest.approx((mean.argmax(1) == labels).mean())
     alone = history.events("evaluation", job=1)[-1].data["quality"]
     assert payload.sizes[0].quality == pytest.approx(alone)
+
+
+def test_the_models_are_combined_at_every_evaluation_and_timed_by_the_last_of_them(
+    ensemble: RunFolder,
+) -> None:
+    history = ensemble.history()
+    (event,) = history.events("ensemble")
+    payload = event.payload(Ensembled)
+    assert [(item.step, item.epoch) for item in payload.evaluations] == [
+        (8, 1.0),
+        (16, 2.0),
+        (24, 3.0),
+        (32, 4.0),
+    ]
+    assert payload.evaluations[-1].quality == payload.sizes[-1].quality
+    for job in (1, 2):
+        stored = history.events("evaluation-predictions", job=job)
+        assert {event.payload(EvaluationPredicted).step for event in stored} == {8, 16, 24, 32}
+    assert not list(ensemble.path.glob("jobs/*/*/evaluations"))
+    (scored,) = score(Contents(ensemble)).ensembles
+    jobs = [job for job in Contents(ensemble).training_jobs if job.record.job in payload.jobs]
+    ends_s = [max(timed.event.utc_s for timed in job.evaluations) for job in jobs]
+    timed = [event for job in jobs for log in job.logs for event in log.events]
+    timed = [event for event in timed if event.kind == "job" or "phases" in event.data]
+    began_s = min(event.utc_s - sum(event.data.get("phases", {}).values()) for event in timed)
+    assert scored.moments[-1].time_s == pytest.approx(max(ends_s) - began_s, abs=0.1)
+    assert [moment.step for moment in scored.moments] == [8, 16, 24, 32]
 
 
 def test_nothing_of_a_run_is_left_behind(ensemble: RunFolder) -> None:

@@ -61,6 +61,21 @@ def test_operations_and_samples_are_those_of_all_models() -> None:
     assert (twice.ops_training, twice.apc) == (2 * needs.ops_training, needs.apc)
 
 
+def test_models_in_waves_compute_in_parallel_as_far_as_they_run_at_once() -> None:
+    needs = estimate(plan(FOUR, 12, 1, waves=True), training())
+    assert (needs.scale, needs.apc) == (4, 4 * 100 * 60)
+
+
+def test_predictions_during_training_are_those_of_the_evaluations_that_are_combined() -> None:
+    needs = estimate(plan(FOUR, 4, 1), replace(training(), combine_every=2), repeat=3)
+    assert needs.prediction_bytes is not None
+    # After epochs 2 and 4 of 5, and deleted before the next ensemble.
+    assert needs.interim_bytes == 2 * needs.prediction_bytes // 3
+    rows = dict(estimate_rows(needs))
+    assert rows["disk"].endswith("more until they are combined")
+    assert estimate(plan(FOUR, 4, 1), training()).interim_bytes == 0
+
+
 def test_the_last_batch_is_whole_and_the_last_epoch_always_evaluated() -> None:
     one = training(batch=300, evaluate_every=2)
     assert one.trained == 17 * 300  # 5,000 samples

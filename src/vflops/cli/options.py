@@ -37,6 +37,10 @@ Container = Annotated[
         help="Container image for the jobs of a scheduler; by default that of site.toml, if any."
     ),
 ]
+Scale = Annotated[
+    int | None,
+    typer.Option(help="Slots of all models, M × P; by default P fills a node, and M = scale / P."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only the result, no progress.")]
 
 WaitQuiet = Annotated[

@@ -17,6 +17,9 @@ class BaggingSettings(Section):
     plug-in."""
     out_of_bag: int = Field(default=1000, ge=0)
     """Maximum number of out-of-bag samples that a model is evaluated on after training."""
+    combine_every: int = Field(default=1, ge=0)
+    """Every how many evaluations the predictions of all models are combined, which gives the time
+    to quality of the ensemble; 0 combines them only after training."""
     attempts: int = Field(default=3, ge=1, le=100)
     """How often a job is started before it is given up."""
     staging_readers: int = Field(default=8, ge=1, le=4096)

@@ -91,7 +91,7 @@ def defaults(
 
     P is the number of slots of the smallest node, and M the number of models that then fit. If a
     given M does not fit, P is the largest number of ranks with which it does. With a ``scale``,
-    M × P equals it (equation 5).
+    M × P equals it (equation 5), and P is by default the number of slots of the smallest node.
     """
     _check(nodes, models=models, ranks=ranks, scale=scale)
     smallest = min(node.slots for node in nodes)
@@ -115,20 +115,41 @@ def _of_scale(
         raise UsageError(
             f"the scale {scale} is too large for {_named(nodes)}", hint=f"choose at most {slots}"
         )
-    pairs = [(scale // p, p) for p in range(1, scale + 1) if scale % p == 0]
+    degree = ranks or (node_slots if models is None else max(scale // models, 1))
+    number = models or scale // degree
+    if number * degree == scale and capacity(nodes, degree, number) == number:
+        return number, degree
+    raise _scale_refusal(nodes, models, ranks, scale, node_slots)
+
+
+def _scale_refusal(
+    nodes: Sequence[Node], models: int | None, ranks: int | None, scale: int, node_slots: int
+) -> UsageError:
+    """Return the error for a scale that is not M × P, with the nearest pairs that are."""
+    degrees = [p for p in range(1, scale + 1) if scale % p == 0]
+    whole_nodes = [p for p in degrees if p <= node_slots or p % node_slots == 0]
+    pairs = [(scale // p, p) for p in whole_nodes]
     fitting = [(m, p) for m, p in pairs if capacity(nodes, p, m) == m]
-    wanted = [(m, p) for m, p in fitting if m == (models or m) and p == (ranks or p)]
-    if not wanted:
-        near = _nearest(
-            fitting, models or max(scale // (ranks or node_slots), 1), ranks or node_slots
-        )
-        raise UsageError(
-            f"{models or 'M'} models × {ranks or 'P'} ranks do not make the scale {scale}"
-            f" (equation 5) on {_named(nodes)}",
-            hint=_words(near),
-        )
-    within = [pair for pair in wanted if pair[1] <= node_slots]
-    return within[-1] if within else wanted[0]
+    degree = ranks or node_slots
+    hint = _words(_nearest(fitting, models or max(scale // degree, 1), degree))
+    message = (
+        f"{models or 'M'} models × {ranks or 'P'} ranks do not make the scale {scale}"
+        f" (equation 5) on {_named(nodes)}"
+    )
+    if models is None and ranks is None:
+        message += f", where P is the {node_slots} slots of a node"
+        hint += " with --ranks"
+    if models is None:
+        below = scale // degree * degree
+        multiples = [n for n in (below, below + degree) if _fits(nodes, n, degree)]
+        hint += f"; or --scale {' or '.join(map(str, multiples))}" if multiples else ""
+    return UsageError(message, hint=hint)
+
+
+def _fits(nodes: Sequence[Node], scale: int, ranks: int) -> bool:
+    """Whether models of ``ranks`` ranks use exactly ``scale`` slots at once."""
+    models = scale // ranks
+    return 0 < models == capacity(nodes, ranks, models)
 
 
 def capacity(nodes: Sequence[Node], ranks: int, limit: int | None = None) -> int:

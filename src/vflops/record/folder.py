@@ -51,7 +51,7 @@ class RunRecord(Document):
     """
 
     schema_name: ClassVar[str] = "vflops.run"
-    schema_version: ClassVar[int] = 2
+    schema_version: ClassVar[int] = 3
 
     id: str
     workload: str

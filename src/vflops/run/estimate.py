@@ -95,6 +95,7 @@ class _WorkloadEstimator:
             parameters=parameters,
             kept_bytes=data.kept_bytes,
             out_of_bag=self.settings.bagging.out_of_bag if self.placement.models > 1 else None,
+            combine_every=self.settings.bagging.combine_every if self.placement.models > 1 else 0,
             footprint=footprint,
         )
         speed, unknown = self._speed(training, counted)

@@ -25,7 +25,7 @@ from vflops.record.formats.job import (
     JobRecord,
     WorkerRecord,
 )
-from vflops.record.formats.job_events import JobPlanned, JobTrained
+from vflops.record.formats.job_events import Ensembled, JobPlanned, JobTrained
 from vflops.record.formats.node import node_files
 from vflops.record.log.events import Counted, EventWriter
 from vflops.run import validate
@@ -172,6 +172,7 @@ def _bag(settings: Settings, models: int, repeat: int, model: int) -> BagRecord 
         seed=settings.seed + repeat,
         out_of_bag=bagging.out_of_bag,
         twins=bagging.twins,
+        combine_every=bagging.combine_every,
     )
 
 
@@ -199,25 +200,42 @@ def run_ensembles(
 ) -> None:
     """Train the base models of each ensemble at the same time, and evaluate the ensembles."""
     from vflops.train.context import require_within_bounds
-    from vflops.train.ensemble.aggregation import ensembles, evaluate_ensemble
+    from vflops.train.ensemble.aggregation import (
+        delete_interim_predictions,
+        ensembles,
+        evaluate_ensemble,
+    )
 
     groups = ensembles(records)
     for number, group in enumerate(groups, start=1):
+        if _is_combined(folder, group):
+            continue
         suffix = f", ensemble {number} of {len(groups)}" if len(groups) > 1 else ""
         if not all(folder.ended(record.job) for record in group):
             observer.step(
                 f"training {len(group)} models of {group[0].workload}{suffix}{order.place(group)}"
             )
         run_side_by_side(folder, events, group, observer)
+        combined = f"{len(group)} models of {group[0].workload}"
+        observer.step(f"combining the predictions of {combined}{suffix}")
         ensemble = evaluate_ensemble(folder, folder.history(), group)
         if ensemble is None:
             raise RunFailed(
                 f"no model of {group[0].workload} stored its predictions",
                 hint="the workload's runner must write them, and one event 'predictions' per job",
             )
-        for size in ensemble.sizes:
-            require_within_bounds(group[0], size.quality)
+        for quality in ensemble.qualities:
+            require_within_bounds(group[0], quality)
         events.write("ensemble", **ensemble.model_dump(mode="json"))
+        if len(ensemble.jobs) == ensemble.planned:  # else a later attempt may add the others
+            delete_interim_predictions(folder, group)
+
+
+def _is_combined(folder: RunFolder, group: Sequence[JobRecord]) -> bool:
+    """Whether all models of an ensemble are trained and combined already."""
+    jobs = {record.job for record in group}
+    ensembled = (e.payload(Ensembled) for e in folder.history(0).events("ensemble"))
+    return any(set(ensemble.jobs) == jobs for ensemble in ensembled)
 
 
 def run_searches(

@@ -46,6 +46,8 @@ class Training:
     """Size of one sample's stored predictions with its true labels."""
     out_of_bag: int | None
     """Maximum number of out-of-bag samples to evaluate; None outside of an ensemble."""
+    combine_every: int = 0
+    """Every how many evaluations a base model stores its predictions; 0 for never."""
     footprint: Footprint | None = None
     """Footprint of a rank if ranks share the model; None if each rank has all of it."""
 
@@ -69,6 +71,12 @@ class Training:
         if self.out_of_bag is None:
             return self.test
         return self.test + min(self.out_of_bag, out_of_bag_samples(self.samples)) + self.validation
+
+    @property
+    def predicted_while_training(self) -> int:
+        """Number of predictions that are stored until those of all models are combined."""
+        every = self.train.evaluate_every * self.combine_every
+        return (self.train.epochs // every if every else 0) * self.validation
 
     def bytes_of(self, samples: int) -> int | None:
         """Return the size of ``samples`` samples of mean size; None if it is not known."""
@@ -129,7 +137,7 @@ class Estimate(Data):
     nodes_known: int
     repeat: int
     apc: int
-    """Operations for one update of every model."""
+    """Operations for one update of every model that trains at the same time (equation 4)."""
     ops_training: int
     ops_evaluation: int
     """Operations of timed evaluations."""
@@ -144,10 +152,13 @@ class Estimate(Data):
     checkpoint_bytes: int | None
     """Maximum size on disk for all models, without buffers such as those of batch norm."""
     prediction_bytes: int | None
+    """Size of the predictions after training."""
     memory_rank_bytes: int | None
     """Memory for a rank's weights, gradients and optimizer state, without activations."""
     memory_rank_holds: str = MODEL_STATE
     """Description of what ``memory_rank_bytes`` includes."""
+    interim_bytes: int | None = None
+    """Size of the predictions during training of one ensemble, which are deleted once combined."""
     samples_per_s: float | None = None
     """Speed of one model."""
     time_s: float | None = None
@@ -183,7 +194,11 @@ def estimate(
         slots=sum(node.slots for node in planned.nodes),
         nodes_known=len(planned.nodes),
         repeat=repeat,
-        apc=apc(ops_per_sample=training.ops_total, batch_size=training.train.batch, models=models),
+        apc=apc(
+            ops_per_sample=training.ops_total,
+            batch_size=training.train.batch,
+            models=planned.scale // planned.ranks,
+        ),
         ops_training=epoch_ops(
             ops_per_sample=training.ops_total, samples=training.trained, models=trainings
         ),
@@ -198,6 +213,9 @@ def estimate(
         if weights is None
         else trainings * _MAX_CHECKPOINTS * weights * (1 + training.states),
         prediction_bytes=None if stored is None else trainings * training.validation * stored,
+        interim_bytes=None
+        if stored is None
+        else models * training.predicted_while_training * stored,
         memory_rank_bytes=training.memory_bytes,
         memory_rank_holds=training.footprint.description if training.footprint else MODEL_STATE,
         samples_per_s=speed.samples_per_s if speed else None,
@@ -285,6 +303,13 @@ def _slot_range(slots: Sequence[int]) -> str:
     return f"{slots[0]}" if len(slots) == 1 else f"{slots[0]}–{slots[-1]}"
 
 
+def _interim(needs: Estimate) -> str:
+    """Return the size of the predictions during training, if there are any."""
+    if not needs.interim_bytes:
+        return ""
+    return f", {quantity(needs.interim_bytes, 'B')} more until they are combined"
+
+
 def estimate_rows(needs: Estimate) -> list[list[str]]:
     """Return the rows of a table, each with a name and a value with its unit."""
 
@@ -304,7 +329,7 @@ def estimate_rows(needs: Estimate) -> list[list[str]]:
             f"{needs.scale:,} of {needs.slots:,} slots, {needs.nodes:,} of {needs.nodes_known:,} "
             f"nodes{waves}",
         ],
-        ["APC", f"{integer(needs.apc)} operations of all models for one update each"],
+        ["APC", f"{integer(needs.apc)} operations for one update of each model at once"],
         ["operations", f"{integer(needs.ops_training)} of training{repeats}"],
         ["", f"{integer(needs.ops_evaluation)} of evaluations"],
         ["samples", f"{integer(needs.samples)} trained on"],
@@ -313,7 +338,7 @@ def estimate_rows(needs: Estimate) -> list[list[str]]:
         [
             "disk",
             f"{size(needs.checkpoint_bytes)} of checkpoints at most, "
-            f"{size(needs.prediction_bytes)} of predictions",
+            f"{size(needs.prediction_bytes)} of predictions{_interim(needs)}",
         ],
         [
             "memory",

@@ -18,7 +18,7 @@ from vflops.record.formats.job_events import Fallback, JobStarted, Resumed, Test
 from vflops.train import eight_bit, out_of_memory
 from vflops.train.checkpoint import Checkpoints
 from vflops.train.context import JobContext
-from vflops.train.ensemble_member import conclude_member
+from vflops.train.ensemble_member import conclude_member, loop_evaluation
 from vflops.train.evaluation import Evaluation, Outcome
 from vflops.train.exhibit_file import write_exhibit
 from vflops.train.loop import Loop
@@ -207,7 +207,7 @@ class Engine:
             workload=self.workload,
             plan=self.plan,
             state=self.state,
-            evaluation=self.evaluation("validation"),
+            evaluation=loop_evaluation(self),
             device=self.device,
             dtype=self.precision.input_dtype,
             prepare=self.prepare,

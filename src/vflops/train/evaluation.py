@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflops.train.ensemble.predictions import KEPT_COLUMNS
 from vflops.train.loader import Request, loader
 from vflops.train.parallel.factory import ParallelPlan
 from vflops.workloads.contract.workload import Indices, Inputs, Split, Summary, Workload
@@ -28,11 +29,23 @@ class Outcome:
     """One summary per rank."""
 
 
+class LoopEvaluation(Protocol):
+    """An evaluation during training."""
+
+    def __call__(self, predict: Callable[..., Tensor | None]) -> Outcome:
+        """Evaluate the predictions of ``predict``."""
+
+    def first_batch(self, predict: Callable[..., Tensor | None]) -> None:
+        """Predict one batch and discard the result."""
+
+
 class CollectedPredictions:
     """A rank's predictions with the samples' positions and true labels, in host memory."""
 
     def __init__(self) -> None:
         self._batches: list[tuple[Tensor, ...]] = []
+        self.columns = 0
+        """Number of class probabilities per sample if only the largest are kept; otherwise 0."""
 
     @property
     def samples(self) -> int:
@@ -41,12 +54,22 @@ class CollectedPredictions:
 
     def add(self, positions: Tensor, predictions: Tensor, inputs: Inputs, valid: Tensor) -> None:
         """Add the valid samples of a batch, not its padding."""
-        columns = (positions, predictions.float(), *inputs[1:])
+        kept = predictions.float()
+        if kept.ndim == 2 and kept.shape[1] > KEPT_COLUMNS:
+            self.columns = kept.shape[1]
+            kept = _largest_columns(kept)
+        columns = (positions, kept, *inputs[1:])
         self._batches.append(tuple(column[valid].cpu() for column in columns))
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """Return positions, predictions and each part of the true labels."""
         return tuple(torch.cat(column).numpy() for column in zip(*self._batches, strict=True))
+
+
+def _largest_columns(table: Tensor) -> Tensor:
+    """Return the columns and values of each row's largest values, descending; ties by column."""
+    values, columns = table.sort(dim=1, descending=True, stable=True)
+    return torch.stack([columns[:, :KEPT_COLUMNS].float(), values[:, :KEPT_COLUMNS]], -1)
 
 
 class Evaluation:

@@ -19,7 +19,7 @@ from vflops.record.formats.job import Goal
 from vflops.record.formats.job_events import Evaluated, Finished, Progressed
 from vflops.train.context import JobContext
 from vflops.train.ensemble.sample import bag_indices
-from vflops.train.evaluation import Evaluation, Outcome
+from vflops.train.evaluation import LoopEvaluation, Outcome
 from vflops.train.loader import Loader, Request, loader
 from vflops.train.losses import Losses, first_non_finite
 from vflops.train.parallel.factory import ParallelPlan
@@ -42,7 +42,7 @@ class Loop:
     workload: Workload
     plan: ParallelPlan
     state: TrainState
-    evaluation: Evaluation
+    evaluation: LoopEvaluation
     device: torch.device
     dtype: torch.dtype
     prepare: Callable[..., Inputs]

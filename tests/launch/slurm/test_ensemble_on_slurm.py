@@ -52,6 +52,7 @@ def assert_scored(folder: RunFolder, jobs: tuple[int, ...], epochs: int, partial
     (scored,) = score(contents).ensembles
     assert (scored.jobs, scored.partial) == (jobs, partial)
     assert scored.vflops is not None and scored.vflops > 0
+    assert [moment.epoch for moment in scored.moments] == [*range(1, epochs + 1)]
     history = contents.history
     for job in jobs:
         trained = [event.data["samples"] for event in history.events("finished", job=job)]
@@ -98,7 +99,7 @@ def test_models_span_two_nodes_and_one_that_dies_is_retried_in_its_allocation(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
     spans = ("--ranks", "2", "--set", "launch.ranks_per_node=1")
-    process = started(tmp_path, "--models", "2", *spans, epochs=4)
+    process = started(tmp_path, "--scale", "4", *spans, epochs=4)  # 2 models
     folder = wait_for(tmp_path, "checkpoint", 1)
     rank_of(folder, 1).kill()
     folder = ended(process, tmp_path)

@@ -224,10 +224,12 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
 ALSO = {
     "precision": {"as-told"},
     "level": {"goal", "closed"},
+    "ensemble": {"repeats"},
     **{key: {"closed"} for key in ("target", "published-data", "bootstrap", "table-iv")},
 }
 """What else such a run must break: no settings of a workload ask for such a precision, what its
-settings are not, its goal cannot be told from, and another target or other data is another task."""
+settings are not, its goal cannot be told from, another target or other data is another task, and
+an ensemble without all its models is not a repeat."""
 OWN = {
     "practice": "one model",
     "hpcai500-v2": "one model",

@@ -30,8 +30,12 @@ ADDED = {
     "ops_executed",
     "uncounted",
     "flops",  # of MFU
+    "scale",
+    "models",  # of repeats
+    "moments",
+    "epochs_to_quality",
 }
-"""Fields that scores have had since 0.2.0."""
+"""Fields that scores have had since 0.2.0, and the last four since 0.3.0."""
 
 
 def without_added(new: Any, recorded: Any) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from vflops.errors import FolderError
 from vflops.train.ensemble.predictions import (
@@ -15,6 +16,7 @@ from vflops.train.ensemble.predictions import (
     prediction_files,
     write_predictions,
 )
+from vflops.train.evaluation import CollectedPredictions
 
 
 def probabilities(samples: int, classes: int, seed: int = 1) -> np.ndarray:
@@ -51,8 +53,20 @@ def test_predictions_come_back_in_the_order_of_the_samples(
 
 def test_of_a_wide_table_the_largest_are_kept(tmp_path: Path) -> None:
     predictions = probabilities(12, 1000)
-    kept = written(tmp_path, predictions, 2)
+    predictions[3] = 0.001  # of equal ones, the first are kept
+    collected, valid = CollectedPredictions(), torch.arange(8) < 7
+    for start in (0, 7):  # the last samples of a batch are padding
+        places = torch.arange(start, start + 8) % 12
+        labels = (torch.empty(8, 0), places)
+        collected.add(
+            torch.arange(start, start + 8), torch.from_numpy(predictions)[places], labels, valid
+        )
+    positions, kept_columns, *truth = (array[:12] for array in collected.arrays())
+    assert collected.columns == 1000
+    write_predictions(tmp_path, 0, positions, kept_columns, truth, columns=1000)
+    kept = KeptPredictions.open(tmp_path, prediction_files(tmp_path))
     rows = kept.rows(0, 12)
+    assert rows[3].nonzero()[0].tolist() == list(range(KEPT_COLUMNS))
     assert rows.shape == (12, 1000)
     assert ((rows > 0).sum(1) == KEPT_COLUMNS).all()
     assert np.array_equal(rows.argmax(1), predictions.argmax(1))

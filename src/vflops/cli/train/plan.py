@@ -46,10 +46,7 @@ def plan(
         int | None,
         typer.Option(help="Number of ranks per model, P; by default the slots of a node."),
     ] = None,
-    scale: Annotated[
-        int | None,
-        typer.Option(help="M × P, to compute the one of --models and --ranks that is not given."),
-    ] = None,
+    scale: options.Scale = None,
     on: options.On = None,
     nodes: Annotated[
         int | None, typer.Option(help="Number of nodes of another machine.", min=1)
@@ -80,8 +77,8 @@ def plan(
     )
     from vflops.launch.factory import backend
     from vflops.launch.nodes import known_nodes
-    from vflops.launch.placement import defaults
     from vflops.launch.placement import plan as place_models
+    from vflops.run.ensemble_shape import check_scalable, ensemble_shape, layout_assignments
     from vflops.run.estimate import check_searches
     from vflops.run.validate import check_all
 
@@ -103,35 +100,27 @@ def plan(
     requested = options.settings(profile, seed, config, assignments, workloads=workloads)
     devices = {section["train"]["device"] for section in requested.workloads.values()}
     device = devices.pop() if len(devices) == 1 else "auto"
+    if scale is not None:
+        check_scalable(requested, scale, set_ or [])
     available = known_nodes(requested.launch, device, nodes, slots)
     search = search_section(requested)
     if search is not None:
         ranks_per_model = search["train"]["ranks"]
         counts: dict[str, object] = {"--workers": search["search"]["workers"], "--for": for_}
-        unused = {"--models": models, "--scale": scale, "--like": like, "--waves": waves}
+        unused = {"--models": models, "--like": like, "--waves": waves}
         check_no_ensemble_options(requested, unused)
         mapping = place_workers(available, search)
     else:
-        set_models, set_ranks = _counts_from_settings(requested)
-        model_count, ranks_per_model = defaults(
-            available, models or set_models, ranks or set_ranks, scale=scale
-        )
-        counts = {"--models": model_count}
-        mapping = place_models(
-            available, model_count, ranks_per_model, waves=requested.bagging.waves
-        )
-        assignments += [
-            f"bagging.models={model_count}",
-            f"models={model_count}",
-            f"train.ranks={ranks_per_model}",
-        ]
-    layout_assignments = []
+        shape = ensemble_shape(requested, available, models=models, ranks=ranks, scale=scale)
+        ranks_per_model = shape.ranks
+        counts = {"--models": shape.models}
+        mapping = place_models(available, shape.models, shape.ranks, waves=requested.bagging.waves)
+        assignments += shape.assignments
     is_local = backend(requested.launch.on).is_this_machine
     elsewhere = is_local and nodes is not None and nodes > 1
-    if not is_local and requested.launch.ranks_per_node is None:
-        layout_assignments = [f"launch.ranks_per_node={min(node.slots for node in available)}"]
+    layout = layout_assignments(requested, available)
     settings = options.settings(
-        requested.profile, seed, config, [*assignments, *layout_assignments], workloads=workloads
+        requested.profile, seed, config, [*assignments, *layout], workloads=workloads
     )
     backend(settings.launch.on).check_layout(available, ranks_per_model)
     check_all(settings, here=nodes is None)
@@ -160,25 +149,12 @@ def plan(
     ]
     command += ["--waves"] * settings.bagging.waves + ["--twins"] * settings.bagging.twins
     if elsewhere:
-        layout_assignments = [f"launch.ranks_per_node={slots}"]
-    for assignment in (*(set_ or ()), *layout_assignments):
+        layout = [f"launch.ranks_per_node={slots}"]
+    for assignment in (*(set_ or ()), *layout):
         command += ["--set", assignment]
     why = "run it there; --on slurm submits it" if elsewhere else "run it"
     why = "run it there" if nodes == 1 and is_local else why
     console.next_step(shlex.join(command), why)
-
-
-def _counts_from_settings(settings: Settings) -> tuple[int | None, int | None]:
-    """Return M and P from a file or ``--set``; None stands for the default of 1.
-
-    M is 1, not None, if a workload cannot be bagged.
-    """
-    from vflops.workloads.contract.registry import workload
-
-    can_bag = all(workload(name).can_be_bagged for name in settings.workloads)
-    models = settings.bagging.models
-    ranks = max(section["train"]["ranks"] for section in settings.workloads.values())
-    return models if models > 1 or not can_bag else None, ranks if ranks > 1 else None
 
 
 def _plan_models(

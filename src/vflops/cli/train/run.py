@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vflops.cli import options
 from vflops.errors import UsageError
+
+if TYPE_CHECKING:
+    from vflops.config.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -32,6 +35,7 @@ def run(
     models: Annotated[
         int | None, typer.Option(help="Number of base models of an ensemble, trained side by side.")
     ] = None,
+    scale: options.Scale = None,
     workers: Annotated[
         int | None, typer.Option(help="Number of workers of a search, each with --ranks ranks.")
     ] = None,
@@ -89,9 +93,14 @@ def run(
         assignments.append("bagging.twins=true")
     if kernels:
         assignments.append("telemetry.kernels=true")
-    settings = options.settings(
-        profile, seed, config, [*(set_ or []), *assignments], workloads=workload or "suite"
-    )
+    assignments = [*(set_ or []), *assignments]
+    workloads = workload or "suite"
+    settings = options.settings(profile, seed, config, assignments, workloads=workloads)
+    if scale is not None:
+        assignments += _scale_assignments(settings, scale, models, ranks, set_ or [], quiet=quiet)
+        settings = options.settings(
+            settings.profile, seed, config, assignments, workloads=workloads
+        )
     if waves and all(settings.models_of(name) == 1 for name in settings.workloads):
         raise UsageError(
             "--waves needs an ensemble, but no workload has several models", hint="add --models M"
@@ -104,6 +113,35 @@ def run(
         folder = pipeline.start(out, workload or "suite", settings, observer, before=wait)
         findings = pipeline.conclude(folder, progress.observer)
     progress.summary(folder, findings)
+
+
+def _scale_assignments(
+    requested: Settings,
+    scale: int,
+    models: int | None,
+    ranks: int | None,
+    set_: list[str],
+    *,
+    quiet: bool,
+) -> list[str]:
+    """Return the settings of an ensemble of ``scale`` slots, the same as in ``vflops plan``."""
+    from vflops.cli.terminal.console import say
+    from vflops.results.score.figure_text import count
+    from vflops.run.ensemble_shape import (
+        check_scalable,
+        ensemble_shape,
+        layout_assignments,
+        scale_nodes,
+    )
+
+    check_scalable(requested, scale, set_)
+    devices = {section["train"]["device"] for section in requested.workloads.values()}
+    nodes = scale_nodes(requested.launch, devices.pop() if len(devices) == 1 else "auto", scale)
+    shape = ensemble_shape(requested, nodes, models=models, ranks=ranks, scale=scale)
+    if not quiet:
+        product = f"{count(shape.models, 'model')} × {count(shape.ranks, 'rank')}"
+        say(f"scale {scale} = {product}; a rank has an accelerator or, without one, a CPU share")
+    return [*shape.assignments, *layout_assignments(requested, nodes)]
 
 
 def resume(

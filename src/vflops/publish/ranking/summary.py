@@ -103,7 +103,7 @@ def _ensemble_result(
         unit="VFLOPS",
         score=score or 0.0,
         time_s=mean([ensemble.window_s for ensemble in repeats]),
-        to_target_s=None,
+        to_target_s=mean_of(figures, "time_to_quality"),
         quality=mean([ensemble.achieved for ensemble in repeats]),
         accelerators=ranks if _uses_accelerators(contents, first.jobs[0]) else 0,
         ranks=ranks,

@@ -9,7 +9,7 @@ from vflops.publish.pages.chart_style import SERIES, apply_style, data
 from vflops.publish.report.figure_tables import Tile
 from vflops.publish.report.training_charts import WIDTH
 from vflops.results.score import figure_text, score_tables
-from vflops.results.score.score_file import EnsembleScore, Score
+from vflops.results.score.score_file import EnsembleScore, RepeatScore, Score
 from vflops.units import quantity, seconds
 
 
@@ -27,6 +27,13 @@ class EnsembleBlock:
     synthetic: bool
     tiles: list[Tile]
     rows: list[tuple[str, str]]
+    repeats_title: str
+    repeat_names: tuple[str, ...]
+    repeats: list[tuple[str, ...]]
+    """The variation over repeats, in the block of the first ensemble of a workload."""
+    over_time: dict[str, Any] | None
+    """None if the models were combined only after training."""
+    waves: bool
     by_models: dict[str, Any]
     node_names: tuple[str, ...]
     nodes: list[tuple[str, ...]]
@@ -36,6 +43,8 @@ class EnsembleBlock:
 
 def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
     """Return one block per ensemble."""
+    repeats = {repeat.workload: repeat for repeat in scored.repeats if repeat.models is not None}
+    first = {ensemble.workload: ensemble for ensemble in reversed(scored.ensembles)}
     return [
         EnsembleBlock(
             id=f"ensemble-{number}",
@@ -47,6 +56,11 @@ def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
             ),
             tiles=_tiles(ensemble),
             rows=score_tables.ensemble_rows(ensemble),
+            **_repeat_table(
+                repeats.get(ensemble.workload) if first[ensemble.workload] is ensemble else None
+            ),
+            over_time=_quality_over_time(ensemble) if len(ensemble.moments) > 1 else None,
+            waves=ensemble.waves,
             by_models=_quality_by_models(ensemble),
             node_names=score_tables.NODES,
             nodes=score_tables.node_rows(ensemble),
@@ -54,6 +68,40 @@ def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
         )
         for number, ensemble in enumerate(scored.ensembles)
     ]
+
+
+def _repeat_table(repeat: RepeatScore | None) -> dict[str, Any]:
+    """Return the fields of a block for the variation over repeats."""
+    return {
+        "repeats_title": score_tables.repeat_title(repeat) if repeat else "",
+        "repeat_names": score_tables.REPEATS,
+        "repeats": score_tables.repeat_rows(repeat) if repeat else [],
+    }
+
+
+def _quality_over_time(ensemble: EnsembleScore) -> dict[str, Any]:
+    import altair as alt
+
+    rows = [
+        {"time_s": moment.time_s, "quality": moment.quality, "epoch": moment.epoch}
+        for moment in ensemble.moments
+    ]
+    y = alt.Y("quality:Q").scale(zero=False).title(ensemble.quality_name)
+    line = (
+        alt.Chart(data(rows))
+        .mark_line(point=True, color=SERIES[0])
+        .encode(
+            x=alt.X("time_s:Q").title("seconds"),
+            y=y,
+            tooltip=["time_s:Q", "quality:Q", "epoch:Q"],
+        )
+    )
+    target = [{"quality": ensemble.target, "label": f"target {ensemble.target:g}"}]
+    rule = alt.Chart(data(target)).mark_rule(color="#444", strokeDash=[6, 4]).encode(y=y)
+    label = rule.mark_text(align="right", dx=-6, dy=-8, color="#444").encode(
+        x=alt.value("width"), text="label:N"
+    )
+    return apply_style((line + rule + label).properties(width=WIDTH, height=200))
 
 
 def _twins_note(ensemble: EnsembleScore) -> str:
@@ -82,12 +130,23 @@ def _tiles(ensemble: EnsembleScore) -> list[Tile]:
             f"of the ensemble; target {figure_text.number(ensemble.target)}",
         ),
         (
+            "time to quality",
+            _time(ensemble),
+            figure_text.combined_at(ensemble),
+        ),
+        (
             "single models",
             figure_text.number(ensemble.mean_quality),
             f"mean of {len(ensemble.jobs)} models",
         ),
     ]
     return [{"name": name, "value": value, "note": note} for name, value, note in rows]
+
+
+def _time(ensemble: EnsembleScore) -> str:
+    if ensemble.time_to_quality_s is not None:
+        return seconds(ensemble.time_to_quality_s)
+    return figure_text.NOT_REACHED if ensemble.moments else "—"
 
 
 def _quality_by_models(ensemble: EnsembleScore) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from vflops.metrics import coefficient_of_variation, mean
 from vflops.record.formats.job_events import PHASES
 from vflops.results.figures import Figure, Key, format_value, training_figures
-from vflops.results.score import figure_text, parallelism_text
+from vflops.results.score import figure_text, parallelism_text, score_tables
 from vflops.results.score.score_file import TrainingScore, WorkScore
 from vflops.units import integer, percent, quantity, seconds
 
@@ -100,6 +100,7 @@ def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
         ("precision", parallelism_text.precision(training)),
         ("ranks", str(training.ranks)),
         ("batch of all ranks", integer(training.batch)),
+        *score_tables.scale_rows(training.scale),
         ("data", figure_text.data(training)),
         *([("", figure_text.data_facts(training))] if training.data_facts else []),
     ]

@@ -77,7 +77,7 @@ def results(
     models: Mapping[str, RooflineModel] | None = None,
     failed_jobs: Collection[int] = (),
 ) -> list[Result]:
-    """Return one result per search, ensemble, single training and mean over seeds.
+    """Return one result per search, ensemble, single training and mean over repeats.
 
     Valid results come first, then those that missed their target, open tasks, those that are not
     valid, and those that have not finished or begun. A rule is not met in ``failed_jobs``.
@@ -92,9 +92,12 @@ def results(
         if training.model is not None and key not in scored_ensembles:
             unscored_models.setdefault(key, []).append(training)
     rows = [
-        *(_seed_mean(run, repeat) for repeat in means.values()),
+        *(
+            _seed_mean(run, repeat) if repeat.models is None else _ensemble_mean(run, repeat)
+            for repeat in means.values()
+        ),
         *(_training(run, training) for training in single),
-        *(_ensemble(run, ensemble) for ensemble in scored.ensembles),
+        *(_ensemble(run, e) for e in scored.ensembles if e.workload not in means),
         *(_unfinished_ensemble(base_models) for base_models in unscored_models.values()),
         *(_search(run, search) for search in scored.searches),
     ]
@@ -231,26 +234,54 @@ def _seed_mean(run: _Run, repeat: RepeatScore) -> Result:
         t for t in run.scored.trainings if t.model is None and t.workload == repeat.workload
     ]
     finished = [training for training in trainings if training.complete]
-    assert repeat.vflops is not None
     reached = repeat.reached == repeat.complete
-    unfinished = [t for t in trainings if not t.complete]
-    late = [f"seed {training.seed} not finished" for training in unfinished]
-    state = run.state(repeat.workload, _data_note(trainings), *late)
+    late = [f"seed {training.seed} not finished" for training in trainings if not training.complete]
     return Result(
         repeat.workload,
-        f"{repeat.workload}, mean of {figure_text.seeds(repeat)}",
+        score_tables.repeat_title(repeat),
         run.order([t.job for t in trainings], repeat.task, reached=reached),
-        state,
-        _mean_speed(repeat, finished),
-        _mean_quality(repeat, finished, reached=reached),
-        _mean_time(finished),
+        run.state(repeat.workload, _data_note(trainings), *late),
+        _mean_speed(repeat, _mean_share(finished)),
+        _mean_quality(
+            repeat, finished[0].quality, [training.quality.achieved for training in finished]
+        ),
+        _mean_time(repeat, [training.quality.time_to_quality_s for training in finished]),
         _energy(*(training.power for training in finished)),
         run.limit(finished[0]),
     )
 
 
-def _mean_speed(repeat: RepeatScore, trainings: Sequence[TrainingScore]) -> Cell:
-    share = _mean_share(trainings)
+def _ensemble_mean(run: _Run, repeat: RepeatScore) -> Result:
+    """Return the mean over the ensembles of a workload that have all their models."""
+    ensembles = [e for e in run.scored.ensembles if e.workload == repeat.workload]
+    whole = [ensemble for ensemble in ensembles if not ensemble.partial]
+    base_models = [t for t in run.scored.trainings if t.workload == repeat.workload]
+    jobs = [training.job for training in base_models]
+    order = run.order(jobs, repeat.task, reached=repeat.reached == repeat.complete)
+    states = [_data_note(base_models)]
+    if repeat.complete < repeat.planned:
+        order = Order.NOT_VALID
+        missing = repeat.planned - repeat.complete
+        states.append(f"{figure_text.count(missing, 'ensemble')} not finished or partial")
+    if any(ensemble.twins for ensemble in ensembles):
+        order = Order.NOT_VALID
+        states.append(f"twins: {score_tables.TWINS}")
+    return Result(
+        repeat.workload,
+        score_tables.repeat_title(repeat),
+        order,
+        run.state(repeat.workload, *states),
+        _mean_speed(repeat, f"a model: {_mean_share(base_models)}"),
+        _mean_quality(repeat, base_models[0].quality, [ensemble.achieved for ensemble in whole]),
+        _mean_time(repeat, [ensemble.time_to_quality_s for ensemble in whole])
+        if all(ensemble.moments for ensemble in whole)
+        else Cell("—", (figure_text.combined_at(whole[0]),), "soft"),
+        _energy(*(ensemble.power for ensemble in whole)),
+        run.limit(base_models[0]),
+    )
+
+
+def _mean_speed(repeat: RepeatScore, share: str) -> Cell:
     if repeat.task == "open" and repeat.flops:
         variation = f"coefficient of variation {percent(repeat.flops.variation)}"
         return Cell(quantity(repeat.flops.mean, "FLOPS"), (variation, share, _OPEN_SPEED))
@@ -270,23 +301,24 @@ def _mean_share(trainings: Sequence[TrainingScore]) -> str:
 
 
 def _mean_quality(
-    repeat: RepeatScore, trainings: Sequence[TrainingScore], *, reached: bool
+    repeat: RepeatScore, quality: QualityScore, achieved: Sequence[float | None]
 ) -> Cell:
-    quality = trainings[0].quality
-    known = [t.quality.achieved for t in trainings if t.quality.achieved is not None]
+    known = [value for value in achieved if value is not None]
     figure = figure_text.number(mean(known)) if known else "not evaluated"
     lower = "; lower is better" if quality.better == "lower" else ""
     note = f"target {quality.target:g}, reached by {repeat.reached} of {repeat.complete}{lower}"
-    return Cell(figure, (quality.name, note), "good" if reached else "bad")
+    tone: Tone = "good" if repeat.reached == repeat.complete else "bad"
+    return Cell(figure, (quality.name, note), tone)
 
 
-def _mean_time(trainings: Sequence[TrainingScore]) -> Cell:
-    times_s = [t.quality.time_to_quality_s for t in trainings if t.quality.time_to_quality_s]
-    if len(times_s) < len(trainings):
-        note = f"{len(trainings) - len(times_s)} of {figure_text.count(len(trainings), 'seed')}"
+def _mean_time(repeat: RepeatScore, times_s: Sequence[float | None]) -> Cell:
+    known_s = [time_s for time_s in times_s if time_s is not None]
+    if len(known_s) < len(times_s):
+        repeats = figure_text.count(len(times_s), figure_text.repeated(repeat))
+        note = f"{len(times_s) - len(known_s)} of {repeats}"
         return Cell(figure_text.NOT_REACHED, (note,), "bad")
     return Cell(
-        seconds(mean(times_s)), (f"mean; {seconds(min(times_s))} to {seconds(max(times_s))}",)
+        seconds(mean(known_s)), (f"mean; {seconds(min(known_s))} to {seconds(max(known_s))}",)
     )
 
 
@@ -334,10 +366,21 @@ def _ensemble(run: _Run, ensemble: EnsembleScore) -> Result:
             (ensemble.quality_name, f"{target}; {single}"),
             "good" if reached else "bad",
         ),
-        Cell("—", (f"trained for {seconds(ensemble.window_s)}, evaluated at the end",), "soft"),
+        _ensemble_time(ensemble),
         _energy(ensemble.power),
         run.limit(base_models[0]),
     )
+
+
+def _ensemble_time(ensemble: EnsembleScore) -> Cell:
+    trained = f"trained for {seconds(ensemble.window_s)}"
+    if not ensemble.moments:
+        return Cell("—", (f"{trained}, combined at the end",), "soft")
+    if ensemble.time_to_quality_s is None:
+        return Cell(figure_text.NOT_REACHED, (trained,), "bad")
+    waited = "; models waited for others" if ensemble.waves else ""
+    epoch = f"epoch {ensemble.epochs_to_quality:g}; {trained}{waited}"
+    return Cell(seconds(ensemble.time_to_quality_s), (epoch,))
 
 
 def _search(run: _Run, search: SearchScore) -> Result:

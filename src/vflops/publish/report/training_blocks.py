@@ -81,7 +81,7 @@ def blocks(contents: Contents, scored: Score) -> list[Block]:
         begun = [pair for pair in pairs if pair[1].workload == name and pair[1].attempts]
         if not begun:
             continue
-        repeat = next((r for r in scored.repeats if r.workload == name), None)
+        repeat = next((r for r in scored.repeats if r.workload == name and r.models is None), None)
         built.append(_block(contents, f"training-{number}", begun, repeat))
     return built
 

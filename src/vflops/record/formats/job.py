@@ -164,6 +164,9 @@ class BagRecord(Data):
     """Maximum number of out-of-bag samples that the model is evaluated on."""
     twins: bool = False
     """Whether models 2k and 2k + 1 share sample and seed."""
+    combine_every: NonNegative = 0
+    """Every how many evaluations the model stores its predictions, in addition to those after
+    training; 0 for never."""
 
     @property
     def number(self) -> int:

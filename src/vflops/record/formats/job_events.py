@@ -213,10 +213,27 @@ class Predicted(Data):
     files: tuple[KeptFile, ...]
 
 
+class EvaluationPredicted(Predicted):
+    """A base model's predictions at an evaluation during training were written.
+
+    The files are deleted once the predictions of all models are combined.
+    """
+
+    step: NonNegative
+
+
 class EnsembleSize(Data):
     """The quality of the ensemble of the first ``models`` base models."""
 
     models: Positive
+    quality: float
+
+
+class EnsembleEvaluation(Data):
+    """The quality of all base models combined, each as it was at its evaluation at ``step``."""
+
+    step: NonNegative
+    epoch: float = Field(ge=0)
     quality: float
 
 
@@ -232,7 +249,18 @@ class Ensembled(Data):
     evaluated: NonNegative
     sizes: tuple[EnsembleSize, ...]
     """Qualities of ensembles of increasing size; the last one includes all base models."""
+    evaluations: tuple[EnsembleEvaluation, ...] = ()
+    """Qualities of all base models during training, in the order of steps. A model whose training
+    had ended counts with its last predictions. Empty in logs of older versions."""
     took_s: Seconds
+
+    @property
+    def qualities(self) -> list[float]:
+        """All qualities, by size and during training."""
+        return [
+            *(size.quality for size in self.sizes),
+            *(evaluation.quality for evaluation in self.evaluations),
+        ]
 
 
 class Checkpointed(Data):

@@ -67,6 +67,23 @@ class Timeline:
         """Return when the job's training ended, including its last evaluation and checkpoint."""
         return self._event_times_s(job, "finished")[-1]
 
+    def began_s(self, job: TrainedJob) -> float:
+        """Return when the processes of the job started, before its first step."""
+        times_s = [self.start_s(job)]
+        for attempt, folder in zip(job.attempts, self._folders(job), strict=True):
+            if attempt.began_s is not None:
+                first = attempt.log.events[0]
+                times_s.append(self.event_s(first, folder) - (first.time_s - attempt.began_s))
+        return min(times_s)
+
+    def evaluations_s(self, job: TrainedJob) -> dict[int, float]:
+        """Return when each evaluation of the job that counts was done, by its step."""
+        folders = self._folders(job)
+        return {
+            timed.evaluated.step: self.event_s(timed.event, folders[timed.attempt])
+            for timed in job.evaluations
+        }
+
     @cached_property
     def parts(self) -> dict[str, list[Part]]:
         """The parts of all attempts with progress, by host, in the order of the jobs."""
@@ -110,13 +127,18 @@ class Timeline:
         return self.offset_s(first) if first else None
 
     def _event_times_s(self, job: TrainedJob, kind: str) -> list[float]:
-        folders: Sequence[Path | None] = job.folders or [None] * len(job.logs)
         return [
-            self._utc_s(event, folder)
-            for log, folder in zip(job.logs, folders, strict=True)
+            self.event_s(event, folder)
+            for log, folder in zip(job.logs, self._folders(job), strict=True)
             for event in log.events
             if event.kind == kind
         ]
 
-    def _utc_s(self, event: Event, folder: Path | None) -> float:
+    def event_s(self, event: Event, folder: Path | None) -> float:
+        """Return the time of an event of the attempt in ``folder``."""
         return event.utc_s - ((self._log_offset_s(folder) if folder else None) or 0.0)
+
+    @staticmethod
+    def _folders(job: TrainedJob) -> Sequence[Path | None]:
+        """Return the folder of each log; None for each if only the logs are known."""
+        return job.folders or [None] * len(job.logs)

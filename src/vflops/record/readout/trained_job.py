@@ -138,6 +138,9 @@ class TimedEvaluation:
 
     evaluated: Evaluated
     time_s: float
+    event: Event
+    attempt: int
+    """Index of the attempt that made the evaluation."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,7 @@ class TrainedJob:
         """
         by_step: dict[int, TimedEvaluation] = {}
         before_s = 0.0
-        for attempt in self.attempts:
+        for number, attempt in enumerate(self.attempts):
             if attempt.has_progress:  # drop what was lost; its time still counts
                 by_step = {
                     step: timed for step, timed in by_step.items() if step <= attempt.first_step
@@ -198,7 +201,7 @@ class TrainedJob:
                 if event.kind == "evaluation":
                     evaluated = event.payload(Evaluated)
                     time_s = before_s + sum_in_order(evaluated.phases.values())
-                    by_step[evaluated.step] = TimedEvaluation(evaluated, time_s)
+                    by_step[evaluated.step] = TimedEvaluation(evaluated, time_s, event, number)
             before_s += attempt.wall_s
         return [by_step[step] for step in sorted(by_step)]
 

@@ -12,6 +12,7 @@ from vflops.record.formats.job_events import Ensembled, Evaluated, OutOfBag, Tes
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
+from vflops.results.check.ensemble_evaluations import ensemble_evaluation_faults
 from vflops.results.check.locations import event_location, job_file
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
@@ -192,9 +193,9 @@ def check_evaluations(contents: Contents) -> Outcome:
         if fault:
             evidence = f"job {job.record.job}: {fault}"
             return Outcome("fail", evidence, event_location(job, "evaluation", "finished"))
-    partial = _partial_ensemble(contents, contents.training_jobs)
-    if partial:
-        return Outcome("fail", partial[1], partial[0].source)
+    fault_of_ensemble = _ensemble_fault(contents, contents.training_jobs)
+    if fault_of_ensemble:
+        return Outcome("fail", fault_of_ensemble[1], fault_of_ensemble[0].source)
     evaluations = sum(len(job.evaluations) for job in contents.training_jobs)
     if not evaluations:
         where = event_location(contents.training_jobs[0], "job")
@@ -220,7 +221,7 @@ def _qualities(contents: Contents) -> Iterator[tuple[Event, Quality, float]]:
         ]
         for goal in goals[:1]:
             measure = _measure(ensemble.workload, goal)
-            yield from ((event, measure, size.quality) for size in ensemble.sizes)
+            yield from ((event, measure, quality) for quality in ensemble.qualities)
 
 
 def _measure(name: str, recorded: Goal) -> Quality:
@@ -254,9 +255,8 @@ def _evaluation_fault(job: TrainedJob) -> str | None:
     return None
 
 
-def _partial_ensemble(
-    contents: Contents, trained: Sequence[TrainedJob]
-) -> tuple[Event, str] | None:
+def _ensemble_fault(contents: Contents, trained: Sequence[TrainedJob]) -> tuple[Event, str] | None:
+    """Return an ensemble that was not evaluated on all samples, or not when its models were."""
     sizes = {job.record.job: job.record.data.validation for job in trained}
     for event in contents.history.events("ensemble"):
         ensemble = event.payload(Ensembled)
@@ -264,4 +264,7 @@ def _partial_ensemble(
         if expected and expected != {ensemble.evaluated}:
             seen = integer(ensemble.evaluated)
             return event, f"an ensemble was evaluated on {seen} of {integer(max(expected))} samples"
+        fault = next(ensemble_evaluation_faults(ensemble, trained), None)
+        if fault:
+            return event, f"an ensemble was {fault}"
     return None

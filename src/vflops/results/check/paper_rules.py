@@ -16,6 +16,8 @@ from vflops.results.check.rule import Outcome
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score import figure_text
 from vflops.results.score.figure_text import count
+from vflops.results.score.score_tables import repeat_line
+from vflops.results.score.scoring import score as run_score
 from vflops.results.task.closed_tasks import tasks
 from vflops.results.task.published_data import data_fault
 
@@ -116,23 +118,33 @@ class PaperRules:
         return Outcome("pass", f"computed in {', '.join(sorted(filter(None, used)))}")
 
     def check_repeats(self, contents: Contents) -> Outcome:
-        """Fail unless every workload was repeated often enough to estimate the variation."""
+        """Fail unless every workload was repeated often enough to estimate the variation.
+
+        An ensemble counts if it has all its models.
+        """
         jobs, minimum = self._jobs(contents), self.paper.repeats
         if not jobs:
             return _NONE
-        short = []
+        short, varied = [], []
         for name in dict.fromkeys(job.record.workload for job in jobs):
-            ended = {
-                job.record.repeat
-                for job in jobs
-                if job.record.workload == name and contents.history.ended(job.record.job)
-            }
-            if len(ended) < minimum:
-                short.append(f"{name} was trained {count(len(ended), 'time')}")
+            repeat = next((r for r in contents.once(run_score).repeats if r.workload == name), None)
+            if repeat is None:  # planned once
+                ended = int(
+                    all(
+                        contents.history.ended(job.record.job)
+                        for job in jobs
+                        if job.record.workload == name
+                    )
+                )
+            else:
+                ended = repeat.complete
+                varied.append(f"{name}: {repeat_line(repeat)}")
+            if ended < minimum:
+                short.append(f"{name} was trained {count(ended, 'time')}")
         if short:
             evidence = f"{', '.join(short)}; at least {minimum} are required: --repeat {minimum}"
             return Outcome("fail", evidence, "run.json")
-        return Outcome("pass", f"at least {minimum} repeats")
+        return Outcome("pass", "; ".join([f"at least {minimum} repeats", *varied]))
 
     def check_ceilings(self, contents: Contents) -> Outcome:
         """Require ceilings of matrix product and convolution, measured in each job's precision."""
@@ -225,16 +237,10 @@ def _data_fault(job: TrainedJob, published: Published) -> str | None:
 
 def check_ensembles(contents: Contents) -> Outcome:
     """Fail unless every ensemble has all its models, trained at once with equally many ranks."""
-    from vflops.results.score.ensemble_score import ensemble_scores
-    from vflops.results.score.training_score import training_scores
-
     groups = _ensembles(contents)
     if not groups:
         return Outcome("not applicable", "no ensemble in this run: M = 1")
-    scores = {
-        (score.workload, score.repeat): score
-        for score in ensemble_scores(contents, contents.once(training_scores))
-    }
+    scores = {(score.workload, score.repeat): score for score in contents.once(run_score).ensembles}
     for key, members in groups.items():
         name = f"{key[0]}, repeat {key[1]}"
         score = scores.get(key)

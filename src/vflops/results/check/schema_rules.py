@@ -54,6 +54,7 @@ EVENTS: dict[str, type[Data]] = {
     "tested": job_events.Tested,
     "out-of-bag": job_events.OutOfBag,
     "predictions": job_events.Predicted,
+    "evaluation-predictions": job_events.EvaluationPredicted,
     "ensemble": job_events.Ensembled,
     "checkpoint": job_events.Checkpointed,
     "finished": job_events.Finished,

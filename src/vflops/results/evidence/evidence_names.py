@@ -34,11 +34,15 @@ class Listing:
 
 
 def is_excluded(name: str) -> bool:
-    """Whether a file is never part of a result: checkpoints, weights, scratch files, locks."""
+    """Whether a file is never part of a result.
+
+    These are checkpoints, weights, predictions during training, scratch files and locks.
+    """
     parts = name.split("/")
     hidden = any(part.startswith(".") for part in parts)
     checkpoint = parts[0] == "jobs" and parts[2:3] == ["checkpoint"]
-    return hidden or checkpoint or parts[0] in _SCRATCH or "__pycache__" in parts
+    evaluations = parts[0] == "jobs" and parts[3:4] == ["evaluations"]
+    return hidden or checkpoint or evaluations or parts[0] in _SCRATCH or "__pycache__" in parts
 
 
 def is_page(name: str) -> bool:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vflops.metrics import (
     capped_factor,
     epoch_ops,
     flops,
     mean,
+    time_to_quality,
     vflops_per_watt,
 )
 from vflops.metrics.quality import finite_quality_factor
+from vflops.record.formats.job import Goal
 from vflops.record.formats.job_events import Ensembled, OutOfBag
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_nodes import nodes_by_job
@@ -19,7 +21,8 @@ from vflops.record.readout.timeline import Timeline
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.node_outliers import node_outliers
 from vflops.results.score.node_power import node_scores, total_power, utilisation
-from vflops.results.score.score_file import EnsembleScore, TrainingScore
+from vflops.results.score.scale_score import models_at_once, scale_score
+from vflops.results.score.score_file import EnsembleMoment, EnsembleScore, TrainingScore
 from vflops.results.score.twins import twins_score
 from vflops.results.task.closed_tasks import tasks
 
@@ -75,6 +78,8 @@ def _score(
         if (job.record.workload, job.record.repeat) == (ensembled.workload, ensembled.repeat)
     ]
     job_nodes = nodes_by_job(contents, planned)
+    moments = _moments(ensembled, members, timeline)
+    reached = next((moment for moment in moments if _reaches(goal, moment.quality)), None)
     out_of_bag = [
         event.payload(OutOfBag).quality
         for member in members
@@ -116,7 +121,50 @@ def _score(
         nodes_named=node_outliers(members, job_nodes),
         twins=twins_score(planned, job_nodes),
         task=contents.once(tasks)[record.job].kind,
+        scale=scale_score(
+            members[0],
+            scores[0].work,
+            models=models_at_once(list(zip(starts, ends, strict=True))),
+        ),
+        moments=moments,
+        time_to_quality_s=reached.time_s if reached else None,
+        epochs_to_quality=reached.epoch if reached else None,
     )
+
+
+def _moments(
+    ensembled: Ensembled, members: Sequence[TrainedJob], timeline: Timeline
+) -> tuple[EnsembleMoment, ...]:
+    """Return when the last model had finished each evaluation, and the quality of all combined."""
+    began_s = min(timeline.began_s(member) for member in members)
+    evaluations_s = [timeline.evaluations_s(member) for member in members]
+    return tuple(
+        EnsembleMoment(
+            time_s=round(
+                max(_done_s(by_step, point.step) for by_step in evaluations_s) - began_s, 6
+            ),
+            step=point.step,
+            epoch=point.epoch,
+            quality=point.quality,
+        )
+        for point in ensembled.evaluations
+    )
+
+
+def _reaches(goal: Goal, quality: float) -> bool:
+    """Whether ``quality`` reaches the target."""
+    met_s = time_to_quality([1.0], [quality], target=goal.target, better=goal.better)
+    return met_s is not None
+
+
+def _done_s(evaluations_s: Mapping[int, float], step: int) -> float:
+    """Return when a model had finished its evaluation at ``step``, or its last one before."""
+    if step in evaluations_s:
+        return evaluations_s[step]
+    last = max((done for done in evaluations_s if done < step), default=None)
+    if last is None:
+        raise ValueError(f"the models were combined at step {step}, but one was not evaluated")
+    return evaluations_s[last]
 
 
 def training_window_s(members: Sequence[TrainedJob]) -> float:

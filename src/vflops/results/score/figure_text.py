@@ -8,11 +8,13 @@ from vflops.record.formats.job import DataKind, data_kind
 from vflops.record.formats.job_events import PHASES
 from vflops.results.score.node_outliers import NodesNamed
 from vflops.results.score.score_file import (
+    EnsembleScore,
     MfuScore,
     NodeScore,
     PowerScore,
     QualityScore,
     RepeatScore,
+    ScaleScore,
     Spread,
     TrainingScore,
     WorkScore,
@@ -139,6 +141,35 @@ def time_to_quality(quality: QualityScore) -> str:
     if quality.time_to_quality_s is None:
         return NOT_REACHED
     return f"{seconds(quality.time_to_quality_s)}, epoch {quality.epochs_to_quality:g}"
+
+
+def ensemble_time(ensemble: EnsembleScore) -> str:
+    """Return when the models together first reached the target, or why that is not known."""
+    combined = combined_at(ensemble)
+    if ensemble.time_to_quality_s is None:
+        return f"{NOT_REACHED}; {combined}" if ensemble.moments else f"not known: {combined}"
+    time = f"{seconds(ensemble.time_to_quality_s)}, epoch {ensemble.epochs_to_quality:g}"
+    waited = ", including the time that models waited for others" if ensemble.waves else ""
+    return f"{time}{waited}; {combined}"
+
+
+def combined_at(ensemble: EnsembleScore) -> str:
+    """Return how often the predictions of all models were combined."""
+    if not ensemble.moments:
+        return "combined only after training, at no evaluation"
+    return f"combined at {count(len(ensemble.moments), 'evaluation')}"
+
+
+def sys_scale(scale: ScaleScore) -> str:
+    """Return the slots in use at once as M × P, and what a slot is."""
+    product = f"{count(scale.models, 'model')} × {count(scale.ranks, 'rank')}"
+    return f"{count(scale.sys_scale, (scale.slots or 'slots').removesuffix('s'))} = {product}"
+
+
+def apc(scale: ScaleScore) -> str:
+    """Return the amount of parallel computation of one update."""
+    each = f" of each of {scale.models:,} models" if scale.models > 1 else ""
+    return f"{quantity(scale.apc, 'FLOP')} for one update{each}"
 
 
 def factor(quality: QualityScore) -> str:
@@ -352,10 +383,15 @@ def mean_speed(repeat: RepeatScore) -> str:
 
 
 def seeds(repeat: RepeatScore) -> str:
-    """Return how many of the planned seeds finished."""
+    """Return how many of the planned seeds, or ensembles, finished."""
     if repeat.complete == repeat.planned:
-        return count(repeat.planned, "seed")
-    return f"{repeat.complete} of {repeat.planned} seeds"
+        return count(repeat.planned, repeated(repeat))
+    return f"{repeat.complete} of {repeat.planned} {repeated(repeat)}s"
+
+
+def repeated(repeat: RepeatScore) -> str:
+    """Return what was repeated: ``seed`` for single models, or ``ensemble``."""
+    return "seed" if repeat.models is None else "ensemble"
 
 
 def number(value: float) -> str:

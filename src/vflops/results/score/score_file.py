@@ -208,6 +208,26 @@ class NodeScore(Data):
     """The mean utilisation of the accelerators over that time, in %."""
 
 
+Slots = Literal["accelerators", "CPU shares"]
+"""What the scale of a system counts: a CPU share is the cores of one rank."""
+
+
+class ScaleScore(Data):
+    """How much of the system computes in parallel: HPC AI500 V3.0, equations 3 to 5."""
+
+    models: int
+    """M: the models that were trained at the same time."""
+    ranks: int
+    """P: the ranks per model, one slot each."""
+    sys_scale: int
+    """The number of slots in use at once, M × P (equation 5)."""
+    slots: Slots | None
+    """None if the device is not known."""
+    apc: int | None
+    """Operations for one update of each of the M models (equation 4; equation 3 for M = 1); None
+    if the operations per sample are not known."""
+
+
 class TrainingScore(Data):
     """One training job of one workload."""
 
@@ -252,6 +272,8 @@ class TrainingScore(Data):
     """How ranks shared the model; None for a single rank."""
     task: TaskKind | None = None
     """Whether its task is closed; ``Score.tasks`` has the details."""
+    scale: ScaleScore | None = None
+    """None for a base model, whose ensemble has a scale."""
 
 
 class Spread(Data):
@@ -267,6 +289,7 @@ class RepeatScore(Data):
     workload: str
     planned: int
     complete: int
+    """The number of repeats that finished; of ensembles, with all their models."""
     reached: int
     """The number of repeats that reached the target."""
     quality: Spread | None
@@ -279,6 +302,8 @@ class RepeatScore(Data):
     time_to_quality_s: Spread | None = None
     """None unless every complete repeat reached the target."""
     task: TaskKind | None = None
+    models: int | None = None
+    """The planned number of base models if ensembles were repeated; None for single models."""
 
 
 class CandidateScore(Data):
@@ -431,6 +456,17 @@ class SearchScore(Data):
     """Whether its task is closed; ``Score.tasks`` has the details."""
 
 
+class EnsembleMoment(Data):
+    """The base models combined at one of their evaluations."""
+
+    time_s: float
+    """Seconds from the start of the first process of any model until the last model had finished
+    the evaluation."""
+    step: int
+    epoch: float
+    quality: float
+
+
 class EnsembleScore(Data):
     """The base models of an ensemble together: HPC AI500 V3.0's figure for a system."""
 
@@ -488,6 +524,14 @@ class EnsembleScore(Data):
     """Verdicts on twins. Twins are a diagnostic of the nodes, not a result."""
     task: TaskKind | None = None
     """Whether its task is closed; ``Score.tasks`` has the details."""
+    scale: ScaleScore | None = None
+    moments: tuple[EnsembleMoment, ...] = ()
+    """The evaluations at which the predictions of all models were combined; empty in runs of older
+    versions."""
+    time_to_quality_s: float | None = None
+    """Seconds until the models together first reached the target; None if they did not, and in
+    runs of older versions."""
+    epochs_to_quality: float | None = None
 
     @property
     def is_met(self) -> bool:

@@ -12,6 +12,7 @@ from vflops.results.score.score_file import (
     ModelScore,
     RepeatScore,
     RuleCount,
+    ScaleScore,
     Score,
     SearchScore,
     SpeedScore,
@@ -39,6 +40,7 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
         f"{size.models}: {figure_text.number(size.quality)}" for size in ensemble.sizes
     )
     rows = [
+        ("time to quality", figure_text.ensemble_time(ensemble)),
         ("FLOPS", f"{quantity(ensemble.flops, 'FLOPS')} over {seconds(ensemble.window_s)}"),
         ("FLOPS per epoch", f"{quantity(ensemble.flops_epoch, 'FLOPS')} (as published)"),
         (
@@ -48,11 +50,12 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
         ),
         (figure_text.FACTOR, _ensemble_factor(ensemble)),
         ("by models", by_size),
+        *scale_rows(ensemble.scale),
         ("started", f"within {seconds(ensemble.started_apart_s)}, {ensemble.bootstrap} bootstrap"),
         (figure_text.vflops_name(ensemble.task, "/W"), _per_watt(ensemble)),
         ("clocks", _clocks(ensemble)),
     ]
-    rows.insert(*_vflops_row(ensemble, ensemble.task, after=4))
+    rows.insert(*_vflops_row(ensemble, ensemble.task, after=5))
     if ensemble.utilisation is not None:
         rows.append(("utilisation", f"{ensemble.utilisation:.1f} % of the accelerators' time"))
     if ensemble.nodes_named is not None:
@@ -69,6 +72,13 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
             ("partial", f"{figure_text.count(missing, 'model')} of {ensemble.planned} missing")
         )
     return rows
+
+
+def scale_rows(scale: ScaleScore | None) -> list[tuple[str, str]]:
+    """Return the scale of the system and the amount of parallel computation."""
+    if scale is None:
+        return []
+    return [("Sys_scale", figure_text.sys_scale(scale)), ("APC", figure_text.apc(scale))]
 
 
 def ensemble_line(ensemble: EnsembleScore) -> str:
@@ -88,7 +98,14 @@ def ensemble_line(ensemble: EnsembleScore) -> str:
             ensemble.vflops_capped,
             ensemble.task,
         )
+        + _together_reached(ensemble)
     )
+
+
+def _together_reached(ensemble: EnsembleScore) -> str:
+    if ensemble.time_to_quality_s is not None:
+        return f", target reached after {seconds(ensemble.time_to_quality_s)}"
+    return f", target {figure_text.NOT_REACHED}" if ensemble.moments else ""
 
 
 def _ensemble_factor(ensemble: EnsembleScore) -> str:
@@ -139,6 +156,7 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
         *results,
         *_work_rows(training.work),
         ("precision", parallelism_text.precision(training)),
+        *scale_rows(training.scale),
         ("speed", figure_text.rate(speed.samples_per_s if speed else None)),
         ("MFU", figure_text.mfu(training.mfu)),
         (figure_text.vflops_name(training.task, "/W"), _per_watt(training)),
@@ -188,18 +206,20 @@ def repeat_line(repeat: RepeatScore) -> str:
     )
     known = [f"{what} {percent(spread.variation)}" for what, spread in figures if spread]
     varied = f"; coefficients of variation: {', '.join(known)}" if known else ""
-    reached = f"{repeat.reached} of {repeat.planned} seeds reached the target{varied}"
+    repeated = figure_text.repeated(repeat)
+    reached = f"{repeat.reached} of {repeat.planned} {repeated}s reached the target{varied}"
     return reached if repeat.vflops is None else f"{figure_text.mean_speed(repeat)}; {reached}"
 
 
 def repeat_title(repeat: RepeatScore) -> str:
-    """Return the title of a mean over seeds."""
-    return f"{repeat.workload}, mean of {figure_text.seeds(repeat)}"
+    """Return the title of a mean over seeds or ensembles."""
+    models = "" if repeat.models is None else f", {figure_text.count(repeat.models, 'model')}"
+    return f"{repeat.workload}{models}, mean of {figure_text.seeds(repeat)}"
 
 
 def repeat_rows(repeat: RepeatScore) -> list[tuple[str, ...]]:
     """Return the variation over seeds, one row per figure with the columns of ``REPEATS``."""
-    ended = f"{repeat.complete} of {repeat.planned} seeds"
+    ended = f"{repeat.complete} of {repeat.planned} {figure_text.repeated(repeat)}s"
     reached = f"{repeat.reached} of {repeat.complete} reached the target"
     rows = [
         ("time to quality", *figure_text.spread(repeat.time_to_quality_s, "s"), reached),

@@ -16,10 +16,11 @@ from vflops.results.roofline.analysis import Bound, Ceilings, bound
 from vflops.results.roofline.run_ceilings import model_ceilings
 from vflops.results.score.ensemble_score import ensemble_scores
 from vflops.results.score.node_spread import node_kind_scores
+from vflops.results.score.repeat_score import repeat_scores
 from vflops.results.score.score_file import BoundScore, CeilingScore, ModelScore, RuleCount, Score
 from vflops.results.score.scoring_convention import model_convention
 from vflops.results.score.search_score import search_scores
-from vflops.results.score.training_score import repeat_scores, training_scores
+from vflops.results.score.training_score import training_scores
 from vflops.results.task.closed_tasks import tasks
 
 
@@ -38,6 +39,7 @@ def score(contents: Contents) -> Score:
 def _scored(contents: Contents) -> Score:
     record, state = contents.folder.record, contents.state
     trainings = contents.once(training_scores)
+    ensembles = ensemble_scores(contents, trainings)
     return Score(
         run=record.id,
         workload=record.workload,
@@ -49,8 +51,8 @@ def _scored(contents: Contents) -> Score:
             for graph in contents.graphs
         ),
         trainings=trainings,
-        repeats=repeat_scores(trainings),
-        ensembles=ensemble_scores(contents, trainings),
+        repeats=repeat_scores(trainings, ensembles),
+        ensembles=ensembles,
         searches=contents.once(search_scores),
         tasks=tuple(dict.fromkeys(contents.once(tasks).values())),
         node_kinds=node_kind_scores(contents),

@@ -8,9 +8,7 @@ from vflops.counting.conventions import EXECUTED_CONVENTION, convention
 from vflops.counting.count import Count, count
 from vflops.metrics import (
     capped_factor,
-    coefficient_of_variation,
     flops,
-    mean,
     mfu,
     time_to_quality,
     vflops_per_watt,
@@ -25,19 +23,17 @@ from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.job_power import job_power
 from vflops.results.score.node_power import jobs_sharing_meters
 from vflops.results.score.parallelism import parallelism_score
+from vflops.results.score.scale_score import scale_score
 from vflops.results.score.score_file import (
     MfuScore,
     QualityScore,
-    RepeatScore,
     SpeedScore,
-    Spread,
     TrainingScore,
     UncountedOperator,
     WorkScore,
 )
 from vflops.results.score.scoring_convention import job_convention
 from vflops.results.task.closed_tasks import tasks
-from vflops.results.task.task import TaskKind
 
 
 def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
@@ -47,18 +43,6 @@ def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
         _score(contents, trained, sharing.get(trained.record.job, ()))
         for trained in contents.training_jobs
     )
-
-
-def repeat_scores(scores: Sequence[TrainingScore]) -> tuple[RepeatScore, ...]:
-    """Return one score per workload that was repeated, with the variation over its repeats."""
-    repeats = []
-    single = [score for score in scores if score.model is None]
-    for name in dict.fromkeys(score.workload for score in single):
-        runs = [score for score in single if score.workload == name]
-        ended = [score for score in runs if score.complete]
-        if len(runs) > 1:
-            repeats.append(_repeats(name, len(runs), ended))
-    return tuple(repeats)
 
 
 def _score(contents: Contents, trained: TrainedJob, shared_with: tuple[int, ...]) -> TrainingScore:
@@ -103,6 +87,7 @@ def _score(contents: Contents, trained: TrainedJob, shared_with: tuple[int, ...]
         kernels=trained.kernels,
         shared=parallelism_score(contents, trained),
         task=contents.once(tasks)[record.job].kind,
+        scale=scale_score(trained, work) if record.bag is None else None,
     )
 
 
@@ -245,36 +230,3 @@ def _executed_flops(trained: TrainedJob, work: WorkScore | None) -> float | None
         return None
     ops = work.ops_total if work.ops_executed is None else work.ops_executed
     return _training_flops(trained, ops)
-
-
-def _repeats(name: str, planned: int, ended: Sequence[TrainingScore]) -> RepeatScore:
-    reached = [score.quality.epochs_to_quality for score in ended]
-    return RepeatScore(
-        workload=name,
-        planned=planned,
-        complete=len(ended),
-        reached=sum(epochs is not None for epochs in reached),
-        quality=_spread([score.quality.achieved for score in ended]),
-        flops=_spread([score.speed.flops if score.speed else None for score in ended]),
-        vflops=_spread([score.speed.vflops if score.speed else None for score in ended]),
-        epochs_to_quality=_spread(reached),
-        vflops_capped=_spread(
-            [score.speed.vflops_capped if score.speed else None for score in ended]
-        ),
-        time_to_quality_s=_spread([score.quality.time_to_quality_s for score in ended]),
-        task=_common_task(ended),
-    )
-
-
-def _common_task(scores: Sequence[TrainingScore]) -> TaskKind | None:
-    """Return ``open`` if one of the repeats has an open task; None without repeats."""
-    kinds = {score.task for score in scores}
-    return "open" if "open" in kinds else "closed" if "closed" in kinds else None
-
-
-def _spread(values: Sequence[float | None]) -> Spread | None:
-    """Return mean and coefficient of variation; None for a single value or if one is missing."""
-    known = [value for value in values if value is not None]
-    if len(known) < 2 or len(known) < len(values) or mean(known) <= 0:
-        return None
-    return Spread(mean=mean(known), variation=coefficient_of_variation(known))

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from vflops.extensions import import_object
 from vflops.record.folder import History, RunFolder
 from vflops.record.formats.job import JobRecord
-from vflops.record.formats.job_events import Ensembled, EnsembleSize, Predicted
+from vflops.record.formats.job_events import (
+    Ensembled,
+    EnsembleEvaluation,
+    EnsembleSize,
+    Predicted,
+)
+from vflops.record.readout.trained_job import TrainedJob
+from vflops.train.ensemble.evaluation_points import (
+    StoredEvaluation,
+    common_points,
+    delete_evaluations,
+    stored_evaluations,
+)
 from vflops.train.ensemble.predictions import KeptPredictions
 from vflops.workloads.contract.registry import workload
 
@@ -52,6 +64,7 @@ def evaluate_ensemble(
     distinct = _distinct_models(members)
     sizes = _ensemble_sizes(len(distinct))
     qualities = _qualities(distinct, sizes)
+    jobs = [_trained_job(folder, history, member.record) for member in distinct]
     return Ensembled(
         workload=first.workload,
         repeat=first.repeat,
@@ -62,8 +75,50 @@ def evaluate_ensemble(
             EnsembleSize(models=models, quality=quality)
             for models, quality in zip(sizes, qualities, strict=True)
         ),
+        evaluations=_evaluations(distinct, jobs, qualities[-1]),
         took_s=round(time.monotonic() - started_s, 6),
     )
+
+
+def delete_interim_predictions(folder: RunFolder, records: Sequence[JobRecord]) -> None:
+    """Delete the predictions that models stored during training, once they are combined."""
+    for record in records:
+        delete_evaluations(folder.logged_attempts(record.job))
+
+
+def _trained_job(folder: RunFolder, history: History, record: JobRecord) -> TrainedJob:
+    job = record.job
+    return TrainedJob(record, tuple(history.jobs[job]), tuple(folder.logged_attempts(job)))
+
+
+def _evaluations(
+    members: Sequence[_Member], jobs: Sequence[TrainedJob], final: float
+) -> tuple[EnsembleEvaluation, ...]:
+    """Return the quality of all members combined at each of their evaluations.
+
+    At the last one, all of them are trained, and their quality is ``final``.
+    """
+    points = list(common_points([stored_evaluations(job) for job in jobs]))
+    evaluations = []
+    for point in points:
+        last = max(point, key=lambda evaluation: evaluation.step)
+        quality = final if point is points[-1] else _quality_at(members, point)
+        evaluations.append(EnsembleEvaluation(step=last.step, epoch=last.epoch, quality=quality))
+    return tuple(evaluations)
+
+
+def _quality_at(members: Sequence[_Member], point: Sequence[StoredEvaluation]) -> float:
+    """Return the quality of all members combined, each as it was at its evaluation."""
+    then = [
+        replace(
+            member,
+            predictions=KeptPredictions.open(evaluation.folder, evaluation.files).sharing_arrays(
+                members[0].predictions
+            ),
+        )
+        for member, evaluation in zip(members, point, strict=True)
+    ]
+    return _qualities(then, [len(then)])[0]
 
 
 def _distinct_models(members: Sequence[_Member]) -> list[_Member]:

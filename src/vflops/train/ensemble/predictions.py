@@ -36,13 +36,18 @@ def write_predictions(
     positions: Array,
     predictions: NDArray[np.float32],
     truth: Sequence[Array],
+    *,
+    columns: int = 0,
 ) -> None:
-    """Write the predictions of a rank to the attempt's ``folder``."""
+    """Write the predictions of a rank to ``folder``.
+
+    If they are only the largest of ``columns`` class probabilities, each is a pair of its column
+    and its value.
+    """
     metadata: dict[str, Array] = {"places": positions.astype(np.int64)}
     metadata |= {f"truth_{number}": array for number, array in enumerate(truth)}
-    if predictions.ndim == 2 and predictions.shape[1] > KEPT_COLUMNS:
-        metadata["columns"] = np.asarray(predictions.shape[1])
-        predictions = _keep_largest(predictions)
+    if columns:
+        metadata["columns"] = np.asarray(columns)
     path = folder / f"predictions-{rank}.npy"
     _write(path, lambda file: np.save(file, predictions, allow_pickle=False))
     _write(path.with_suffix(".npz"), lambda file: np.savez(file, **metadata))  # type: ignore[arg-type]
@@ -133,12 +138,6 @@ class KeptPredictions:
         for number, file in enumerate(self._files):
             result[part == number] = np.load(file, mmap_mode="r")[row[part == number]]
         return _expand(result, self._columns) if self._columns else result
-
-
-def _keep_largest(table: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the columns and values of each row's largest values, descending; ties by column."""
-    columns = np.argsort(-table, axis=1, kind="stable")[:, :KEPT_COLUMNS]
-    return np.stack([columns, np.take_along_axis(table, columns, 1)], -1).astype(np.float32)
 
 
 def _expand(stored: NDArray[np.float32], columns: int) -> NDArray[np.float32]:

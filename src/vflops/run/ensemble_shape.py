@@ -1,0 +1,105 @@
+"""The number of base models and of their ranks, from options and the nodes that a run can use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vflops.config.launch import LaunchSettings
+from vflops.config.settings import Settings
+from vflops.errors import UsageError
+from vflops.launch.factory import backend
+from vflops.launch.nodes import known_nodes
+from vflops.launch.placement import Node, defaults
+from vflops.workloads.contract.registry import workload
+
+_COUNTS = ("train.ranks", "bagging.models", "models")
+"""The settings of P and M, also after the name of a workload."""
+
+
+@dataclass(frozen=True)
+class EnsembleShape:
+    """M base models of P ranks each."""
+
+    models: int
+    ranks: int
+
+    @property
+    def assignments(self) -> list[str]:
+        """The settings of this shape."""
+        return [
+            f"bagging.models={self.models}",
+            f"models={self.models}",
+            f"train.ranks={self.ranks}",
+        ]
+
+
+def ensemble_shape(
+    requested: Settings,
+    nodes: Sequence[Node],
+    *,
+    models: int | None = None,
+    ranks: int | None = None,
+    scale: int | None = None,
+) -> EnsembleShape:
+    """Return M and P from options, else from the settings, else the defaults for ``nodes``.
+
+    With a ``scale``, M × P equals it (HPC AI500 V3.0, equation 5); raise if it cannot.
+    """
+    set_models, set_ranks = _counts_from_settings(requested)
+    chosen = defaults(nodes, models or set_models, ranks or set_ranks, scale=scale)
+    return EnsembleShape(*chosen)
+
+
+def scale_nodes(launch: LaunchSettings, device: str, scale: int) -> list[Node]:
+    """Return the nodes of a run of ``scale`` slots.
+
+    A scheduler whose nodes are not known is assumed to have enough of ``launch.ranks_per_node``.
+    """
+    if backend(launch.on).knows_nodes:
+        return known_nodes(launch, device)
+    if launch.ranks_per_node is None:
+        raise UsageError(
+            f"--scale {scale}: the accelerators of a node of {launch.on} are not known here",
+            hint="add --set launch.ranks_per_node=K, or use --models M --ranks P",
+        )
+    return known_nodes(launch, device, -(-scale // launch.ranks_per_node), launch.ranks_per_node)
+
+
+def layout_assignments(requested: Settings, nodes: Sequence[Node]) -> list[str]:
+    """Return the setting with which models on a scheduler share nodes, unless it is given."""
+    launch = requested.launch
+    if backend(launch.on).is_this_machine or launch.ranks_per_node is not None:
+        return []
+    return [f"launch.ranks_per_node={min(node.slots for node in nodes)}"]
+
+
+def check_scalable(requested: Settings, scale: int, assignments: Sequence[str]) -> None:
+    """Raise unless all workloads can be ensembles, and ``--set`` leaves M and P to the scale."""
+    for assignment in assignments:
+        if assignment.partition("=")[0].strip().endswith(_COUNTS):
+            raise UsageError(
+                f"--scale {scale} conflicts with --set {assignment}",
+                hint="use --models M or --ranks P with --scale",
+            )
+    for name in requested.workloads:
+        spec = workload(name)
+        if spec.is_search or not spec.can_be_bagged:
+            alone = len(requested.workloads) == 1
+            kind = "is a search" if spec.is_search else "cannot be an ensemble"
+            option = "use --workers W" if spec.is_search else "use --ranks P"
+            raise UsageError(
+                f"{name} {kind}: --scale {scale} does not apply",
+                hint=option if alone else f"name a workload: image-classification --scale {scale}",
+            )
+
+
+def _counts_from_settings(settings: Settings) -> tuple[int | None, int | None]:
+    """Return M and P from a file or ``--set``; None stands for the default of 1.
+
+    M is 1, not None, if a workload cannot be bagged.
+    """
+    can_bag = all(workload(name).can_be_bagged for name in settings.workloads)
+    models = settings.bagging.models
+    ranks = max(section["train"]["ranks"] for section in settings.workloads.values())
+    return models if models > 1 or not can_bag else None, ranks if ranks > 1 else None
