@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from vflops.config.bagging import BaggingSettings
 from vflops.config.profiles import PROFILES, for_single_workload, for_suite, tiny
 from vflops.config.training import TrainSettings
 from vflops.errors import UsageError
@@ -172,3 +173,10 @@ def test_what_one_workload_refuses_can_be_set_for_another() -> None:
     with pytest.raises(UsageError) as alone:
         load(profile("tiny", ["automl"]), None, ["train.ranks=2", "parallel.mode=sharded"])
     assert alone.value.hint is None
+
+
+def test_predictions_of_many_models_are_combined_less_often() -> None:
+    bagging = BaggingSettings()
+    assert [bagging.combine_interval(models, 90) for models in (1, 8, 22, 512)] == [0, 1, 1, 23]
+    assert BaggingSettings(combine_every=1).combine_interval(512, 90) == 1
+    assert BaggingSettings(combine_every=0).combine_interval(8, 90) == 0

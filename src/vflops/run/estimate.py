@@ -95,7 +95,10 @@ class _WorkloadEstimator:
             parameters=parameters,
             kept_bytes=data.kept_bytes,
             out_of_bag=self.settings.bagging.out_of_bag if self.placement.models > 1 else None,
-            combine_every=self.settings.bagging.combine_every if self.placement.models > 1 else 0,
+            combine_every=self.settings.bagging.combine_interval(
+                self.placement.models,
+                self.section.train.epochs // self.section.train.evaluate_every,
+            ),
             footprint=footprint,
         )
         speed, unknown = self._speed(training, counted)

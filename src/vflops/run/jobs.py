@@ -11,7 +11,7 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 from vflops.config.settings import Settings
-from vflops.config.training import WorkloadSettings
+from vflops.config.training import TrainSettings, WorkloadSettings
 from vflops.errors import RunFailed, UsageError
 from vflops.extensions import import_object
 from vflops.metrics.quality import bounds_fault
@@ -125,7 +125,7 @@ def plan(
         numbers = placement_order(models, settings) if workers is None else range(workers)
         repeats = settings.repeat if workers is None else 1
         for repeat, model in product(range(repeats), numbers):
-            bag = _bag(settings, models, repeat, model)
+            bag = _bag(settings, entry.settings.train, models, repeat, model)
             record = JobRecord(
                 job=1 + len(jobs),
                 workload=entry.spec.name,
@@ -161,7 +161,9 @@ def placement_order(models: int, settings: Settings) -> Sequence[int]:
     return (*range(0, models, 2), *range(1, models, 2))
 
 
-def _bag(settings: Settings, models: int, repeat: int, model: int) -> BagRecord | None:
+def _bag(
+    settings: Settings, train: TrainSettings, models: int, repeat: int, model: int
+) -> BagRecord | None:
     bagging = settings.bagging
     if models == 1:
         return None
@@ -172,7 +174,7 @@ def _bag(settings: Settings, models: int, repeat: int, model: int) -> BagRecord 
         seed=settings.seed + repeat,
         out_of_bag=bagging.out_of_bag,
         twins=bagging.twins,
-        combine_every=bagging.combine_every,
+        combine_every=bagging.combine_interval(models, train.epochs // train.evaluate_every),
     )
 
 
