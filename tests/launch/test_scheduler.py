@@ -233,6 +233,35 @@ def test_each_container_runtime_wraps_the_agent(
             psij_script.job_script(request(tmp_path, settings), Path("/runs/a"), 0, "pbs")
 
 
+@pytest.mark.parametrize("runtime", ["apptainer", "docker", "pyxis", None])
+def test_nothing_but_variables_is_expanded(tmp_path: Path, runtime: str | None) -> None:
+    container = {"image": "i$(touch a)", "runtime": runtime, "mounts": ["/m$(touch b)"]}
+    settings = SiteSettings.model_validate(
+        {
+            "environment": {"ODD": "$(touch c)${HOME}$((1))${x:-$(touch d)}$1"},
+            "local_path": "/l$(touch e)$HOME",
+            "container": container if runtime else None,
+        }
+    )
+    run = tmp_path / "$(touch f) $HOME `touch g` ${HOME}"
+    stand_in = tmp_path / "srun"
+    stand_in.write_text('#!/bin/bash\nprintf "%s\\n" "$@" "$ODD" "$VFLOPS_LOCAL_PATH"\n')
+    stand_in.chmod(0o755)
+    text = job_script(request(tmp_path, settings), run, 3)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    words = bash(f"cd {tmp_path}\n{text}", HOME="/h", PATH=path).splitlines()
+    assert words[-4:] == [str(run), "3", "$(touch c)/h$((1))${x:-$(touch d)}$1", "/l$(touch e)/h"]
+    assert not runtime or any(f"{run}:{run}" in word for word in words)
+    assert {file.name for file in tmp_path.iterdir()} == {"srun"}
+
+
+def test_a_run_folder_that_would_break_its_script_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has a line break"):
+        job_script(request(tmp_path, SiteSettings()), tmp_path / "a\n#SBATCH --wait", 1)
+    with pytest.raises(UsageError, match="with a backslash"):
+        job_script(request(tmp_path / "a\\b", SiteSettings()), tmp_path, 1)
+
+
 def test_an_allocation_must_be_large_enough_for_its_steps(tmp_path: Path) -> None:
     wanted = request(tmp_path, SiteSettings())
     text = allocation_script(wanted, Path("/runs/a"), [Step(0, 0, 1, 2), Step(1, 1, 1, 4, 3)])

@@ -97,11 +97,14 @@ def test_three_models_share_two_nodes_and_one_has_a_full_disk(
 def test_models_span_two_nodes_and_one_that_dies_is_retried_in_its_allocation(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
+    """The run folder has a name that SLURM would expand."""
+    place = tmp_path / "job%j-100%"
+    place.mkdir()
     spans = ("--ranks", "2", "--set", "launch.ranks_per_node=1")
-    process = started(tmp_path, "--models", "2", *spans, epochs=4)
-    folder = wait_for(tmp_path, "checkpoint", 1)
+    process = started(place, "--models", "2", *spans, epochs=4)
+    folder = wait_for(place, "checkpoint", 1)
     rank_of(folder, 1).kill()
-    folder = ended(process, tmp_path)
+    folder = ended(process, place)
     assert_complete(folder, 2, epochs=4)
     for job in (1, 2):
         attempt = folder.logged_attempts(job)[-1]

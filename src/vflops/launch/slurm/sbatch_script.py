@@ -113,7 +113,7 @@ def _directives(request: Request) -> list[str]:
     site, tasks = request.site, request.tasks_per_node
     options: dict[str, object] = {
         "job-name": request.name,
-        "output": request.output,
+        "output": _file_pattern(request.output),
         "open-mode": "append",  # a job that is requeued adds to its output
         "nodes": request.nodes,
         "ntasks-per-node": tasks,
@@ -127,6 +127,20 @@ def _directives(request: Request) -> list[str]:
     if (site.time_limit_s or 0) > 10 * _WARNING_S:
         options["signal"] = f"USR1@{_WARNING_S}"
     return [f"--{key}={quoted(value)}" for key, value in options.items() if value is not None]
+
+
+def _file_pattern(path: Path) -> str:
+    """Return the path as SLURM's pattern of a file name, in which ``%j`` is the job's number.
+
+    It is absolute, because SLURM would also replace symbols in the current folder's path.
+    """
+    path = path.absolute()
+    if "\\" in str(path):  # it turns patterns off and is then left out
+        raise UsageError(
+            f"SLURM cannot write to a path with a backslash: {path}",
+            hint="put runs in another folder: choose it with --out",
+        )
+    return str(path).replace("%", "%%")
 
 
 def _time(seconds: int | None) -> str | None:
