@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -171,14 +172,20 @@ class Controller:
                 time.sleep(self._pause_s)
             self._wait()  # an agent still writes for a moment after the job's last event
             if self._launcher.active_jobs():  # copies that are still in the scheduler's queue
-                self._launcher.kill()
+                with suppress(RunFailed):  # if they cannot be cancelled, they end by themselves
+                    self._launcher.kill()
         except Leave:
             raise Interrupted(
                 LEFT,
                 hint=f"follow them again: vflops attach {self._folder.path}",
             ) from None
         except KeyboardInterrupt as error:
-            self._stop()
+            unreached = self._stop()
+            if unreached is not None:
+                raise Interrupted(
+                    f"{cause(error)}; its jobs could not be asked to end: {unreached.message}",
+                    hint=f"end them: vflops cancel {self._folder.path}",
+                ) from None
             raise Interrupted(f"{cause(error)}; its jobs were asked to write checkpoints") from None
         return list(self._jobs.values())
 
@@ -322,12 +329,19 @@ class Controller:
         lost = JobLost(job=job, reason=progress.reason, where=progress.location, suspects=suspects)
         self._events.write("job-lost", **lost.model_dump(mode="json"))
 
-    def _stop(self) -> None:
-        """Ask the jobs to stop, and again for each further signal, which makes them hurry."""
+    def _stop(self) -> RunFailed | None:
+        """Ask the jobs to stop, and again for each further signal, which makes them hurry.
+
+        Return the error if they could not be asked.
+        """
         with SignalCounter() as signals:
-            self._events.write(JOBS_ASKED)
-            self._launcher.stop()
-            self._wait(signals)
+            try:
+                self._launcher.stop()
+                self._events.write(JOBS_ASKED)
+                self._wait(signals)
+            except RunFailed as error:
+                return error
+        return None
 
     def _wait(self, signals: SignalCounter | None = None) -> None:
         """Wait until no job is active, up to a limit."""

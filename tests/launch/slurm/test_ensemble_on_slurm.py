@@ -166,6 +166,46 @@ def test_several_faults_at_once(slurm: SlurmBench, tmp_path: Path) -> None:
     assert drained not in [last_node(folder, job) for job in (1, 2, 4)]
 
 
+def test_outages_of_slurmctld_at_the_submission_and_at_the_end_are_waited_for(
+    slurm: SlurmBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The script is submitted when slurmctld is back, and Ctrl-C asks the job when it is."""
+    wrapper, path = tmp_path / "bin" / "sbatch", os.environ["PATH"]
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f"#!/bin/bash\ntouch {tmp_path}/submitting\n"
+        f'until [ -e {tmp_path}/down ]; do sleep 0.05; done\nPATH={path} exec sbatch "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{path}")
+    process = started(tmp_path, epochs=200)
+    slurm.wait((tmp_path / "submitting").exists, "submission")
+    slurm.stop_slurmctld()
+    (tmp_path / "down").touch()
+    slurm.wait(lambda: read_waits(process) == 1, "message about the outage")
+    slurm.start_slurmctld()
+    folder = wait_for(tmp_path, "checkpoint", 1)
+    slurm.stop_slurmctld()
+    os.kill(process.pid, signal.SIGINT)
+    slurm.wait(lambda: read_waits(process) == 2, "message about the second outage")
+    slurm.start_slurmctld()
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "does not answer (sbatch: Unable to contact slurm controller" in err
+    assert err.count("slurm answers again, after") == 2
+    history = folder.history()
+    assert not history.events("failed")
+    (stopped,) = history.events("stopped", job=0)
+    assert "its jobs were asked to write checkpoints" in stopped.data["message"]
+    assert [len(history.jobs[1]), history.jobs[1][0].events[-1].kind] == [1, "stopped"]
+
+
+def read_waits(process: subprocess.Popen[str]) -> int:
+    """Return how many times the command has said that it waits for SLURM for the first time."""
+    (_, err) = process._files  # type: ignore[attr-defined]
+    return os.pread(err.fileno(), 1 << 20, 0).count(b"next try in 2 s")
+
+
 def test_another_controller_takes_over_after_a_node_and_a_slurmd_died(
     slurm: SlurmBench, tmp_path: Path, vflops: Vflops
 ) -> None:
