@@ -198,6 +198,7 @@ def test_a_scheduler_that_never_answers_is_given_up_and_the_run_can_be_resumed(
 ) -> None:
     monkeypatch.setattr(outage, "_FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(outage, "LIMIT_S", 0.01)
+    monkeypatch.setattr(scheduled_jobs, "_IN_FLIGHT_S", 0.0)
     jobs = jobs_of(tmp_path, GangScheduledJobs, Absent("no connection"))
     with pytest.raises(RunFailed, match="slurm did not answer for 0 s: no connection") as error:
         jobs.start({1: 1})

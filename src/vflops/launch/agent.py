@@ -21,7 +21,15 @@ from vflops.errors import Interrupted, UsageError, VflopsError
 from vflops.launch import core_binding
 from vflops.launch.attempt import run_job
 from vflops.launch.core_binding import Topology
-from vflops.launch.job_script import ELSEWHERE, ELSEWHERE_CODE, LOCAL_PATH, UNSEEN, agent_prefix
+from vflops.launch.hang_watch import RankHung
+from vflops.launch.job_script import (
+    ELSEWHERE,
+    ELSEWHERE_CODE,
+    HUNG_CODE,
+    LOCAL_PATH,
+    UNSEEN,
+    agent_prefix,
+)
 from vflops.launch.node_group import CORES, NodeGroup
 from vflops.machine.system.cpu_share import usable_cores
 from vflops.record.files.lock import InUse, locked
@@ -50,7 +58,12 @@ def main(run: str, job: str) -> int:
             return 0
         with locked(folder.job_lock(record.job), folder.path) if group.leads else nullcontext():
             run_job(
-                folder, record, lambda kind, data: None, group, partial(_prepare, folder, record)
+                folder,
+                record,
+                lambda kind, data: None,
+                group,
+                partial(_prepare, folder, record),
+                "" if CORES in os.environ else _name(),
             )
     except Interrupted as error:
         print(f"{_name()}: job {job} was {error.message}", file=sys.stderr)
@@ -61,7 +74,7 @@ def main(run: str, job: str) -> int:
     except VflopsError as error:
         print(agent_prefix(_name(), int(job)) + error.message, file=sys.stderr)
         print(error.hint or "", file=sys.stderr)
-        return error.exit_code
+        return HUNG_CODE if isinstance(error, RankHung) else error.exit_code
     return 0
 
 

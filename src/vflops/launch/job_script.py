@@ -19,6 +19,10 @@ UNSEEN = "the node does not see the run folder"
 """What an agent prints on a node that does not have the shared file system."""
 KILLED = "was killed by"
 """A part of the message about a rank that a signal ended."""
+HANGS = "hangs"
+"""A part of the message about a rank that makes no progress."""
+HUNG_CODE = 5
+"""The exit code of an agent whose rank hangs."""
 ELSEWHERE = "another agent is running it"
 """What an agent prints if another one is already running its job."""
 ELSEWHERE_CODE = 4
@@ -123,7 +127,7 @@ def _wrapped(
 ) -> str:
     """Return the command of the container; ``mounts`` are paths in double quotes."""
     image = _expanding(container.image)
-    binds = [f'{path[:-1]}:{path[1:]}' for path in mounts]
+    binds = [f"{path[:-1]}:{path[1:]}" for path in mounts]
     if container.runtime == "pyxis":  # options of srun
         joined = '"' + ",".join(bind[1:-1] for bind in binds) + '"'
         return f"--container-image={image} --container-mounts={joined}"

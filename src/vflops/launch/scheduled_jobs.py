@@ -13,7 +13,15 @@ from pathlib import Path
 from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
 from vflops.launch.interface import Launcher
-from vflops.launch.job_script import ELSEWHERE, KILLED, UNSEEN, Request, Step, agent_prefix
+from vflops.launch.job_script import (
+    ELSEWHERE,
+    HANGS,
+    KILLED,
+    UNSEEN,
+    Request,
+    Step,
+    agent_prefix,
+)
 from vflops.launch.node_layout import MAX_LOSSES, NodeLayout
 from vflops.launch.outage import Outage, SchedulerUnavailable, patiently
 from vflops.launch.scheduler import JobStatus, Scheduler
@@ -109,7 +117,8 @@ class ScheduledJobs(Launcher):
             return ()
         if status.state != "ended" and not self.gang_scheduled:  # it was requeued
             return ()
-        own_error = message is not None and UNSEEN not in message and KILLED not in message
+        faults = (UNSEEN, KILLED, HANGS)
+        own_error = message is not None and not any(fault in message for fault in faults)
         return () if own_error else self._nodes(job)
 
     def running_elsewhere(self, job: int) -> str | None:
@@ -232,9 +241,7 @@ class ScheduledJobs(Launcher):
         # Too few nodes may be left, so try again with the excluded ones.
         self._submit(steps, replace(request, exclude=()), script)
 
-    def _submit_later(
-        self, intent: Intent, request: Request, error: SchedulerUnavailable
-    ) -> None:
+    def _submit_later(self, intent: Intent, request: Request, error: SchedulerUnavailable) -> None:
         """Submit a script as soon as the scheduler answers, unless it was accepted before."""
         hint = f"nothing is lost: vflops resume {self._folder.path} when {self.name} answers"
         outage, uncertain = Outage(self.name, hint=hint), error.may_have_succeeded
@@ -276,10 +283,14 @@ class ScheduledJobs(Launcher):
         )
 
     def _excluded(self) -> list[str]:
-        """Return the nodes that lost too many jobs of this run, under any controller."""
+        """Return the nodes that lost too many jobs of this run, under any controller.
+
+        A node where a rank hung is excluded at once, because each hang takes minutes to notice.
+        """
         events = (event for log in self._folder.job_history(0) for event in log.events)
-        losses = (event.payload(JobLost) for event in events if event.kind == "job-lost")
+        losses = [event.payload(JobLost) for event in events if event.kind == "job-lost"]
         counts = Counter(node for loss in losses for node in loss.suspects)
+        counts.update(node for loss in losses if loss.hung for node in loss.suspects * MAX_LOSSES)
         return sorted(node for node, count in counts.items() if count >= MAX_LOSSES)
 
     def _read(self, job: int) -> Submitted | None:

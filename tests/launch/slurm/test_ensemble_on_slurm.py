@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tests.support.sample_parts import Vflops
 from tests.support.slurm_bench import SlurmBench
 from vflops.launch.submissions import Submitted
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job_events import JobBegun, Staged
+from vflops.record.formats.job_events import JobBegun, JobLost, Staged
 from vflops.record.formats.node import NodeRecord, node_file
 from vflops.record.readout.contents import Contents
 from vflops.results.check.findings import Findings
@@ -100,8 +101,7 @@ def test_models_span_two_nodes_and_one_that_dies_is_retried_in_its_allocation(
     """The run folder has a name that SLURM would expand."""
     place = tmp_path / "job%j-100%"
     place.mkdir()
-    spans = ("--ranks", "2", "--set", "launch.ranks_per_node=1")
-    process = started(place, "--models", "2", *spans, epochs=4)
+    process = started(place, "--models", "2", *SPANS, epochs=4)
     folder = wait_for(place, "checkpoint", 1)
     rank_of(folder, 1).kill()
     folder = ended(process, place)
@@ -121,12 +121,75 @@ def test_models_span_two_nodes_and_one_that_dies_is_retried_in_its_allocation(
     assert "job 1 died with code" in (folder.path / "allocation-1.log").read_text()
 
 
-def rank_of(folder: RunFolder, job: int) -> psutil.Process:
-    """Return a process that trains a job."""
+SPANS = ("--ranks", "2", "--set", "launch.ranks_per_node=1")
+"""A model on two nodes."""
+
+
+def test_a_rank_that_hangs_is_noticed_and_its_job_resumes_on_another_node(
+    slurm: SlurmBench, tmp_path: Path
+) -> None:
+    """A job that SLURM suspends for a while is not taken for one that hangs."""
+    quick = ("--set", "launch.hang_s=3")
+    process = started(tmp_path, *SPANS, *quick, epochs=30)
+    folder = wait_for(tmp_path, "checkpoint", 1)
+    slurm.run("scontrol", "suspend", id_of(folder, 1))
+    time.sleep(5)
+    slurm.run("scontrol", "resume", id_of(folder, 1))
+    suspended = len(folder.history().events("progress", job=1))
+    slurm.wait(
+        lambda: len(folder.history().events("progress", job=1)) > suspended, "progress again"
+    )
+    rank_of(folder, 1, rank=1).suspend()
+    folder = ended(process, tmp_path)
+    assert_scored(folder, (1,), 30, partial=False)
+    history = folder.history()
+    (lost,) = [event.payload(JobLost) for event in history.events("job-lost")]
+    assert "rank 1 on n2 hangs: no progress for" in lost.reason
+    assert "its process is stopped" in lost.reason
+    assert (lost.suspects, lost.hung) == (("n2",), True)
+    nodes = [NodeRecord.read(node_file(folder.logged_attempts(1)[-1], n)).name for n in (0, 1)]
+    assert nodes == ["n1", "n3"]
+    assert history.events("resumed", job=1)
+
+
+def test_a_job_is_given_up_with_the_last_words_of_the_rank_that_failed(
+    slurm: SlurmBench, tmp_path: Path
+) -> None:
+    """The first rank loses its connection, and says so in the job's log."""
+    (tmp_path / "sitecustomize.py").write_text(_DIES_AT_A_STEP)
+    path = f"{tmp_path}:{os.environ['PYTHONPATH']}"
+    (tmp_path / "site.toml").write_text(f'[environment]\nPYTHONPATH = "{path}"\n')
+    process = started(tmp_path, *SPANS, "--set", "bagging.attempts=1")
+    folder = ended(process, tmp_path, code=3)
+    (given_up,) = folder.history().events("job-given-up")
+    assert "rank 1 on n2 was killed by SIGABRT" in given_up.data["reason"]
+    assert "its last lines: step 8 is cursed" in given_up.data["reason"]
+    assert "Connection" not in given_up.data["reason"]
+
+
+_DIES_AT_A_STEP = """\
+import os, sys
+if os.environ.get("RANK") == "1":
+    from vflops.train.phase_clock import Clock
+    enter, steps = Clock.enter, []
+    def deadly(self, phase):
+        steps.append(phase)
+        if steps.count("data") == 8:
+            print("step 8 is cursed", file=sys.stderr, flush=True)
+            os.abort()
+        return enter(self, phase)
+    Clock.enter = deadly
+"""
+
+
+def rank_of(folder: RunFolder, job: int, rank: int | None = None) -> psutil.Process:
+    """Return a process that trains a job, or the one with a number."""
     wanted = ["vflops.train.rank", str(folder.path), str(job)]
     for process in psutil.process_iter(["cmdline"]):
         line = process.info["cmdline"] or []
-        if all(word in line for word in wanted):
+        if all(word in line for word in wanted) and (
+            rank is None or process.environ().get("RANK") == str(rank)
+        ):
             return process
     raise AssertionError(f"no process trains job {job}")
 
