@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from vflops.launch.hang_watch import RankHung
 from vflops.launch.job_script import (
     ELSEWHERE,
     ELSEWHERE_CODE,
-    HUNG_CODE,
+    HUNG,
     LOCAL_PATH,
     UNSEEN,
     agent_prefix,
@@ -57,6 +57,8 @@ def main(run: str, job: str) -> int:
         if folder.ended(record.job):  # a copy that the scheduler started late
             return 0
         with locked(folder.job_lock(record.job), folder.path) if group.leads else nullcontext():
+            if group.leads:
+                (folder.job_file(record.job).parent / HUNG).unlink(missing_ok=True)
             run_job(
                 folder,
                 record,
@@ -74,7 +76,10 @@ def main(run: str, job: str) -> int:
     except VflopsError as error:
         print(agent_prefix(_name(), int(job)) + error.message, file=sys.stderr)
         print(error.hint or "", file=sys.stderr)
-        return HUNG_CODE if isinstance(error, RankHung) else error.exit_code
+        if isinstance(error, RankHung):
+            with suppress(OSError):
+                (Path(run) / "jobs" / job / HUNG).touch()
+        return error.exit_code
     return 0
 
 

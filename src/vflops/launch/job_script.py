@@ -21,8 +21,8 @@ KILLED = "was killed by"
 """A part of the message about a rank that a signal ended."""
 HANGS = "hangs"
 """A part of the message about a rank that makes no progress."""
-HUNG_CODE = 5
-"""The exit code of an agent whose rank hangs."""
+HUNG = "hung"
+"""The file in a job's folder that says that a rank of its newest attempt hangs."""
 ELSEWHERE = "another agent is running it"
 """What an agent prints if another one is already running its job."""
 ELSEWHERE_CODE = 4

@@ -129,26 +129,26 @@ def test_a_rank_that_hangs_is_noticed_and_its_job_resumes_on_another_node(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
     """A job that SLURM suspends for a while is not taken for one that hangs."""
-    quick = ("--set", "launch.hang_s=3")
-    process = started(tmp_path, *SPANS, *quick, epochs=30)
+    process = started(tmp_path, *SPANS, "--set", "launch.hang_s=3", epochs=20)
     folder = wait_for(tmp_path, "checkpoint", 1)
+    rank = rank_of(folder, 1, rank=1)
     slurm.run("scontrol", "suspend", id_of(folder, 1))
+    slurm.wait(lambda: rank.status() == psutil.STATUS_STOPPED, "suspended rank")
     time.sleep(5)
     slurm.run("scontrol", "resume", id_of(folder, 1))
-    suspended = len(folder.history().events("progress", job=1))
-    slurm.wait(
-        lambda: len(folder.history().events("progress", job=1)) > suspended, "progress again"
-    )
-    rank_of(folder, 1, rank=1).suspend()
-    folder = ended(process, tmp_path)
-    assert_scored(folder, (1,), 30, partial=False)
+    slurm.wait(lambda: rank.status() != psutil.STATUS_STOPPED, "resumed rank")
+    rank.suspend()
+    folder = ended(process, tmp_path, code=1)
+    failed = {failure.rule for failure in Findings.read(folder.findings_file).failures}
+    assert failed == {"telemetry"}  # it was suspended too
     history = folder.history()
+    assert [event.data["samples"] for event in history.events("finished")] == [20 * TRAIN]
     (lost,) = [event.payload(JobLost) for event in history.events("job-lost")]
     assert "rank 1 on n2 hangs: no progress for" in lost.reason
     assert "its process is stopped" in lost.reason
     assert (lost.suspects, lost.hung) == (("n2",), True)
-    nodes = [NodeRecord.read(node_file(folder.logged_attempts(1)[-1], n)).name for n in (0, 1)]
-    assert nodes == ["n1", "n3"]
+    nodes = {NodeRecord.read(node_file(folder.logged_attempts(1)[-1], n)).name for n in (0, 1)}
+    assert "n2" not in nodes
     assert history.events("resumed", job=1)
 
 
@@ -163,7 +163,7 @@ def test_a_job_is_given_up_with_the_last_words_of_the_rank_that_failed(
     folder = ended(process, tmp_path, code=3)
     (given_up,) = folder.history().events("job-given-up")
     assert "rank 1 on n2 was killed by SIGABRT" in given_up.data["reason"]
-    assert "its last lines: step 8 is cursed" in given_up.data["reason"]
+    assert "| step 8 is cursed" in given_up.data["reason"]
     assert "Connection" not in given_up.data["reason"]
 
 

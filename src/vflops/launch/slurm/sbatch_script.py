@@ -23,7 +23,8 @@ with_retries() {  # the arguments of step, then how many times to try it
     code=$?
     # 0: finished; 1: stopped, or srun could not start it; 2: wrong use; 4: another agent has it.
     ((code > 2 && code != 4)) || return $code
-    ((code != 5 || jobs > 1)) || return $code  # a rank hangs: other nodes may be free
+    # A rank hung: if no other job needs this allocation, the next one has other nodes.
+    [ ! -e "$run/jobs/$1/hung" ] || ((jobs > 1)) || return $code
     ((try < $5)) || return $code
     echo "job $1 died with code $code and is tried again"
     sleep $((2 ** (try - 1)))
@@ -79,7 +80,7 @@ def allocation_script(
     body = [
         'mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
         f"stop={quoted(request.script.with_suffix(STOP))}",
-        f"jobs={len(steps)}",
+        f"run={quoted(run)} jobs={len(steps)}",
         "",
         "step() {  # a job, the number of its first node, its nodes, its ranks on each",
         "  " + " \\\n    ".join(parts),
