@@ -106,6 +106,17 @@ def test_a_node_that_lost_two_jobs_is_excluded_if_enough_others_are_left(tmp_pat
     assert "--exclude" not in queue.requests[-1].script.read_text()
 
 
+def test_a_node_where_a_rank_hung_is_excluded_at_once(tmp_path: Path) -> None:
+    queue = Queue()
+    jobs = jobs_of(tmp_path, SeparateJobs, queue)
+    with folder_of(jobs).start_attempt(job=0) as events:
+        for node, hung in (("n3", True), ("n1", False)):
+            lost = JobLost(job=2, reason="", where=node, suspects=(node,), hung=hung)
+            events.write("job-lost", **lost.model_dump(mode="json"))
+    jobs.start({2: 1})
+    assert queue.requests[-1].exclude == ("n3",)
+
+
 def test_a_stop_also_reaches_a_script_that_waits_to_retry(tmp_path: Path) -> None:
     queue = Queue()
     jobs = jobs_of(tmp_path, GangScheduledJobs, queue)

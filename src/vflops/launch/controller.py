@@ -171,6 +171,7 @@ class Controller:
                 self._start()
                 self._show(list(self._jobs.values()))
                 time.sleep(self._pause_s)
+            self._launcher.expect_end()
             self._wait()  # an agent still writes for a moment after the job's last event
             if self._launcher.active_jobs():  # copies that are still in the scheduler's queue
                 with suppress(RunFailed):  # if they cannot be cancelled, they end by themselves

@@ -121,7 +121,8 @@ class HangWatch:
                 self._announced = False
             return ()
         if not self._announced:
-            SilentRanks(ranks=tuple(silent)).write(own)
+            with suppress(VflopsError):  # the disk may be full
+                SilentRanks(ranks=tuple(silent)).write(own)
             self._announced = True
         files = [self._attempt / f"silent-{node}.json" for node in range(self._group.nodes)]
         if all(file.is_file() for file in files):

@@ -104,6 +104,11 @@ class ScheduledJobs(Launcher):
         self._scheduler.stop(sorted({record.id for record in self._submitted.values()}))
         self._looked_s = float("-inf")
 
+    def expect_end(self) -> None:
+        """Query the scheduler soon, because the logs of the jobs have ended."""
+        self._scheduler.expect_change()
+        self._looked_s = float("-inf")
+
     def kill(self) -> None:
         """End all jobs of this run, and no others, that are queued or running."""
         self._prevent_retries()

@@ -46,7 +46,7 @@ class PsijScheduler(Scheduler):
 
         from vflops.launch.psij.executors import specification
 
-        self._expect_change()
+        self.expect_change()
         job = Job(specification(self.name, request))
         try:
             self._psij().submit(job)
@@ -68,7 +68,7 @@ class PsijScheduler(Scheduler):
     def cancel(self, ids: Sequence[str]) -> None:
         """End these jobs."""
         if ids:
-            self._expect_change()
+            self.expect_change()
         for job in ids:
             self._attached(job).cancel()
 

@@ -49,7 +49,7 @@ class SlurmScheduler(Scheduler):
 
     def submit(self, request: Request) -> str:
         """Submit the request's script and return SLURM's id of the job."""
-        self._expect_change()
+        self.expect_change()
         done = run_command([_SUBMIT, "--parsable", str(request.script)], _SUBMIT_LIMIT_S)
         if done.returncode != 0:
             output = "\n".join(filter(None, (done.stdout, done.stderr)))
@@ -69,13 +69,13 @@ class SlurmScheduler(Scheduler):
     def cancel(self, ids: Sequence[str]) -> None:
         """End these jobs; those that have already ended are left alone."""
         if ids:
-            self._expect_change()
+            self.expect_change()
             scancel(*ids)
 
     def stop(self, ids: Sequence[str]) -> None:
         """Ask these jobs to write a checkpoint and end; cancel those that are queued."""
         if ids:
-            self._expect_change()
+            self.expect_change()
             scancel("--state=PENDING", *ids)
             # Signal only the agents; a cancellation would also kill them a little later.
             scancel("--state=RUNNING", "--signal=TERM", *ids)
