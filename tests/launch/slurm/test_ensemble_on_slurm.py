@@ -377,7 +377,8 @@ def test_cancelling_a_run_in_an_allocation_keeps_the_allocation(
     folder = wait_for(tmp_path, "checkpoint", 1, 2)
     done = vflops("cancel", folder.path)
     assert "ended: 2 jobs, 2 with a checkpoint" in done.stdout, done.stdout + done.stderr
-    process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
     assert processes_of(folder) == []
     assert slurm.run("squeue", "-h", "-o", "%i").split() == [allocation]
     steps = slurm.run("squeue", "-hs", "-j", allocation, "-o", "%j").split()

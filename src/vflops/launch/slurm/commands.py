@@ -17,6 +17,9 @@ _NO_CONTACT = "contact slurm controller"
 """A part of what SLURM's commands print if slurmctld is not running."""
 _UNCERTAIN = ("timed out", "Unknown error", _NO_ANSWER)
 """Messages after which a request may or may not have been processed."""
+_GONE = "Invalid job id"
+"""A part of what scancel prints about a job that has ended, and also (in SLURM 22.05) about a step
+that it has signalled."""
 _TIMEOUT_S = 60.0
 
 
@@ -59,10 +62,11 @@ def scancel(*arguments: str) -> None:
 
     def ask() -> None:
         done = run_command(["scancel", "--quiet", *arguments])
-        if done.returncode != 0 and done.stderr.strip():
+        lines = [line for line in done.stderr.splitlines() if _GONE not in line]
+        if done.returncode != 0 and lines:
             if _NO_CONTACT in done.stderr:
                 raise_if_unavailable("scancel", done.stderr)
-            raise RunFailed(f"scancel: {last_line(done.stderr)}", hint="cancel again")
+            raise RunFailed(f"scancel: {last_line(lines[-1])}", hint="cancel again")
 
     hint = "the jobs may still run: cancel them with vflops cancel RUN when SLURM answers"
     patiently(ask, Outage("slurm", limit_s=CANCEL_LIMIT_S, hint=hint))
