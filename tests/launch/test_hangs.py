@@ -104,7 +104,18 @@ def test_the_start_and_the_first_compilation_have_no_limit(
     job.beat(phase, earlier)
     assert job.silence(50_000) is None
     job.states[0] = "stopped"  # but a stopped process cannot continue
-    assert job.silence(1) == 1
+    assert job.silence(10_000) == about(FLOOR_S)
+
+
+def test_a_short_stop_after_a_long_silence_is_no_hang() -> None:
+    """As ranks may be seen at the end of a suspension, during their first compilation."""
+    job = Job()
+    job.beat("compilation", earlier=frozenset({"start-up"}))
+    for _ in range(10):
+        assert job.silence(1000) is None
+        job.states[0] = "stopped"
+        assert job.silence(10) is None
+        job.states[0] = "active"
 
 
 def test_a_later_compilation_has_a_limit() -> None:

@@ -65,6 +65,8 @@ class HangJudge:
     every_s: float = 1.0
     """The usual time between two observations; in a much longer one, this process did not run."""
     _silent_s: dict[int, float] = field(default_factory=dict)
+    _stopped_s: dict[int, float] = field(default_factory=dict)
+    """For how long each rank has been stopped without a break."""
     _last: dict[int, Beat] = field(default_factory=dict)
     _slowest_s: dict[str, float] = field(default_factory=dict)
     _observed_s: float | None = None
@@ -84,6 +86,8 @@ class HangJudge:
 
     def _take(self, rank: int, seen: Observation, step_s: float) -> None:
         last, silent_s = self._last.get(rank), self._silent_s.get(rank, 0.0)
+        stopped_s = self._stopped_s.get(rank, 0.0) + step_s
+        self._stopped_s[rank] = stopped_s if seen.state == "stopped" else 0.0
         if last is not None and last.number == seen.beat.number:
             self._silent_s[rank] = silent_s + step_s * _WEIGHTS[seen.state]
             return
@@ -92,9 +96,15 @@ class HangJudge:
         self._last[rank], self._silent_s[rank] = seen.beat, 0.0
 
     def _silence(self, rank: int, seen: Observation) -> Silence:
-        stopped = seen.state == "stopped"
-        limit_s = self.floor_s if stopped else self._limit_s(seen.beat)
-        return Silence(self._silent_s[rank], limit_s, seen.beat.phase, seen.beat.number, stopped)
+        # The silence before a stop does not count for it: a suspension may end with a short stop.
+        is_stuck = self._stopped_s[rank] > self.floor_s
+        return Silence(
+            silent_s=self._silent_s[rank],
+            limit_s=self.floor_s if is_stuck else self._limit_s(seen.beat),
+            phase=seen.beat.phase,
+            beats=seen.beat.number,
+            stopped=seen.state == "stopped",
+        )
 
     def _limit_s(self, beat: Beat) -> float:
         first_time = beat.phase not in beat.earlier

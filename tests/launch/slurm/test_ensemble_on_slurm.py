@@ -129,7 +129,7 @@ def test_a_rank_that_hangs_is_noticed_and_its_job_resumes_on_another_node(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
     """A job that SLURM suspends for a while is not taken for one that hangs."""
-    process = started(tmp_path, *SPANS, "--set", "launch.hang_s=3", epochs=20)
+    process = started(tmp_path, *SPANS, "--set", "launch.hang_s=4", epochs=20)
     folder = wait_for(tmp_path, "checkpoint", 1)
     rank = rank_of(folder, 1, rank=1)
     slurm.run("scontrol", "suspend", id_of(folder, 1))
