@@ -205,7 +205,7 @@ class Nodes:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s, self.stopped = 0.0, 1
-        monkeypatch.setattr(hang_watch.time, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(hang_watch, "monotonic", lambda: self.now_s)
         monkeypatch.setattr(
             hang_watch, "process_state", lambda pid: "stopped" if pid == self.stopped else "active"
         )

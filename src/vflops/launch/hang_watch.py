@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import ClassVar
 
 from vflops.errors import RunFailed, VflopsError
@@ -79,7 +79,7 @@ class HangWatch:
 
         ``pids`` are the running processes of this node by rank.
         """
-        now_s = time.monotonic()
+        now_s = monotonic()
         if self._judge is None or now_s < self._next_s or not pids:
             return ()
         self._next_s = now_s + self._every_s
