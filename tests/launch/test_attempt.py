@@ -68,16 +68,19 @@ def test_a_rank_that_dies_is_said_while_the_others_are_waited_for(tmp_path: Path
     assert text.startswith("rank-failed: rank 1 was killed by SIGKILL (the kernel")
 
 
-def test_a_stopped_rank_is_noticed_named_and_killed(tmp_path: Path) -> None:
-    ranks = LocalRanks([sys.executable, "-c", "import time; time.sleep(60)"], 1, tmp_path, {})
-    os.kill(ranks.pids()[0], signal.SIGSTOP)
+def test_stopped_ranks_are_noticed_named_and_killed(tmp_path: Path) -> None:
+    ranks = LocalRanks([sys.executable, "-c", "import time; time.sleep(60)"], 2, tmp_path, {})
+    for pid in ranks.pids().values():
+        os.kill(pid, signal.SIGSTOP)
     said: list[str] = []
     watch(ranks, tmp_path, lambda kind, data: said.append(data["message"]), floor_s=0.5)
     (text,) = said
-    assert text.startswith("rank 0 on n1 hangs: no progress for ")
-    assert text.endswith(" s in the phase start-up (limit: 0 s), " + STOPPED)
-    found = attempt._failure(tmp_path, 1, SINGLE_NODE, {0: -9})
-    assert isinstance(found, RankHung) and found.message == text
+    first, second = text.split("; ")
+    assert first.startswith("rank 0 on n1 hangs: no progress for ")
+    assert first.endswith(" s in the phase start-up (limit: 0 s), " + STOPPED)
+    assert second.startswith("rank 1 on n1 hangs")
+    found = attempt._failure(tmp_path, 2, SINGLE_NODE, {0: -9, 1: -9})
+    assert isinstance(found, RankHung) and found.message == first
 
 
 def test_the_rank_that_made_the_others_fail_is_the_cause(tmp_path: Path) -> None:

@@ -132,7 +132,8 @@ def _watch(
             ranks.kill()
             raise Interrupted(f"stopped{stop.why} before a checkpoint was written")
         if asked_s is None and (hung := hangs.check(ranks.pids())):
-            on_event("rank-failed", {"message": "; ".join(rank.text for rank in hung)})
+            if len(ranks.poll()) > 1:
+                on_event("rank-failed", {"message": "; ".join(rank.text for rank in hung)})
             ranks.kill()
             return
         time.sleep(_POLL_S)

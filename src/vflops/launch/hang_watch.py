@@ -26,7 +26,7 @@ _SHORTEST_S, _LONGEST_S = 0.5, 5.0
 """The time between two observations; with the floor of the limits, it is a sixtieth of that."""
 
 
-STOPPED = "its process is stopped (SIGCONT would continue it)"
+STOPPED = "its process was stopped by a signal"
 """The reason of a process that a signal stopped."""
 
 

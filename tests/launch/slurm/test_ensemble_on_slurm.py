@@ -19,6 +19,7 @@ from tests.support import ensemble_runs
 from tests.support.ensemble_runs import TRAIN, VALIDATION, ended, processes_of, wait_for
 from tests.support.sample_parts import Vflops
 from tests.support.slurm_bench import SlurmBench
+from vflops.launch.hang_watch import STOPPED
 from vflops.launch.submissions import Submitted
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import JobBegun, JobLost, Staged
@@ -145,7 +146,7 @@ def test_a_rank_that_hangs_is_noticed_and_its_job_resumes_on_another_node(
     assert [event.data["samples"] for event in history.events("finished")] == [20 * TRAIN]
     (lost,) = [event.payload(JobLost) for event in history.events("job-lost")]
     assert "rank 1 on n2 hangs: no progress for" in lost.reason
-    assert "its process is stopped" in lost.reason
+    assert STOPPED in lost.reason
     assert (lost.suspects, lost.hung) == (("n2",), True)
     nodes = {NodeRecord.read(node_file(folder.logged_attempts(1)[-1], n)).name for n in (0, 1)}
     assert "n2" not in nodes
