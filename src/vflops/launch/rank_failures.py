@@ -79,12 +79,13 @@ def is_reported(attempt: Path, rank: int) -> bool:
 
 def root_cause(attempt: Path) -> RankFailure | None:
     """Return the failure that caused the others; None if no failure was reported."""
-    failures = sorted(_read(attempt), key=lambda pair: (*_rank_of_cause(pair[0]), pair[1]))
+    failures = sorted(_read(attempt), key=_order_of_causes)
     return failures[0][0] if failures else None
 
 
-def _rank_of_cause(failure: RankFailure) -> tuple[bool, int]:
-    return failure.is_consequence, _ORDER.index(failure.kind)
+def _order_of_causes(found: tuple[RankFailure, int]) -> tuple[bool, int, int, int]:
+    failure, written_ns = found
+    return failure.is_consequence, _ORDER.index(failure.kind), written_ns, failure.rank
 
 
 def _read(attempt: Path) -> Iterator[tuple[RankFailure, int]]:
