@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,13 @@ import pytest
 from vflops.errors import RunFailed
 from vflops.interruption import SignalCounter
 from vflops.launch import attempt
+from vflops.launch.hang_watch import STOPPED, HangWatch, RankHung
+from vflops.launch.heartbeat import HeartbeatBoard
 from vflops.launch.local.processes import LocalRanks
+from vflops.launch.node_group import SINGLE_NODE
+from vflops.launch.rank_failures import RankFailure, root_cause
 from vflops.record.files import atomic
-from vflops.record.log.tail import Tail
+from vflops.record.log.tail import Listener, Tail
 
 
 def test_a_repeated_sigterm_counts_once() -> None:
@@ -35,28 +39,96 @@ def test_a_second_ctrl_c_counts() -> None:
         assert stop.why == " by the user"
 
 
+def watch(ranks: LocalRanks, folder: Path, listen: Listener, floor_s: float = 0.0) -> None:
+    """Watch ranks as an agent does, on a node with the name n1."""
+    board = HeartbeatBoard(range(2))
+    hangs = HangWatch(folder, SINGLE_NODE, board, floor_s, "n1")
+    report = partial(attempt._report, folder, "n1")
+    try:
+        with SignalCounter() as stop:
+            attempt._watch(
+                ranks, stop, Tail(folder / "events.jsonl", listen), listen, report, hangs
+            )
+    finally:
+        ranks.kill()
+        board.close()
+
+
 def test_a_rank_that_dies_is_said_while_the_others_are_waited_for(tmp_path: Path) -> None:
     code = "import os, time; os.environ['RANK'] == '1' and os.kill(os.getpid(), 9); time.sleep(30)"
     ranks = LocalRanks([sys.executable, "-c", code], 2, tmp_path, {})
-    said: list[tuple[str, float]] = []
+    said: list[str] = []
 
     def listen(kind: str, data: dict[str, Any]) -> None:
-        said.append((f"{kind}: {data['message']}", time.monotonic()))
+        said.append(f"{kind}: {data['message']}")
         ranks.kill()  # so that this test need not wait for the rest
 
-    with SignalCounter() as stop:
-        attempt._watch(ranks, stop, Tail(tmp_path / "events.jsonl", listen), listen)
-    ((text, _),) = said
+    watch(ranks, tmp_path, listen)
+    (text,) = said
     assert text.startswith("rank-failed: rank 1 was killed by SIGKILL (the kernel")
+
+
+def test_stopped_ranks_are_noticed_named_and_killed(tmp_path: Path) -> None:
+    ranks = LocalRanks([sys.executable, "-c", "import time; time.sleep(60)"], 2, tmp_path, {})
+    for pid in ranks.pids().values():
+        os.kill(pid, signal.SIGSTOP)
+    said: list[str] = []
+    watch(ranks, tmp_path, lambda kind, data: said.append(data["message"]), floor_s=0.5)
+    (text,) = said
+    first, second = text.split("; ")
+    assert first.startswith("rank 0 on n1 hangs: no progress for ")
+    assert first.endswith(" s in the phase start-up (limit: 0 s), " + STOPPED)
+    assert second.startswith("rank 1 on n1 hangs")
+    found = attempt._failure(tmp_path, 2, SINGLE_NODE, {0: -9, 1: -9})
+    assert isinstance(found, RankHung) and found.message == first
+
+
+def test_the_rank_that_made_the_others_fail_is_the_cause(tmp_path: Path) -> None:
+    """The first rank loses its connection; the second one dies with last words."""
+    code = (
+        "import os, sys, time\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    time.sleep(0.1)\n"
+        "    sys.exit(3)\n"
+        "print('first\\n\\nthe table is broken', file=sys.stderr, flush=True)\n"
+        "os.abort()"
+    )
+    ranks = LocalRanks([sys.executable, "-c", code], 2, tmp_path, {})
+    transport = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection reset by peer"
+    RankFailure(0, "error", transport, "see the traceback", 3, "n1").write(tmp_path)
+    watch(ranks, tmp_path, lambda kind, data: None)
+    found = attempt._failure(tmp_path, 2, SINGLE_NODE, {0: 3, 1: -6})
+    last = "first | the table is broken"
+    assert found.message == f"rank 1 on n1 was killed by SIGABRT; its last lines: {last}"
+    assert str(tmp_path / "rank-1.log") in str(found.hint)
+
+
+def test_causes_come_before_consequences(tmp_path: Path) -> None:
+    lost = "RuntimeError: Connection closed by peer [127.0.0.1]:29500"
+    RankFailure(0, "error", lost).write(tmp_path)
+    first = root_cause(tmp_path)
+    assert first is not None and first.rank == 0 and first.is_consequence
+    RankFailure(1, "error", "ValueError: bad label", node="n2").write(tmp_path)
+    assert [found.text for found in [root_cause(tmp_path)] if found] == [
+        "rank 1 on n2: ValueError: bad label"
+    ]
+    # The library of communication aborts a process that lost a rank.
+    (tmp_path / "rank-2.log").write_text("terminate called: NCCL watchdog timeout\n")
+    RankFailure(2, "killed", "was killed by SIGABRT").write(tmp_path)
+    assert [found.rank for found in [root_cause(tmp_path)] if found] == [1]
+    RankFailure(3, "killed", "was killed by SIGKILL").write(tmp_path)
+    assert [found.rank for found in [root_cause(tmp_path)] if found] == [3]
+    RankFailure(4, "hung", "hangs").write(tmp_path)
+    assert [found.rank for found in [root_cause(tmp_path)] if found] == [4]
 
 
 def test_a_rank_without_room_for_its_report_names_the_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = attempt._failure(tmp_path, [0], {0: 3})
+    found = attempt._failure(tmp_path, 1, SINGLE_NODE, {0: 3})
     assert found.message == "rank 0 ended with code 3"
     assert str(found.hint).endswith(f": vflops resume {tmp_path.parents[2]}")
     monkeypatch.setattr(atomic, "free_b", lambda folder: 4096)
-    found = attempt._failure(tmp_path, [0], {0: 3})
+    found = attempt._failure(tmp_path, 1, SINGLE_NODE, {0: 3})
     assert isinstance(found, RunFailed)
     assert f"No space left on device (4.10 kB free in {tmp_path})" in found.message

@@ -22,7 +22,7 @@ from tests.support.cores import needs_two_cores
 from tests.support.ensemble_runs import SMALL, processes_of, wait_for
 from tests.support.paths import ROOT
 from vflops.config.profiles import tiny
-from vflops.errors import RunFailed
+from vflops.errors import Interrupted, RunFailed
 from vflops.launch import agent, controller
 from vflops.launch.controller import Controller, JobProgress
 from vflops.launch.interface import Launcher
@@ -118,6 +118,32 @@ def run_controller(
 
     with folder.start_attempt(job=0) as events:
         Controller(folder, events, launcher, records, attempts=attempts, show=show).run()
+
+
+def test_jobs_that_cannot_be_asked_to_end_are_no_failure_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_POLL_S", 0.0)
+    folder, _ = run_of(tmp_path)
+    launcher = FakeLauncher(folder)
+
+    def unreachable() -> None:
+        raise RunFailed("slurm did not answer for 120 s")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launcher, "stop", unreachable)
+    with pytest.raises(Interrupted) as stopped:
+        run_controller(folder, launcher, [interrupt], attempts=1)
+    assert "could not be asked to end: slurm did not answer for 120 s" in stopped.value.message
+    assert stopped.value.hint == f"end them: vflops cancel {folder.path}"
+    assert not folder.history().events("jobs-asked")  # so that `cancel` asks them
+
+    monkeypatch.setattr(launcher, "kill", unreachable)
+    monkeypatch.setattr(controller, "_PATIENCE_S", 0.0)
+    ends = [lambda: launcher.attempt(1, "end")]  # while a copy is still in the queue
+    run_controller(folder, launcher, ends, attempts=1)
 
 
 def test_an_attempt_that_the_launcher_started_is_recorded_and_counted(

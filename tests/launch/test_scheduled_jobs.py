@@ -11,9 +11,10 @@ import pytest
 
 from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
-from vflops.errors import UsageError
-from vflops.launch import scheduled_jobs
+from vflops.errors import RunFailed, UsageError
+from vflops.launch import outage, scheduled_jobs
 from vflops.launch.job_script import Request
+from vflops.launch.outage import SchedulerUnavailable
 from vflops.launch.scheduled_jobs import ScheduledJobs, SeparateJobs
 from vflops.launch.scheduler import JobStatus, Scheduler
 from vflops.launch.site import SiteSettings
@@ -105,6 +106,17 @@ def test_a_node_that_lost_two_jobs_is_excluded_if_enough_others_are_left(tmp_pat
     assert "--exclude" not in queue.requests[-1].script.read_text()
 
 
+def test_a_node_where_a_rank_hung_is_excluded_at_once(tmp_path: Path) -> None:
+    queue = Queue()
+    jobs = jobs_of(tmp_path, SeparateJobs, queue)
+    with folder_of(jobs).start_attempt(job=0) as events:
+        for node, hung in (("n3", True), ("n1", False)):
+            lost = JobLost(job=2, reason="", where=node, suspects=(node,), hung=hung)
+            events.write("job-lost", **lost.model_dump(mode="json"))
+    jobs.start({2: 1})
+    assert queue.requests[-1].exclude == ("n3",)
+
+
 def test_a_stop_also_reaches_a_script_that_waits_to_retry(tmp_path: Path) -> None:
     queue = Queue()
     jobs = jobs_of(tmp_path, GangScheduledJobs, queue)
@@ -145,6 +157,66 @@ def test_a_submission_of_a_controller_that_died_is_found_by_its_name(
     adopted.active_jobs()
     adopted.start({1: 2})
     assert queue.requests[1].name != queue.requests[0].name
+
+
+class Absent(Queue):
+    """A scheduler that does not answer some of its requests."""
+
+    def __init__(self, *submissions: str) -> None:
+        """``submissions`` says for each whether it is accepted, refused or lost on its way."""
+        super().__init__()
+        self.submissions = list(submissions)
+
+    def submit(self, request: Request) -> str:
+        outcome = self.submissions.pop(0) if len(self.submissions) > 1 else self.submissions[0]
+        if outcome == "no connection":
+            raise SchedulerUnavailable("no connection", may_have_succeeded=False)
+        native = super().submit(request) if outcome != "lost" else ""
+        if outcome != "accepted":
+            raise SchedulerUnavailable("timed out", may_have_succeeded=True)
+        return native
+
+
+@pytest.mark.parametrize(
+    ("submissions", "accepted"),
+    [
+        (("no connection", "no connection", "accepted"), 1),
+        (("lost", "accepted"), 1),
+        (("accepted without an answer", "accepted"), 1),
+    ],
+)
+def test_a_scheduler_that_does_not_answer_is_waited_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    submissions: tuple[str, ...],
+    accepted: int,
+) -> None:
+    monkeypatch.setattr(outage, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(scheduled_jobs, "_IN_FLIGHT_S", 0.0)
+    queue = Absent(*submissions)
+    jobs = jobs_of(tmp_path, GangScheduledJobs, queue)
+    assert jobs.start({1: 1})
+    assert len(queue.requests) == accepted  # never twice
+    record = read_submission(folder_of(jobs), 1)
+    assert record is not None and record.id == "1" and not read_intents(folder_of(jobs))
+    said = capsys.readouterr().err
+    assert "slurm does not answer (" in said and "slurm answers again, after 0 s" in said
+
+
+def test_a_scheduler_that_never_answers_is_given_up_and_the_run_can_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(outage, "LIMIT_S", 0.01)
+    monkeypatch.setattr(scheduled_jobs, "_IN_FLIGHT_S", 0.0)
+    jobs = jobs_of(tmp_path, GangScheduledJobs, Absent("no connection"))
+    with pytest.raises(RunFailed, match="slurm did not answer for 0 s: no connection") as error:
+        jobs.start({1: 1})
+    assert f"vflops resume {folder_of(jobs).path}" in (error.value.hint or "")
+    queue = Queue()
+    jobs_again(folder_of(jobs), GangScheduledJobs, queue).start({1: 1})
+    assert len(queue.requests) == 1
 
 
 def test_an_intent_without_a_submission_is_removed_in_time(

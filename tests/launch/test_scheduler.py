@@ -28,6 +28,7 @@ from vflops.launch.job_script import (
 )
 from vflops.launch.node_group import NodeGroup
 from vflops.launch.node_layout import NodeLayout
+from vflops.launch.outage import SchedulerUnavailable
 from vflops.launch.psij import psij_script
 from vflops.launch.psij.psij_scheduler import PsijScheduler
 from vflops.launch.site import SiteSettings, site_for
@@ -257,6 +258,35 @@ def test_each_container_runtime_wraps_the_agent(
             psij_script.job_script(request(tmp_path, settings), Path("/runs/a"), 0, "pbs")
 
 
+@pytest.mark.parametrize("runtime", ["apptainer", "docker", "pyxis", None])
+def test_nothing_but_variables_is_expanded(tmp_path: Path, runtime: str | None) -> None:
+    container = {"image": "i$(touch a)", "runtime": runtime, "mounts": ["/m$(touch b)"]}
+    settings = SiteSettings.model_validate(
+        {
+            "environment": {"ODD": "$(touch c)${HOME}$((1))${x:-$(touch d)}$1"},
+            "local_path": "/l$(touch e)$HOME",
+            "container": container if runtime else None,
+        }
+    )
+    run = tmp_path / "$(touch f) $HOME `touch g` ${HOME}"
+    stand_in = tmp_path / "srun"
+    stand_in.write_text('#!/bin/bash\nprintf "%s\\n" "$@" "$ODD" "$VFLOPS_LOCAL_PATH"\n')
+    stand_in.chmod(0o755)
+    text = job_script(request(tmp_path, settings), run, 3)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    words = bash(f"cd {tmp_path}\n{text}", HOME="/h", PATH=path).splitlines()
+    assert words[-4:] == [str(run), "3", "$(touch c)/h$((1))${x:-$(touch d)}$1", "/l$(touch e)/h"]
+    assert not runtime or any(f"{run}:{run}" in word for word in words)
+    assert {file.name for file in tmp_path.iterdir()} == {"srun"}
+
+
+def test_a_run_folder_that_would_break_its_script_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has a line break"):
+        job_script(request(tmp_path, SiteSettings()), tmp_path / "a\n#SBATCH --wait", 1)
+    with pytest.raises(UsageError, match="with a backslash"):
+        job_script(request(tmp_path / "a\\b", SiteSettings()), tmp_path, 1)
+
+
 def test_an_allocation_must_be_large_enough_for_its_steps(tmp_path: Path) -> None:
     wanted = request(tmp_path, SiteSettings())
     text = allocation_script(wanted, Path("/runs/a"), [Step(0, 0, 1, 2), Step(1, 1, 1, 4, 3)])
@@ -333,6 +363,11 @@ def test_another_scheduler_is_used_through_psij(
     wanted = request(tmp_path, settings, nodes=1)
     wanted.script.write_text(scheduler.job_script(wanted, tmp_path, 0))
     assert "#SBATCH" not in wanted.script.read_text()
+    (tmp_path / "qsub").write_text("#!/bin/sh\necho qsub: Connection refused >&2\nexit 111\n")
+    with pytest.raises(SchedulerUnavailable, match="Connection refused") as unavailable:
+        scheduler.submit(wanted)
+    assert not unavailable.value.may_have_succeeded
+    (tmp_path / "qsub").write_text(_QSUB)
     assert scheduler.submit(wanted) == "77.server"
     submitted = (tmp_path / "submitted").read_text()
     assert "#PBS -l place=scatter" in submitted and "walltime=2:0:0" in submitted
@@ -359,24 +394,29 @@ job="${@: -1}"
 echo "$job" >> calls
 code="$(sed -n "$(grep -cx "$job" calls)p" "codes-$job")"
 [ "$code" != stop ] || { touch job.stop; code=3; }
+[ "$code" != hung ] || { touch "run/jobs/$job/hung"; code=3; }
 exit "${code:-0}"
 """
 
 
 @pytest.mark.parametrize(
-    ("codes", "tries", "calls", "code"),
+    ("jobs", "codes", "tries", "calls", "code"),
     [
-        ([3, 0], 3, 2, 0),  # the agent reports that the run failed
-        ([137, 137, 137], 2, 2, 1),  # killed, and tried no more than twice
-        ([1, 0], 3, 1, 1),  # it was stopped, or its node is lost
-        ([2, 0], 3, 1, 1),
-        (["stop", 0], 3, 1, 1),  # the run was cancelled while the script waited
-        ([3, 0], 1, 1, 1),
+        (2, [3, 0], 3, 2, 0),  # the agent reports that the run failed
+        (2, [137, 137, 137], 2, 2, 1),  # killed, and tried no more than twice
+        (2, [1, 0], 3, 1, 1),  # it was stopped, or its node is lost
+        (2, [2, 0], 3, 1, 1),
+        (2, ["stop", 0], 3, 1, 1),  # the run was cancelled while the script waited
+        (2, [3, 0], 1, 1, 1),
+        (2, ["hung", 0], 3, 2, 0),  # the other nodes have their own jobs
+        (1, ["hung", 0], 3, 1, 1),  # another allocation has other nodes
+        (1, [3, 0], 3, 2, 0),
     ],
 )
 def test_only_a_step_that_died_is_tried_again(
-    tmp_path: Path, codes: list[object], tries: int, calls: int, code: int
+    tmp_path: Path, jobs: int, codes: list[object], tries: int, calls: int, code: int
 ) -> None:
+    (tmp_path / "run" / "jobs" / "1").mkdir(parents=True)
     for name, text in (
         ("srun", _SRUN),
         ("scontrol", "#!/bin/sh\necho n1\n"),
@@ -386,7 +426,7 @@ def test_only_a_step_that_died_is_tried_again(
         (tmp_path / name).chmod(0o755)
     (tmp_path / "codes-1").write_text("".join(f"{code}\n" for code in codes))
     (tmp_path / "codes-2").write_text("0\n")
-    steps = [Step(1, 0, 1, 1, tries), Step(2, 0, 1, 1, tries)]
+    steps = [Step(job, 0, 1, 1, tries) for job in range(1, jobs + 1)]
     text = allocation_script(request(tmp_path, SiteSettings()), tmp_path / "run", steps)
     done = subprocess.run(
         ["bash", "-c", text],
@@ -397,7 +437,7 @@ def test_only_a_step_that_died_is_tried_again(
         capture_output=True,
     )
     assert done.returncode == code, done.stderr
-    assert sorted((tmp_path / "calls").read_text().split()) == ["1"] * calls + ["2"]
+    assert sorted((tmp_path / "calls").read_text().split()) == ["1"] * calls + ["2"] * (jobs - 1)
 
 
 def test_the_port_is_reserved_until_the_ranks_meet() -> None:

@@ -25,5 +25,8 @@ class LaunchSettings(Section):
     container: str | None = Field(default=None, min_length=1, pattern=r"^[^\r\n]+$")
     """Container image for the jobs, which overrides the image in ``site.toml``; the container
     runtime is still taken from there."""
+    hang_s: float = Field(default=300.0, ge=0.0, le=86400.0)
+    """Seconds without progress after which the ranks of a job can be judged to hang; the limit that
+    applies is learned from the job's own steps and may be much longer. 0 turns the watch off."""
     bind: bool = True
     """Whether each rank is bound to its own cores, close to its GPU."""

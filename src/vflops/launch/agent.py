@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,14 @@ from vflops.errors import Interrupted, VflopsError
 from vflops.launch import core_binding
 from vflops.launch.attempt import run_job
 from vflops.launch.core_binding import Topology
-from vflops.launch.job_script import ELSEWHERE, ELSEWHERE_CODE, LOCAL_PATH, agent_prefix
+from vflops.launch.hang_watch import RankHung
+from vflops.launch.job_script import (
+    ELSEWHERE,
+    ELSEWHERE_CODE,
+    HUNG,
+    LOCAL_PATH,
+    agent_prefix,
+)
 from vflops.launch.node_group import CORES, NodeGroup
 from vflops.launch.waiting import node_name, open_run
 from vflops.machine.system.cpu_share import usable_cores
@@ -46,8 +53,15 @@ def main(run: str, job: str) -> int:
         if folder.ended(record.job):  # a copy that the scheduler started late
             return 0
         with locked(folder.job_lock(record.job), folder.path) if group.leads else nullcontext():
+            if group.leads:
+                (folder.job_file(record.job).parent / HUNG).unlink(missing_ok=True)
             run_job(
-                folder, record, lambda kind, data: None, group, partial(_prepare, folder, record)
+                folder,
+                record,
+                lambda kind, data: None,
+                group,
+                partial(_prepare, folder, record),
+                "" if CORES in os.environ else node_name(),
             )
     except Interrupted as error:
         print(f"{node_name()}: job {job} was {error.message}", file=sys.stderr)
@@ -58,6 +72,9 @@ def main(run: str, job: str) -> int:
     except VflopsError as error:
         print(agent_prefix(node_name(), int(job)) + error.message, file=sys.stderr)
         print(error.hint or "", file=sys.stderr)
+        if isinstance(error, RankHung):
+            with suppress(OSError):
+                (Path(run) / "jobs" / job / HUNG).touch()
         return error.exit_code
     return 0
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
 from vflops.interruption import SignalCounter
-from vflops.launch.job_script import KILLED
+from vflops.launch.hang_watch import STOPPED, HangWatch, RankHung, process_state
+from vflops.launch.heartbeat import HeartbeatBoard
+from vflops.launch.job_script import HANGS, KILLED
 from vflops.launch.local.processes import STORE, LocalRanks
 from vflops.launch.node_description import describe_node
 from vflops.launch.node_group import SINGLE_NODE, NodeGroup
+from vflops.launch.rank_failures import NODE, RankFailure, is_reported, root_cause
 from vflops.machine.telemetry.sampling import Sampler
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
@@ -28,6 +31,8 @@ from vflops.record.log.tail import Listener, Tail
 _POLL_S = 0.1
 _PATIENCE_S = 60.0
 """How long ranks may take to write a checkpoint when they are asked to stop."""
+_REPORT_S = 3.0
+"""How long an agent waits for the reports of other nodes, if its own ranks only lost a rank."""
 _STOP_GRACE_S = 2.0
 """How long the other ranks may take to end after one of them was stopped."""
 
@@ -48,30 +53,36 @@ def run_job(
     on_event: Listener,
     group: NodeGroup = SINGLE_NODE,
     prepare: Prepare = lambda attempt, node, nodes: {},
+    node: str = "",
 ) -> int:
     """Run this node's part of a new attempt at the job, and return the attempt's number.
 
-    Raise Interrupted if it was stopped, and another VflopsError if it failed.
+    ``node`` is the name of the node in messages; empty for the user's own machine. Raise
+    Interrupted if the job was stopped, and another VflopsError if it failed.
     """
     local_ranks = group.share(record.ranks)
     meet = group.lead if group.leads else group.join
     attempt, store = meet(folder, record.job)
     path = folder.attempt_folder(record.job, attempt)
     describe_node(folder, path, group)
-    environment = {} if store is None else {STORE: store}
+    board = HeartbeatBoard(local_ranks)
+    environment = {NODE: node, **board.variables, **({} if store is None else {STORE: store})}
     environment |= prepare(path, group.node, group.nodes)
     # With -P, a user's queue.py in the current folder does not shadow the standard library's.
     command = [sys.executable, "-P", "-m", "vflops.train.rank"]
     command += [str(folder.path), str(record.job), str(attempt)]
-    interval_s = folder.record.settings.telemetry.interval_s
+    settings = folder.record.settings
+    interval_s = settings.telemetry.interval_s
+    hangs = HangWatch(path, group, board, settings.launch.hang_s, node)
     tail = Tail(path / "events.jsonl", on_event)
     telemetry = telemetry_file(path, group.node)
     with Sampler(telemetry, folder.path, interval_s, node=group.node), SignalCounter() as stop:
         ranks = LocalRanks(command, record.ranks, path, environment, local_ranks)
         try:
-            _watch(ranks, stop, tail, on_event)
+            _watch(ranks, stop, tail, on_event, partial(_report, path, node), hangs)
         finally:
             ranks.kill()
+            board.close()
     tail.read()
     if store is None:
         with suppress(OSError):
@@ -81,21 +92,35 @@ def run_job(
     if any(code in stopped for code in codes):
         raise Interrupted(f"stopped{stop.why}")
     if any(codes):
-        raise _failure(path, ranks.first_failed, dict(zip(local_ranks, codes, strict=True)))
+        raise _failure(path, record.ranks, group, dict(zip(local_ranks, codes, strict=True)))
     if stop.count:  # the job has finished anyway, but no other must be started
         raise Interrupted(f"stopped{stop.why}")
     return attempt
 
 
-def _watch(ranks: LocalRanks, stop: SignalCounter, tail: Tail, on_event: Listener) -> None:
-    """Wait until the ranks have ended; ask them to stop on a first signal, kill on a second."""
+def _watch(
+    ranks: LocalRanks,
+    stop: SignalCounter,
+    tail: Tail,
+    on_event: Listener,
+    report: Callable[[LocalRanks], None],
+    hangs: HangWatch,
+) -> None:
+    """Wait until the ranks have ended; ask them to stop on a first signal, kill on a second.
+
+    ``report`` writes how ranks have failed.
+    """
     asked_s: float | None = None
     while True:
         failed = ranks.failed() if asked_s is None else {}
+        if failed:
+            report(ranks)
         if failed and len(failed) < len(ranks.poll()):  # said before the others are waited for
             ended = [f"rank {rank} {_how_it_ended(code)}" for rank, code in failed.items()]
             on_event("rank-failed", {"message": "; ".join(ended)})
         if not (ranks.running() if asked_s is None else ranks.running(_STOP_GRACE_S)):
+            if failed:
+                report(ranks)
             return
         tail.read()
         if stop.count and asked_s is None:
@@ -106,25 +131,47 @@ def _watch(ranks: LocalRanks, stop: SignalCounter, tail: Tail, on_event: Listene
         if stop.count > 1 or late:
             ranks.kill()
             raise Interrupted(f"stopped{stop.why} before a checkpoint was written")
+        if asked_s is None and (hung := hangs.check(ranks.pids())):
+            if len(ranks.poll()) > 1:
+                on_event("rank-failed", {"message": "; ".join(rank.text for rank in hung)})
+            ranks.kill()
+            return
         time.sleep(_POLL_S)
 
 
-def _failure(path: Path, first: list[int], codes: dict[int, int | None]) -> VflopsError:
-    """Return the error of a failed job; a killed rank comes first, as it makes others fail."""
-    rank = next((rank for rank in first if (codes[rank] or 0) < 0), None)
-    errors = [path / f"rank-{rank}.error.json" for rank in (*first, *codes)]
-    reported = next((file for file in errors if file.is_file()), None)
-    if rank is None and reported is not None:
-        reason = json.loads(reported.read_text(encoding="utf-8"))
-        kind = UsageError if reason["exit_code"] == UsageError.exit_code else RunFailed
-        return kind(reason["message"], hint=reason["cure"])
-    rank = next(number for number, code in codes.items() if code) if rank is None else rank
-    code = codes[rank] or 0
+def _report(attempt: Path, node: str, ranks: LocalRanks) -> None:
+    """Write how ranks failed that could not do it themselves, and which others are stopped."""
+    failures = {
+        rank: RankFailure(rank, "killed" if code < 0 else "ended", _how_it_ended(code), node=node)
+        for rank, code in (ranks.failures or ranks.failed()).items()
+        if code != Interrupted.exit_code
+    }
+    for rank, pid in ranks.pids().items():  # the others lost their connection to it
+        if process_state(pid) == "stopped":
+            failures[rank] = RankFailure(rank, "hung", f"{HANGS}: {STOPPED}", node=node)
+    for rank, failure in failures.items():
+        if not is_reported(attempt, rank):
+            with suppress(VflopsError):  # the disk may be full
+                failure.write(attempt)
+
+
+def _failure(path: Path, ranks: int, group: NodeGroup, codes: dict[int, int | None]) -> VflopsError:
+    """Return the error of a failed job: that of the rank that made others fail, if any."""
+    cause, end_s = root_cause(path), time.monotonic() + _REPORT_S
+    while (cause is None or cause.is_consequence) and group.nodes > 1 and time.monotonic() < end_s:
+        time.sleep(_POLL_S)
+        cause = root_cause(path)
+    if cause is not None and cause.kind == "error":
+        kind = UsageError if cause.exit_code == UsageError.exit_code else RunFailed
+        return kind(cause.message if ranks == 1 else cause.text, hint=cause.hint)
+    rank = next(number for number, code in codes.items() if code) if cause is None else cause.rank
+    code = codes.get(rank) or 0
     if code > 0 and atomic.is_full(path):  # there was no room for the rank's report
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return atomic.cannot_write(path / f"rank-{rank}.error.json", full)
-    return RunFailed(
-        f"rank {rank} {_how_it_ended(code)}",
+    failed = RankHung if cause is not None and cause.kind == "hung" else RunFailed
+    return failed(
+        f"rank {rank} {_how_it_ended(code)}" if cause is None else cause.text,
         hint=f"see its output: {path / f'rank-{rank}.log'}; "
         f"to try again from the last checkpoint: vflops resume {path.parents[2]}",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from vflops.interruption import SignalCounter, cause
 from vflops.launch.interface import JOBS_ASKED, Launcher
 from vflops.launch.job_history import EXCUSING_EVENT, LEFT, attempt_histories, excused
 from vflops.launch.node_ceilings.recorder import NodeRecorder
+from vflops.launch.rank_failures import RankFailure, root_cause
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import WORK_PHASES, JobBegun, JobGivenUp, JobLost
@@ -174,16 +176,23 @@ class Controller:
                 self._show(list(self._jobs.values()))
                 time.sleep(self._pause_s)
             self._record_nodes()
+            self._launcher.expect_end()
             self._wait()  # an agent still writes for a moment after the job's last event
             if self._launcher.active_jobs():  # copies that are still in the scheduler's queue
-                self._launcher.kill()
+                with suppress(RunFailed):  # if they cannot be cancelled, they end by themselves
+                    self._launcher.kill()
         except Leave:
             raise Interrupted(
                 LEFT,
                 hint=f"follow them again: vflops attach {self._folder.path}",
             ) from None
         except KeyboardInterrupt as error:
-            self._stop()
+            unreached = self._stop()
+            if unreached is not None:
+                raise Interrupted(
+                    f"{cause(error)}; its jobs could not be asked to end: {unreached.message}",
+                    hint=f"end them: vflops cancel {self._folder.path}",
+                ) from None
             raise Interrupted(f"{cause(error)}; its jobs were asked to write checkpoints") from None
         return list(self._jobs.values())
 
@@ -327,18 +336,55 @@ class Controller:
         # A job that restarts after a candidate that cannot be trained has not failed.
         progress.attempts -= progress.excused
         progress.losses += not progress.excused
-        progress.reason = "; ".join(filter(None, (progress.why(), self._launcher.exit_reason(job))))
-        own_error = progress.last is not None and progress.last[0] in ("failed", "stopped")
-        suspects = () if own_error else tuple(self._launcher.suspects(job))
-        lost = JobLost(job=job, reason=progress.reason, where=progress.location, suspects=suspects)
+        cause = self._cause(progress)
+        progress.reason = self._reason(progress, cause)
+        lost = JobLost(
+            job=job,
+            reason=progress.reason,
+            where=progress.location,
+            suspects=self._suspects(progress, cause),
+            hung=cause is not None and cause.kind == "hung",
+        )
         self._events.write("job-lost", **lost.model_dump(mode="json"))
 
-    def _stop(self) -> None:
-        """Ask the jobs to stop, and again for each further signal, which makes them hurry."""
+    def _cause(self, progress: JobProgress) -> RankFailure | None:
+        """Return the failure of the rank that ended the newest attempt; None if it is not known."""
+        if progress.awaited or progress.newest < 0:
+            return None
+        cause = root_cause(self._folder.attempt_folder(progress.record.job, progress.newest))
+        return None if cause is None or cause.is_consequence else cause
+
+    def _reason(self, progress: JobProgress, cause: RankFailure | None) -> str:
+        """Return why the newest attempt died, beginning with the cause."""
+        first = progress.why() if cause is None else cause.text
+        known = self._launcher.exit_reason(progress.record.job) or ""
+        return (
+            known
+            if cause is not None and first in known
+            else "; ".join(filter(None, (first, known)))
+        )
+
+    def _suspects(self, progress: JobProgress, cause: RankFailure | None) -> tuple[str, ...]:
+        """Return the nodes that may have caused the newest attempt to die."""
+        kind = progress.last[0] if progress.last is not None else ""
+        if cause.kind not in ("hung", "killed") if cause else kind in ("failed", "stopped"):
+            return ()  # an error of its own
+        nodes = tuple(self._launcher.suspects(progress.record.job))
+        return (cause.node,) if cause is not None and cause.node in nodes else nodes
+
+    def _stop(self) -> RunFailed | None:
+        """Ask the jobs to stop, and again for each further signal, which makes them hurry.
+
+        Return the error if they could not be asked.
+        """
         with SignalCounter() as signals:
-            self._events.write(JOBS_ASKED)
-            self._launcher.stop()
-            self._wait(signals)
+            try:
+                self._launcher.stop()
+                self._events.write(JOBS_ASKED)
+                self._wait(signals)
+            except RunFailed as error:
+                return error
+        return None
 
     def _wait(self, signals: SignalCounter | None = None) -> None:
         """Wait until no job is active, up to a limit."""

@@ -53,5 +53,8 @@ class Launcher(ABC):
         """Return why the run folder cannot be seen from the job's nodes; None if it can."""
         return None
 
+    def expect_end(self) -> None:  # noqa: B027  (most launchers look at once anyway)
+        """Look soon whether jobs have ended, because their logs say so."""
+
     def kill(self) -> None:  # noqa: B027  (processes on this machine end by themselves)
         """End the jobs that are still queued or running when the run is over."""

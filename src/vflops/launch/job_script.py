@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vflops.errors import UsageError
 from vflops.launch.site import ContainerSettings, SiteSettings
 
 AGENT = ("-P", "-m", "vflops.launch.agent")
@@ -19,10 +21,20 @@ UNSEEN = "the node does not see the run folder"
 """What an agent prints on a node that does not have the shared file system."""
 KILLED = "was killed by"
 """A part of the message about a rank that a signal ended."""
+HANGS = "hangs"
+"""A part of the message about a rank that makes no progress."""
+HUNG = "hung"
+"""The file in a job's folder that says that a rank of its newest attempt hangs."""
 ELSEWHERE = "another agent is running it"
 """What an agent prints if another one is already running its job."""
 ELSEWHERE_CODE = 4
 """The exit code of such an agent; it is not retried."""
+
+_SPECIAL = r'[\\"`$]'
+"""The characters that bash interprets within double quotes."""
+_NOT_A_VARIABLE = r'[\\"`]|\$(?![A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})'
+"""The same, except for the beginning of a variable."""
+_BACKSLASH = r"\\\g<0>"
 
 
 @dataclass(frozen=True)
@@ -71,13 +83,19 @@ def node_command(
 ) -> str:
     """Return the command line that runs ``program`` on a node, in the site's container if any.
 
-    ``job`` is bash code, inserted as it is.
+    ``job`` is bash code, inserted as it is. Raise UsageError if ``run`` has a line break, which
+    would end a directive of the scheduler.
     """
+    if re.search(r"[\r\n]", str(run)):
+        raise UsageError(
+            f"the path of the run folder has a line break: {str(run)!r}",
+            hint="put runs in another folder: choose it with --out",
+        )
     command = f"{_expanding(site.interpreter)} {' '.join(program)} {quoted(run)} {job}"
     if site.container is None:
         return command
-    mounts = [str(run), *site.container.mounts]
-    mounts += [site.local_path] if site.local_path is not None else []
+    mounts = [_literal(str(run)), *map(_expanding, site.container.mounts)]
+    mounts += [_expanding(site.local_path)] if site.local_path is not None else []
     return f"{_wrapped(site.container, mounts, gpus, [*site.environment])} {command}"
 
 
@@ -117,19 +135,23 @@ def _setup(site: SiteSettings) -> list[str]:
 
 
 def _expanding(text: str) -> str:
-    """Return the text in double quotes: the node's variables are expanded, nothing else is."""
-    for character in '\\"`':
-        text = text.replace(character, "\\" + character)
-    return f'"{text}"'
+    """Return the text in double quotes: ``$NAME`` and ``${NAME}`` are expanded, nothing else is."""
+    return f'"{re.sub(_NOT_A_VARIABLE, _BACKSLASH, text)}"'
+
+
+def _literal(text: str) -> str:
+    """Return the text in double quotes, with nothing expanded."""
+    return f'"{re.sub(_SPECIAL, _BACKSLASH, text)}"'
 
 
 def _wrapped(
     container: ContainerSettings, mounts: Sequence[str], gpus: bool, environment: Sequence[str]
 ) -> str:
+    """Return the command of the container; ``mounts`` are paths in double quotes."""
     image = _expanding(container.image)
-    binds = [_expanding(f"{path}:{path}") for path in mounts]
+    binds = [f"{path[:-1]}:{path[1:]}" for path in mounts]
     if container.runtime == "pyxis":  # options of srun
-        joined = _expanding(",".join(f"{path}:{path}" for path in mounts))
+        joined = '"' + ",".join(bind[1:-1] for bind in binds) + '"'
         return f"--container-image={image} --container-mounts={joined}"
     if container.runtime == "apptainer":
         return " ".join(

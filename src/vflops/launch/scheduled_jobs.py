@@ -13,8 +13,17 @@ from pathlib import Path
 from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
 from vflops.launch.interface import Launcher
-from vflops.launch.job_script import ELSEWHERE, KILLED, UNSEEN, Request, Step, agent_prefix
+from vflops.launch.job_script import (
+    ELSEWHERE,
+    HANGS,
+    KILLED,
+    UNSEEN,
+    Request,
+    Step,
+    agent_prefix,
+)
 from vflops.launch.node_layout import MAX_LOSSES, NodeLayout
+from vflops.launch.outage import Outage, SchedulerUnavailable, patiently
 from vflops.launch.scheduler import JobStatus, Scheduler
 from vflops.launch.site import SiteSettings
 from vflops.launch.submissions import (
@@ -95,6 +104,11 @@ class ScheduledJobs(Launcher):
         self._scheduler.stop(sorted({record.id for record in self._submitted.values()}))
         self._looked_s = float("-inf")
 
+    def expect_end(self) -> None:
+        """Query the scheduler soon, because the logs of the jobs have ended."""
+        self._scheduler.expect_change()
+        self._looked_s = float("-inf")
+
     def kill(self) -> None:
         """End all jobs of this run, and no others, that are queued or running."""
         self._prevent_retries()
@@ -108,7 +122,8 @@ class ScheduledJobs(Launcher):
             return ()
         if status.state != "ended" and not self.gang_scheduled:  # it was requeued
             return ()
-        own_error = message is not None and UNSEEN not in message and KILLED not in message
+        faults = (UNSEEN, KILLED, HANGS)
+        own_error = message is not None and not any(fault in message for fault in faults)
         return () if own_error else self._nodes(job)
 
     def running_elsewhere(self, job: int) -> str | None:
@@ -175,16 +190,23 @@ class ScheduledJobs(Launcher):
         for intent in read_intents(self._folder):
             if intent.scheduler != self.name:
                 continue
-            left_s = min(_IN_FLIGHT_S - intent.age_s(self._folder), _IN_FLIGHT_S)
-            end_s, file = time.monotonic() + left_s, intent.file(self._folder)
-            native = self._scheduler.find(intent.name, file)
-            while native is None and time.monotonic() < end_s:
-                time.sleep(0.5)
-                native = self._scheduler.find(intent.name, file)
+            hint = f"vflops attach {self._folder.path} when {self.name} answers"
+            outage = Outage(self.name, hint=hint)
+            native = patiently(partial(self._find, intent), outage)
             if native is not None:
                 intent.settle(self._folder, native)
             elif intent.age_s(self._folder) > _STALE_S:
                 intent.forget(self._folder)
+
+    def _find(self, intent: Intent) -> str | None:
+        """Return the id of a script that may have been submitted; wait if it may be on its way."""
+        left_s = min(_IN_FLIGHT_S - intent.age_s(self._folder), _IN_FLIGHT_S)
+        end_s, file = time.monotonic() + left_s, intent.file(self._folder)
+        native = self._scheduler.find(intent.name, file)
+        while native is None and time.monotonic() < end_s:
+            time.sleep(0.5)
+            native = self._scheduler.find(intent.name, file)
+        return native
 
     def _submit(
         self, steps: Sequence[Step], request: Request, script: Callable[[Request], str]
@@ -209,17 +231,40 @@ class ScheduledJobs(Launcher):
         with defer_signals():
             intent.write_beside(self._folder)
             try:
-                native = self._scheduler.submit(request)
+                self._settle(intent, self._scheduler.submit(request))
+                return
+            except SchedulerUnavailable as error:
+                unavailable: SchedulerUnavailable | None = error
             except UsageError:  # after other errors, the script may still have been accepted
                 intent.forget(self._folder)
                 if not request.exclude:
                     raise
-            else:
-                self._submitted |= intent.settle(self._folder, native)
-                self._looked_s = float("-inf")
-                return
+                unavailable = None
+        if unavailable is not None:
+            self._submit_later(intent, request, unavailable)
+            return
         # Too few nodes may be left, so try again with the excluded ones.
         self._submit(steps, replace(request, exclude=()), script)
+
+    def _submit_later(self, intent: Intent, request: Request, error: SchedulerUnavailable) -> None:
+        """Submit a script as soon as the scheduler answers, unless it was accepted before."""
+        hint = f"nothing is lost: vflops resume {self._folder.path} when {self.name} answers"
+        outage, uncertain = Outage(self.name, hint=hint), error.may_have_succeeded
+        while True:
+            outage.wait(error)
+            with defer_signals():
+                try:
+                    native = self._find(intent) if uncertain else None
+                    self._settle(intent, native or self._scheduler.submit(request))
+                    break
+                except SchedulerUnavailable as again:
+                    error, uncertain = again, uncertain or again.may_have_succeeded
+        outage.over()
+
+    def _settle(self, intent: Intent, native: str) -> None:
+        """Record the id of the jobs of a script that was submitted."""
+        self._submitted |= intent.settle(self._folder, native)
+        self._looked_s = float("-inf")
 
     def _next_attempt(self, job: int) -> int:
         before = self._submitted.get(job)
@@ -244,10 +289,14 @@ class ScheduledJobs(Launcher):
         )
 
     def _excluded(self) -> list[str]:
-        """Return the nodes that lost too many jobs of this run, under any controller."""
+        """Return the nodes that lost too many jobs of this run, under any controller.
+
+        A node where a rank hung is excluded at once, because each hang takes minutes to notice.
+        """
         events = (event for log in self._folder.job_history(0) for event in log.events)
-        losses = (event.payload(JobLost) for event in events if event.kind == "job-lost")
+        losses = [event.payload(JobLost) for event in events if event.kind == "job-lost"]
         counts = Counter(node for loss in losses for node in loss.suspects)
+        counts.update(node for loss in losses if loss.hung for node in loss.suspects * MAX_LOSSES)
         return sorted(node for node, count in counts.items() if count >= MAX_LOSSES)
 
     def _read(self, job: int) -> Submitted | None:

@@ -80,8 +80,8 @@ class Scheduler(ABC):
         self.interval_s = _SHORTEST_S if now != before else min(1.5 * self.interval_s, _LONGEST_S)
         return now
 
-    def _expect_change(self) -> None:
-        """Query again soon: something was just submitted or cancelled."""
+    def expect_change(self) -> None:
+        """Query again soon: something was just submitted or cancelled, or is about to end."""
         self.interval_s = _SHORTEST_S
 
 

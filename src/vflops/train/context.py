@@ -11,7 +11,7 @@ from vflops.launch.local.processes import STORE
 from vflops.metrics.quality import bounds_fault
 from vflops.record.files.document import Data
 from vflops.record.formats.job import JobRecord
-from vflops.record.formats.job_events import Evaluated, OutOfBag, Tested
+from vflops.record.formats.job_events import Evaluated, Finished, OutOfBag, Tested
 from vflops.record.log.events import EventWriter
 from vflops.train.phase_clock import Clock
 from vflops.train.signals import StopSource
@@ -52,8 +52,11 @@ class JobContext:
     def write_event(self, kind: str, payload: Data, *, sync: bool = True) -> None:
         """Write an event to the job's log; do nothing on ranks other than 0.
 
+        After the end of training there is no rhythm by which a hang could be recognised.
         Raise ``RunFailed`` if it reports a quality outside of its bounds.
         """
+        if isinstance(payload, Finished):
+            self.clock.rest()
         if self.events is not None:
             if isinstance(payload, Evaluated | Tested | OutOfBag):
                 require_within_bounds(self.record, payload.quality)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psutil
@@ -14,7 +14,9 @@ from vflops.record.formats.job_events import PHASES
 class Clock:
     """Measures the seconds spent in each phase since the process started."""
 
-    def __init__(self) -> None:
+    def __init__(self, beat: Callable[[str], None] = lambda phase: None) -> None:
+        """``beat`` is called with the phase that is entered, as a sign of progress."""
+        self._beat = beat
         age_s = max(time.time() - psutil.Process().create_time(), 0.0)
         self._since_s = time.monotonic() - age_s
         self._spent_s = dict.fromkeys(PHASES, 0.0)
@@ -22,6 +24,14 @@ class Clock:
 
     def enter(self, phase: str) -> str:
         """Enter ``phase``; return the phase before it."""
+        self._beat(phase)
+        return self._enter(phase)
+
+    def rest(self) -> None:
+        """Report that what follows, up to the next phase, may take any time."""
+        self._beat(PHASES[0])
+
+    def _enter(self, phase: str) -> str:
         before, now_s = self._phase, time.monotonic()
         self._spent_s[before] += now_s - self._since_s
         self._phase, self._since_s = phase, now_s
@@ -42,5 +52,5 @@ class Clock:
 
     def spent_s(self) -> dict[str, float]:
         """Return the seconds spent in each phase so far."""
-        self.enter(self._phase)
+        self._enter(self._phase)
         return {name: round(seconds, 6) for name, seconds in self._spent_s.items()}

@@ -6,7 +6,6 @@ when its parent, the launcher, dies.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import traceback
@@ -17,7 +16,8 @@ from vflops.data.staging import read_staged, staged_nodes
 from vflops.errors import Interrupted, VflopsError
 from vflops.extensions import import_object
 from vflops.interruption import Signalled, end_process, recovered
-from vflops.record.files import atomic
+from vflops.launch.heartbeat import Heartbeat
+from vflops.launch.rank_failures import NODE, RankFailure
 from vflops.record.files.cache import keep_compiled_kernels
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import Finished
@@ -26,15 +26,18 @@ from vflops.train.parent_death import die_with
 from vflops.train.phase_clock import Clock
 from vflops.train.signals import StopRequest
 from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.spec import ENGINE
 
 
 def main(run: str, job: str, attempt: str) -> int:
     """Run this rank's part of the job; return the exit code."""
-    clock, stop = Clock(), StopRequest()
+    rank = int(os.environ["RANK"])
+    local_rank = int(os.environ.get("LOCAL_RANK", rank))
+    heartbeat, stop = Heartbeat(local_rank), StopRequest()
+    clock = Clock(heartbeat.beat)
     die_with(int(os.environ["VFLOPS_LAUNCHER"]))
     keep_compiled_kernels()
     folder = RunFolder.open(Path(run))
-    rank = int(os.environ["RANK"])
     record = read_staged(folder.effective_job(int(job)))
     attempt_folder = folder.attempt_folder(int(job), int(attempt))
     log = folder.log(int(job), int(attempt)) if rank == 0 else nullcontext()
@@ -42,7 +45,7 @@ def main(run: str, job: str, attempt: str) -> int:
         context = JobContext(
             record=record,
             rank=rank,
-            local_rank=int(os.environ.get("LOCAL_RANK", rank)),
+            local_rank=local_rank,
             local_ranks=int(os.environ.get("LOCAL_WORLD_SIZE", record.ranks)),
             attempt=attempt_folder,
             events=events,
@@ -54,7 +57,10 @@ def main(run: str, job: str, attempt: str) -> int:
             for staged in staged_nodes(attempt_folder):
                 context.write_event("staged", staged)
             stop.set_unsaved_work(False)
-            runner = import_object(workload(record.workload).runner)  # imports torch
+            spec = workload(record.workload)
+            if not (spec.runner == ENGINE or spec.is_search):  # it may work without any rhythm
+                heartbeat.close()
+            runner = import_object(spec.runner)  # imports torch
             stop.set_unsaved_work(True)  # a runner that only polls
             with recovered():
                 runner(context)
@@ -92,11 +98,12 @@ def _finished_step(folder: RunFolder, job: int) -> int | None:
 
 def _write_error(folder: Path, rank: int, message: str, hint: str | None, exit_code: int) -> None:
     """Write the error to a file for the launcher, or to stderr if the file cannot be written."""
-    data = {"message": message, "cure": hint, "exit_code": exit_code}
+    node = os.environ.get(NODE, "")
+    failure = RankFailure(rank, "error", message, hint, exit_code, node)
     try:
-        atomic.write_json(folder / f"rank-{rank}.error.json", data)
+        failure.write(folder)
     except VflopsError:
-        print(json.dumps(data), file=sys.stderr)
+        print(f"{message} ({hint})", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +19,10 @@ from tests.support import ensemble_runs
 from tests.support.ensemble_runs import TRAIN, VALIDATION, ended, processes_of, wait_for
 from tests.support.sample_parts import Vflops
 from tests.support.slurm_bench import SlurmBench
+from vflops.launch.hang_watch import STOPPED
 from vflops.launch.submissions import Submitted
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job_events import JobBegun, Staged
+from vflops.record.formats.job_events import JobBegun, JobLost, Staged
 from vflops.record.formats.node import NodeRecord, node_file
 from vflops.record.readout.contents import Contents
 from vflops.results.check.findings import Findings
@@ -98,11 +100,13 @@ def test_three_models_share_two_nodes_and_one_has_a_full_disk(
 def test_models_span_two_nodes_and_one_that_dies_is_retried_in_its_allocation(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
-    spans = ("--ranks", "2", "--set", "launch.ranks_per_node=1")
-    process = started(tmp_path, "--scale", "4", *spans, epochs=4)  # 2 models
-    folder = wait_for(tmp_path, "checkpoint", 1)
+    """The run folder has a name that SLURM would expand."""
+    place = tmp_path / "job%j-100%"
+    place.mkdir()
+    process = started(place, "--scale", "4", *SPANS, epochs=4)  # 2 models
+    folder = wait_for(place, "checkpoint", 1)
     rank_of(folder, 1).kill()
-    folder = ended(process, tmp_path)
+    folder = ended(process, place)
     assert_complete(folder, 2, epochs=4)
     for job in (1, 2):
         attempt = folder.logged_attempts(job)[-1]
@@ -119,12 +123,75 @@ def test_models_span_two_nodes_and_one_that_dies_is_retried_in_its_allocation(
     assert "job 1 died with code" in (folder.path / "allocation-1.log").read_text()
 
 
-def rank_of(folder: RunFolder, job: int) -> psutil.Process:
-    """Return a process that trains a job."""
+SPANS = ("--ranks", "2", "--set", "launch.ranks_per_node=1")
+"""A model on two nodes."""
+
+
+def test_a_rank_that_hangs_is_noticed_and_its_job_resumes_on_another_node(
+    slurm: SlurmBench, tmp_path: Path
+) -> None:
+    """A job that SLURM suspends for a while is not taken for one that hangs."""
+    process = started(tmp_path, *SPANS, "--set", "launch.hang_s=4", epochs=20)
+    folder = wait_for(tmp_path, "checkpoint", 1)
+    rank = rank_of(folder, 1, rank=1)
+    slurm.run("scontrol", "suspend", id_of(folder, 1))
+    slurm.wait(lambda: rank.status() == psutil.STATUS_STOPPED, "suspended rank")
+    time.sleep(5)
+    slurm.run("scontrol", "resume", id_of(folder, 1))
+    slurm.wait(lambda: rank.status() != psutil.STATUS_STOPPED, "resumed rank")
+    rank.suspend()
+    folder = ended(process, tmp_path, code=1)
+    failed = {failure.rule for failure in Findings.read(folder.findings_file).failures}
+    assert failed == {"telemetry"}  # it was suspended too
+    history = folder.history()
+    assert [event.data["samples"] for event in history.events("finished")] == [20 * TRAIN]
+    (lost,) = [event.payload(JobLost) for event in history.events("job-lost")]
+    assert "rank 1 on n2 hangs: no progress for" in lost.reason
+    assert STOPPED in lost.reason
+    assert (lost.suspects, lost.hung) == (("n2",), True)
+    nodes = {NodeRecord.read(node_file(folder.logged_attempts(1)[-1], n)).name for n in (0, 1)}
+    assert "n2" not in nodes
+    assert history.events("resumed", job=1)
+
+
+def test_a_job_is_given_up_with_the_last_words_of_the_rank_that_failed(
+    slurm: SlurmBench, tmp_path: Path
+) -> None:
+    """The first rank loses its connection, and says so in the job's log."""
+    (tmp_path / "sitecustomize.py").write_text(_DIES_AT_A_STEP)
+    path = f"{tmp_path}:{os.environ['PYTHONPATH']}"
+    (tmp_path / "site.toml").write_text(f'[environment]\nPYTHONPATH = "{path}"\n')
+    process = started(tmp_path, *SPANS, "--set", "bagging.attempts=1")
+    folder = ended(process, tmp_path, code=3)
+    (given_up,) = folder.history().events("job-given-up")
+    assert "rank 1 on n2 was killed by SIGABRT" in given_up.data["reason"]
+    assert "| step 8 is cursed" in given_up.data["reason"]
+    assert "Connection" not in given_up.data["reason"]
+
+
+_DIES_AT_A_STEP = """\
+import os, sys
+if os.environ.get("RANK") == "1":
+    from vflops.train.phase_clock import Clock
+    enter, steps = Clock.enter, []
+    def deadly(self, phase):
+        steps.append(phase)
+        if steps.count("data") == 8:
+            print("step 8 is cursed", file=sys.stderr, flush=True)
+            os.abort()
+        return enter(self, phase)
+    Clock.enter = deadly
+"""
+
+
+def rank_of(folder: RunFolder, job: int, rank: int | None = None) -> psutil.Process:
+    """Return a process that trains a job, or the one with a number."""
     wanted = ["vflops.train.rank", str(folder.path), str(job)]
     for process in psutil.process_iter(["cmdline"]):
         line = process.info["cmdline"] or []
-        if all(word in line for word in wanted):
+        if all(word in line for word in wanted) and (
+            rank is None or process.environ().get("RANK") == str(rank)
+        ):
             return process
     raise AssertionError(f"no process trains job {job}")
 
@@ -162,6 +229,46 @@ def test_several_faults_at_once(slurm: SlurmBench, tmp_path: Path) -> None:
     assert lost == [1, 2, 4]  # SLURM itself restarted the second
     assert [len(history.jobs[job]) for job in (1, 2, 3, 4)] == [2, 2, 1, 2]
     assert drained not in [last_node(folder, job) for job in (1, 2, 4)]
+
+
+def test_outages_of_slurmctld_at_the_submission_and_at_the_end_are_waited_for(
+    slurm: SlurmBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The script is submitted when slurmctld is back, and Ctrl-C asks the job when it is."""
+    wrapper, path = tmp_path / "bin" / "sbatch", os.environ["PATH"]
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f"#!/bin/bash\ntouch {tmp_path}/submitting\n"
+        f'until [ -e {tmp_path}/down ]; do sleep 0.05; done\nPATH={path} exec sbatch "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{path}")
+    process = started(tmp_path, epochs=200)
+    slurm.wait((tmp_path / "submitting").exists, "submission")
+    slurm.stop_slurmctld()
+    (tmp_path / "down").touch()
+    slurm.wait(lambda: read_waits(process) == 1, "message about the outage")
+    slurm.start_slurmctld()
+    folder = wait_for(tmp_path, "checkpoint", 1)
+    slurm.stop_slurmctld()
+    os.kill(process.pid, signal.SIGINT)
+    slurm.wait(lambda: read_waits(process) == 2, "message about the second outage")
+    slurm.start_slurmctld()
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "does not answer (sbatch: Unable to contact slurm controller" in err
+    assert err.count("slurm answers again, after") == 2
+    history = folder.history()
+    assert not history.events("failed")
+    (stopped,) = history.events("stopped", job=0)
+    assert "its jobs were asked to write checkpoints" in stopped.data["message"]
+    assert [len(history.jobs[1]), history.jobs[1][0].events[-1].kind] == [1, "stopped"]
+
+
+def read_waits(process: subprocess.Popen[str]) -> int:
+    """Return how many times the command has said that it waits for SLURM for the first time."""
+    (_, err) = process._files  # type: ignore[attr-defined]
+    return os.pread(err.fileno(), 1 << 20, 0).count(b"next try in 2 s")
 
 
 def test_another_controller_takes_over_after_a_node_and_a_slurmd_died(
@@ -272,7 +379,8 @@ def test_cancelling_a_run_in_an_allocation_keeps_the_allocation(
     folder = wait_for(tmp_path, "checkpoint", 1, 2)
     done = vflops("cancel", folder.path)
     assert "ended: 2 jobs, 2 with a checkpoint" in done.stdout, done.stdout + done.stderr
-    process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
     assert processes_of(folder) == []
     assert slurm.run("squeue", "-h", "-o", "%i").split() == [allocation]
     steps = slurm.run("squeue", "-hs", "-j", allocation, "-o", "%j").split()

@@ -39,8 +39,8 @@ class LocalRanks:
         cores = [numbers(part) for part in binding.split(";")] if binding else []
         self._ranks = range(ranks) if local_ranks is None else local_ranks
         self._processes: list[subprocess.Popen[bytes]] = []
-        self.first_failed: list[int] = []
-        """The ranks that had failed when a failure was first seen."""
+        self.failures: dict[int, int] = {}
+        """The exit codes of the ranks that failed before the others were ended."""
         for local, rank in enumerate(self._ranks):
             variables = {
                 "RANK": str(rank),
@@ -73,6 +73,11 @@ class LocalRanks:
         """Return the exit codes by rank; None for ranks that are running."""
         return [process.poll() for process in self._processes]
 
+    def pids(self) -> dict[int, int]:
+        """Return the process ids of the ranks that are running."""
+        pairs = zip(self._ranks, self._processes, strict=True)
+        return {rank: process.pid for rank, process in pairs if process.poll() is None}
+
     def failed(self) -> dict[int, int]:
         """Return the exit codes of the ranks that have failed so far."""
         codes = zip(self._ranks, self.poll(), strict=True)
@@ -80,10 +85,9 @@ class LocalRanks:
 
     def running(self, grace_s: float = _GRACE_S) -> bool:
         """Whether the job is running; if a rank has failed, end the others after ``grace_s``."""
-        if not self.first_failed:
-            self.first_failed = list(self.failed())
-        if self.first_failed:
+        if self.failed():
             self._wait(grace_s)
+            self.failures = self.failed()
             self.kill()
             return False
         return any(code is None for code in self.poll())

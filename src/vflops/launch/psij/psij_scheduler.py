@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from vflops.errors import RunFailed, UsageError, unknown_name
 from vflops.launch.job_script import Request
+from vflops.launch.outage import SchedulerUnavailable
 from vflops.launch.psij.psij_script import job_script
 from vflops.launch.scheduler import JobStatus, Scheduler, last_line
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 _SUBMIT = {"pbs": "qsub", "lsf": "bsub", "flux": "flux"}
 _FLUX = "flux"
+_NO_CONTACT = ("cannot connect to server", "Connection refused", "LSF is down")
+"""Parts of what the commands print if there is no connection to the scheduler."""
 _ID_LIMIT_S = 60.0
 """How long Flux may take to assign a job's id."""
 
@@ -43,7 +46,7 @@ class PsijScheduler(Scheduler):
 
         from vflops.launch.psij.executors import specification
 
-        self._expect_change()
+        self.expect_change()
         job = Job(specification(self.name, request))
         try:
             self._psij().submit(job)
@@ -65,7 +68,7 @@ class PsijScheduler(Scheduler):
     def cancel(self, ids: Sequence[str]) -> None:
         """End these jobs."""
         if ids:
-            self._expect_change()
+            self.expect_change()
         for job in ids:
             self._attached(job).cancel()
 
@@ -108,8 +111,10 @@ class PsijScheduler(Scheduler):
 
     def _refusal(self, request: Request, output: str) -> UsageError | RunFailed:
         message = f"{self.name} refused {request.script}: {last_line(output)}"
-        if "timed out" in output or "Unknown error" in output:  # it may have been accepted
-            return RunFailed(message, hint="the scheduler does not answer: try again")
+        if any(text in output for text in _NO_CONTACT):
+            return SchedulerUnavailable(message, may_have_succeeded=False)
+        if "timed out" in output or "Unknown error" in output:
+            return SchedulerUnavailable(message, may_have_succeeded=True)
         if "account" in output:
             return UsageError(message, hint="set account in site.toml to one of yours")
         return UsageError(message, hint=f"its options are in {request.script}, from site.toml")

@@ -6,12 +6,20 @@ import subprocess
 from collections.abc import Sequence
 
 from vflops.errors import RunFailed, UsageError
+from vflops.launch.outage import CANCEL_LIMIT_S, Outage, SchedulerUnavailable, patiently
 from vflops.launch.scheduler import last_line
 
 NO_SLURM = "establish a configuration source"
 """A part of what SLURM's commands print on a machine that is not in a cluster."""
 NO_SLURM_HINT = "this machine is not a login node of a SLURM cluster, or SLURM_CONF is not set"
-NO_ANSWER = "did not answer within"
+_NO_ANSWER = "did not answer within"
+_NO_CONTACT = "contact slurm controller"
+"""A part of what SLURM's commands print if slurmctld is not running."""
+_UNCERTAIN = ("timed out", "Unknown error", _NO_ANSWER)
+"""Messages after which a request may or may not have been processed."""
+_GONE = "Invalid job id"
+"""A part of what scancel prints about a job that has ended, and also (in SLURM 22.05) about a step
+that it has signalled."""
 _TIMEOUT_S = 60.0
 
 
@@ -24,7 +32,7 @@ def run_command(
             command, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired:
-        message = f"{command[0]} {NO_ANSWER} {timeout_s:g} s"
+        message = f"{command[0]} {_NO_ANSWER} {timeout_s:g} s"
         return subprocess.CompletedProcess(command, 1, "", message)
     except FileNotFoundError:
         return subprocess.CompletedProcess(command, 127, "", f"{command[0]} is not installed here")
@@ -33,11 +41,43 @@ def run_command(
         return subprocess.CompletedProcess(command, 126, "", message)
 
 
+def query(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command that changes nothing; if slurmctld does not answer, wait for it."""
+
+    def ask() -> subprocess.CompletedProcess[str]:
+        done = run_command(command)
+        if done.returncode != 0:
+            raise_if_unavailable(command[0], done.stderr)
+        return done
+
+    hint = f"try again when SLURM answers: {command[0]}"
+    return patiently(ask, Outage("slurm", hint=hint))
+
+
 def scancel(*arguments: str) -> None:
-    """Cancel or signal jobs and steps; those that have already ended are ignored."""
-    done = run_command(["scancel", "--quiet", *arguments])
-    if done.returncode != 0 and done.stderr.strip():
-        raise RunFailed(f"scancel: {last_line(done.stderr)}", hint="cancel again")
+    """Cancel or signal jobs and steps; those that have already ended are ignored.
+
+    If slurmctld is not running, wait for it.
+    """
+
+    def ask() -> None:
+        done = run_command(["scancel", "--quiet", *arguments])
+        lines = [line for line in done.stderr.splitlines() if _GONE not in line]
+        if done.returncode != 0 and lines:
+            if _NO_CONTACT in done.stderr:
+                raise_if_unavailable("scancel", done.stderr)
+            raise RunFailed(f"scancel: {last_line(lines[-1])}", hint="cancel again")
+
+    hint = "the jobs may still run: cancel them with vflops cancel RUN when SLURM answers"
+    patiently(ask, Outage("slurm", limit_s=CANCEL_LIMIT_S, hint=hint))
+
+
+def raise_if_unavailable(command: str, output: str) -> None:
+    """Raise SchedulerUnavailable if the output of a failed command says so."""
+    if _NO_CONTACT in output or any(text in output for text in _UNCERTAIN):
+        raise SchedulerUnavailable(
+            f"{command}: {last_line(output)}", may_have_succeeded=_NO_CONTACT not in output
+        )
 
 
 def command_failed(command: str, output: str) -> RunFailed | UsageError:

@@ -31,6 +31,8 @@ with_retries() {  # the arguments of step, then how many times to try it
     code=$?
     # 0: finished; 1: stopped, or srun could not start it; 2: wrong use; 4: another agent has it.
     ((code > 2 && code != 4)) || return $code
+    # A rank hung: if no other job needs this allocation, the next one has other nodes.
+    [ ! -e "$run/jobs/$1/hung" ] || ((jobs > 1)) || return $code
     ((try < $5)) || return $code
     echo "job $1 died with code $code and is tried again"
     sleep $((2 ** (try - 1)))
@@ -87,6 +89,7 @@ def allocation_script(
     body = [
         'mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
         f"stop={quoted(request.script.with_suffix(STOP))}",
+        f"run={quoted(run)} jobs={len(steps)}",
         *ceilings_lines(
             _all_nodes(request, f'{quoted(step_name(run))}"ceilings"'),
             request,
@@ -141,7 +144,7 @@ def _directives(request: Request) -> list[str]:
     site, tasks = request.site, request.tasks_per_node
     options: dict[str, object] = {
         "job-name": request.name,
-        "output": request.output,
+        "output": _file_pattern(request.output),
         "open-mode": "append",  # a job that is requeued adds to its output
         "nodes": request.nodes,
         "ntasks-per-node": tasks,
@@ -155,6 +158,20 @@ def _directives(request: Request) -> list[str]:
     if (site.time_limit_s or 0) > 10 * _WARNING_S:
         options["signal"] = f"USR1@{_WARNING_S}"
     return [f"--{key}={quoted(value)}" for key, value in options.items() if value is not None]
+
+
+def _file_pattern(path: Path) -> str:
+    """Return the path as SLURM's pattern of a file name, in which ``%j`` is the job's number.
+
+    It is absolute, because SLURM would also replace symbols in the current folder's path.
+    """
+    path = path.absolute()
+    if "\\" in str(path):  # it turns patterns off and is then left out
+        raise UsageError(
+            f"SLURM cannot write to a path with a backslash: {path}",
+            hint="put runs in another folder: choose it with --out",
+        )
+    return str(path).replace("%", "%%")
 
 
 def _time(seconds: int | None) -> str | None:

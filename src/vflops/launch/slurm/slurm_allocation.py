@@ -6,14 +6,15 @@ import fcntl
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from vflops.errors import RunFailed, UsageError
 from vflops.launch.job_script import Request
+from vflops.launch.outage import CANCEL_LIMIT_S, Outage, SchedulerUnavailable, patiently
 from vflops.launch.scheduler import JobStatus
-from vflops.launch.slurm.commands import run_command, scancel
+from vflops.launch.slurm.commands import query, raise_if_unavailable, run_command, scancel
 from vflops.launch.slurm.sbatch_script import step_name
 from vflops.launch.slurm.slurm_nodes import Allocation, current_allocation, expand_nodes
 from vflops.launch.slurm.slurm_scheduler import NAME, SlurmScheduler
@@ -99,23 +100,28 @@ class AllocationScheduler(SlurmScheduler):
         process = self._started.get(script)
         nodes = self._chosen.get(script, self._allocation.nodes)
         code = process.poll() if process is not None else None
-        if is_locked(self._lock(script)) or (process is None and [*self._steps()]):
-            return JobStatus("running", nodes, None)
+        try:
+            if is_locked(self._lock(script)) or (process is None and self._steps()):
+                return JobStatus("running", nodes, None)
+        except SchedulerUnavailable as error:
+            return JobStatus("running", nodes, error.message)
         ended = "COMPLETED" if code == 0 else "FAILED"
         return JobStatus("ended", nodes, f"{ended}, exit code {code}" if code else ended)
 
     def _signal(self, name: str) -> None:
-        if steps := [*self._steps()]:
+        outage = Outage(NAME, limit_s=CANCEL_LIMIT_S, hint="cancel again when SLURM answers")
+        if steps := patiently(self._steps, outage):
             scancel(f"--signal={name}", *steps)
 
-    def _steps(self) -> Iterator[str]:
-        """Yield the ids of this run's steps in the allocation."""
+    def _steps(self) -> list[str]:
+        """Return the ids of this run's steps in the allocation."""
         job = self._allocation.job_id
         command = ["squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i|%j"]
-        for line in run_command(command).stdout.splitlines():
-            step, _, name = line.strip().partition("|")
-            if name.startswith(step_name(self._folder)):
-                yield step
+        done = run_command(command)
+        if done.returncode != 0:
+            raise_if_unavailable("squeue", done.stderr)
+        listed = (line.strip().partition("|") for line in done.stdout.splitlines())
+        return [step for step, _, name in listed if name.startswith(step_name(self._folder))]
 
     def _lock(self, script: str) -> Path:
         return self._folder / f"{script}.lock"
@@ -150,7 +156,7 @@ def scheduler_of_run(folder: RunFolder, jobs: Sequence[int]) -> SlurmScheduler:
 def running_allocation(job: str) -> Allocation | None:
     """Return the allocation with this job id; None if it has ended."""
     command = ["squeue", "--noheader", "--states=RUNNING", f"--jobs={job}", "--format=%N"]
-    done = run_command(command)
+    done = query(command)
     nodes = tuple(expand_nodes(done.stdout.strip())) if done.returncode == 0 else ()
     return Allocation(job, nodes, ()) if nodes else None
 

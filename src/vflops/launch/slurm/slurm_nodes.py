@@ -11,7 +11,7 @@ from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
 from vflops.launch.placement import Node
 from vflops.launch.site import site_for
-from vflops.launch.slurm.commands import command_failed, partition_hint, run_command
+from vflops.launch.slurm.commands import command_failed, partition_hint, query, run_command
 
 _UNUSABLE = ("down", "drain", "error", "fail", "future", "inval", "unk")
 """Prefixes of the states in which a node is never allocated, however long a job waits."""
@@ -55,7 +55,7 @@ def list_nodes(partition: str | None) -> list[SlurmNode]:
     A node is listed once for each of its partitions.
     """
     command = ["sinfo", "--noheader", "--Node", "--format=%N|%c|%G|%T|%P|%E"]
-    done = run_command([*command, *([f"--partition={partition}"] if partition else [])])
+    done = query([*command, *([f"--partition={partition}"] if partition else [])])
     if done.returncode != 0:
         raise command_failed("sinfo", done.stderr)
     nodes = []

@@ -6,16 +6,16 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from vflops.errors import RunFailed, UsageError
+from vflops.errors import UsageError
 from vflops.launch.job_script import Request
 from vflops.launch.scheduler import JobStatus, Scheduler, State, last_line, require_command
 from vflops.launch.slurm import sbatch_script
 from vflops.launch.slurm.commands import (
-    NO_ANSWER,
     NO_SLURM,
     NO_SLURM_HINT,
     command_failed,
     partition_hint,
+    raise_if_unavailable,
     run_command,
     scancel,
 )
@@ -27,8 +27,6 @@ _SUBMIT = "sbatch"
 _SUBMIT_LIMIT_S = 600.0
 _JOBS_PER_QUERY = 1000
 """The largest number of jobs in one query, as the length of a command line is limited."""
-_UNCERTAIN = ("contact slurm controller", "timed out", "Unknown error", NO_ANSWER)
-"""Messages after which a script may or may not have been accepted."""
 
 _ENDED = frozenset(
     "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY REVOKED TIMEOUT".split()
@@ -51,10 +49,12 @@ class SlurmScheduler(Scheduler):
 
     def submit(self, request: Request) -> str:
         """Submit the request's script and return SLURM's id of the job."""
-        self._expect_change()
+        self.expect_change()
         done = run_command([_SUBMIT, "--parsable", str(request.script)], _SUBMIT_LIMIT_S)
         if done.returncode != 0:
-            raise _refusal(request, "\n".join(filter(None, (done.stdout, done.stderr))))
+            output = "\n".join(filter(None, (done.stdout, done.stderr)))
+            raise_if_unavailable(_SUBMIT, output)
+            raise _refusal(request, output)
         return done.stdout.strip().split(";")[0]  # a federation adds the cluster's name
 
     def find(self, name: str, intent: Path) -> str | None:
@@ -62,19 +62,20 @@ class SlurmScheduler(Scheduler):
         user = ["--noheader", "--states=all", f"--user={os.getuid()}", f"--name={name}"]
         done = run_command(["squeue", *user, "--format=%i"])
         if done.returncode != 0:
+            raise_if_unavailable("squeue", done.stderr)
             raise command_failed("squeue", done.stderr)
         return next(iter(done.stdout.split()), None)
 
     def cancel(self, ids: Sequence[str]) -> None:
         """End these jobs; those that have already ended are left alone."""
         if ids:
-            self._expect_change()
+            self.expect_change()
             scancel(*ids)
 
     def stop(self, ids: Sequence[str]) -> None:
         """Ask these jobs to write a checkpoint and end; cancel those that are queued."""
         if ids:
-            self._expect_change()
+            self.expect_change()
             scancel("--state=PENDING", *ids)
             # Signal only the agents; a cancellation would also kill them a little later.
             scancel("--state=RUNNING", "--signal=TERM", *ids)
@@ -121,12 +122,10 @@ def require_slurm() -> None:
     require_command(_SUBMIT, NAME)
 
 
-def _refusal(request: Request, output: str) -> UsageError | RunFailed:
+def _refusal(request: Request, output: str) -> UsageError:
     message = f"slurm refused {request.script}: {last_line(output)}"
     if NO_SLURM in output:
         return UsageError(message, hint=NO_SLURM_HINT)
-    if any(text in output for text in _UNCERTAIN):
-        return RunFailed(message, hint="the scheduler does not answer: try again")
     hint = f"its options are in {request.script}, from site.toml"
     if "partition" in output:
         hint = partition_hint()

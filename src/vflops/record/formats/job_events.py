@@ -54,6 +54,8 @@ class JobLost(Data):
     suspects: tuple[str, ...] = ()
     """Nodes that may be at fault; a node that is suspected twice gets no further jobs of the
     run."""
+    hung: bool = False
+    """Whether a rank made no progress; its node then gets no further jobs at once."""
 
 
 class JobGivenUp(Data):

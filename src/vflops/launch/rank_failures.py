@@ -1,0 +1,121 @@
+"""How the ranks of an attempt failed, and which failure caused the others.
+
+Each failure is a file in the attempt's folder: a rank writes it if it can, and its agent otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from vflops.record.files import atomic
+from vflops.text import printable
+
+NODE = "VFLOPS_NODE"
+"""The variable that tells a rank the name of its node; empty on the user's own machine."""
+Kind = Literal["hung", "killed", "ended", "error"]
+
+_ORDER: tuple[Kind, ...] = ("hung", "killed", "ended", "error")
+"""A failure of an earlier kind is more likely to have caused one of a later kind."""
+_LAST_LINES, _LINE_LENGTH, _TAIL_BYTES = 3, 200, 8192
+_TRANSPORT = re.compile(
+    r"gloo|nccl|ProcessGroup|TCPStore|\bDist\w+Error|Connection (?:reset|closed|refused)"
+    r"|Broken pipe|closed by peer|Timed out waiting",
+    re.IGNORECASE,
+)
+"""What is said by a rank that loses its connection to another one."""
+
+
+@dataclass(frozen=True)
+class RankFailure:
+    """The failure of one rank."""
+
+    rank: int
+    kind: Kind
+    message: str
+    """The error, or what follows the name of the rank: "was killed by SIGSEGV"."""
+    hint: str | None = None
+    exit_code: int = 3
+    node: str = ""
+    last_lines: tuple[str, ...] = ()
+    """The last lines of its output."""
+
+    def write(self, attempt: Path) -> None:
+        """Write the file of this failure."""
+        data = {
+            "message": self.message,
+            "cure": self.hint,
+            "exit_code": self.exit_code,
+            "kind": self.kind,
+            "node": self.node,
+        }
+        atomic.write_json(_file(attempt, self.rank), data)
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether the rank only lost its connection to another one."""
+        said = (self.message,) if self.kind == "error" else self.last_lines
+        return self.kind != "hung" and any(_TRANSPORT.search(line) for line in said)
+
+    @property
+    def text(self) -> str:
+        """The rank, its node, how it failed, and the last lines of a rank that died."""
+        who = f"rank {self.rank}" + (f" on {printable(self.node)}" if self.node else "")
+        if self.kind == "error":
+            return f"{who}: {self.message}"
+        lines = self.last_lines if self.kind != "hung" else ()
+        return f"{who} {self.message}" + (f"; its last lines: {' | '.join(lines)}" if lines else "")
+
+
+def is_reported(attempt: Path, rank: int) -> bool:
+    """Whether the file of a rank's failure exists."""
+    return _file(attempt, rank).is_file()
+
+
+def root_cause(attempt: Path) -> RankFailure | None:
+    """Return the failure that caused the others; None if no failure was reported."""
+    failures = sorted(_read(attempt), key=_order_of_causes)
+    return failures[0][0] if failures else None
+
+
+def _order_of_causes(found: tuple[RankFailure, int]) -> tuple[bool, int, int, int]:
+    failure, written_ns = found
+    return failure.is_consequence, _ORDER.index(failure.kind), written_ns, failure.rank
+
+
+def _read(attempt: Path) -> Iterator[tuple[RankFailure, int]]:
+    """Yield the failures and the times at which they were written."""
+    for path in attempt.glob("rank-*.error.json"):
+        with suppress(OSError, ValueError, KeyError):
+            data = json.loads(path.read_text(encoding="utf-8"))
+            rank = int(path.name.split(".")[0].removeprefix("rank-"))
+            failure = RankFailure(
+                rank=rank,
+                kind=data.get("kind", "error"),
+                message=str(data["message"]),
+                hint=data["cure"],
+                exit_code=int(data["exit_code"]),
+                node=str(data.get("node", "")),
+                last_lines=_last_lines(attempt / f"rank-{rank}.log"),
+            )
+            yield failure, path.stat().st_mtime_ns
+
+
+def _last_lines(log: Path) -> tuple[str, ...]:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(log.stat().st_size - _TAIL_BYTES, 0))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ()
+    spoken = [printable(line.strip())[:_LINE_LENGTH] for line in lines if line.strip()]
+    return tuple(spoken[-_LAST_LINES:])
+
+
+def _file(attempt: Path, rank: int) -> Path:
+    return attempt / f"rank-{rank}.error.json"
