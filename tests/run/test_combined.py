@@ -6,6 +6,7 @@ from tests.support.trained_runs import HandmadeRun, course
 from tests.support.trained_runs import job as a_job
 from vflops.record.formats.job_events import Ensembled, EnsembleSize
 from vflops.run import jobs
+from vflops.run.observer import RunObserver
 
 
 def test_a_complete_ensemble_is_neither_trained_nor_combined_again(
@@ -30,8 +31,7 @@ def test_a_complete_ensemble_is_neither_trained_nor_combined_again(
             took_s=0.1,
         )
         log.write("ensemble", **ensemble.model_dump(mode="json"))
-        jobs.run_ensembles(
-            folder, log, records, jobs.JobOrder(records), said.append, lambda progress: None
-        )
+        observer = RunObserver(step=said.append)
+        jobs.run_ensembles(folder, log, records, jobs.JobOrder(records), observer)
     assert said == []
     assert len(folder.history(0).events("ensemble")) == 1
