@@ -16,8 +16,8 @@ from tests.support.trained_runs import HandmadeRun, course, declared
 from tests.support.trained_runs import job as a_job
 from vflops.errors import FolderError
 from vflops.publish.ranking.entry import Result
-from vflops.publish.ranking.graph_cache import SharedGraphs
 from vflops.publish.ranking.run_nodes import ranks_at_once, run_nodes
+from vflops.publish.ranking.submission_contents import SubmissionContents
 from vflops.publish.ranking.summary import results
 from vflops.publish.ranking.system_summary import system_facts, system_name
 from vflops.record.folder import RunFolder
@@ -274,9 +274,9 @@ def test_runs_share_a_graph_of_the_same_bytes_and_no_other(tmp_path: Path) -> No
     folders = [submit(tmp_path, Submitted(id=f"20260101T000000Z-x-00000{n}")) for n in range(3)]
     other = folders[2].graph_files[0]
     other.write_text(other.read_text().replace('"batch": ', '"batch": 7'))
-    (a,), (b,), (c,) = (SharedGraphs(folder).graphs for folder in folders)
+    (a,), (b,), (c,) = (SubmissionContents(folder).graphs for folder in folders)
     assert a is b
     assert c.batch != a.batch
     other.write_text("{}")
     with pytest.raises(FolderError, match=str(other)):
-        SharedGraphs(folders[2]).graphs  # noqa: B018
+        SubmissionContents(folders[2]).graphs  # noqa: B018

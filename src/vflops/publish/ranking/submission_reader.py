@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from vflops.errors import FolderError, VflopsError
 from vflops.publish.ranking.entry import Entry, Result
-from vflops.publish.ranking.graph_cache import SharedGraphs
 from vflops.publish.ranking.judge import judge
 from vflops.publish.ranking.run_nodes import run_nodes
+from vflops.publish.ranking.submission_contents import SubmissionContents
 from vflops.publish.ranking.submission_folders import MAX_ARCHIVE_BYTES, Submission, check_limits
 from vflops.publish.ranking.summary import results
 from vflops.publish.ranking.system_summary import framework, system_facts, system_name
@@ -88,7 +88,7 @@ def _open_folder(submission: Submission) -> Iterator[Path]:
 
 def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
     folder = RunFolder.open(path)
-    contents = SharedGraphs(folder)
+    contents = SubmissionContents(folder)
     verdict = judge(contents, signers)
     findings = verdict.findings
     ranked: tuple[Result, ...] = ()

@@ -20,6 +20,7 @@ from vflops.record.files.document import first_fault
 from vflops.record.formats.system import LAYERS
 from vflops.record.readout.contents import Contents
 from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.validated_settings import validated_settings
 
 Level = Literal["hardware", "system", "free"]
 LEVELS: tuple[Level, ...] = ("hardware", "system", "free")
@@ -146,7 +147,7 @@ def levels(contents: Contents) -> Levels:
     for name, settings in ((record.workload, record.settings) for record in records):
         try:
             reference = _reference(name)
-            used = workload(name).settings.model_validate(settings).model_dump(mode="json")
+            used = validated_settings(workload(name).settings, settings).flat
         except ValidationError as error:
             return Levels(None, (), f"the settings of {name}: {first_fault(error)}")
         except UsageError as error:

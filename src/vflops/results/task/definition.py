@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from vflops.config.flatten import flatten
@@ -19,6 +20,7 @@ from vflops.results.task.drawn_data import is_as_drawn
 from vflops.results.task.published_data import PUBLISHED_DATA, data_fault
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.spec import WorkloadSpec
+from vflops.workloads.contract.validated_settings import validated_settings
 
 VERSION = 1
 """The version of the definition; it is part of the digest."""
@@ -115,15 +117,15 @@ def job_definition(record: JobRecord) -> TaskDefinition:
     not those of the workload.
     """
     spec = workload(record.workload)
-    settings = spec.settings.model_validate(record.settings)
+    validated = validated_settings(spec.settings, record.settings)
     bag = record.bag
     bootstrap = "with replacement"
     if bag is not None and bag.bootstrap not in ("poisson", "multinomial"):
         bootstrap = bag.bootstrap
     if bag is not None and bag.twins:
         bootstrap = f"{bootstrap}, shared by twins"
-    data = _data_kind(spec, settings, record.data, record.settings.get("data"))
-    return _definition(record.workload, settings, record.goal, data, bootstrap)
+    data = _data_kind(spec, validated.settings, record.data, record.settings.get("data"))
+    return _definition(record.workload, validated.flat, record.goal, data, bootstrap)
 
 
 def profile_definition(
@@ -131,16 +133,17 @@ def profile_definition(
 ) -> TaskDefinition:
     """Return the task of a profile with these settings; ``reference`` has the published data."""
     data = PUBLISHED if profile == REFERENCE else SYNTHETIC
-    section = settings.model_dump()
+    section = settings.model_dump(mode="json")
     goal = Goal(
         quality=spec.quality.name,
         better=spec.quality.better,
         exponent=spec.quality.exponent,
         target=section["target"] or section["synthetic"]["target"],
     )
-    return _definition(spec.name, settings, goal, data, "with replacement")
+    return _definition(spec.name, flatten(section), goal, data, "with replacement")
 
 
+@lru_cache(maxsize=1024)
 def is_in_the_task(setting: str) -> bool:
     """Whether a setting of a workload, by its dotted name, belongs to the definition."""
     parts = setting.split(".")
@@ -148,9 +151,8 @@ def is_in_the_task(setting: str) -> bool:
 
 
 def _definition(
-    name: str, settings: WorkloadSettings, goal: Goal, data: str, bootstrap: str
+    name: str, flat: Mapping[str, Any], goal: Goal, data: str, bootstrap: str
 ) -> TaskDefinition:
-    flat = flatten(settings.model_dump(mode="json"))
     values: dict[str, Any] = {
         "target": goal.target,
         "quality": goal.quality,

@@ -1,0 +1,39 @@
+"""Validation of recorded settings, once for all jobs and runs with the same settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from vflops.config.flatten import flatten
+from vflops.config.training import WorkloadSettings
+
+
+@dataclass(frozen=True)
+class ValidatedSettings:
+    """The settings of a workload, and the same as JSON data with all defaults.
+
+    Both are shared, so they must not be changed.
+    """
+
+    settings: WorkloadSettings
+    section: Mapping[str, Any]
+    flat: Mapping[str, Any]
+    """The values by their dotted names."""
+
+
+def validated_settings(
+    kind: type[WorkloadSettings], recorded: Mapping[str, Any]
+) -> ValidatedSettings:
+    """Return ``recorded``, which was read from JSON, as ``kind``, or raise ``ValidationError``."""
+    return _validated(kind, json.dumps(recorded))
+
+
+@lru_cache(maxsize=64)
+def _validated(kind: type[WorkloadSettings], text: str) -> ValidatedSettings:
+    settings = kind.model_validate(json.loads(text))
+    section = settings.model_dump(mode="json")
+    return ValidatedSettings(settings, section, flatten(section))
