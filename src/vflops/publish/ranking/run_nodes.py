@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from vflops.record.formats.node import NodeRecord, node_record_files
+from vflops.record.formats.node import NodeRecord, node_records
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Timeline
 from vflops.record.readout.trained_job import TrainedJob
@@ -18,7 +18,7 @@ def run_nodes(contents: Contents, jobs: Collection[int] | None = None) -> list[N
     nodes: dict[str, NodeRecord] = {}
     for job in (*contents.training_jobs, *contents.workers):
         if jobs is None or job.record.job in jobs:
-            for node in _nodes_of(contents, job):
+            for node in _nodes_of(job):
                 nodes.setdefault(node.name, node)
     return [nodes[name] for name in sorted(nodes)]
 
@@ -36,10 +36,11 @@ def ranks_at_once(jobs: Sequence[TrainedJob]) -> int:
     return most
 
 
-def _nodes_of(contents: Contents, job: TrainedJob) -> list[NodeRecord]:
+def _nodes_of(job: TrainedJob) -> list[NodeRecord]:
+    attempts = zip(job.folders, job.attempts, strict=True)
     return [
-        contents.read(NodeRecord, path)
-        for folder, attempt in zip(job.folders, job.attempts, strict=True)
+        node
+        for folder, attempt in attempts
         if attempt.has_progress
-        for path in node_record_files(folder)
+        for node in node_records(folder)
     ]

@@ -66,12 +66,7 @@ def node_file(attempt: Path, node: int) -> Path:
 
 def node_records(attempt: Path) -> list[NodeRecord]:
     """Read the records of an attempt's nodes, in the order of their indices."""
-    return [NodeRecord.read(path) for path in node_record_files(attempt)]
-
-
-def node_record_files(attempt: Path) -> list[Path]:
-    """Return the records of an attempt's nodes, in the order of their indices."""
-    return _numbered_files(attempt, "node-*.json")
+    return [NodeRecord.read(path) for path in _numbered_files(attempt, "node-*.json")]
 
 
 def telemetry_file(attempt: Path, node: int) -> Path:
@@ -88,7 +83,10 @@ def telemetry_files(attempt: Path) -> list[Path]:
 
 def node_files(attempt: Path) -> list[Path]:
     """Return the node records of an attempt, and the telemetry files of all nodes but the first."""
-    return [*node_record_files(attempt), *_numbered_files(attempt, "telemetry-*.jsonl")]
+    return [
+        *_numbered_files(attempt, "node-*.json"),
+        *_numbered_files(attempt, "telemetry-*.jsonl"),
+    ]
 
 
 def _numbered_files(attempt: Path, pattern: str) -> list[Path]:

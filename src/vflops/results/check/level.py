@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -20,7 +20,7 @@ from vflops.record.files.document import first_fault
 from vflops.record.formats.system import LAYERS
 from vflops.record.readout.contents import Contents
 from vflops.workloads.contract.registry import workload
-from vflops.workloads.contract.validated_settings import validated_settings
+from vflops.workloads.contract.validated_settings import ValidatedSettings, validated_settings
 
 Level = Literal["hardware", "system", "free"]
 LEVELS: tuple[Level, ...] = ("hardware", "system", "free")
@@ -146,13 +146,13 @@ def levels(contents: Contents) -> Levels:
     by_setting: dict[str, Difference] = {}
     for name, settings in ((record.workload, record.settings) for record in records):
         try:
-            reference = _reference(name)
-            used = validated_settings(workload(name).settings, settings).flat
+            used = validated_settings(workload(name).settings, settings)
+            found = _workload_differences(name, used)
         except ValidationError as error:
             return Levels(None, (), f"the settings of {name}: {first_fault(error)}")
         except UsageError as error:
             return Levels(None, (), error.message)
-        by_setting |= {diff.setting: diff for diff in _differences(reference, used)}
+        by_setting |= {diff.setting: diff for diff in found}
     if any(record.bag for record in records):
         from vflops.config.profiles import reference as reference_settings
 
@@ -161,6 +161,11 @@ def levels(contents: Contents) -> Levels:
         bagging_differences = _differences(reference, {"bagging": bagging})
         by_setting |= {d.setting: d for d in bagging_differences if d.setting in _LAYER_OF}
     return _group_by_layer(tuple(by_setting.values()))
+
+
+@lru_cache(maxsize=64)
+def _workload_differences(name: str, used: ValidatedSettings) -> tuple[Difference, ...]:
+    return tuple(_differences(_reference(name), used.flat))
 
 
 @cache

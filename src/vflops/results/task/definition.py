@@ -10,17 +10,20 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
-from vflops.config.flatten import flatten
 from vflops.config.training import EIGHT_BIT_PRECISIONS, WorkloadSettings
 from vflops.record.formats.job import DataFacts, Goal, JobRecord
 from vflops.results.task.drawn_data import is_as_drawn
 from vflops.results.task.published_data import PUBLISHED_DATA, data_fault
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.spec import WorkloadSpec
-from vflops.workloads.contract.validated_settings import validated_settings
+from vflops.workloads.contract.validated_settings import (
+    ValidatedSettings,
+    validated_settings,
+    with_section,
+)
 
 VERSION = 1
 """The version of the definition; it is part of the digest."""
@@ -102,7 +105,7 @@ class TaskDefinition:
     workload: str
     values: Mapping[str, Any]
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A short hash, equal for equal tasks on any machine."""
         content = {"version": VERSION, "workload": self.workload, "values": dict(self.values)}
@@ -125,7 +128,7 @@ def job_definition(record: JobRecord) -> TaskDefinition:
     if bag is not None and bag.twins:
         bootstrap = f"{bootstrap}, shared by twins"
     data = _data_kind(spec, validated.settings, record.data, record.settings.get("data"))
-    return _definition(record.workload, validated.flat, record.goal, data, bootstrap)
+    return _definition(record.workload, validated, record.goal, data, bootstrap)
 
 
 def profile_definition(
@@ -133,14 +136,15 @@ def profile_definition(
 ) -> TaskDefinition:
     """Return the task of a profile with these settings; ``reference`` has the published data."""
     data = PUBLISHED if profile == REFERENCE else SYNTHETIC
-    section = settings.model_dump(mode="json")
+    validated = with_section(settings)
+    section = validated.section
     goal = Goal(
         quality=spec.quality.name,
         better=spec.quality.better,
         exponent=spec.quality.exponent,
         target=section["target"] or section["synthetic"]["target"],
     )
-    return _definition(spec.name, flatten(section), goal, data, "with replacement")
+    return _definition(spec.name, validated, goal, data, "with replacement")
 
 
 @lru_cache(maxsize=1024)
@@ -150,8 +154,9 @@ def is_in_the_task(setting: str) -> bool:
     return not any(".".join(parts[:size]) in NOT_IN_THE_TASK for size in range(1, len(parts) + 1))
 
 
+@lru_cache(maxsize=64)
 def _definition(
-    name: str, flat: Mapping[str, Any], goal: Goal, data: str, bootstrap: str
+    name: str, validated: ValidatedSettings, goal: Goal, data: str, bootstrap: str
 ) -> TaskDefinition:
     values: dict[str, Any] = {
         "target": goal.target,
@@ -160,7 +165,7 @@ def _definition(
         "exponent": goal.exponent,
         "data": data,
         "bagging.bootstrap": bootstrap,
-        **{key: value for key, value in flat.items() if is_in_the_task(key)},
+        **{key: value for key, value in validated.flat.items() if is_in_the_task(key)},
     }
     is_8_bit = values["train.precision"] in EIGHT_BIT_PRECISIONS
     values["train.precision"] = "8 bits" if is_8_bit else "16 bits or more"

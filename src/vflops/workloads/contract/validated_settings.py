@@ -12,11 +12,12 @@ from vflops.config.flatten import flatten
 from vflops.config.training import WorkloadSettings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ValidatedSettings:
     """The settings of a workload, and the same as JSON data with all defaults.
 
-    Both are shared, so they must not be changed.
+    They are shared, so they must not be changed. They are compared by identity, and can therefore
+    be arguments of functions with a cache.
     """
 
     settings: WorkloadSettings
@@ -34,6 +35,10 @@ def validated_settings(
 
 @lru_cache(maxsize=64)
 def _validated(kind: type[WorkloadSettings], text: str) -> ValidatedSettings:
-    settings = kind.model_validate(json.loads(text))
+    return with_section(kind.model_validate(json.loads(text)))
+
+
+def with_section(settings: WorkloadSettings) -> ValidatedSettings:
+    """Return ``settings`` with the same as JSON data."""
     section = settings.model_dump(mode="json")
     return ValidatedSettings(settings, section, flatten(section))
