@@ -30,18 +30,23 @@ def _text(value: Any, line: str) -> str:
     if scalar is not None:
         return scalar(value)
     inner = line + "  "
+    items: list[str] = []
     if kind is dict:
-        items = [f"{encode_basestring(key)}: {_text(value[key], inner)}" for key in sorted(value)]
+        for key in sorted(value):
+            item = value[key]
+            scalar = _SCALARS.get(type(item))
+            text = _text(item, inner) if scalar is None else scalar(item)
+            items.append(f"{encode_basestring(key)}: {text}")
         return f"{{{inner}{f',{inner}'.join(items)}{line}}}" if items else "{}"
     if kind is list or kind is tuple:
-        items = [_text(item, inner) for item in value]
+        items += [_text(item, inner) for item in value]
         return f"[{inner}{f',{inner}'.join(items)}{line}]" if items else "[]"
     raise TypeError(f"{kind.__name__} is not a type of JSON")
 
 
 def _number(value: float) -> str:
     if not math.isfinite(value):
-        raise ValueError(f"{value} is not a number of JSON")
+        raise ValueError(f"Out of range float values are not JSON compliant: {value}")
     return repr(value)
 
 
