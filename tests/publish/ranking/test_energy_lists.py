@@ -150,8 +150,9 @@ def test_a_submission_without_power_is_only_in_the_list_by_performance(built: Bu
 
 def test_the_pages_show_both_ranks_and_the_reason(built: Built) -> None:
     pages = "".join(path.read_text() for path in (built.index.parent / "systems").iterdir())
-    assert 'data-label="# by energy">1 <small><bdi>accelerators only' in pages
-    assert 'data-label="# by energy">— <small><bdi>its power was not measured' in pages
+    power = '</td><td class="word" data-label="power"><bdi>'
+    assert f'data-label="# by energy">1{power}accelerators only, ' in pages
+    assert f'data-label="# by energy">—{power}its power was not measured: ' in pages
 
 
 def test_the_command_prints_both_lists_and_json(vflops: Vflops, built: Built) -> None:
