@@ -11,6 +11,7 @@ from vflops.data.climate.check_years import ClimateReport
 from vflops.data.climate.frame_index import FrameIndex
 from vflops.data.images.check_images import ImageReport
 from vflops.data.images.image_index import ImageIndex
+from vflops.publish.ranking.ranking_document import RankingDocument
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
 from vflops.record.folder import RunRecord
@@ -58,6 +59,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     Comparison,
     Acceptance,
     HistoryRecord,
+    RankingDocument,
     Architecture,
     Candidate,
     SearchLedger,

@@ -27,6 +27,8 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
 
     The names are in the order of ``after``. A missing value counts as None.
     """
+    if before == after:
+        return {}
     old, new = flatten(before), flatten(after)
     return {
         name: (old.get(name), new.get(name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from vflops.counting.conventions.base import Convention, Ops
 from vflops.counting.conventions.executed import EXECUTED
@@ -50,7 +51,7 @@ class Count:
     ops: tuple[Ops | None, ...]
     """One entry per node of the graph; None if the convention does not cover it."""
 
-    @property
+    @cached_property
     def total(self) -> Ops:
         """The operations of the whole model."""
         return _sum(self.ops)
@@ -108,12 +109,15 @@ class Count:
 
 
 def count(graph: Graph, convention: Convention) -> Count:
-    """Count the operations of ``graph`` by ``convention``."""
-    ops = tuple(
-        Ops() if node.kind in NO_ARITHMETIC else convention.rule(graph, index)
-        for index, node in enumerate(graph.nodes)
-    )
-    return Count(graph, convention, ops)
+    """Count the operations of ``graph`` by ``convention``, once for each convention."""
+    known: Count | None = graph.counts.get(convention)
+    if known is None:
+        ops = tuple(
+            Ops() if node.kind in NO_ARITHMETIC else convention.rule(graph, index)
+            for index, node in enumerate(graph.nodes)
+        )
+        known = graph.counts[convention] = Count(graph, convention, ops)
+    return known
 
 
 def _share(amounts: Sequence[int], indices: Sequence[int]) -> float:

@@ -118,7 +118,10 @@ def vflops(
 
 
 def regulated_score(*, flops: float, error: float) -> float:
-    """Return FLOPS weighted by the validation error: AIPerf eq. 3, −ln(error) × FLOPS."""
+    """Return FLOPS weighted by the validation error: AIPerf eq. 3, −ln(error) × FLOPS.
+
+    The equation is defined for errors between 0 and 1, without 0 and 1.
+    """
     require_non_negative("flops", flops)
     require_between("error", error, 0, 1)
     return _regulated(flops, error)
@@ -127,7 +130,7 @@ def regulated_score(*, flops: float, error: float) -> float:
 def regulated_score_so_far(*, flops: float, error: float | None) -> float | None:
     """Return ``regulated_score`` during a search, where the error may still be 1.
 
-    None before the first evaluation, and for an error of 0, for which eq. 3 is infinite.
+    None before the first evaluation, and for an error of 0, for which eq. 3 is not defined.
     """
     require_non_negative("flops", flops)
     return None if error is None or error <= 0 else _regulated(flops, min(error, 1.0))

@@ -137,6 +137,23 @@ def test_what_does_not_rank_is_listed_with_its_reason(tab: Tab) -> None:
     assert "Fujitsu" in tab.texts("#published tbody tr")[0]
 
 
+def test_the_energy_lists_have_ranks_of_their_own(tab: Tab) -> None:
+    tab.click("#tab-energy")
+    assert sources(tab) == ["ant", "bee@centre", "cat"]
+    assert tab.texts("#table td.rank") == ["1", "2", "3"]
+    assert tab.texts("#facets label")[-1].endswith("accelerators only")
+    assert "VFLOPS/W" in tab.texts("#table td.score")[0]
+    assert tab.run("document.querySelector('#over-time .unit').textContent") == "VFLOPS/W"
+    (row,) = tab.texts("#without-table tbody tr")
+    assert "dog" in row
+    assert "its power was not measured: accelerators: " in row
+    tab.click('[data-sort="rank"]')
+    assert "sort=rank" in tab.run("location.hash")
+    tab.click("#tab-ranked")
+    assert len(sources(tab)) == 4
+    assert tab.run("document.getElementById('without').hidden") is True
+
+
 def test_a_name_with_a_script_is_text(tab: Tab, browser: Browser) -> None:
     (system,) = [text for text in tab.texts("#table td.name") if "<img" in text]
     assert "onerror" in system
@@ -203,7 +220,8 @@ def test_a_system_has_the_same_figures_on_its_page_as_in_the_list(
 
 def test_the_words_of_the_lists_are_explained(tab: Tab) -> None:
     told = tab.run("[...document.querySelectorAll('#words dt')].map(e => e.textContent)")
-    assert told == ["size", "n = 5", "length", "level", "problem", "efficiency"]
+    searches = ["regulated score", "power"]
+    assert told == ["size", "n = 5", "length", "level", "problem", *searches, "efficiency"]
 
 
 def test_a_name_is_not_broken_where_there_is_room(browser: Browser, page: Path) -> None:

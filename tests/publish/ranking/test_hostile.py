@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,6 +23,7 @@ from pydantic import ValidationError
 
 from tests.support import trained_runs
 from tests.support.ranking_runs import Submitted, submit
+from vflops.errors import UsageError
 from vflops.publish.ranking import reader_processes
 from vflops.publish.ranking.entry import Entry, Result
 from vflops.publish.ranking.ranking_pages import json_in_page
@@ -46,6 +48,7 @@ GOOD = {
     "ranks": 8,
     "device": "d",
     "per_watt": None,
+    "power": {"reason": "not measured"},
     "efficiency": 0.4,
     "repeats": 1,
     "problem": "data 0",
@@ -320,6 +323,26 @@ def test_one_bad_submission_does_not_keep_others_from_ranking(copy: Path, tmp_pa
     submit(tmp_path / "runs", replace(Submitted(), id="20260909T000000Z-x-000009"))
     built = build([tmp_path / "runs"], tmp_path / "site")
     assert (len(built.ranking.ranked), len(built.ranking.unranked)) == (1, 1)
+
+
+def test_a_folder_that_cannot_be_listed_does_not_keep_others_from_ranking(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = copy.parent / "closed"
+    closed.mkdir()
+    scandir = os.scandir
+
+    def scan(path: Any = ".") -> Any:
+        if Path(path) == closed:  # mode 000 keeps out everyone but root
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    entries = [read(submission, None) for submission in find([copy.parent], tmp_path / "site")]
+    reasons = {entry.place: entry.reasons for entry in entries}
+    assert reasons == {copy.name: (), "closed": ("cannot read closed: Permission denied",)}
+    with pytest.raises(UsageError, match=r"cannot read .*closed: Permission denied"):
+        find([closed], tmp_path / "site")
 
 
 def test_reading_comes_to_an_end(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def test_the_order_is_that_of_the_published_figures() -> None:
 
 
 def test_a_page_without_submissions_still_has_it() -> None:
-    page = index_page(Ranking((), ()))
+    page = index_page(Ranking((), ()), Ranking((), ()))
     assert "Collected from papers, unverified" in page
     for row in RANKING_2020:
         assert f"{row.recomputed:.3f}" in page

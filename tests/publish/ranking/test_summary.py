@@ -1,4 +1,4 @@
-"""One result a workload: of repeats the mean, of an ensemble the whole, of a search its score."""
+"""One result a workload: of repeats the mean, of an ensemble the whole, of a search its OPS."""
 
 from __future__ import annotations
 
@@ -8,21 +8,27 @@ from typing import Any
 
 import pytest
 
+from tests.support.dated_runs import system_of
 from tests.support.ranking_runs import Submitted, submit
 from tests.support.sample_parts import MEASUREMENTS, write_system
-from tests.support.search_runs import HandmadeSearch, one_worker
+from tests.support.search_runs import HandmadeSearch, one_worker, stands
 from tests.support.trained_runs import HandmadeRun, course, declared
 from tests.support.trained_runs import job as a_job
 from vflops.errors import FolderError
 from vflops.publish.ranking.entry import Result
-from vflops.publish.ranking.graph_cache import SharedGraphs
+from vflops.publish.ranking.run_nodes import ranks_at_once, run_nodes
+from vflops.publish.ranking.submission_contents import SubmissionContents
 from vflops.publish.ranking.summary import results
+from vflops.publish.ranking.system_summary import system_facts, system_name
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import Ensembled, EnsembleSize
+from vflops.record.formats.node import Clock, NodeRecord
+from vflops.record.formats.system import Fact
 from vflops.record.log import events
 from vflops.record.readout.contents import Contents
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import score
+from vflops.workloads.automl.search_events import Turn
 
 
 def summed(folder: RunFolder) -> tuple[Score, Result]:
@@ -178,13 +184,14 @@ def test_an_ensemble_is_one_result_on_all_its_accelerators(
     assert found.time_s == ensemble.window_s
     waits = bool(apart_s)  # for a place: more is done with the same
     assert (found.accelerators, found.repeats) == (2 if waits else 4, 1)
+    assert found.nodes == 1
     assert found.length == ("3 epochs, 2 models in waves" if waits else "3 epochs")
     assert found.reason == (
         None if planned == 2 else "only 2 of the 3 planned models are in the ensemble"
     )
 
 
-def test_a_search_ranks_by_its_regulated_score(
+def test_a_search_ranks_by_its_operations_per_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = HandmadeSearch(tmp_path, monkeypatch)
@@ -192,7 +199,8 @@ def test_a_search_ranks_by_its_regulated_score(
     run.worker(0, one_worker(run))
     figures, found = summed(run.end())
     (search,) = figures.searches
-    assert (found.unit, found.score) == ("regulated FLOPS", search.regulated)
+    assert (found.unit, found.score) == ("OPS", search.ops_per_s)
+    assert found.regulated == search.regulated != found.score
     assert found.quality == pytest.approx(0.8)
     assert (found.accelerators, found.ranks, found.device) == (0, 1, "Test CPU")
     assert found.data == "synthetic"
@@ -200,13 +208,75 @@ def test_a_search_ranks_by_its_regulated_score(
     assert found.reason == "no ceilings were measured, so its FLOPS cannot be checked"
 
 
+def test_a_search_without_an_error_has_a_score_but_no_regulated_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = HandmadeSearch(tmp_path, monkeypatch)
+    write_system(run.folder)
+    run.worker(0, run.trained(run.propose(Turn(round=0, worker=0)), 10.0, 0.6, 1.0))
+    figures, found = summed(run.end())
+    assert found.score == figures.searches[0].ops_per_s
+    assert (found.quality, found.regulated) == (1.0, None)
+    assert found.reason == "no ceilings were measured, so its FLOPS cannot be checked"
+
+
+def test_a_search_that_evaluated_nothing_does_not_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = HandmadeSearch(tmp_path, monkeypatch)
+    write_system(run.folder)
+    first = run.propose(Turn(round=0, worker=0))
+    cut = (40.0, "candidate-cut", {"candidate": first.turn.name, "samples": 1000})
+    steps = (30.0, "progress", {**stands(1), "loss": 1.0})
+    run.worker(0, [(10.0, "candidate", run.begun(first)), steps, cut])
+    reason = summed(run.end())[1].reason
+    assert reason == "no candidate was evaluated, so its error is not known"
+
+
+def node(number: int, model: str = "Accelerator A") -> NodeRecord:
+    """A node of a cluster whose four nodes are on one machine."""
+    values = {"cpu model": "Node CPU", "accelerator 0 model": model, "accelerator 1 model": model}
+    return NodeRecord(
+        node=0,
+        nodes=1,
+        host="machine",
+        name=f"node{number}",
+        reference="machine",
+        clock=Clock(offset_s=0.0, uncertainty_s=0.0),
+        facts=tuple(Fact(name=name, value=value, source="test") for name, value in values.items()),
+    )
+
+
+def test_nodes_are_those_that_recorded_themselves(handmade_run: HandmadeRun) -> None:
+    handmade_run.plan(*(a_job(1 + k) for k in range(3)), ceilings=MEASUREMENTS)
+    for job, number in ((1, 2), (2, 1), (3, 2)):
+        attempt = handmade_run.attempt(job, 1000.0 * job, *course(0.5, 0.8, 0.88))
+        node(number).write(attempt / "node-0.json")
+    contents = Contents(RunFolder.open(handmade_run.folder.path))
+    assert [record.name for record in run_nodes(contents)] == ["node1", "node2"]
+    assert [record.name for record in run_nodes(contents, [1, 3])] == ["node2"]
+    assert ranks_at_once(contents.training_jobs) == contents.training_jobs[0].record.ranks
+
+
+def test_a_cluster_is_named_by_its_nodes_and_not_by_the_machine_that_submitted() -> None:
+    submitting = system_of({"cpu model": "Login CPU", "usable cpus": 2})
+    nodes = [node(1), node(2)]
+    assert system_name(submitting, []) == "Login CPU"
+    assert system_name(submitting, [], nodes) == "2 nodes × (2 × Accelerator A, Node CPU)"
+    mixed = system_name(submitting, [], [*nodes, node(3, "Accelerator B")])
+    assert mixed.endswith(" + 2 × Accelerator B, Node CPU")
+    facts = {fact["name"]: fact["value"] for fact in system_facts(submitting, nodes)}
+    assert (facts["nodes"], facts["cpu model"]) == ("2", "Node CPU")
+    assert "usable cpus" not in facts
+
+
 def test_runs_share_a_graph_of_the_same_bytes_and_no_other(tmp_path: Path) -> None:
     folders = [submit(tmp_path, Submitted(id=f"20260101T000000Z-x-00000{n}")) for n in range(3)]
     other = folders[2].graph_files[0]
     other.write_text(other.read_text().replace('"batch": ', '"batch": 7'))
-    (a,), (b,), (c,) = (SharedGraphs(folder).graphs for folder in folders)
+    (a,), (b,), (c,) = (SubmissionContents(folder).graphs for folder in folders)
     assert a is b
     assert c.batch != a.batch
     other.write_text("{}")
     with pytest.raises(FolderError, match=str(other)):
-        SharedGraphs(folders[2]).graphs  # noqa: B018
+        SubmissionContents(folders[2]).graphs  # noqa: B018

@@ -113,7 +113,11 @@ def test_a_search_without_an_error_has_no_regulated_score(make: Any) -> None:
     run.worker(0, run.trained(first, 10.0, 0.6, 1.0))
     found = scored(run)
     assert found.error == 0 and found.regulated is None
-    assert "the error is 0" in search_text.regulated(found)
+    undefined = "regulated score not defined for an error of 0"
+    assert search_text.search_line(found).endswith(f"best error 0, {undefined}")
+    rows = dict(search_text.search_rows(found))
+    assert f"regulated score {rows['regulated score']}" == undefined
+    assert undefined in rows["last sample"]
 
 
 def test_idle_time_is_what_lies_between_candidates(make: Any) -> None:

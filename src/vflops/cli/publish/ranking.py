@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from vflops.publish.ranking.lists import Ranking
+    from vflops.publish.ranking.entry import Result
+    from vflops.publish.ranking.lists import Ranking, Unranked
 
 _SHOWN = 3
-"""How many submissions that are left out or not ranked are shown."""
+"""How many lists are shown, how many results of each, and how many that are not ranked."""
 
 
 def register(app: typer.Typer) -> None:
@@ -30,24 +33,34 @@ def ranking(
     signers: Annotated[
         Path | None, typer.Option(help="SSH allowed-signers file, as for `vflops verify`.")
     ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the lists as JSON.")] = False,
 ) -> None:
-    """Rank submissions on a static site. Reads only submissions that changed."""
+    """Rank submissions on a static site, by performance and by energy. Reads what changed."""
     from vflops.cli.terminal import console
     from vflops.errors import UsageError
     from vflops.publish.ranking import static_site
     from vflops.publish.ranking.submission_folders import ARCHIVE
     from vflops.results.score.figure_text import count
+    from vflops.text import printable
 
     if signers is not None and not signers.is_file():
         raise UsageError(f"--signers {signers} does not exist", hint="see docs/how-to/ranking.md")
     for archive in add or []:
         if not static_site.add(archive, folders[0]):
-            typer.echo(f"{archive.name} is already among the submissions")
+            typer.echo(f"{printable(archive.name)} is already among the submissions", err=json)
     built = static_site.build(folders, site, signers=signers, progress=_progress)
+    if json:
+        from vflops.publish.ranking.ranking_document import ranking_document
+
+        typer.echo(ranking_document(built.ranking, built.energy).to_json(), nl=False)
+        return
     typer.echo(f"{count(built.submissions, 'submission')}, {built.read} new or changed")
     _show_ranked(built.ranking)
+    _show_energy(built.energy)
     if built.skipped:
-        first_paths = ", ".join(console.shell_path(path) for path in built.skipped[:_SHOWN])
+        first_paths = ", ".join(
+            printable(console.shell_path(path)) for path in built.skipped[:_SHOWN]
+        )
         more = f" and {len(built.skipped) - _SHOWN} more" if len(built.skipped) > _SHOWN else ""
         typer.echo(
             f"left out, neither a run folder nor an archive ({ARCHIVE}): {first_paths}{more}"
@@ -57,12 +70,59 @@ def ranking(
 
 
 def _show_ranked(ranking: Ranking) -> None:
-    """Print how many results are ranked, and why a few are not."""
+    """Print how many results are ranked, the first ones of the lists, and why a few are not."""
     from vflops.results.score.figure_text import count
+    from vflops.units import quantity
 
     ranked, unranked = count(len(ranking.ranked), "result"), ranking.unranked
     note = f", {len(unranked)} not; the page says why" if unranked else ""
     typer.echo(f"{ranked} ranked{note}")
+    _show_lists(ranking, lambda result: (quantity(result.score, result.unit), _regulated(result)))
+    _show_unranked(unranked)
+
+
+def _show_energy(energy: Ranking) -> None:
+    """Print the same about the energy lists, with what was measured and how."""
+    from vflops.results.score.figure_text import count
+    from vflops.units import quantity
+
+    if not (energy.ranked or energy.unranked):
+        return
+    ranked, unranked = count(len(energy.ranked), "result"), energy.unranked
+    note = f", {len(unranked)} without valid evidence of power" if unranked else ""
+    typer.echo(f"{ranked} ranked by energy{note}")
+    _show_lists(
+        energy,
+        lambda result: (
+            quantity(result.per_watt, f"{result.unit}/W"),
+            f"{quantity(result.power.power_w, 'W')} by {result.power.method}",
+        ),
+    )
+    _show_unranked(unranked)
+
+
+def _show_lists(ranking: Ranking, figures: Callable[[Result], tuple[str, str]]) -> None:
+    """Print the first results of the first lists."""
+    for facets, rows in islice(groupby(ranking.ranked, lambda row: row.facets), _SHOWN):
+        typer.echo(f"  {', '.join(facets)}:")
+        for row in islice(rows, _SHOWN):
+            parts = [row.entry.source or "unsigned", row.entry.system, *figures(row.result)]
+            typer.echo(f"    {row.rank}. {'; '.join(filter(None, parts))}")
+
+
+def _regulated(result: Result) -> str:
+    """Return the regulated score of a search, which stands beside the score that ranks it."""
+    from vflops.results.score.search_text import UNDEFINED_REGULATED
+    from vflops.units import quantity
+
+    if result.unit != "OPS":
+        return ""
+    undefined = result.regulated is None
+    value = UNDEFINED_REGULATED if undefined else quantity(result.regulated, "OPS")
+    return f"regulated score {value}"
+
+
+def _show_unranked(unranked: Sequence[Unranked]) -> None:
     for result in unranked if len(unranked) <= _SHOWN else ():
         typer.echo(f"  {result.entry.place}: {'; '.join(result.reasons)}")
 

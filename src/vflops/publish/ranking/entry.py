@@ -12,7 +12,7 @@ from vflops.publish.ranking.stranger_text import LONG, clean
 from vflops.record.files.document import Data
 from vflops.record.formats.job import DataKind
 
-FORMAT = 6
+FORMAT = 7
 """The version of stored entries; submissions with older entries are read again."""
 
 
@@ -37,6 +37,19 @@ Quality = Annotated[float, Field(ge=0, le=1e9)]
 Number = Annotated[int, Field(ge=0, le=10**8)]
 
 
+class PowerEvidence(Data):
+    """How the power of a result was measured, or why it cannot rank by energy."""
+
+    power_w: Annotated[float, Field(gt=0, le=1e12)] | None = None
+    """Mean power of what was measured."""
+    scope: Name = ""
+    """The measured parts of the machine; results with different scopes are not comparable."""
+    method: Name = ""
+    """The sensors: NVML, RAPL or an external meter."""
+    reason: Sentence | None = None
+    """Why there is no valid evidence; None if there is."""
+
+
 class Result(Data):
     """The result of one submission in one workload: the mean of its repeats, never the best."""
 
@@ -44,8 +57,11 @@ class Result(Data):
     goal: Name
     """Target quality and exponent; results with different goals are not comparable."""
     data: DataKind
-    unit: Literal["VFLOPS", "regulated FLOPS"]
+    unit: Literal["VFLOPS", "OPS"]
     score: Speed
+    """Valid FLOPS; for a search its operations per second, by which AIPerf ranks."""
+    regulated: Speed | None = None
+    """The regulated score of a search; None if it is not defined, because the error is 0."""
     time_s: Seconds
     to_target_s: Seconds | None
     quality: Quality | None
@@ -53,8 +69,11 @@ class Result(Data):
     """0 if only processors were used."""
     ranks: Number
     """Training processes: one per accelerator, or several that share the processors."""
+    nodes: Number = 1
+    """The number of nodes that trained, by the records of the nodes."""
     device: Name
     per_watt: Annotated[float, Field(ge=0, le=1e24)] | None
+    power: PowerEvidence
     efficiency: Share | None
     """FLOPS over the measured ceiling."""
     repeats: Number
@@ -64,6 +83,13 @@ class Result(Data):
     """The planned length of training; each has its own list, since longer training adds quality."""
     reason: Sentence | None = None
     """Why the result cannot rank even if its run meets all rules; None if it can."""
+
+    @property
+    def no_energy_reason(self) -> str | None:
+        """Why the result cannot rank by energy even if it ranks by performance."""
+        if self.per_watt is None:
+            return self.power.reason or "it has no figure per watt"
+        return self.power.reason
 
 
 class SystemFact(Data):

@@ -1,9 +1,12 @@
-"""Ranked lists from entries, and the reasons why other entries do not rank."""
+"""Ranked lists from entries, and the reasons why other entries do not rank.
+
+There are two rankings: by performance (VFLOPS, or OPS of a search), and by energy (per watt).
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -13,7 +16,12 @@ from vflops.publish.ranking.submission_folders import ARCHIVE
 
 FACETS = ("rule set", "workload", "size", "goal", "length", "level", "data", "problem")
 """The properties that all results of one list have in common."""
+ENERGY_FACETS = (*FACETS, "power")
+"""The same for lists by energy: also the measured parts of the machine."""
 REFERENCE = "the reference's"
+
+Row = tuple[tuple[str, ...], Result, Entry]
+"""The facets of a result, the result and its entry."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +45,10 @@ class Unranked:
 
 @dataclass(frozen=True)
 class Ranking:
-    """All submissions, ranked or not."""
+    """Ranked results, and the submissions and results that do not rank."""
 
     ranked: tuple[Ranked, ...]
-    """Sorted by list and score, best first; equal scores share a rank."""
+    """Sorted by list and figure, best first; equal figures share a rank."""
     unranked: tuple[Unranked, ...]
 
 
@@ -54,7 +62,7 @@ def ranking(entries: Sequence[Entry]) -> Ranking:
     entries = _without_packed_copies(entries)
     duplicates = _duplicate_reasons([entry for entry in entries if not entry.reasons])
     unranked: list[Unranked] = []
-    rankable: list[tuple[tuple[str, ...], Result, Entry]] = []
+    rankable: list[Row] = []
     first_copies: dict[object, Entry] = {}
     for entry in entries:
         duplicate = duplicates.get(id(entry))
@@ -76,8 +84,32 @@ def ranking(entries: Sequence[Entry]) -> Ranking:
                 unranked.append(Unranked(entry, result.workload, (result.reason,)))
             else:
                 rankable.append((_facets(entry, result), result, entry))
-    rankable.sort(key=lambda row: (row[0], -row[1].score, row[2].day or "", row[2].place))
-    return Ranking(tuple(_with_ranks(rankable)), tuple(unranked))
+    return Ranking(_with_ranks(rankable, _score), tuple(unranked))
+
+
+def energy_ranking(by_performance: Ranking) -> Ranking:
+    """Rank by figure per watt those results that rank by performance and measured their power.
+
+    The others are unranked, with the reason. What was measured differs between lists only.
+    """
+    rankable: list[Row] = []
+    unranked: list[Unranked] = []
+    for row in by_performance.ranked:
+        reason = row.result.no_energy_reason
+        if reason:
+            unranked.append(Unranked(row.entry, row.result.workload, (reason,)))
+        else:
+            facets = (*row.facets, row.result.power.scope)
+            rankable.append((facets, row.result, row.entry))
+    return Ranking(_with_ranks(rankable, _per_watt), tuple(unranked))
+
+
+def _score(result: Result) -> float:
+    return result.score
+
+
+def _per_watt(result: Result) -> float:
+    return result.per_watt or 0.0
 
 
 def _without_packed_copies(entries: Sequence[Entry]) -> list[Entry]:
@@ -108,13 +140,19 @@ def _facets(entry: Entry, result: Result) -> tuple[str, ...]:
     )
 
 
-def _with_ranks(rows: Iterable[tuple[tuple[str, ...], Result, Entry]]) -> Iterable[Ranked]:
-    for facets, rows_of_list in groupby(rows, key=lambda row: row[0]):
-        rank, last_score = 0, None
+def _with_ranks(rows: Iterable[Row], figure: Callable[[Result], float]) -> tuple[Ranked, ...]:
+    """Return ``rows`` sorted by list and ``figure``, with ranks."""
+    ordered = sorted(
+        rows, key=lambda row: (row[0], -figure(row[1]), row[2].day or "", row[2].place)
+    )
+    ranked: list[Ranked] = []
+    for facets, rows_of_list in groupby(ordered, key=lambda row: row[0]):
+        rank, last_figure = 0, None
         for number, (_, result, entry) in enumerate(rows_of_list, start=1):
-            if result.score != last_score:
-                rank, last_score = number, result.score
-            yield Ranked(entry, result, facets, rank)
+            if figure(result) != last_figure:
+                rank, last_figure = number, figure(result)
+            ranked.append(Ranked(entry, result, facets, rank))
+    return tuple(ranked)
 
 
 def _duplicate_reasons(entries: Sequence[Entry]) -> dict[int, str]:

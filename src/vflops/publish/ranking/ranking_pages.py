@@ -9,14 +9,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from vflops import __version__, units
-from vflops.publish.ranking.lists import FACETS, Ranked, Ranking, Unranked, system_id
+from vflops.publish.ranking.lists import (
+    ENERGY_FACETS,
+    FACETS,
+    Ranked,
+    Ranking,
+    Unranked,
+    system_id,
+)
+from vflops.publish.ranking.power_evidence import MIN_COVERED
 from vflops.publish.ranking.ranking2020 import EXPONENT, RANKING_2020, TARGET
 
 if TYPE_CHECKING:
@@ -28,22 +36,28 @@ _MAX_ROWS = 500
 """The maximum number of results in a table of a system's page."""
 
 
-def index_page(ranking: Ranking) -> str:
-    """Return the page with all lists."""
+def index_page(ranking: Ranking, energy: Ranking) -> str:
+    """Return the page with all lists, by performance and by energy."""
     script = "\n".join(_asset(name) for name in SCRIPTS)
     return _page(
         "index.html",
         script=f'"use strict";\n(() => {{\n{script}}})();\n',
-        data=json_in_page(_page_data(ranking)),
+        data=json_in_page(_page_data(ranking, energy)),
         unranked=len(ranking.unranked),
+        min_covered=MIN_COVERED,
         published=RANKING_2020,
         exponent=EXPONENT,
         target=TARGET,
     )
 
 
-def system_page(ranked: Sequence[Ranked], unranked: Sequence[Unranked]) -> str:
-    """Return the page of one system, with its facts and all its submissions."""
+def system_page(
+    ranked: Sequence[Ranked], unranked: Sequence[Unranked], energy_ranks: Mapping[int, int]
+) -> str:
+    """Return the page of one system, with its facts and all its submissions.
+
+    ``energy_ranks`` are the ranks by energy, by the ``id()`` of the result.
+    """
     entries = [*(row.entry for row in ranked), *(row.entry for row in unranked)]
     newest = max(entries, key=lambda entry: entry.day or "")
     latest = sorted(ranked, key=lambda row: row.entry.day or "", reverse=True)
@@ -53,7 +67,10 @@ def system_page(ranked: Sequence[Ranked], unranked: Sequence[Unranked]) -> str:
         system=newest.system,
         source=newest.source or UNSIGNED,
         facts=newest.facts,
-        ranked=[(row, list_link(row.facets)) for row in latest[:_MAX_ROWS]],
+        ranked=[
+            (row, list_link(row.facets), energy_ranks.get(id(row.result)))
+            for row in latest[:_MAX_ROWS]
+        ],
         unranked=unranked[:_MAX_ROWS],
         more=max(len(ranked), len(unranked)) - _MAX_ROWS,
     )
@@ -72,17 +89,18 @@ def json_in_page(data: object) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _page_data(ranking: Ranking) -> dict[str, Any]:
+def _page_data(ranking: Ranking, energy: Ranking) -> dict[str, Any]:
     """Return the rows of the lists as columns, which halves the size and is faster to sort."""
     ranked, unranked = ranking.ranked, ranking.unranked
-    lists = {
-        facets: number for number, facets in enumerate(dict.fromkeys(row.facets for row in ranked))
-    }
-    units_of = {row.facets: row.result.unit for row in ranked}
+    lists, energy_lists = _list_numbers(ranked), _list_numbers(energy.ranked)
+    by_energy = {id(row.result): row for row in energy.ranked}
+    energy_rows = [by_energy.get(id(row.result)) for row in ranked]
     entries, results = [row.entry for row in ranked], [row.result for row in ranked]
     return {
         "facets": FACETS,
-        "lists": [{"values": facets, "unit": units_of[facets]} for facets in lists],
+        "lists": _list_data(ranked),
+        "energy_facets": ENERGY_FACETS,
+        "energy_lists": _list_data(energy.ranked),
         "rows": {
             "list": [lists[row.facets] for row in ranked],
             "rank": [row.rank for row in ranked],
@@ -93,11 +111,18 @@ def _page_data(ranking: Ranking) -> dict[str, Any]:
             "time_s": [_rounded(result.time_s) for result in results],
             "to_target_s": [_rounded(result.to_target_s) for result in results],
             "quality": [_rounded(result.quality, 4) for result in results],
+            "regulated": [_rounded(result.regulated) for result in results],
             "ranks": [result.ranks for result in results],
+            "nodes": [result.nodes for result in results],
             "accelerators": [result.accelerators for result in results],
             "device": _string_column([result.device for result in results]),
             "framework": _string_column([entry.framework for entry in entries]),
             "per_watt": [_rounded(result.per_watt) for result in results],
+            "energy_list": [row and energy_lists[row.facets] for row in energy_rows],
+            "energy_rank": [row and row.rank for row in energy_rows],
+            "power_w": [_rounded(result.power.power_w) for result in results],
+            "method": _string_column([result.power.method for result in results]),
+            "no_energy": _string_column([result.no_energy_reason or "" for result in results]),
             "efficiency": [_rounded(result.efficiency) for result in results],
             "tally": _string_column([entry.tally for entry in entries]),
             "signed": [int(entry.signer is not None) for entry in entries],
@@ -117,6 +142,18 @@ def _page_data(ranking: Ranking) -> dict[str, Any]:
             "reason": _string_column(["; ".join(row.reasons) for row in unranked]),
         },
     }
+
+
+def _list_numbers(ranked: Sequence[Ranked]) -> dict[tuple[str, ...], int]:
+    """Return the lists of ``ranked`` in their order, with their numbers."""
+    return {
+        facets: number for number, facets in enumerate(dict.fromkeys(row.facets for row in ranked))
+    }
+
+
+def _list_data(ranked: Sequence[Ranked]) -> list[dict[str, Any]]:
+    units_of = {row.facets: row.result.unit for row in ranked}
+    return [{"values": facets, "unit": unit} for facets, unit in units_of.items()]
 
 
 def _string_column(values: Sequence[str]) -> dict[str, list[Any]]:

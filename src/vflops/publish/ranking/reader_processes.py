@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from importlib import import_module
 from multiprocessing import active_children, get_context
 from pathlib import Path
 
@@ -123,7 +124,10 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 def _set_up_process(max_memory: int) -> None:
     """Set up a process: exit with the parent, collect garbage rarely, and limit the memory."""
     exit_with_parent()
+    for name in _PRELOADED:
+        import_module(name)
     gc.set_threshold(100_000)
+    gc.freeze()  # modules are never garbage
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = max_memory if hard == resource.RLIM_INFINITY else min(max_memory, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))

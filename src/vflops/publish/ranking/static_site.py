@@ -15,7 +15,14 @@ from vflops.errors import UsageError
 from vflops.publish.ranking import ranking_pages
 from vflops.publish.ranking.entry_store import Store
 from vflops.publish.ranking.judge import verdict_context
-from vflops.publish.ranking.lists import Ranked, Ranking, Unranked, ranking, system_id
+from vflops.publish.ranking.lists import (
+    Ranked,
+    Ranking,
+    Unranked,
+    energy_ranking,
+    ranking,
+    system_id,
+)
 from vflops.publish.ranking.reader_processes import read_all
 from vflops.publish.ranking.submission_folders import ARCHIVE, find
 from vflops.record.files import atomic
@@ -35,6 +42,9 @@ class Built:
     read: int
     """The number of submissions that were new or changed."""
     ranking: Ranking
+    """The ranking by performance."""
+    energy: Ranking
+    """The ranking by energy, of those results that rank by performance."""
     written: int
     """The number of pages that changed."""
     skipped: tuple[Path, ...] = ()
@@ -113,12 +123,13 @@ def build(
         progress(len(entries_read), len(submissions))
     store.keep_only(set(keys.values()))
     ranked = ranking([entries_read[submission] for submission in submissions])
-    written = _write_pages(ranked, site)
+    energy = energy_ranking(ranked)
+    written = _write_pages(ranked, energy, site)
     index = site / "index.html"
-    return Built(index, len(submissions), len(new), ranked, written, tuple(skipped))
+    return Built(index, len(submissions), len(new), ranked, energy, written, tuple(skipped))
 
 
-def _write_pages(ranking: Ranking, site: Path) -> int:
+def _write_pages(ranking: Ranking, energy: Ranking, site: Path) -> int:
     systems = site / "systems"
     atomic.make_folder(systems)
     ranked: dict[str, list[Ranked]] = {}
@@ -129,9 +140,11 @@ def _write_pages(ranking: Ranking, site: Path) -> int:
         if excluded.entry.system:
             unranked.setdefault(system_id(excluded.entry), []).append(excluded)
     names = {*ranked, *unranked}
-    written = int(_write_changed(site / "index.html", ranking_pages.index_page(ranking)))
+    index = ranking_pages.index_page(ranking, energy)
+    written = int(_write_changed(site / "index.html", index))
+    energy_ranks = {id(row.result): row.rank for row in energy.ranked}
     for name in sorted(names):
-        page = ranking_pages.system_page(ranked.get(name, []), unranked.get(name, []))
+        page = ranking_pages.system_page(ranked.get(name, []), unranked.get(name, []), energy_ranks)
         written += _write_changed(systems / f"{name}.html", page)
     for path in systems.iterdir():
         if _SYSTEM_PAGE.fullmatch(path.name) and path.stem not in names:

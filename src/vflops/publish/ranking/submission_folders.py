@@ -72,7 +72,7 @@ def find(
                 f"{folder} does not exist", hint="name folders that hold run folders or archives"
             )
         base = folder.resolve()  # symbolic links below it are not followed
-        for path in _walk(base, leave_out.resolve(), _MAX_DEPTH, others):
+        for path in _submissions(base, leave_out.resolve(), others):
             below = path.relative_to(base)
             place = base.name if path == base else str(below)
             source = below.parts[0] if len(below.parts) > 1 else ""
@@ -106,19 +106,31 @@ def check_limits(folder: Path) -> None:
             raise FolderError(f"it holds more than {MAX_FILES} files")
 
 
+def _submissions(base: Path, leave_out: Path, others: list[Path]) -> Iterator[Path]:
+    """Yield archives and run folders below ``base``, or ``base`` itself, sorted by name."""
+    if not base.is_file():
+        try:
+            os.scandir(base).close()
+        except OSError as error:
+            raise UsageError(
+                f"cannot read {base}: {error.strerror or error}",
+                hint="allow reading it, or name another folder",
+            ) from error
+        yield from _walk(base, leave_out, _MAX_DEPTH, others)
+    elif base.name.endswith(ARCHIVE):
+        yield base
+    else:
+        others.append(base)
+
+
 def _walk(path: Path, leave_out: Path, depth: int, others: list[Path]) -> Iterator[Path]:
-    """Yield archives and run folders below ``path``, or ``path`` itself, sorted by name."""
-    if path.is_file():
-        if path.name.endswith(ARCHIVE):
-            yield path
-        else:
-            others.append(path)
-        return
+    """Yield archives and run folders below the folder ``path``, or ``path`` itself."""
     try:
         with os.scandir(path) as scan:
             entries = sorted(scan, key=lambda entry: entry.name)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except OSError:  # it may be a submission: it does not rank, and the reason is shown
+        yield path
+        return
     if any(entry.name == "run.json" for entry in entries):
         yield path
         return

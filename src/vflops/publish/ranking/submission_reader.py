@@ -16,8 +16,9 @@ from pydantic import ValidationError
 
 from vflops.errors import FolderError, VflopsError
 from vflops.publish.ranking.entry import Entry, Result
-from vflops.publish.ranking.graph_cache import SharedGraphs
 from vflops.publish.ranking.judge import judge
+from vflops.publish.ranking.run_nodes import run_nodes
+from vflops.publish.ranking.submission_contents import SubmissionContents
 from vflops.publish.ranking.submission_folders import MAX_ARCHIVE_BYTES, Submission, check_limits
 from vflops.publish.ranking.summary import results
 from vflops.publish.ranking.system_summary import framework, system_facts, system_name
@@ -51,6 +52,8 @@ def read(submission: Submission, signers: Path | None) -> Entry:
         reason = f"not read within {TIME_LIMIT_S} s"
     except MemoryError:
         reason = "reading it takes more memory than allowed"
+    except OSError as error:
+        reason = f"it cannot be read: {error.strerror or type(error).__name__}"
     except ArithmeticError:
         reason = "it holds numbers that cannot be computed with"
     except Exception as error:  # an untrusted file may raise anything
@@ -85,7 +88,7 @@ def _open_folder(submission: Submission) -> Iterator[Path]:
 
 def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
     folder = RunFolder.open(path)
-    contents = SharedGraphs(folder)
+    contents = SubmissionContents(folder)
     verdict = judge(contents, signers)
     findings = verdict.findings
     ranked: tuple[Result, ...] = ()
@@ -95,6 +98,7 @@ def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
         if not verdict.reasons:  # otherwise they say more: a run that never began has no time
             raise
     system = contents.read(SystemRecord, folder.system_file)
+    nodes = run_nodes(contents) if folder.record.settings.launch.on != "local" else []
     return Entry.model_validate(
         {
             "place": submission.place,
@@ -106,8 +110,8 @@ def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
             "profile": folder.record.settings.profile,
             "rule_set": f"{findings.rule_set}/{findings.rule_set_version}",
             "level": verdict.level,
-            "system": system_name(system, ranked),
-            "facts": system_facts(system),
+            "system": system_name(system, ranked, nodes),
+            "facts": system_facts(system, nodes),
             "framework": framework(system),
             "signer": verdict.signer,
             "tally": f"{findings.applying - len(findings.failures)} of {findings.applying} rules",

@@ -7,6 +7,8 @@ from typing import Any
 
 from vflops.metrics import mean
 from vflops.publish.ranking.entry import Result
+from vflops.publish.ranking.power_evidence import power_evidence, training_span_s
+from vflops.publish.ranking.run_nodes import ranks_at_once, run_nodes
 from vflops.record.formats.job import DataKind, JobRecord, data_kind
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import job_ceilings
@@ -52,6 +54,7 @@ def _by_workload(scores: Iterable[Any]) -> list[list[Any]]:
 def _training_result(contents: Contents, repeats: Sequence[TrainingScore]) -> Result:
     first, figures = repeats[0], [training_figures(training) for training in repeats]
     quality, score = first.quality, mean_of(figures, "vflops")
+    accelerated = _uses_accelerators(contents, first.job)
     return Result(
         workload=first.workload,
         goal=_goal(quality.name, quality.better, quality.target, quality.exponent),
@@ -61,10 +64,16 @@ def _training_result(contents: Contents, repeats: Sequence[TrainingScore]) -> Re
         time_s=mean([training.wall_s for training in repeats]),
         to_target_s=mean_of(figures, "time_to_quality"),
         quality=mean_of(figures, "quality"),
-        accelerators=first.ranks if _uses_accelerators(contents, first.job) else 0,
+        accelerators=first.ranks if accelerated else 0,
         ranks=first.ranks,
+        nodes=_node_count(contents, [first.job]),
         device=first.device or "not known",
         per_watt=mean_of(figures, "vflops_per_watt"),
+        power=power_evidence(
+            [training.power for training in repeats],
+            [training_span_s(contents, training) for training in repeats],
+            accelerated=accelerated,
+        ),
         efficiency=mean_of(figures, "mfu"),
         repeats=len(repeats),
         problem=_problem(contents, first),
@@ -85,9 +94,10 @@ def _ensemble_result(
     jobs = {job for ensemble in repeats for job in ensemble.jobs}
     members = [training for training in run_score.trainings if training.job in jobs]
     score = mean_of(figures, "vflops")
-    concurrent_models = 1 if first.waves else len(first.jobs)
+    accelerated = _uses_accelerators(contents, first.jobs[0])
     ranks = max(
-        concurrent_models * members[0].ranks, sum(node.accelerators for node in first.nodes)
+        _ensemble_ranks(contents, first, members[0]),
+        sum(node.accelerators for node in first.nodes),
     )
     better = members[0].quality.better
     partial = next((ensemble for ensemble in repeats if ensemble.partial), None)
@@ -105,10 +115,16 @@ def _ensemble_result(
         time_s=mean([ensemble.window_s for ensemble in repeats]),
         to_target_s=mean_of(figures, "time_to_quality"),
         quality=mean([ensemble.achieved for ensemble in repeats]),
-        accelerators=ranks if _uses_accelerators(contents, first.jobs[0]) else 0,
+        accelerators=ranks if accelerated else 0,
         ranks=ranks,
+        nodes=_node_count(contents, first.jobs),
         device=members[0].device or "not known",
         per_watt=mean_of(figures, "vflops_per_watt"),
+        power=power_evidence(
+            [ensemble.power for ensemble in repeats],
+            [ensemble.window_s for ensemble in repeats],
+            accelerated=accelerated,
+        ),
         efficiency=mean_of([training_figures(member) for member in members], "mfu"),
         repeats=len(repeats),
         problem=_problem(contents, members[0]),
@@ -126,23 +142,30 @@ def _ensemble_result(
 
 def _search_result(contents: Contents, repeats: Sequence[SearchScore]) -> Result:
     first, figures = repeats[0], [search_figures(search) for search in repeats]
-    score, error = mean_of(figures, "regulated"), mean_of(figures, "quality")
+    score, error = mean_of(figures, "flops"), mean_of(figures, "quality")
     workers = [job for job in contents.workers if job.record.workload == first.workload]
     started = next((worker.started for worker in workers if worker.started), None)
-    ranks = first.workers * first.ranks
+    ranks, accelerated = first.workers * first.ranks, bool(started and started.device != "cpu")
     return Result(
         workload=f"{first.workload} replay" if first.replay else first.workload,
         goal=f"error at most {first.error_limit:g}, operations by {first.rules}",
         data=_data([worker.record.data.synthetic for worker in workers]),
-        unit="regulated FLOPS",
+        unit="OPS",
         score=score or 0.0,
+        regulated=mean_of(figures, "regulated"),
         time_s=mean([search.duration_s for search in repeats]),
         to_target_s=None,
         quality=None if error is None else 1 - error,
-        accelerators=ranks if started and started.device != "cpu" else 0,
+        accelerators=ranks if accelerated else 0,
         ranks=ranks,
+        nodes=_node_count(contents, [worker.record.job for worker in workers]),
         device=started.device_name if started else "not known",
         per_watt=mean_of(figures, "ops_per_watt"),
+        power=power_evidence(
+            [search.power for search in repeats],
+            [search.duration_s for search in repeats],
+            accelerated=accelerated,
+        ),
         efficiency=None,
         repeats=len(repeats),
         problem=", ".join(dict.fromkeys(_data_name(worker.record) for worker in workers)),
@@ -151,10 +174,24 @@ def _search_result(contents: Contents, repeats: Sequence[SearchScore]) -> Result
             "searches", [(s.error_limit, s.rules, s.replay, s.workers, s.ranks) for s in repeats]
         )
         or _difference_reason("data", [worker.record.data.fingerprint for worker in workers])
-        or (None if score else "no trained candidate has an accuracy")
+        or (None if score else "no step of a candidate was completed")
+        or ("no candidate was evaluated, so its error is not known" if error is None else None)
         or _open_search_reason(contents, first, workers)
         or _missing_ceiling_reason(contents, workers, first.workload),
     )
+
+
+def _ensemble_ranks(contents: Contents, ensemble: EnsembleScore, member: TrainingScore) -> int:
+    """Return the number of ranks that trained at the same time."""
+    if not ensemble.waves:
+        return len(ensemble.jobs) * member.ranks
+    jobs = [job for job in contents.training_jobs if job.record.job in ensemble.jobs]
+    return max(ranks_at_once(jobs), member.ranks)
+
+
+def _node_count(contents: Contents, jobs: Sequence[int]) -> int:
+    """Return how many nodes trained; 1 if none left a record."""
+    return max(len(run_nodes(contents, set(jobs))), 1)
 
 
 def _goal(name: str, better: str, target: float, exponent: int) -> str:

@@ -399,7 +399,7 @@ def _search(run: _Run, search: SearchScore) -> Result:
         run.state(search.workload, _aiperf_state(search)),
         Cell(
             quantity(search.ops_per_s, "OPS"),
-            (*_at_the_end(search), f"regulated score {quantity(search.regulated, 'OPS')}"),
+            (*_at_the_end(search), f"regulated score {search_text.regulated_value(search)}"),
         ),
         Cell(error, ("error of the best model", limit), "good" if within else "bad"),
         Cell("—", (f"searched for {seconds(search.duration_s)}, {searched}",), "soft"),

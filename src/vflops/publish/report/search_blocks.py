@@ -133,7 +133,7 @@ def _tiles(score: SearchScore) -> list[Tile]:
     convergence = {None: "too short to tell", True: "converged", False: "not converged"}
     rows = [
         ("OPS", quantity(score.ops_per_s, "OPS"), f"{convergence[score.converged]}; {last}"),
-        ("regulated score", quantity(score.regulated, "OPS"), "−ln(error) · OPS"),
+        ("regulated score", *_regulated(score)),
         (
             "best error",
             "—" if score.error is None else figure_text.number(score.error),
@@ -147,6 +147,13 @@ def _tiles(score: SearchScore) -> list[Tile]:
         ("idle", percent(score.idle_share), "of the workers' time, between candidates"),
     ]
     return [{"name": name, "value": value, "note": note} for name, value, note in rows]
+
+
+def _regulated(score: SearchScore) -> tuple[str, str]:
+    """Return the regulated score and its formula, or why there is none."""
+    if score.regulated is None:
+        return "—", search_text.regulated_value(score).removeprefix("— ")
+    return search_text.regulated_value(score), "−ln(error) · OPS"
 
 
 def _drawing(contents: Contents, score: SearchScore) -> str | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from vflops.errors import RunFailed, UsageError, VflopsError
+from vflops.record.files.json_layout import indented_json
 from vflops.units import quantity
 
 _FULL_B = 16 << 10
@@ -54,7 +54,7 @@ def write_json(path: Path, data: Any) -> None:
 
 def json_text(data: Any) -> str:
     """Return ``data`` as JSON text with sorted keys and indentation; NaN is an error."""
-    return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    return indented_json(data) + "\n"
 
 
 def make_folder(path: Path) -> None:

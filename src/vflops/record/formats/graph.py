@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -163,6 +163,11 @@ class Graph(Document):
     def output_of(self, node: Node) -> Value:
         """Return the first result of ``node``, which is usually its only one."""
         return self.values[node.outputs[0]]
+
+    @cached_property
+    def counts(self) -> dict[object, Any]:
+        """Counts of the operations, by convention; a place to keep them, for the graph is fixed."""
+        return {}
 
     @cached_property
     def elements_touched(self) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
@@ -109,6 +109,11 @@ class Telemetry:
     def series(self, part: Part | None = None) -> list[Series]:
         """Return the series of one part of the machine, or of all parts."""
         return [series for series in self.header.series if part in (None, series.part)]
+
+    @cached_property
+    def energies(self) -> dict[object, Any]:
+        """Energies by series and span; a place to keep them, since several rules need them."""
+        return {}
 
     @cached_property
     def utc_offset_s(self) -> float:

@@ -133,7 +133,7 @@ class _Samples:
                 row = _row(sample["values"], self._width)
                 time_s = float(sample["time_s"])
                 utc_s = datetime.fromisoformat(sample["utc"]).timestamp()
-                programs = tuple(map(ProgramShare.model_validate, sample.get("programs", ())))
+                programs = _programs(sample["programs"]) if "programs" in sample else ()
             except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 yield f"{path}:{number}: not a sample of {self._width} values"
                 continue
@@ -145,6 +145,10 @@ class _Samples:
             self.utc_s.append(utc_s)
             self.table.extend(row)
             self.programs = programs or self.programs
+
+
+def _programs(data: Any) -> tuple[ProgramShare, ...]:
+    return tuple(map(ProgramShare.model_validate, data))
 
 
 def _row(values: Any, width: int) -> array[float]:

@@ -27,6 +27,7 @@ from vflops.results.task.closed_tasks import tasks
 from vflops.units import integer
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.validated_settings import validated_settings
 
 COMMAND_WORKLOAD = "command"
 """The workload that runs a user's command: steps are unknown, the precision is declared."""
@@ -180,9 +181,9 @@ def _easy_target_fault(contents: Contents, job: TrainedJob) -> str | None:
 
 def workload_goal(record: JobRecord) -> dict[str, Any]:
     """Return the quality's name, direction and exponent, and the target if one is configured."""
-    spec, settings = workload(record.workload), record.settings
+    spec = workload(record.workload)
     try:
-        settings = spec.settings.model_validate(settings).model_dump(mode="json")
+        settings = validated_settings(spec.settings, record.settings).section
     except ValidationError as error:
         raise UsageError(f"settings of {spec.name}: {first_fault(error)}") from error
     target = settings.get("target") or settings.get("synthetic", {}).get("target")

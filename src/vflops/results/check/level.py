@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -22,6 +22,7 @@ from vflops.record.formats.system import LAYERS
 from vflops.record.installed_package import origin_fault
 from vflops.record.readout.contents import Contents
 from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.validated_settings import ValidatedSettings, validated_settings
 
 Level = Literal["hardware", "system", "free"]
 LEVELS: tuple[Level, ...] = ("hardware", "system", "free")
@@ -147,13 +148,13 @@ def levels(contents: Contents) -> Levels:
     by_setting: dict[str, Difference] = {}
     for name, settings in ((record.workload, record.settings) for record in records):
         try:
-            reference = _reference(name)
-            used = workload(name).settings.model_validate(settings).model_dump(mode="json")
+            used = validated_settings(workload(name).settings, settings)
+            found = _workload_differences(name, used)
         except ValidationError as error:
             return Levels(None, (), f"the settings of {name}: {first_fault(error)}")
         except UsageError as error:
             return Levels(None, (), error.message)
-        by_setting |= {diff.setting: diff for diff in _differences(reference, used)}
+        by_setting |= {diff.setting: diff for diff in found}
     if any(record.bag for record in records):
         from vflops.config.profiles import reference as reference_settings
 
@@ -171,6 +172,11 @@ def _package_difference(contents: Contents) -> Iterator[Difference]:
     if fault:
         release = f"vflops {record.versions.get('vflops')} as released"
         yield Difference("workload implementation", "package", release, fault)
+
+
+@lru_cache(maxsize=64)
+def _workload_differences(name: str, used: ValidatedSettings) -> tuple[Difference, ...]:
+    return tuple(_differences(_reference(name), used.flat))
 
 
 @cache

@@ -62,9 +62,9 @@ class Rule:
 def _locate(outcome: Outcome, root: str) -> tuple[str | None, str]:
     """Return location and evidence with paths relative to the run folder, which may be moved."""
     evidence, where = outcome.evidence, outcome.where
-    match = re.search(re.escape(root) + r"([^\s:]+(?::\d+)?)", evidence) if where is None else None
-    if match:
-        where = match[1]
+    if where is None and root in evidence:  # compiling a pattern for each run takes longer
+        match = re.search(re.escape(root) + r"([^\s:]+(?::\d+)?)", evidence)
+        where = match[1] if match else None
     where, evidence = where and where.removeprefix(root), evidence.replace(root, "")
     # The location is printed before the text, so the text does not repeat it.
     text = evidence.removeprefix(where).removeprefix(":").strip() if where else evidence

@@ -38,6 +38,7 @@ class FolderIntegrity:
     def __init__(self, folder: Path, digest: Callable[[Path], Digest] = file_digest) -> None:
         self.folder = folder
         self._digest = digest
+        self._digests: dict[str, Digest] = {}
 
     @classmethod
     def of(cls, contents: Contents) -> FolderIntegrity:
@@ -66,8 +67,10 @@ class FolderIntegrity:
         return self.digest(pin.path) == (pin.sha256, pin.size_bytes)
 
     def digest(self, name: str) -> Digest:
-        """Return the current digest of a file."""
-        return self._digest(self.folder / name)
+        """Return the digest of a file when it was first read."""
+        if name not in self._digests:
+            self._digests[name] = self._digest(self.folder / name)
+        return self._digests[name]
 
     def line_pin_faults(self, manifest: Manifest) -> list[str]:
         """Return the faults in the manifest's line marks, which are checked for unchanged logs."""

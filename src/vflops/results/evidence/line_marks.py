@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 
 WIDTH = 4
 """The number of characters of a mark. Marks only locate changes; the file's hash proves them."""
+_MARK_BYTES = 3
 _MAX_COMPARED = 2000
 
 
@@ -20,9 +21,8 @@ def split_lines(data: bytes) -> list[bytes]:
 
 def marks(lines: Sequence[bytes]) -> str:
     """Return the concatenated marks of ``lines``."""
-    return "".join(
-        base64.urlsafe_b64encode(hashlib.sha256(line).digest()[:3]).decode() for line in lines
-    )
+    digests = b"".join([hashlib.sha256(line).digest()[:_MARK_BYTES] for line in lines])
+    return base64.urlsafe_b64encode(digests).decode()  # three bytes are four characters
 
 
 def describe_changes(pinned: str, current: str) -> list[str]:

@@ -130,6 +130,6 @@ def pin_log(folder: Path, name: str) -> LogPin:
     except OSError as error:
         raise FolderError(f"cannot read {folder / name}: {error.strerror or error}") from error
     lines = split_lines(data)
-    complete = data.split(b"\n")[:-1]
+    complete = lines if data.endswith(b"\n") else lines[:-1]
     last = hashlib.sha256(complete[-1]).hexdigest() if complete else None
     return LogPin(path=name, last_sha256=last, marks=marks(lines))

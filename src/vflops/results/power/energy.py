@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 from vflops.metrics.summation import sum_in_order
 from vflops.record.files.document import Data
@@ -61,23 +60,12 @@ class Energy:
         return 1.0 if not self.gaps else min(share, 1.0)
 
 
-class _Piece(NamedTuple):
-    """The time between two consecutive readings, and their values."""
+_Powers = Callable[[float, float, float, bool], tuple[float, float] | str]
+"""Power at the start and at the end of the time between two consecutive readings.
 
-    start_s: float
-    end_s: float
-    first: float
-    last: float
-    is_whole: bool
-    """False if the span starts or ends within the piece."""
-
-    @property
-    def length_s(self) -> float:
-        return self.end_s - self.start_s
-
-
-# Power at the start and at the end of a piece, or the reason why it is not known.
-_Powers = Callable[[_Piece], tuple[float, float] | str]
+The arguments are the length of this time, both readings, and whether all of it is in the span. The
+result is the reason if the power is not known.
+"""
 
 
 def energy(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -> Energy:
@@ -85,6 +73,14 @@ def energy(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -
 
     A counter in J is differenced; a gauge in W is integrated linearly between readings.
     """
+    key = series.id, start_s, end_s
+    if key not in telemetry.energies:
+        telemetry.energies[key] = _energy(telemetry, series, start_s, end_s)
+    known: Energy = telemetry.energies[key]
+    return known
+
+
+def _energy(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -> Energy:
     if (series.kind, series.unit) == ("counter", "J"):
         powers = _counter_powers(telemetry.header.interval_s, series.wraps_at)
     elif (series.kind, series.unit) == ("gauge", "W"):
@@ -143,28 +139,30 @@ def mean_power_w(
 def _gauge_powers(interval_s: float) -> _Powers:
     longest_s = _max_bridged_s(interval_s)
 
-    def powers(piece: _Piece) -> tuple[float, float] | str:
-        if piece.length_s > longest_s:
-            return "no reading of power"
-        return piece.first, piece.last
+    def powers(
+        length_s: float, first: float, last: float, is_whole: bool
+    ) -> tuple[float, float] | str:
+        return "no reading of power" if length_s > longest_s else (first, last)
 
     return powers
 
 
 def _counter_powers(interval_s: float, wraps_at_j: float | None) -> _Powers:
-    def powers(piece: _Piece) -> tuple[float, float] | str:
-        if not piece.is_whole and piece.length_s > _max_bridged_s(interval_s):
+    def powers(
+        length_s: float, first: float, last: float, is_whole: bool
+    ) -> tuple[float, float] | str:
+        if not is_whole and length_s > _max_bridged_s(interval_s):
             return "no reading of energy near the edge of the span"
-        if wraps_at_j is not None and piece.length_s > wraps_at_j / _MAX_W:
+        if wraps_at_j is not None and length_s > wraps_at_j / _MAX_W:
             return "no reading of energy for so long that the counter may have come around unseen"
-        energy_j = piece.last - piece.first
+        energy_j = last - first
         if energy_j < 0 and wraps_at_j is not None:
             energy_j += wraps_at_j
-            if not 0 <= energy_j <= _MAX_W * max(piece.length_s, interval_s):
+            if not 0 <= energy_j <= _MAX_W * max(length_s, interval_s):
                 return "the counter was reset"
         if energy_j < 0:
             return "the counter was reset"
-        power_w = energy_j / piece.length_s
+        power_w = energy_j / length_s
         return power_w, power_w
 
     return powers
@@ -198,20 +196,14 @@ def _integral(
         from_s, to_s = (a_s, b_s) if is_whole else (max(a_s, start_s), min(b_s, end_s))
         if from_s >= to_s:
             continue
-        piece = _Piece(a_s, b_s, a, b, is_whole)
-        ends = powers(piece)
+        ends = powers(b_s - a_s, a, b, is_whole)
         if isinstance(ends, str):
             gap(from_s, to_s, ends)
-        else:
+        else:  # the area under the line between the two readings
+            first_w, last_w = ends
+            middle_w = first_w + (last_w - first_w) / (b_s - a_s) * ((from_s + to_s) / 2 - a_s)
             covered_s += to_s - from_s
-            energy_j += _area(piece, *ends, from_s, to_s)
+            energy_j += middle_w * (to_s - from_s)
     if last_s < end_s:
         gap(max(last_s, start_s), end_s, "after the last reading")
     return Energy(series, end_s - start_s, covered_s, energy_j, tuple(gaps))
-
-
-def _area(piece: _Piece, first_w: float, last_w: float, from_s: float, to_s: float) -> float:
-    """Return the area under the line between two readings, from ``from_s`` to ``to_s``."""
-    slope = (last_w - first_w) / piece.length_s
-    middle_w = first_w + slope * ((from_s + to_s) / 2 - piece.start_s)
-    return middle_w * (to_s - from_s)

@@ -412,7 +412,7 @@ class SearchScore(Data):
     """The largest value over all moments that count."""
     regulated: float | None
     """The largest −ln(error) · operations per second over these moments; None without an
-    evaluation, or if the error is 0."""
+    evaluation, and for an error of 0, for which it is not defined."""
     last_ops_per_s: float | None
     """The value of the last moment, as the published program reports it."""
     last_regulated: float | None

@@ -17,6 +17,8 @@ CANDIDATES = (
     "per sample",
     "from",
 )
+UNDEFINED_REGULATED = "not defined for an error of 0"
+"""AIPerf's equation 3 is for errors between 0 and 1: the logarithm of 0 is infinite."""
 MAX_CANDIDATES = 10
 """The maximum number of candidates that a terminal shows."""
 
@@ -165,11 +167,21 @@ def max_error(search: SearchScore) -> float:
 
 def regulated(search: SearchScore) -> str:
     """Return −ln(error) · OPS with its formula, or why it is undefined."""
-    if search.error is None:
+    value = regulated_value(search)
+    if search.regulated is None:
+        return value
+    return f"{value} = −ln(error) · OPS, the largest of all moments"
+
+
+def regulated_value(search: SearchScore) -> str:
+    """Return −ln(error) · OPS, or why it is undefined."""
+    return _regulated_at(search.regulated, search.error)
+
+
+def _regulated_at(regulated: float | None, error: float | None) -> str:
+    if error is None:
         return "— (nothing was evaluated)"
-    if search.error <= 0:
-        return "— (the error is 0: its logarithm is infinite)"
-    return f"{quantity(search.regulated, 'OPS')} = −ln(error) · OPS, the largest of all moments"
+    return UNDEFINED_REGULATED if error <= 0 else quantity(regulated, "OPS")
 
 
 def idle(search: SearchScore) -> str:
@@ -184,9 +196,7 @@ def _result(search: SearchScore) -> str:
     if search.error is None:
         return "nothing evaluated"
     error = f"best error {figure_text.number(search.error)}"
-    if search.regulated is None:
-        return error
-    return f"{error}, regulated score {quantity(search.regulated, 'OPS')}"
+    return f"{error}, regulated score {regulated_value(search)}"
 
 
 def _convergence(search: SearchScore) -> str:
@@ -198,8 +208,8 @@ def _convergence(search: SearchScore) -> str:
 
 
 def _last(search: SearchScore) -> str:
-    figures = f"{quantity(search.last_ops_per_s, 'OPS')}, regulated "
-    figures += quantity(search.last_regulated, "OPS")
+    regulated_last = _regulated_at(search.last_regulated, search.error)
+    figures = f"{quantity(search.last_ops_per_s, 'OPS')}, regulated score {regulated_last}"
     return f"{figures} (as the published program reports it)"
 
 

@@ -10,15 +10,20 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
-from vflops.config.flatten import flatten
 from vflops.config.training import EIGHT_BIT_PRECISIONS, WorkloadSettings
 from vflops.record.formats.job import DataFacts, Goal, JobRecord
 from vflops.results.task.drawn_data import is_as_drawn
 from vflops.results.task.published_data import PUBLISHED_DATA, data_fault
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.spec import WorkloadSpec
+from vflops.workloads.contract.validated_settings import (
+    ValidatedSettings,
+    validated_settings,
+    with_section,
+)
 
 VERSION = 1
 """The version of the definition; it is part of the digest."""
@@ -101,7 +106,7 @@ class TaskDefinition:
     workload: str
     values: Mapping[str, Any]
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A short hash, equal for equal tasks on any machine."""
         content = {"version": VERSION, "workload": self.workload, "values": dict(self.values)}
@@ -116,15 +121,15 @@ def job_definition(record: JobRecord) -> TaskDefinition:
     not those of the workload.
     """
     spec = workload(record.workload)
-    settings = spec.settings.model_validate(record.settings)
+    validated = validated_settings(spec.settings, record.settings)
     bag = record.bag
     bootstrap = "with replacement"
     if bag is not None and bag.bootstrap not in ("poisson", "multinomial"):
         bootstrap = bag.bootstrap
     if bag is not None and bag.twins:
         bootstrap = f"{bootstrap}, shared by twins"
-    data = _data_kind(spec, settings, record.data, record.settings.get("data"))
-    return _definition(record.workload, settings, record.goal, data, bootstrap)
+    data = _data_kind(spec, validated.settings, record.data, record.settings.get("data"))
+    return _definition(record.workload, validated, record.goal, data, bootstrap)
 
 
 def profile_definition(
@@ -132,26 +137,28 @@ def profile_definition(
 ) -> TaskDefinition:
     """Return the task of a profile with these settings; ``reference`` has the published data."""
     data = PUBLISHED if profile == REFERENCE else SYNTHETIC
-    section = settings.model_dump()
+    validated = with_section(settings)
+    section = validated.section
     goal = Goal(
         quality=spec.quality.name,
         better=spec.quality.better,
         exponent=spec.quality.exponent,
         target=section["target"] or section["synthetic"]["target"],
     )
-    return _definition(spec.name, settings, goal, data, "with replacement")
+    return _definition(spec.name, validated, goal, data, "with replacement")
 
 
+@lru_cache(maxsize=1024)
 def is_in_the_task(setting: str) -> bool:
     """Whether a setting of a workload, by its dotted name, belongs to the definition."""
     parts = setting.split(".")
     return not any(".".join(parts[:size]) in NOT_IN_THE_TASK for size in range(1, len(parts) + 1))
 
 
+@lru_cache(maxsize=64)
 def _definition(
-    name: str, settings: WorkloadSettings, goal: Goal, data: str, bootstrap: str
+    name: str, validated: ValidatedSettings, goal: Goal, data: str, bootstrap: str
 ) -> TaskDefinition:
-    flat = flatten(settings.model_dump(mode="json"))
     values: dict[str, Any] = {
         "target": goal.target,
         "quality": goal.quality,
@@ -159,7 +166,7 @@ def _definition(
         "exponent": goal.exponent,
         "data": data,
         "bagging.bootstrap": bootstrap,
-        **{key: value for key, value in flat.items() if is_in_the_task(key)},
+        **{key: value for key, value in validated.flat.items() if is_in_the_task(key)},
     }
     is_8_bit = values["train.precision"] in EIGHT_BIT_PRECISIONS
     values["train.precision"] = "8 bits" if is_8_bit else "16 bits or more"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from vflops.config.training import WorkloadSettings
+from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.spec import WorkloadSpec
 
 FINGERPRINTS: dict[str, dict[str, str]] = {
@@ -34,8 +37,13 @@ def is_as_drawn(spec: WorkloadSpec, settings: WorkloadSettings, fingerprint: str
     return all(
         fingerprint == known
         for profile, known in FINGERPRINTS.get(spec.name, {}).items()
-        if _drawn_from(spec.profile(profile)) == drawn_from
+        if _profile_drawn_from(spec.name, profile) == drawn_from
     )
+
+
+@cache
+def _profile_drawn_from(name: str, profile: str) -> dict[str, object]:
+    return _drawn_from(workload(name).profile(profile))
 
 
 def _drawn_from(settings: WorkloadSettings) -> dict[str, object]:

@@ -31,24 +31,48 @@ const plain = (text) => (text === null || text === "" ? "—" : String(text));
 const devices = (row) => {
   const count = value("accelerators", row);
   const ranks = value("ranks", row);
-  return count ? `${value("device", row)} × ${count}` : `${ranks} ${ranks === 1 ? "process" : "processes"}, no accelerator`;
+  const nodes = value("nodes", row);
+  const where = nodes > 1 ? (count && count % nodes === 0 ? ` (${nodes} nodes × ${count / nodes})` : `, ${nodes} nodes`) : "";
+  return (count ? `${value("device", row)} × ${count}` : `${ranks} ${ranks === 1 ? "process" : "processes"}, no accelerator`) + where;
 };
+const regulated = (row) => (value("regulated", row) === null ? "not defined for an error of 0" : quantity(value("regulated", row), "OPS"));
 
-// `first` is the sort direction of the first click, which puts the best on top.
+// `first` is the sort direction of the first click, which puts the best on top; `only` is the unit of
+// the lists that have the column.
 const COLUMNS = [
   { key: "rank", title: () => "#", kind: "n rank", show: (row) => value("rank", row), first: 1 },
   { key: "source", title: () => "source", kind: "word source", show: (row) => value("source", row), first: 1 },
   { key: "system", title: () => "system", kind: "name", show: (row) => value("system", row), href: (row) => `systems/${value("page", row)}.html`, first: 1 },
-  { key: "score", title: (unit) => unit, kind: "n score", show: (row, unit) => quantity(value("score", row), unit === "VFLOPS" ? "VFLOPS" : "FLOPS"), first: -1 },
+  { key: "score", title: (unit) => unit, kind: "n score", show: (row, unit) => quantity(value("score", row), unit), first: -1 },
+  { key: "regulated", only: "OPS", title: () => "regulated score", kind: "n", show: regulated, first: -1 },
   { key: "time_s", title: () => "time", kind: "n", show: (row) => duration(value("time_s", row)), first: 1 },
   { key: "to_target_s", title: () => "to target", kind: "n", show: (row) => duration(value("to_target_s", row)), first: 1 },
   { key: "quality", title: () => "quality", kind: "n", show: (row) => plain(value("quality", row)), first: -1 },
   { key: "ranks", title: () => "accelerators", kind: "word", show: devices, first: -1 },
   { key: "framework", title: () => "framework", kind: "word", show: (row) => plain(value("framework", row)), first: 1 },
-  { key: "per_watt", title: (unit) => (unit === "VFLOPS" ? "VFLOPS/W" : "FLOPS/W"), kind: "n", show: (row) => quantity(value("per_watt", row), ""), first: -1 },
+  { key: "per_watt", title: (unit) => `${unit}/W`, kind: "n", show: (row) => quantity(value("per_watt", row), ""), first: -1 },
   { key: "efficiency", title: () => "efficiency", kind: "n", show: (row) => (value("efficiency", row) === null ? "—" : `${(100 * value("efficiency", row)).toFixed(1)} %`), first: -1 },
   { key: "tally", title: () => "validity", kind: "good", show: (row) => `${value("tally", row)}${value("signed", row) ? ", signed" : ""}${value("repeats", row) > 1 ? `, ${value("repeats", row)} repeats` : ""}`, first: 1 },
   { key: "day", title: () => "day", kind: "n", show: (row) => plain(value("day", row)), first: -1 },
+];
+
+const named = (...keys) => COLUMNS.filter(({ key }) => keys.includes(key));
+const ENERGY_COLUMNS = [
+  { key: "energy_rank", title: () => "#", kind: "n rank", show: (row) => value("energy_rank", row), first: 1 },
+  ...named("source", "system"),
+  { key: "per_watt", title: (unit) => `${unit}/W`, kind: "n score", show: (row, unit) => quantity(value("per_watt", row), `${unit}/W`), first: -1 },
+  { key: "power_w", title: () => "power", kind: "n", show: (row) => quantity(value("power_w", row), "W"), first: 1 },
+  { key: "method", title: () => "measured by", kind: "word", show: (row) => plain(value("method", row)), first: 1 },
+  { key: "score", title: (unit) => unit, kind: "n", show: (row, unit) => quantity(value("score", row), unit), first: -1 },
+  { key: "rank", title: () => "# by performance", kind: "n", show: (row) => value("rank", row), first: 1 },
+  ...named("regulated", "time_s", "quality", "ranks", "efficiency", "tally", "day"),
+];
+const WITHOUT_COLUMNS = [
+  ...named("source", "system"),
+  { key: "workload", title: () => "workload", kind: "", show: (row) => DATA.lists[value("list", row)].values[DATA.facets.indexOf("workload")] },
+  { key: "day", title: () => "day", kind: "n", show: (row) => plain(value("day", row)) },
+  { key: "run", title: () => "run", kind: "mono", show: (row) => value("run", row) },
+  { key: "no_energy", title: () => "reason", kind: "reason", show: (row) => value("no_energy", row) },
 ];
 
 const APART_COLUMNS = [

@@ -84,18 +84,18 @@ function seriesOf(rows) {
   return { names, at: new Map(names.map((name, index) => [name, Math.min(index, SERIES)])) };
 }
 
-function draw(id, rows, series, unit) {
+function draw(id, rows, series, unit, figure) {
   const picture = PICTURES[id];
   const svg = document.getElementById(id);
   svg.replaceChildren();
-  const shown = rows.filter((row) => value("score", row) > 0 && picture.x(row) > 0);
+  const shown = rows.filter((row) => value(figure, row) > 0 && picture.x(row) > 0);
   svg.points = [];
   if (!shown.length) {
     svg.append(shape("text", { x: 240, y: 125, "text-anchor": "middle" }, "nothing to show"));
     return;
   }
   const [low, high] = range(shown.map(picture.x), picture.spread);
-  const [least, most] = range(shown.map((row) => value("score", row)), (a, b) => [a / 1.3, b * 1.3]);
+  const [least, most] = range(shown.map((row) => value(figure, row)), (a, b) => [a / 1.3, b * 1.3]);
   const toX = (x) => BOX.left + picture.place(x, low, high) * (BOX.right - BOX.left);
   const toY = (y) => BOX.bottom - (Math.log(y / least) / Math.log(most / least)) * (BOX.bottom - BOX.top);
   for (const tick of logTicks(least, most)) {
@@ -110,7 +110,7 @@ function draw(id, rows, series, unit) {
   svg.append(shape("path", { class: "grid", d: `M${BOX.left} ${BOX.top}V${BOX.bottom}H${BOX.right}` }));
   const dots = Array.from({ length: SERIES + 1 }, () => []);
   svg.points = shown.map((row) => {
-    const point = { row, x: toX(picture.x(row)), y: toY(value("score", row)) };
+    const point = { row, x: toX(picture.x(row)), y: toY(value(figure, row)) };
     dots[series.at.get(value("device", row))].push(`M${point.x.toFixed(1)} ${point.y.toFixed(1)}h0`);
     return point;
   });
@@ -120,6 +120,8 @@ function draw(id, rows, series, unit) {
   });
   svg.append(shape("circle", { class: "mark", r: 6, cx: -20, cy: -20 }));
   svg.unit = unit;
+  svg.ranking = figure === "score" ? "rank" : "energy_rank";
+  svg.figure = figure;
 }
 
 // The best score so far, as a step line.
@@ -157,7 +159,7 @@ function watch(svg) {
     mark.setAttribute("cx", point ? point.x : -20);
     mark.setAttribute("cy", point ? point.y : -20);
     output.textContent = point
-      ? `#${value("rank", point.row)} ${value("source", point.row)}, ${value("system", point.row)}: ${quantity(value("score", point.row), svg.unit)}, ${value("day", point.row)}`
+      ? `#${value(svg.ranking, point.row)} ${value("source", point.row)}, ${value("system", point.row)}: ${quantity(value(svg.figure, point.row), svg.unit)}, ${value("day", point.row)}`
       : "";
   });
   svg.addEventListener("click", (event) => {

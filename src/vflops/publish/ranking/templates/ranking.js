@@ -1,7 +1,12 @@
 // The page shows what its address says: the part after # is the state of the page.
 const PAGE = 50;
 const PRINTED = 2000;
-const VIEWS = ["ranked", "apart", "published"];
+const VIEWS = ["ranked", "energy", "apart", "published"];
+// The two rankings: their lists, the columns of the rows' lists and ranks, and the figure that ranks.
+const RANKINGS = {
+  ranked: { facets: DATA.facets, lists: DATA.lists, list: "list", rank: "rank", figure: "score", per: "", columns: COLUMNS },
+  energy: { facets: DATA.energy_facets, lists: DATA.energy_lists, list: "energy_list", rank: "energy_rank", figure: "per_watt", per: "/W", columns: ENERGY_COLUMNS },
+};
 const find = (id) => document.getElementById(id);
 const state = {};
 let printing = false;
@@ -18,15 +23,17 @@ function readState() {
   for (const key of Object.keys(state)) delete state[key];
   for (const [key, text] of parameters) state[key] = text;
   if (!VIEWS.includes(state.view)) state.view = DATA.lists.length || !DATA.apart.place.length ? "ranked" : "apart";
-  const column = COLUMNS.find(({ key }) => key === (state.sort || "").replace("-", ""));
-  if (!column) state.sort = "rank";
+  const column = chosen().columns.find(({ key }) => key === (state.sort || "").replace("-", ""));
+  if (!column) state.sort = chosen().rank;
 }
+
+const chosen = () => RANKINGS[state.view] || RANKINGS.ranked;
 
 function stateText() {
   const parameters = new URLSearchParams();
-  for (const facet of DATA.facets) if (state[facet]) parameters.set(facet, state[facet]);
+  for (const facet of DATA.energy_facets) if (state[facet]) parameters.set(facet, state[facet]);
   for (const key of ["q", "device", "best"]) if (state[key]) parameters.set(key, state[key]);
-  if (state.sort !== "rank") parameters.set("sort", state.sort);
+  if (state.sort !== chosen().rank) parameters.set("sort", state.sort);
   if (Number(state.page) > 1) parameters.set("page", state.page);
   if (state.view !== "ranked") parameters.set("view", state.view);
   return `#${parameters}`;
@@ -40,24 +47,26 @@ function change(changes) {
 
 // The list that matches most facets of the state; the facet that was changed last has priority.
 function chosenList(wanted = state, first = null) {
+  const { facets, lists } = chosen();
   const agreement = (list) =>
-    list.values.reduce((sum, text, at) => sum + (wanted[DATA.facets[at]] === text) * (DATA.facets[at] === first ? 100 : 1), 0);
+    list.values.reduce((sum, text, at) => sum + (wanted[facets[at]] === text) * (facets[at] === first ? 100 : 1), 0);
   let best = 0;
-  DATA.lists.forEach((list, number) => {
-    if (agreement(list) > agreement(DATA.lists[best])) best = number;
+  lists.forEach((list, number) => {
+    if (agreement(list) > agreement(lists[best])) best = number;
   });
   return best;
 }
 
 function chooseFacet(facet, text) {
-  const list = DATA.lists[chosenList({ ...state, [facet]: text }, facet)];
-  change({ ...Object.fromEntries(DATA.facets.map((name, at) => [name, list.values[at]])), device: "" });
+  const { facets, lists } = chosen();
+  const list = lists[chosenList({ ...state, [facet]: text }, facet)];
+  change({ ...Object.fromEntries(facets.map((name, at) => [name, list.values[at]])), device: "" });
 }
 
 function showFacets(list) {
   find("facets").replaceChildren(
-    ...DATA.facets.map((facet, at) => {
-      const words = [...new Set(DATA.lists.map((other) => other.values[at]))].sort(collator.compare);
+    ...chosen().facets.map((facet, at) => {
+      const words = [...new Set(chosen().lists.map((other) => other.values[at]))].sort(collator.compare);
       if (words.length === 1) return element("label", {}, facet, element("span", {}, words[0]));
       const select = element("select", { "data-facet": facet });
       select.append(...words.map((word) => element("option", { value: word }, word)));
@@ -90,7 +99,7 @@ function filtered(inList) {
 function sorted(rows) {
   const down = state.sort.startsWith("-");
   const key = state.sort.replace("-", "");
-  if (key === "rank" && !down) return rows;
+  if (key === chosen().rank && !down) return rows;
   const column = DATA.rows[key];
   let order = (row) => column[row];
   if (!Array.isArray(column)) {
@@ -120,10 +129,10 @@ function fill(table, columns, rows, unit) {
   find(table).tBodies[0].replaceWith(body);
 }
 
-function heads(unit) {
+function heads(columns, unit) {
   const down = state.sort.startsWith("-");
   const key = state.sort.replace("-", "");
-  const headCells = COLUMNS.map((column) => {
+  const headCells = columns.map((column) => {
     const button = element("button", { "data-sort": column.key }, column.title(unit));
     button.addEventListener("click", () => {
       const descending = column.key === key ? !down : column.first < 0;
@@ -138,13 +147,13 @@ function heads(unit) {
   if (focused) find("table").querySelector(`[data-sort="${focused}"]`).focus();
 }
 
-function pageOf(rows, pager) {
+function pageOf(rows, pager, key = "page") {
   const pages = Math.max(1, Math.ceil(rows.length / PAGE));
-  const page = Math.min(Math.max(1, Math.trunc(Number(state.page)) || 1), pages);
+  const page = Math.min(Math.max(1, Math.trunc(Number(state[key])) || 1), pages);
   const turn = (text, to) => {
     const button = element("button", {}, text);
     button.disabled = to < 1 || to > pages;
-    button.addEventListener("click", () => change({ page: String(to) }));
+    button.addEventListener("click", () => change({ page: state.page, [key]: String(to) }));
     return button;
   };
   find(pager).replaceChildren(...(pages > 1 ? [turn("previous", page - 1), `page ${page} of ${pages}`, turn("next", page + 1)] : []));
@@ -153,18 +162,37 @@ function pageOf(rows, pager) {
 
 const grouped = (number) => number.toLocaleString("en");
 
+function showNothing() {
+  find("count").textContent = state.view === "energy" ? "No result has valid evidence of power yet." : "Nothing ranks yet.";
+  for (const id of ["facets", "legend", "pager"]) find(id).replaceChildren();
+  for (const id of Object.keys(PICTURES)) draw(id, [], seriesOf([]), "", "score");
+  drawn = null;
+  heads(chosen().columns, "VFLOPS");
+  find("table").tBodies[0].replaceChildren();
+}
+
+// The results that rank by performance but not by energy.
+function showWithout() {
+  const rows = DATA.rows.run.map((_, row) => row).filter((row) => value("energy_rank", row) === null);
+  find("without").hidden = state.view !== "energy" || !rows.length;
+  if (find("without").hidden) return;
+  find("without-count").textContent = `${grouped(rows.length)} ${rows.length === 1 ? "result" : "results"} of all performance lists`;
+  find("without-table").tHead.replaceChildren(element("tr", {}, ...WITHOUT_COLUMNS.map((column) => element("th", { scope: "col" }, column.title()))));
+  fill("without-table", WITHOUT_COLUMNS, pageOf(rows, "without-pager", "without"));
+}
+
 function showRanked() {
+  const ranking = chosen();
+  find("energy-note").hidden = state.view !== "energy";
+  find("ranked").setAttribute("aria-labelledby", `tab-${state.view}`);
+  for (const caption of document.querySelectorAll("#ranked [data-figure]")) caption.textContent = state.view === "energy" ? "Performance per watt" : "Performance";
+  showWithout();
   const number = chosenList();
-  const list = DATA.lists[number];
-  if (!list) {
-    find("count").textContent = "Nothing ranks yet.";
-    for (const id of ["facets", "legend"]) find(id).replaceChildren();
-    for (const id of Object.keys(PICTURES)) draw(id, [], seriesOf([]), "");
-    heads("VFLOPS");
-    return;
-  }
+  const list = ranking.lists[number];
+  if (!list) return showNothing();
   const inList = [];
-  DATA.rows.list.forEach((listNumber, row) => listNumber === number && inList.push(row));
+  DATA.rows[ranking.list].forEach((listNumber, row) => listNumber === number && inList.push(row));
+  inList.sort((a, b) => DATA.rows[ranking.rank][a] - DATA.rows[ranking.rank][b] || a - b);
   const series = seriesOf(inList);
   const rows = filtered(inList);
   showFacets(list);
@@ -174,15 +202,16 @@ function showRanked() {
   find("search").value = state.q || "";
   find("best").checked = Boolean(state.best);
   find("count").textContent = `${grouped(rows.length)} of ${grouped(inList.length)} ${inList.length === 1 ? "result" : "results"} in this list`;
-  const chosen = JSON.stringify([number, state.q, state.device, state.best]);
-  if (chosen !== drawn) showPictures(rows, series, list.unit === "VFLOPS" ? "VFLOPS" : "FLOPS");
-  drawn = chosen;
-  heads(list.unit);
-  fill("table", COLUMNS, pageOf(sorted(rows), "pager"), list.unit);
+  const selection = JSON.stringify([state.view, number, state.q, state.device, state.best]);
+  if (selection !== drawn) showPictures(rows, series, `${list.unit}${ranking.per}`, ranking.figure);
+  drawn = selection;
+  const columns = ranking.columns.filter(({ only }) => !only || only === list.unit);
+  heads(columns, list.unit);
+  fill("table", columns, pageOf(sorted(rows), "pager"), list.unit);
 }
 
-function showPictures(rows, series, unit) {
-  for (const id of Object.keys(PICTURES)) draw(id, rows, series, unit);
+function showPictures(rows, series, unit, figure) {
+  for (const id of Object.keys(PICTURES)) draw(id, rows, series, unit, figure);
   const named = series.names.slice(0, SERIES).map((name, at) => element("span", {}, element("i", { class: `d${at}` }, "●"), element("bdi", {}, name)));
   if (series.names.length > SERIES) named.push(element("span", {}, element("i", { class: `d${SERIES}` }, "●"), "others"));
   find("legend").replaceChildren(...named);
@@ -199,15 +228,16 @@ function showApart() {
 
 function show() {
   for (const view of VIEWS) {
-    find(view).hidden = view !== state.view;
+    if (find(view)) find(view).hidden = view !== state.view;
     find(`tab-${view}`).setAttribute("aria-selected", view === state.view);
   }
-  if (state.view === "ranked") showRanked();
+  find("ranked").hidden = !RANKINGS[state.view];
+  if (RANKINGS[state.view]) showRanked();
   if (state.view === "apart") showApart();
   find("link").setAttribute("href", stateText());
 }
 
-for (const view of VIEWS) find(`tab-${view}`).addEventListener("click", () => change({ view, q: "" }));
+for (const view of VIEWS) find(`tab-${view}`).addEventListener("click", () => change({ view, q: "", sort: (RANKINGS[view] || RANKINGS.ranked).rank, without: "1" }));
 for (const id of ["search", "apart-search"]) find(id).addEventListener("input", (event) => change({ q: event.target.value }));
 find("device").addEventListener("change", (event) => change({ device: event.target.value }));
 find("best").addEventListener("change", (event) => change({ best: event.target.checked ? "1" : "" }));
