@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,7 @@ from tests.support.forgeries import (
     unmeasured,
 )
 from vflops.record.folder import RunFolder, file_hash
+from vflops.record.formats.node import Clock, ContainerImage, NodeRecord, node_file
 from vflops.record.readout.contents import Contents
 from vflops.results.check.rule_sets import RULE_SETS
 from vflops.results.evidence.manifest import write_manifest
@@ -107,6 +109,16 @@ def attention_in_the_graph(run: Forger) -> None:
     changed("counted", sha256=file_hash(path))(run)
 
 
+def other_image(run: Forger) -> None:
+    """One job ran in another image than the others."""
+    for job in (1, 2):
+        image = ContainerImage(image="vflops", runtime="podman", sha256=f"{job}" * 64)
+        clock = Clock(offset_s=0.0, uncertainty_s=0.0)
+        facts: dict[str, Any] = {"host": "n1", "name": "n1", "reference": "n1", "facts": ()}
+        node = NodeRecord(node=0, nodes=1, clock=clock, image=image, **facts)
+        node.write(node_file(run.attempt(job), 0))
+
+
 def added(folder: RunFolder) -> None:
     write_manifest(folder)
     (folder.path / "jobs" / "0" / "more.json").write_text("{}")
@@ -121,6 +133,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "manifest": ("one model", later(added)),
         "system": ("one model", edited("system.json", "Test CPU", "Cray-99")),
         "devices": ("one model", changed("job", device_name="Cray-99")),
+        "image": ("one model", other_image),
         "planned": ("one model", unmeasured("memory", planned=True)),
         "correct": ("one model", measured("gemm", error=0.5)),
         "sampled": ("one model", measured("memory", samples=[2e10, 2e10])),

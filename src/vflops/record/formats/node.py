@@ -22,6 +22,17 @@ class Clock(Data):
     """Why the offset is not known."""
 
 
+class ContainerImage(Data):
+    """The image of the container that a node's processes run in."""
+
+    image: str
+    """Its name or path, as in ``site.toml`` or ``--container``."""
+    runtime: str
+    sha256: str | None
+    """SHA-256 of the lists of installed files in the image, which the node computed inside of it;
+    None if the image has no such lists."""
+
+
 class NodeRecord(Document):
     """One node of an attempt; written before the ranks start."""
 
@@ -41,6 +52,8 @@ class NodeRecord(Document):
     clock: Clock
     facts: tuple[Fact, ...]
     """Facts about the machine and its operating system, as in ``system.json``."""
+    image: ContainerImage | None = None
+    """None if the site has no container."""
 
     @property
     def machine(self) -> str:

@@ -22,6 +22,7 @@ from vflops.results.check import (
 )
 from vflops.results.check.background_load import check_background_load
 from vflops.results.check.device_rules import check_devices
+from vflops.results.check.image_rules import check_images
 from vflops.results.check.job_rules import check_jobs
 from vflops.results.check.paper_rules import PaperRules
 from vflops.results.check.published_figures import AIPERF, HPCAI500_V2, HPCAI500_V3
@@ -82,6 +83,12 @@ _PRACTICE = (
         "system.json",
         "jobs/*/*/node-*.json",
         _LOGS,
+    ),
+    _rule(
+        "image",
+        "all jobs ran in the same container image, or in none",
+        check_images,
+        "jobs/*/*/node-*.json",
     ),
     _rule(
         "planned",

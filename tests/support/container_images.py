@@ -1,0 +1,82 @@
+"""The container image of this checkout, built as ``make image`` does, in a storage of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tools.build_image import TAG, BuildError, ImageBuild, missing_programs
+
+_UNREACHABLE = ("Temporary failure", "Could not resolve", "Failed to establish", "Name or service")
+
+
+@contextmanager
+def built() -> Iterator[Path]:
+    """Build the image and yield the folder of its files, as Charliecloud runs it."""
+    missing = missing_programs() + (["charliecloud"] if shutil.which("ch-run") is None else [])
+    if os.geteuid() != 0:
+        pytest.skip("mounting an image needs root")
+    if missing:
+        reason = f"apt-get install {' '.join(missing)}"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    # Not in pytest's folder: Podman refuses long paths.
+    folder = Path(tempfile.mkdtemp(prefix="image-", dir="/tmp"))
+    build = ImageBuild(folder / "work", folder)
+    try:
+        build.run()
+    except BuildError as error:
+        if any(words in str(error) for words in _UNREACHABLE):
+            pytest.skip(f"no package registry can be reached from here: {error}")
+        raise
+    container = build.podman("create", TAG).strip()
+    try:
+        yield Path(build.podman("mount", container).strip())
+    finally:
+        build.podman("umount", container)
+        build.podman("rm", container)
+        build.podman("rmi", "--all", "--force")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def traces_of_this_machine(image: Path) -> list[str]:
+    """Return the files in the image's settings and lists that name something of this machine."""
+    wanted = {name.encode() for name in _names() if len(name) > 3}
+    found = [
+        f"{path.relative_to(image)}: {name.decode()}"
+        for folder in ("etc", "root", "opt", "home", "var/lib")
+        for path in sorted((image / folder).rglob("*"))
+        if path.is_file() and not path.is_symlink()
+        for name in wanted
+        if name in path.read_bytes()
+    ]
+    own = [path for path in ("etc/hostname", "etc/resolv.conf") if _content(image / path)]
+    return [*found, *(f"{path} is not empty" for path in own)]
+
+
+def _names() -> Iterator[str]:
+    """Yield the host, its servers, and where its package managers look."""
+    yield socket.gethostname()
+    for line in _content(Path("/etc/resolv.conf")).splitlines():
+        if line.startswith("nameserver"):
+            yield line.split()[1]
+    for name, value in os.environ.items():
+        if name.upper().startswith(("PIP_", "UV_")) or name.upper().endswith("_PROXY"):
+            yield from (word for word in value.split() if "/" in word)
+    for path in (
+        "/etc/pip.conf",
+        Path.home() / ".config/pip/pip.conf",
+        Path.home() / ".pip/pip.conf",
+    ):
+        for line in _content(Path(path)).splitlines():
+            yield from (word for word in line.partition("=")[2].split() if "/" in word)
+
+
+def _content(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
