@@ -171,8 +171,8 @@ def test_a_job_script_contains_all_settings_of_the_site(tmp_path: Path) -> None:
     assert command == [
         *("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=32".split()),
         *("--gpus-per-node=4 --kill-on-bad-exit=1 apptainer exec --nv --bind".split()),
-        *(f'"{run}:{run}" --bind "/data:/data" --bind'.split()),
-        '"$TMPDIR/vflops:$TMPDIR/vflops"',
+        *(f"'{run}':'{run}' --bind".split()),
+        *('"/data":"/data" --bind "$TMPDIR/vflops":"$TMPDIR/vflops"'.split()),
         '"/images/vflops.sif"',
         *('"/opt/venv/bin/python" -P -m vflops.launch.agent'.split()),
         *f"'{run}' 7".split(),
