@@ -171,8 +171,8 @@ def test_a_job_script_contains_all_settings_of_the_site(tmp_path: Path) -> None:
     assert command == [
         *("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=32".split()),
         *("--gpus-per-node=4 --kill-on-bad-exit=1 apptainer exec --nv --bind".split()),
-        *(f"'{run}':'{run}' --bind".split()),
-        *('"/data":"/data" --bind "$TMPDIR/vflops":"$TMPDIR/vflops"'.split()),
+        *(f'"{run}:{run}" --bind "/data:/data" --bind'.split()),
+        '"$TMPDIR/vflops:$TMPDIR/vflops"',
         '"/images/vflops.sif"',
         *('"/opt/venv/bin/python" -P -m vflops.launch.agent'.split()),
         *f"'{run}' 7".split(),
@@ -209,14 +209,14 @@ def test_modules_and_environment_are_set_before_the_agent_starts(tmp_path: Path)
     [
         (
             "docker",
-            ["docker run --rm", "--gpus all", "--volume /runs/a:/runs/a", "--env SLURM_NODEID"],
+            ["docker run --rm", "--gpus all", '--volume "/runs/a:/runs/a"', "--env SLURM_NODEID"],
         ),
         (
             "podman",
             ["podman run --rm", "nvidia.com/gpu=all", "--userns=keep-id", "--env SLURM_NODEID"],
         ),
-        ("pyxis", ['--container-image="vflops:1"', "--container-mounts=/runs/a:/runs/a"]),
-        ("charliecloud", ["ch-run --bind /runs/a:/runs/a", '"vflops:1" --']),
+        ("pyxis", ['--container-image="vflops:1"', '--container-mounts="/runs/a:/runs/a"']),
+        ("charliecloud", ['ch-run --bind "/runs/a:/runs/a"', '"vflops:1" --']),
     ],
 )
 def test_each_container_runtime_wraps_the_agent(

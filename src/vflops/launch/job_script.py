@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vflops.errors import UsageError
 from vflops.launch.site import ContainerSettings, SiteSettings
 
 AGENT = ("-P", "-m", "vflops.launch.agent")
@@ -21,6 +23,12 @@ ELSEWHERE = "another agent is running it"
 """What an agent prints if another one is already running its job."""
 ELSEWHERE_CODE = 4
 """The exit code of such an agent; it is not retried."""
+
+_SPECIAL = r'[\\"`$]'
+"""The characters that bash interprets within double quotes."""
+_NOT_A_VARIABLE = r'[\\"`]|\$(?![A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})'
+"""The same, except for the beginning of a variable."""
+_BACKSLASH = r"\\\g<0>"
 
 
 @dataclass(frozen=True)
@@ -67,14 +75,20 @@ def node_command(
 ) -> str:
     """Return the command line that runs ``program`` on a node, in the site's container if any.
 
-    ``job`` is bash code, inserted as it is.
+    ``job`` is bash code, inserted as it is. Raise UsageError if ``run`` has a line break, which
+    would end a directive of the scheduler.
     """
+    if re.search(r"[\r\n]", str(run)):
+        raise UsageError(
+            f"the path of the run folder has a line break: {str(run)!r}",
+            hint="put runs in another folder: choose it with --out",
+        )
     command = f"{_expanding(site.interpreter)} {' '.join(program)} {quoted(run)} {job}"
     if site.container is None:
         return command
-    mounts = [*site.container.mounts, *([site.local_path] if site.local_path is not None else [])]
-    folders = [quoted(run), *map(_expanding, mounts)]
-    return f"{_wrapped(site.container, folders, gpus, [*site.environment])} {command}"
+    mounts = [_literal(str(run)), *map(_expanding, site.container.mounts)]
+    mounts += [_expanding(site.local_path)] if site.local_path is not None else []
+    return f"{_wrapped(site.container, mounts, gpus, [*site.environment])} {command}"
 
 
 def quoted(value: object) -> str:
@@ -95,29 +109,30 @@ def _setup(site: SiteSettings) -> list[str]:
 
 
 def _expanding(text: str) -> str:
-    """Return the text in double quotes: the node's variables are expanded, nothing else is."""
-    for character in '\\"`':
-        text = text.replace(character, "\\" + character)
-    return f'"{text}"'
+    """Return the text in double quotes: ``$NAME`` and ``${NAME}`` are expanded, nothing else is."""
+    return f'"{re.sub(_NOT_A_VARIABLE, _BACKSLASH, text)}"'
+
+
+def _literal(text: str) -> str:
+    """Return the text in double quotes, with nothing expanded."""
+    return f'"{re.sub(_SPECIAL, _BACKSLASH, text)}"'
 
 
 def _wrapped(
-    container: ContainerSettings, folders: Sequence[str], gpus: bool, environment: Sequence[str]
+    container: ContainerSettings, mounts: Sequence[str], gpus: bool, environment: Sequence[str]
 ) -> str:
-    """Return the start of a command line that runs the rest of it in the container.
-
-    ``folders`` are the paths to mount, as words of bash.
-    """
+    """Return the command of the container; ``mounts`` are paths in double quotes."""
     image = _expanding(container.image)
-    binds = [f"{folder}:{folder}" for folder in folders]
+    binds = [f"{path[:-1]}:{path[1:]}" for path in mounts]
     if container.runtime == "pyxis":  # options of srun
-        return f"--container-image={image} --container-mounts={','.join(binds)}"
+        joined = '"' + ",".join(bind[1:-1] for bind in binds) + '"'
+        return f"--container-image={image} --container-mounts={joined}"
     if container.runtime == "apptainer":
         return " ".join(
             ["apptainer exec", *(["--nv"] if gpus else []), *(f"--bind {b}" for b in binds), image]
         )
     if container.runtime == "charliecloud":
-        return _charliecloud(image, folders)
+        return _charliecloud(image, mounts, binds)
     # The variables that agents read have to be passed to a container explicitly.
     passed = [f"SLURM_{name}" for name in "JOB_ID STEP_ID RESTART_COUNT NODEID".split()]
     passed += ["SLURM_STEP_NUM_NODES", "SLURMD_NODENAME", "CUDA_VISIBLE_DEVICES", LOCAL_PATH]
@@ -144,18 +159,18 @@ _SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The folders of programs in an image: those of the node are not there."""
 
 
-def _charliecloud(image: str, folders: Sequence[str]) -> str:
+def _charliecloud(image: str, mounts: Sequence[str], binds: Sequence[str]) -> str:
     """Return the start of a command line for ``ch-run``, which becomes the process that it runs.
 
     A folder can be mounted only where the image, a folder of the node, has one. Variables pass
     through, but those of the node's Python would have the image's import the node's packages.
     """
-    points = " ".join(f"{image}{folder}" for folder in folders)
+    points = " ".join(image + path for path in mounts)
     prepare = f'export USER="${{USER:-$(id -un)}}"; mkdir -p {points} 2>/dev/null; exec "$@"'
     return " ".join(
         [
             f"bash -c {quoted(prepare)} bash ch-run",
-            *(f"--bind {folder}:{folder}" for folder in folders),
+            *(f"--bind {bind}" for bind in binds),
             f"--set-env=PATH={_SEARCH} --unset-env='PYTHON*'",
             f"{image} --",
         ]

@@ -13,13 +13,19 @@ from vflops.record.formats.system import Fact
 
 
 class Clock(Data):
-    """The offset of a node's clock from that of the reference host, measured by TCP messages."""
+    """The offset of a node's clocks from those of the reference host, measured by TCP messages."""
 
     offset_s: float | None
     uncertainty_s: float | None
     """Half of the shortest round-trip time."""
     fault: str | None = None
     """Why the offset is not known."""
+    monotonic_offset_s: float | None = None
+    """The same for the monotonic clocks, which nobody can set; None in earlier versions."""
+    reference_clock: str | None = None
+    """The id of the reference host's monotonic clock; another one after it was restarted."""
+    reference_zero_s: float | None = None
+    """Unix time at the zero of that monotonic clock, by the reference host's wall clock then."""
 
 
 class ContainerImage(Data):

@@ -22,7 +22,7 @@ def check_images(contents: Contents) -> Outcome:
             images.setdefault(node.image, str(node_file(folder, node.node)))
             nodes += 1
     if not any(images):
-        return Outcome("pass", "no job ran in a container that the site started")
+        return Outcome("not applicable", "the site starts no containers")
     if len(images) > 1:
         texts = " and ".join(_text(image) for image in [*images][:2])
         return Outcome(

@@ -21,6 +21,7 @@ from vflops.results.check import (
     training_rules,
 )
 from vflops.results.check.background_load import check_background_load
+from vflops.results.check.clock_rules import check_clocks
 from vflops.results.check.device_rules import check_devices
 from vflops.results.check.image_rules import check_images
 from vflops.results.check.job_rules import check_jobs
@@ -71,7 +72,13 @@ _PRACTICE = (
         folder_rules.check_hash_chain,
         _LOGS,
     ),
-    _rule("clocks", "no clock went back", folder_rules.check_clocks, _LOGS),
+    _rule(
+        "clocks",
+        "no clock went back",
+        check_clocks,
+        _LOGS,
+        "jobs/*/*/node-*.json",
+    ),
     _rule(
         "manifest", "no file contradicts the manifest", folder_rules.check_manifest, "manifest.json"
     ),
