@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pytest
 
 from tools.build_image import TAG, BuildError, ImageBuild, missing_programs
 
+_PREFIX = "image-"
 _UNREACHABLE = ("Temporary failure", "Could not resolve", "Failed to establish", "Name or service")
 
 
@@ -26,23 +28,29 @@ def built() -> Iterator[Path]:
     if missing:
         reason = f"apt-get install {' '.join(missing)}"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    for stale in Path("/tmp").glob(f"{_PREFIX}*"):
+        if not Path("/proc", stale.name.removeprefix(_PREFIX).split("-")[0]).exists():
+            _remove(stale)
     # Not in pytest's folder: Podman refuses long paths.
-    folder = Path(tempfile.mkdtemp(prefix="image-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir="/tmp"))
     build = ImageBuild(folder / "work", folder)
     try:
         build.run()
+        yield Path(build.podman("mount", build.podman("create", TAG).strip()).strip())
     except BuildError as error:
         if any(words in str(error) for words in _UNREACHABLE):
             pytest.skip(f"no package registry can be reached from here: {error}")
         raise
-    container = build.podman("create", TAG).strip()
-    try:
-        yield Path(build.podman("mount", container).strip())
     finally:
-        build.podman("umount", container)
-        build.podman("rm", container)
-        build.podman("rmi", "--all", "--force")
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder of an image, and what Podman mounted in it."""
+    mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for path in reversed([path for path in mounted if path.startswith(f"{folder}/")]):
+        subprocess.run(["umount", path], check=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def traces_of_this_machine(image: Path) -> list[str]:

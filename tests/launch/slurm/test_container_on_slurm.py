@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.support import container_images
 from tests.support.ensemble_runs import ended, processes_of, started
@@ -25,14 +22,15 @@ PACKAGES = ("usr/local/lib/python3.11/dist-packages", "usr/lib/python3/dist-pack
 """The folders of Python packages in the image."""
 
 
-@pytest.fixture(scope="module")
-def image() -> Iterator[Path]:
-    """The files of the image."""
-    with container_images.built() as folder:
-        yield folder
+def test_an_ensemble_trains_in_the_image(slurm: SlurmBench, tmp_path: Path) -> None:
+    """One test, because the image takes a minute of CPU time to build."""
+    with container_images.built() as image:
+        has_nothing_of_the_machine_that_built_it(image)
+        jobs_import_nothing_of_the_node(image, tmp_path)
+        trains_and_is_recorded(image, tmp_path)
 
 
-def test_the_image_has_nothing_of_the_machine_that_built_it(image: Path) -> None:
+def has_nothing_of_the_machine_that_built_it(image: Path) -> None:
     assert container_images.traces_of_this_machine(image) == []
     (image / "etc" / "resolv.conf").write_text("nameserver 192.0.2.1\n")
     (image / "opt" / "pip.conf").write_text(f"cert = {os.uname().nodename}-ca\n")
@@ -45,7 +43,7 @@ def test_the_image_has_nothing_of_the_machine_that_built_it(image: Path) -> None
     assert len(os.uname().nodename) <= 3 or f"opt/pip.conf: {os.uname().nodename}" in traces
 
 
-def test_jobs_import_nothing_of_the_node(image: Path, tmp_path: Path) -> None:
+def jobs_import_nothing_of_the_node(image: Path, tmp_path: Path) -> None:
     """Although PYTHONPATH and PATH of the tests name this checkout and its environment."""
     site = SiteSettings.model_validate(
         {"container": {"image": str(image), "runtime": "charliecloud"}}
@@ -67,7 +65,7 @@ def test_jobs_import_nothing_of_the_node(image: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_an_ensemble_trains_in_the_image(slurm: SlurmBench, image: Path, tmp_path: Path) -> None:
+def trains_and_is_recorded(image: Path, tmp_path: Path) -> None:
     """The record says which image, by a digest of what is installed in it."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "site.toml").write_text(
