@@ -60,7 +60,8 @@ class SteppedRun:
     def wall_s(self) -> float:
         """What the wall clock of the machine that writes now shows."""
         true_s = self.run.clock.now_s - MONOTONIC_S.get(self._on, 0.0)
-        return WALL_S + true_s + self.wrong_s.get(self._on, lambda true_s: 0.0)(true_s)
+        wrong_s = self.wrong_s.get(self._on)
+        return WALL_S + true_s + (wrong_s(true_s) if wrong_s else 0.0)
 
     def trains(self, number: int, host: str, began_s: float) -> None:
         """A training on a node that began at this time of the controller's monotonic clock."""
