@@ -17,6 +17,7 @@ ADVICE = {
     "manifest": "vflops verify shows what was changed",
     "system": "see what vflops system reports here, and run it again",
     "devices": "see what vflops system reports on the nodes that trained, and run it again",
+    "image": "give all nodes the same image: see container in site.toml, and run it again",
     "planned": "vflops resume measures the rest",
     "correct": "the device computes wrongly: check its clocks, memory and driver",
     "sampled": "measure longer: --set micro.budget_s=60",
