@@ -15,19 +15,24 @@ import pytest
 
 from tools.build_image import TAG, BuildError, ImageBuild, missing_programs
 
-_PREFIX = "image-"
+_PREFIX = "vflops-image-"
+_SPACE_BYTES = 4 * 10**9
 _UNREACHABLE = ("Temporary failure", "Could not resolve", "Failed to establish", "Name or service")
 
 
 @contextmanager
-def built() -> Iterator[Path]:
-    """Build the image and yield the folder of its files, as Charliecloud runs it."""
+def built() -> Iterator[tuple[Path, str]]:
+    """Build the image; yield the folder of its files, as Charliecloud runs it, and its metadata."""
     missing = missing_programs() + (["charliecloud"] if shutil.which("ch-run") is None else [])
     if os.geteuid() != 0:
         pytest.skip("mounting an image needs root")
     if missing:
         reason = f"apt-get install {' '.join(missing)}"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    if shutil.disk_usage("/tmp").free < _SPACE_BYTES:
+        pytest.skip("an image needs 4 GB in /tmp")
     for stale in Path("/tmp").glob(f"{_PREFIX}*"):
         if not Path("/proc", stale.name.removeprefix(_PREFIX).split("-")[0]).exists():
             _remove(stale)
@@ -36,7 +41,8 @@ def built() -> Iterator[Path]:
     build = ImageBuild(folder / "work", folder)
     try:
         build.run()
-        yield Path(build.podman("mount", build.podman("create", TAG).strip()).strip())
+        container = build.podman("create", TAG).strip()
+        yield Path(build.podman("mount", container).strip()), build.podman("inspect", TAG)
     except BuildError as error:
         if any(words in str(error) for words in _UNREACHABLE):
             pytest.skip(f"no package registry can be reached from here: {error}")
@@ -53,17 +59,20 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def traces_of_this_machine(image: Path) -> list[str]:
-    """Return the files in the image's settings and lists that name something of this machine."""
-    wanted = {name.encode() for name in _names() if len(name) > 3}
+def traces_of_this_machine(image: Path, metadata: str) -> list[str]:
+    """Return where the image or its metadata name something of this machine."""
+    wanted = [name for name in sorted({*_names()}) if len(name) > 3]
+    folders = [*(image / name for name in ("etc", "root", "opt", "home", "var/lib"))]
+    folders += (image / "usr/local/lib").glob("python3*/*-packages/*.dist-info")
     found = [
-        f"{path.relative_to(image)}: {name.decode()}"
-        for folder in ("etc", "root", "opt", "home", "var/lib")
-        for path in sorted((image / folder).rglob("*"))
+        f"{path.relative_to(image)}: {name}"
+        for folder in folders
+        for path in sorted(folder.rglob("*"))
         if path.is_file() and not path.is_symlink()
         for name in wanted
-        if name in path.read_bytes()
+        if name.encode() in path.read_bytes()
     ]
+    found += [f"metadata: {name}" for name in wanted if name in metadata]
     own = [path for path in ("etc/hostname", "etc/resolv.conf") if _content(image / path)]
     return [*found, *(f"{path} is not empty" for path in own)]
 

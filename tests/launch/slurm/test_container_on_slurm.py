@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.support import container_images
 from tests.support.ensemble_runs import ended, processes_of, started
 from tests.support.paths import ROOT
@@ -22,25 +24,35 @@ PACKAGES = ("usr/local/lib/python3.11/dist-packages", "usr/lib/python3/dist-pack
 """The folders of Python packages in the image."""
 
 
-def test_an_ensemble_trains_in_the_image(slurm: SlurmBench, tmp_path: Path) -> None:
+def test_an_ensemble_trains_in_the_image(
+    slurm: SlurmBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One test, because the image takes a minute of CPU time to build."""
-    with container_images.built() as image:
-        has_nothing_of_the_machine_that_built_it(image)
+    with container_images.built() as (image, metadata):
+        has_nothing_of_the_machine_that_built_it(image, metadata, monkeypatch)
         jobs_import_nothing_of_the_node(image, tmp_path)
         trains_and_is_recorded(image, tmp_path)
 
 
-def has_nothing_of_the_machine_that_built_it(image: Path) -> None:
-    assert container_images.traces_of_this_machine(image) == []
-    (image / "etc" / "resolv.conf").write_text("nameserver 192.0.2.1\n")
-    (image / "opt" / "pip.conf").write_text(f"cert = {os.uname().nodename}-ca\n")
-    try:
-        traces = container_images.traces_of_this_machine(image)
-    finally:
-        (image / "etc" / "resolv.conf").write_text("")
-        (image / "opt" / "pip.conf").unlink()
-    assert "etc/resolv.conf is not empty" in traces
-    assert len(os.uname().nodename) <= 3 or f"opt/pip.conf: {os.uname().nodename}" in traces
+def has_nothing_of_the_machine_that_built_it(
+    image: Path, metadata: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is put there for this test is found."""
+    assert container_images.traces_of_this_machine(image, metadata) == []
+    index = "https://index.example/simple"
+    monkeypatch.setenv("PIP_INDEX_URL", index)
+    resolver, settings = image / "etc" / "resolv.conf", image / "opt" / "pip.conf"
+    resolver.write_text("nameserver 192.0.2.1\n")
+    settings.write_text(f"index-url = {index}\n")
+    traces = container_images.traces_of_this_machine(image, f'"Env": ["PIP_INDEX_URL={index}"]')
+    resolver.write_text("")
+    settings.unlink()
+    monkeypatch.delenv("PIP_INDEX_URL")
+    assert traces == [
+        f"opt/pip.conf: {index}",
+        f"metadata: {index}",
+        "etc/resolv.conf is not empty",
+    ]
 
 
 def jobs_import_nothing_of_the_node(image: Path, tmp_path: Path) -> None:
