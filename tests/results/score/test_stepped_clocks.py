@@ -162,7 +162,7 @@ def after(true_s: float, step_s: float) -> Steps:
         {},
         {"a": after(1020.0, HOUR_S)},
         {"a": after(1020.0, -HOUR_S)},
-        {"b": after(1020.0, HOUR_S), "controller": after(1030.0, -HOUR_S)},
+        {"b": after(1020.0, HOUR_S), "controller": after(1030.0, -HOUR_S / 2)},
         {"controller": after(1030.0, -HOUR_S)},
         {"controller": after(995.0, HOUR_S), "a": after(0.0, 5.0)},
     ],

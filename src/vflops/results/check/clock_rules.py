@@ -52,27 +52,31 @@ class _Attempt:
         return event.utc_s - ((self.node.offset_s if self.node else None) or 0.0)
 
     @cached_property
+    def _ahead_s(self) -> list[float]:
+        """How far the wall clock is ahead of the monotonic clock at each event."""
+        return [event.utc_s - event.time_s for event in self.log.events]
+
+    @cached_property
     def steps(self) -> list[tuple[Event, float]]:
         """The first event after each step of the wall clock, and the seconds of the step."""
-        pairs = pairwise(self.log.events)
-        return [
-            (after, step_s)
-            for before, after in pairs
-            if abs(step_s := _apart_s(before, after))
-            > MAX_CLOCK_STEP_S + MAX_DRIFT * (after.time_s - before.time_s)
-        ]
+        found = []
+        pairs = zip(pairwise(self.log.events), pairwise(self._ahead_s), strict=True)
+        for (before, after), (before_s, after_s) in pairs:
+            allowed_s = MAX_CLOCK_STEP_S + MAX_DRIFT * (after.time_s - before.time_s)
+            if abs(after_s - before_s) > allowed_s:
+                found.append((after, after_s - before_s))
+        return found
 
     def disagreement(self, own: bool) -> tuple[Event, str] | None:
         """Return an event whose wall clock cannot be right; ``own`` is the run's own log."""
-        events = self.log.events
         known = self.log.clock is not None and (own or self.reference_clock is not None)
         accepted = self.steps if known and len(self.steps) <= _MAX_STEPS else []
         steps_s = {event.source: step_s for event, step_s in accepted}
         stepped_s = 0.0
-        for event in events:
+        for event, ahead_s in zip(self.log.events, self._ahead_s, strict=True):
             stepped_s += steps_s.get(event.source, 0.0)
-            apart_s = _apart_s(events[0], event) - stepped_s
-            allowed_s = MAX_CLOCK_STEP_S + MAX_DRIFT * (event.time_s - events[0].time_s)
+            apart_s = ahead_s - self._ahead_s[0] - stepped_s
+            allowed_s = MAX_CLOCK_STEP_S + MAX_DRIFT * (event.time_s - self.log.events[0].time_s)
             if abs(apart_s) > allowed_s:
                 return event, f"wall clock and monotonic clock are {abs(apart_s):.6g} s apart"
         return None
@@ -189,8 +193,3 @@ def _between_s(
     if not intervals_s or not was_set:
         intervals_s.append(after.utc_s(last) - before.utc_s(first))
     return intervals_s
-
-
-def _apart_s(first: Event, last: Event) -> float:
-    """Return by how much more the wall clock moved than the monotonic clock."""
-    return (last.utc_s - first.utc_s) - (last.time_s - first.time_s)
