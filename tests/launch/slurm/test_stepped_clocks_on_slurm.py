@@ -50,7 +50,7 @@ def wrong_clock(library: Path, file: Path) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join((str(file.parent), os.environ["PYTHONPATH"])),
         "LD_PRELOAD": str(library),
         "FAKETIME_TIMESTAMP_FILE": str(file),
-        "FAKETIME_CACHE_DURATION": "1",
+        "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
 
@@ -75,7 +75,7 @@ def test_a_node_and_the_controller_are_set_by_an_hour(
     process = start_alone(
         [*words, "--on", "slurm", "--models", "2"], tmp_path, {**os.environ, **controller}
     )
-    wait_for(tmp_path, "checkpoint", 1, 2)
+    wait_for(tmp_path, "job", 1, 2)
     (tmp_path / "node-clock").write_text("+3600\n")
     (tmp_path / "controller-clock").write_text("-3600\n")
     folder = ended(process, tmp_path)
