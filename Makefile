@@ -8,11 +8,16 @@ PIP_INSTALL := $(BIN)/pip install -q --no-compile
 # All cores compile byte code; pip would use one, also for the tests of the libraries.
 COMPILE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib || true
 
-.PHONY: run test test-gpu test-machines pytest packages check format docs clean
+.PHONY: run image test test-gpu test-machines pytest packages check format docs clean
 
 # Exit code 1 is a run that measured all but does not meet a rule, which its summary names.
 run: $(VENV)/.installed
 	@$(BIN)/vflops run; code=$$?; [ $$code = 1 ] || exit $$code
+
+# The image of Containerfile in Podman's storage, from Debian's packages and wheels; no registry of images is
+# needed, but mmdebstrap and podman.
+image: $(VENV)/.installed
+	$(BIN)/python -m tools.build_image
 
 # Two things at a time: pip and apt-get, then the checks, which use one core, and the tests.
 test:
@@ -24,8 +29,8 @@ test:
 pytest: $(VENV)/.installed-dev packages
 	OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal
 
-# What the tests use besides Python: a browser, a scheduler of four nodes, ssh-keygen, and ip and tc. Installed
-# where one may; else those tests skip.
+# What the tests use besides Python: a browser, a scheduler of four nodes, ssh-keygen, ip and tc, a builder and a
+# runtime of containers, and a library that steps clocks. Installed where one may; else those tests skip.
 packages:
 	@need=; \
 	command -v chromium >/dev/null || command -v google-chrome >/dev/null || need="$$need chromium"; \
@@ -33,6 +38,8 @@ packages:
 	command -v munged >/dev/null || need="$$need munge"; \
 	command -v ssh-keygen >/dev/null || need="$$need openssh-client"; \
 	command -v tc >/dev/null || need="$$need iproute2"; \
+	for program in podman crun mmdebstrap faketime; do command -v $$program >/dev/null || need="$$need $$program"; done; \
+	command -v ch-run >/dev/null || need="$$need charliecloud"; \
 	[ -z "$$need" ] || \
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need >/dev/null; } || \
@@ -86,4 +93,4 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs site test-machines
+	rm -rf $(VENV) runs site test-machines image

@@ -32,6 +32,7 @@ PROGRAMS = {
     *(
         "apptainer",
         "cd",
+        "ch-convert",
         "git",
         "mlflow",
         "pip",

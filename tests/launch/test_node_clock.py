@@ -20,6 +20,7 @@ from vflops.launch.node_description import describe_node
 from vflops.launch.node_group import NodeGroup
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import node_file, node_files, node_records, telemetry_file
+from vflops.record.log.boot import monotonic_clock_id
 
 
 @pytest.fixture
@@ -31,14 +32,15 @@ def scheduled(tmp_path: Path) -> RunFolder:
 
 @contextmanager
 def behind(by_s: float) -> Iterator[int]:
-    """Serve a clock that is behind; yield its port."""
+    """Serve clocks that are behind, the monotonic one by twice as much; yield their port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
             client, _ = server.accept()
             with client:
                 while client.recv(1):
-                    client.sendall(struct.pack("!d", time.time() - by_s))
+                    times_s = time.time() - by_s, time.monotonic() - 2 * by_s
+                    client.sendall(struct.pack("!dd", *times_s))
 
         Thread(target=serve, daemon=True).start()
         yield server.getsockname()[1]
@@ -50,6 +52,9 @@ def test_a_clock_that_is_behind_is_measured() -> None:
     assert clock.offset_s is not None and clock.uncertainty_s is not None
     assert abs(clock.offset_s - 5) <= clock.uncertainty_s + 1e-4
     assert 0 < clock.uncertainty_s < 1
+    assert clock.monotonic_offset_s is not None
+    assert abs(clock.monotonic_offset_s - 10) <= clock.uncertainty_s + 1e-4
+    assert clock.reference_zero_s == pytest.approx(time.time() - time.monotonic() + 5, abs=0.5)
 
 
 def test_a_clock_that_cannot_be_reached_is_a_fault() -> None:
@@ -67,7 +72,10 @@ def test_jobs_use_the_clock_of_their_controller(scheduled: RunFolder) -> None:
         reference, clock = node_clock.offset_from_controller(scheduled)
     assert reference == address.host == socket.gethostname()
     assert clock.offset_s is not None and clock.uncertainty_s is not None
-    assert abs(clock.offset_s) <= clock.uncertainty_s  # it is the same clock
+    assert clock.monotonic_offset_s is not None
+    assert abs(clock.monotonic_offset_s) <= clock.uncertainty_s  # it is the same clock
+    assert clock.offset_s == pytest.approx(0, abs=0.5)
+    assert clock.reference_clock == monotonic_clock_id()
     assert node_clock.offset(address.host, address.port, 1).fault  # it is closed
 
 
@@ -112,6 +120,10 @@ def test_jobs_on_one_machine_share_its_clock(tmp_path: Path) -> None:
     (record,) = node_records(attempt)
     assert record.reference == record.host
     assert (record.clock.offset_s, record.clock.uncertainty_s) == (0.0, 0.0)
+    assert (record.clock.monotonic_offset_s, record.clock.reference_clock) == (
+        0.0,
+        monotonic_clock_id(),
+    )
 
 
 def test_files_of_nodes_are_listed_in_order(tmp_path: Path) -> None:

@@ -241,6 +241,7 @@ def test_modules_and_environment_are_set_before_the_agent_starts(tmp_path: Path)
             ["podman run --rm", "nvidia.com/gpu=all", "--userns=keep-id", "--env SLURM_NODEID"],
         ),
         ("pyxis", ['--container-image="vflops:1"', '--container-mounts="/runs/a:/runs/a"']),
+        ("charliecloud", ['ch-run --bind "/runs/a:/runs/a"', '"vflops:1" --']),
     ],
 )
 def test_each_container_runtime_wraps_the_agent(

@@ -74,6 +74,7 @@ class HandmadeRun:
     def __init__(self, parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = Clock()
         monkeypatch.setattr(events, "time", self.clock)
+        monkeypatch.setattr(events, "monotonic_clock_id", lambda: "handmade")
         monkeypatch.setattr(events, "datetime", self.clock.utc)
         monkeypatch.setattr(closed_tasks, "job_task", closed_if_handmade)
         self.folder = RunFolder.create(parent, WORKLOAD, tiny())

@@ -157,18 +157,47 @@ def _wrapped(
         return " ".join(
             ["apptainer exec", *(["--nv"] if gpus else []), *(f"--bind {b}" for b in binds), image]
         )
+    if container.runtime == "charliecloud":
+        return _charliecloud(image, mounts, binds)
     # The variables that agents read have to be passed to a container explicitly.
     passed = [f"SLURM_{name}" for name in "JOB_ID STEP_ID RESTART_COUNT NODEID".split()]
     passed += ["SLURM_STEP_NUM_NODES", "SLURMD_NODENAME", "CUDA_VISIBLE_DEVICES", LOCAL_PATH]
     cards = {"docker": "--gpus all", "podman": "--device nvidia.com/gpu=all"}
-    user = {"docker": '--user "$(id -u):$(id -g)"', "podman": "--userns=keep-id"}
     return " ".join(
         [
             f"{container.runtime} run --rm --init --network=host --ipc=host",
-            user[container.runtime],
+            _USER[container.runtime],
             *([cards[container.runtime]] if gpus else []),
             *(f"--volume {bind}" for bind in binds),
             *(f"--env {name}" for name in (*passed, *environment)),
             image,
+        ]
+    )
+
+
+_USER = {
+    "docker": '--user "$(id -u):$(id -g)"',
+    "podman": '$([ "$(id -u)" = 0 ] || echo --userns=keep-id)',
+}
+"""Options that keep the user of a job; Podman keeps root by itself, and then refuses the option."""
+
+_SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""The folders of programs in an image: those of the node are not there."""
+
+
+def _charliecloud(image: str, mounts: Sequence[str], binds: Sequence[str]) -> str:
+    """Return the start of a command line for ``ch-run``, which becomes the process that it runs.
+
+    A folder can be mounted only where the image, a folder of the node, has one. Variables pass
+    through, but those of the node's Python would have the image's import the node's packages.
+    """
+    points = " ".join(image + path for path in mounts)
+    prepare = f'export USER="${{USER:-$(id -un)}}"; mkdir -p {points} 2>/dev/null; exec "$@"'
+    return " ".join(
+        [
+            f"bash -c {quoted(prepare)} bash ch-run",
+            *(f"--bind {bind}" for bind in binds),
+            f"--set-env=PATH={_SEARCH} --unset-env='PYTHON*'",
+            f"{image} --",
         ]
     )

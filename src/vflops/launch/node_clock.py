@@ -1,4 +1,4 @@
-"""The offset between the clocks of two nodes, from the quickest of several pings over TCP."""
+"""The offsets between the clocks of two nodes, from the quickest of several pings over TCP."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from vflops.launch.factory import backend
 from vflops.record.files.document import Document
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import Clock
+from vflops.record.log.boot import monotonic_clock_id
 
 _PINGS = 50
-_TIME = struct.Struct("!d")
+_TIMES = struct.Struct("!dd")
+"""Unix time and the time of the monotonic clock."""
 _AGENT_PINGS = 10
 """Agents send fewer pings, because thousands of them may ask one controller at once."""
 _AGENT_LIMIT_S = 2.0
@@ -31,10 +33,12 @@ class ClockFile(Document):
 
     host: str
     port: int
+    clock: str | None = None
+    """The id of the host's monotonic clock."""
 
 
 class ClockServer:
-    """Serves the time of this machine until it is closed or the process ends."""
+    """Serves the times of this machine until it is closed or the process ends."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("", 0), backlog=4096)
@@ -57,15 +61,18 @@ class ClockServer:
         with client, suppress(OSError):
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while client.recv(1):
-                client.sendall(_TIME.pack(time.time()))
+                client.sendall(_TIMES.pack(time.time(), time.monotonic()))
 
 
-def offset(host: str, port: int, limit_s: float, pings: int = _PINGS) -> Clock:
-    """Return this machine's clock minus that of ``host``, or a fault if it does not answer.
+def offset(
+    host: str, port: int, limit_s: float, pings: int = _PINGS, clock: str | None = None
+) -> Clock:
+    """Return this machine's clocks minus those of ``host``, or a fault if it does not answer.
 
-    The host reads its clock at some time during the round trip, so the uncertainty is half of it.
+    The host reads its clocks at some time during the round trip, so the uncertainty is half of it.
+    ``clock`` is the id of the host's monotonic clock.
     """
-    best = (float("inf"), 0.0)
+    best: Clock | None = None
     end_s = time.monotonic() + limit_s
     try:
         with socket.create_connection((host, port), timeout=limit_s) as server:
@@ -73,15 +80,29 @@ def offset(host: str, port: int, limit_s: float, pings: int = _PINGS) -> Clock:
             for ping in range(pings):
                 if ping and time.monotonic() > end_s:
                     break  # a busy server: the few answers so far are enough
-                asked_s = time.time()
-                server.sendall(b"?")
-                server_s = _TIME.unpack(server.recv(_TIME.size, socket.MSG_WAITALL))[0]
-                answered_s = time.time()
-                best = min(best, (answered_s - asked_s, (asked_s + answered_s) / 2 - server_s))
+                reading = _ping(server, clock)
+                if best is None or (reading.uncertainty_s or 0.0) < (best.uncertainty_s or 0.0):
+                    best = reading
     except (OSError, struct.error) as error:
         fault = f"no connection to {host}, port {port}: {error}"
         return Clock(offset_s=None, uncertainty_s=None, fault=fault)
-    return Clock(offset_s=best[1], uncertainty_s=best[0] / 2)
+    return best or Clock(offset_s=None, uncertainty_s=None, fault=f"{host} was not asked")
+
+
+def _ping(server: socket.socket, clock: str | None) -> Clock:
+    """Return the offsets of one round trip, which the monotonic clock times."""
+    asked_s = time.monotonic()
+    server.sendall(b"?")
+    server_unix_s, server_s = _TIMES.unpack(server.recv(_TIMES.size, socket.MSG_WAITALL))
+    answered_s, unix_s = time.monotonic(), time.time()
+    half_s = (answered_s - asked_s) / 2
+    return Clock(
+        offset_s=unix_s - half_s - server_unix_s,
+        uncertainty_s=half_s,
+        monotonic_offset_s=answered_s - half_s - server_s,
+        reference_clock=clock,
+        reference_zero_s=server_unix_s - server_s,
+    )
 
 
 @contextmanager
@@ -90,7 +111,8 @@ def serve_clock(folder: RunFolder) -> Iterator[None]:
     server = ClockServer()
     path = folder.path / "clock.json"
     try:
-        ClockFile(host=socket.gethostname(), port=server.port).write(path)
+        address = ClockFile(host=socket.gethostname(), port=server.port, clock=monotonic_clock_id())
+        address.write(path)
         yield
     finally:
         server.close()
@@ -104,7 +126,7 @@ def offset_from_controller(folder: RunFolder) -> tuple[str | None, Clock]:
     Jobs on the controller's machine share its clock.
     """
     if backend(folder.record.settings.launch.on).is_this_machine:
-        return socket.gethostname(), Clock(offset_s=0.0, uncertainty_s=0.0)
+        return socket.gethostname(), _own_clock()
     try:
         address = ClockFile.read(folder.path / "clock.json")
     except FolderError as error:
@@ -113,10 +135,20 @@ def offset_from_controller(folder: RunFolder) -> tuple[str | None, Clock]:
     return address.host, _offset_within_limit(address)
 
 
+def _own_clock() -> Clock:
+    return Clock(
+        offset_s=0.0,
+        uncertainty_s=0.0,
+        monotonic_offset_s=0.0,
+        reference_clock=monotonic_clock_id(),
+        reference_zero_s=time.time() - time.monotonic(),
+    )
+
+
 def _offset_within_limit(address: ClockFile) -> Clock:
     """Return the offset, or a fault after the limit: the name lookup has no timeout itself."""
     answer: queue.SimpleQueue[Clock] = queue.SimpleQueue()
-    arguments = (address.host, address.port, _AGENT_LIMIT_S, _AGENT_PINGS)
+    arguments = (address.host, address.port, _AGENT_LIMIT_S, _AGENT_PINGS, address.clock)
     Thread(target=lambda: answer.put(offset(*arguments)), daemon=True).start()
     try:
         return answer.get(timeout=_AGENT_LIMIT_S)

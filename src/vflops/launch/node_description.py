@@ -6,11 +6,14 @@ import os
 import socket
 from pathlib import Path
 
+from vflops.launch.factory import backend
 from vflops.launch.node_clock import offset_from_controller
 from vflops.launch.node_group import NodeGroup
+from vflops.launch.site import site_for
 from vflops.machine.system.gather import gather
+from vflops.machine.system.installed_files import installed_digest
 from vflops.record.folder import RunFolder
-from vflops.record.formats.node import NodeRecord, node_file
+from vflops.record.formats.node import ContainerImage, NodeRecord, node_file
 from vflops.record.installed_package import installed_package
 
 _LAYERS = ("hardware", "operating system")
@@ -34,4 +37,18 @@ def describe_node(folder: RunFolder, attempt: Path, group: NodeGroup) -> None:
         reference=reference,
         clock=clock,
         facts=tuple(fact for name in _LAYERS for fact in system.layer(name).facts),
+        image=_image(folder),
     ).write(node_file(attempt, group.node))
+
+
+def _image(folder: RunFolder) -> ContainerImage | None:
+    """Return the image that the site runs its jobs in, with a digest of what is in it."""
+    settings = folder.record.settings.launch
+    if backend(settings.on).is_this_machine:
+        return None
+    container = site_for(settings, folder.path).container
+    if container is None:
+        return None
+    return ContainerImage(
+        image=container.image, runtime=container.runtime, sha256=installed_digest()
+    )

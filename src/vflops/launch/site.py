@@ -54,7 +54,7 @@ class ContainerSettings(Section):
     """The container image that jobs run in."""
 
     image: _Line
-    runtime: Literal["apptainer", "docker", "podman", "pyxis"] = "apptainer"
+    runtime: Literal["apptainer", "charliecloud", "docker", "podman", "pyxis"] = "apptainer"
     mounts: tuple[_Line, ...] = ()
     """Folders of the node to mount besides the run folder, such as data and local storage."""
 

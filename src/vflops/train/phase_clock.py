@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psutil
 
 from vflops.record.formats.job_events import PHASES
+
+_START_TIME = 19
+"""The start of a process among the fields of its ``stat`` file after its name."""
 
 
 class Clock:
@@ -17,8 +22,7 @@ class Clock:
     def __init__(self, beat: Callable[[str], None] = lambda phase: None) -> None:
         """``beat`` is called with the phase that is entered, as a sign of progress."""
         self._beat = beat
-        age_s = max(time.time() - psutil.Process().create_time(), 0.0)
-        self._since_s = time.monotonic() - age_s
+        self._since_s = time.monotonic() - max(_process_age_s(), 0.0)
         self._spent_s = dict.fromkeys(PHASES, 0.0)
         self._phase = "start-up"
 
@@ -54,3 +58,12 @@ class Clock:
         """Return the seconds spent in each phase so far."""
         self._enter(self._phase)
         return {name: round(seconds, 6) for name, seconds in self._spent_s.items()}
+
+
+def _process_age_s() -> float:
+    """Return the seconds since this process started, which a clock that was set does not change."""
+    with suppress(OSError, ValueError, AttributeError):  # Linux counts them from the start
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        started_s = int(fields[_START_TIME]) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
+    return time.time() - psutil.Process().create_time()

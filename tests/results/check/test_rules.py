@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ from tests.support.forgeries import (
     unmeasured,
 )
 from vflops.record.folder import RunFolder, file_hash
-from vflops.record.formats.node import Clock, NodeRecord
+from vflops.record.formats.node import Clock, ContainerImage, NodeRecord, node_file
 from vflops.record.readout.contents import Contents
 from vflops.results.check.rule_sets import RULE_SETS
 from vflops.results.evidence.manifest import write_manifest
@@ -117,6 +118,16 @@ def another_package(run: Forger) -> None:
     record.write(run.attempt(1) / "node-0.json")
 
 
+def other_image(run: Forger) -> None:
+    """One job ran in another image than the others."""
+    for job in (1, 2):
+        image = ContainerImage(image="vflops", runtime="podman", sha256=f"{job}" * 64)
+        clock = Clock(offset_s=0.0, uncertainty_s=0.0)
+        facts: dict[str, Any] = {"host": "n1", "name": "n1", "reference": "n1", "facts": ()}
+        node = NodeRecord(node=0, nodes=1, clock=clock, image=image, **facts)
+        node.write(node_file(run.attempt(job), 0))
+
+
 def added(folder: RunFolder) -> None:
     write_manifest(folder)
     (folder.path / "jobs" / "0" / "more.json").write_text("{}")
@@ -136,6 +147,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
             "cluster",
             change_node("n2", lambda known: {"system": system(kernel="7.0")}),
         ),
+        "image": ("one model", other_image),
         "planned": ("one model", unmeasured("memory", planned=True)),
         "correct": ("one model", measured("gemm", error=0.5)),
         "sampled": ("one model", measured("memory", samples=[2e10, 2e10])),

@@ -130,6 +130,16 @@ def test_time_between_attempts_is_spent_too() -> None:
     assert past.spent_s(now) == (150.0, None)
 
 
+def test_attempts_with_one_monotonic_clock_need_no_wall_clock_between_them() -> None:
+    """It counts 990 s from the end of the first to the beginning of the second."""
+    logs = [
+        replace(log, events=(replace(log.events[0], clock="one"), *log.events[1:]))
+        for log in history([_WORKER] * 11, [_WORKER] * 16).logs
+    ]
+    now = datetime.fromtimestamp(_START + 136, UTC)  # 10 s after the second, of another clock
+    assert WorkerHistory(logs).spent_s(now) == (10 + 990 + 15 + 10, None)
+
+
 def test_a_clock_that_was_set_back_is_told_and_the_attempts_own_clocks_count() -> None:
     past = history([_WORKER] * 11, [_WORKER] * 6)
     spent_s, line = past.spent_s(datetime.fromtimestamp(_START - 3600, UTC))

@@ -13,13 +13,30 @@ from vflops.record.formats.system import SharedFact
 
 
 class Clock(Data):
-    """The offset of a node's clock from that of the reference host, measured by TCP messages."""
+    """The offset of a node's clocks from those of the reference host, measured by TCP messages."""
 
     offset_s: float | None
     uncertainty_s: float | None
     """Half of the shortest round-trip time."""
     fault: str | None = None
     """Why the offset is not known."""
+    monotonic_offset_s: float | None = None
+    """The same for the monotonic clocks, which nobody can set; None in earlier versions."""
+    reference_clock: str | None = None
+    """The id of the reference host's monotonic clock; another one after it was restarted."""
+    reference_zero_s: float | None = None
+    """Unix time at the zero of that monotonic clock, by the reference host's wall clock then."""
+
+
+class ContainerImage(Data):
+    """The image of the container that a node's processes run in."""
+
+    image: str
+    """Its name or path, as in ``site.toml`` or ``--container``."""
+    runtime: str
+    sha256: str | None
+    """SHA-256 of the lists of installed files in the image, which the node computed inside of it;
+    None if the image has no such lists."""
 
 
 class NodeRecord(Document):
@@ -43,6 +60,8 @@ class NodeRecord(Document):
     clock: Clock
     facts: tuple[SharedFact, ...]
     """Facts about the machine and its operating system, as in ``system.json``."""
+    image: ContainerImage | None = None
+    """None if the site has no container."""
 
     @property
     def machine(self) -> str:

@@ -23,6 +23,7 @@ from vflops import interruption
 from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.document import Data, first_fault
+from vflops.record.log.boot import monotonic_clock_id
 
 
 class EventLine(Data):
@@ -35,6 +36,8 @@ class EventLine(Data):
     utc: str
     prev: str
     """SHA-256 of the previous line; in the first line, of ``run.json`` or of the previous log."""
+    clock: str | None = None
+    """In the first line, the id of the monotonic clock: logs with the same id share it."""
 
 
 class Described(Data):
@@ -71,6 +74,8 @@ class Event:
     utc: str
     source: str
     time_s: float = 0.0
+    clock: str | None = None
+    """The id of the monotonic clock, in the first event of a log; None in earlier versions."""
 
     @property
     def utc_s(self) -> float:
@@ -99,6 +104,11 @@ class Log:
     torn: str | None
     """File and number of a last line that was cut off while it was being written."""
 
+    @property
+    def clock(self) -> str | None:
+        """The id of the monotonic clock of its events; None if it was not recorded."""
+        return self.events[0].clock if self.events else None
+
 
 class EventWriter:
     """Appends events to a new log; one writer per file."""
@@ -107,6 +117,7 @@ class EventWriter:
         atomic.make_folder(path.parent)
         self._path = path
         self._prev = anchor
+        self._clock = monotonic_clock_id()
         try:
             # Unbuffered: a line that could not be written must not be tried again at the end.
             self._file = path.open("xb", buffering=0)
@@ -121,10 +132,12 @@ class EventWriter:
             time_s=round(time.monotonic(), 6),
             utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
             prev=self._prev,
+            clock=self._clock,
         )
-        line = json.dumps(
-            entry.model_dump(mode="json"), sort_keys=True, ensure_ascii=False, allow_nan=False
-        ).encode()
+        fields = entry.model_dump(mode="json")
+        if self._clock is None:
+            del fields["clock"]
+        line = json.dumps(fields, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
         with interruption.protected():  # an event after Ctrl-C must follow this one
             try:
                 if self._file.write(line + b"\n") != len(line) + 1:
@@ -135,6 +148,7 @@ class EventWriter:
                 needed_b = len(line) + 1
                 raise atomic.cannot_write(self._path, error, needed_b=needed_b) from error
             self._prev = hashlib.sha256(line).hexdigest()
+            self._clock = None
 
     def __enter__(self) -> Self:
         return self
@@ -161,7 +175,9 @@ def read_log(path: Path, anchor: str) -> Log:
         except ValidationError:
             faults.append(f"{where}: not an event")
         else:
-            events.append(Event(entry.kind, entry.data, entry.utc, where, entry.time_s))
+            events.append(
+                Event(entry.kind, entry.data, entry.utc, where, entry.time_s, entry.clock)
+            )
             if entry.prev != prev:
                 faults.append(f"{where}: does not follow the line before it")
         prev = hashlib.sha256(line).hexdigest()

@@ -1,4 +1,9 @@
-"""The common timeline: times of several nodes, converted to the clock of the controller."""
+"""The common timeline: times of several nodes, converted to the clock of the controller.
+
+Times come from monotonic clocks, which nobody sets: a wall clock that is set during a run changes
+no duration. Run folders of earlier versions did not compare the monotonic clocks of nodes; their
+times are those of wall clocks.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,9 @@ class Part:
     span_s: Span
     """From the attempt's first step to its last progress event, on the common timeline."""
     offset_s: float
-    """Offset of the node's clock from the common timeline; 0 if it is not known."""
+    """Offset of the node's wall clock from the common timeline; 0 if it is not known."""
+    zero_s: float | None = None
+    """The zero of the node's monotonic clock on the common timeline; None if it is not known."""
 
 
 class Timeline:
@@ -43,6 +50,11 @@ class Timeline:
         }
         known = (node.reference for nodes in self._nodes.values() for node in nodes)
         self._reference = next((host for host in known if host is not None), None)
+        clocks = [node.clock for nodes in self._nodes.values() for node in nodes]
+        self._zeros_s: dict[str | None, float] = {}
+        for clock in reversed(clocks):  # the first reading of each monotonic clock is used
+            if clock.reference_zero_s is not None:
+                self._zeros_s[clock.reference_clock] = clock.reference_zero_s
 
     @property
     def corrected_s(self) -> float:
@@ -90,10 +102,9 @@ class Timeline:
         parts: dict[str, list[Part]] = {}
         for job in self._members:
             for folder, attempt in zip(job.folders, job.attempts, strict=True):
-                if attempt.span_utc_s is not None:
-                    offset_s = self._log_offset_s(folder) or 0.0
-                    start_s, end_s = attempt.span_utc_s
-                    span_s = start_s - offset_s, end_s - offset_s
+                if attempt.edges is not None:
+                    first, last = attempt.edges
+                    span_s = self.event_s(first, folder), self.event_s(last, folder)
                     for part in self.parts_of(job.record.job, folder, span_s):
                         parts.setdefault(part.host, []).append(part)
         return parts
@@ -101,6 +112,22 @@ class Timeline:
     def offset_s(self, node: NodeRecord) -> float | None:
         """Return the offset of the node's clock from the timeline; None if it is not known."""
         return node.clock.offset_s if node.reference == self._reference else None
+
+    def zero_s(self, node: NodeRecord) -> float | None:
+        """Return the zero of the node's monotonic clock on the timeline; None if not known."""
+        clock = node.clock
+        reference_s = self._zeros_s.get(clock.reference_clock, clock.reference_zero_s)
+        if reference_s is None or clock.monotonic_offset_s is None:
+            return None
+        return reference_s - clock.monotonic_offset_s
+
+    def event_s(self, event: Event, folder: Path | None) -> float:
+        """Return the time of an event of the attempt in ``folder``."""
+        node = self._writer(folder) if folder else None
+        zero_s = self.zero_s(node) if node else None
+        if zero_s is not None:
+            return zero_s + event.time_s
+        return event.utc_s - ((self.offset_s(node) if node else None) or 0.0)
 
     def parts_of(self, job: int, folder: Path, span_s: Span) -> list[Part]:
         """Return each node's part of an attempt; the node that wrote the log comes first."""
@@ -117,14 +144,19 @@ class Timeline:
                     telemetry=path if path.is_file() else None,
                     span_s=span_s,
                     offset_s=(self.offset_s(node) if node else None) or 0.0,
+                    zero_s=self.zero_s(node) if node else None,
                 )
             )
         return parts
 
     def _log_offset_s(self, folder: Path) -> float | None:
         """Return the clock offset of the node that wrote an attempt's log."""
-        first = next((node for node in self._nodes[folder] if node.node == 0), None)
-        return self.offset_s(first) if first else None
+        node = self._writer(folder)
+        return self.offset_s(node) if node else None
+
+    def _writer(self, folder: Path) -> NodeRecord | None:
+        """Return the node that wrote an attempt's log."""
+        return next((node for node in self._nodes[folder] if node.node == 0), None)
 
     def _event_times_s(self, job: TrainedJob, kind: str) -> list[float]:
         return [
@@ -133,10 +165,6 @@ class Timeline:
             for event in log.events
             if event.kind == kind
         ]
-
-    def event_s(self, event: Event, folder: Path | None) -> float:
-        """Return the time of an event of the attempt in ``folder``."""
-        return event.utc_s - ((self._log_offset_s(folder) if folder else None) or 0.0)
 
     @staticmethod
     def _folders(job: TrainedJob) -> Sequence[Path | None]:

@@ -111,17 +111,12 @@ class Attempt:
     @property
     def span_s(self) -> tuple[float, float] | None:
         """The times of the first step and the last progress event, by the clock of the events."""
-        events = self._edges
+        events = self.edges
         return (events[0].time_s, events[1].time_s) if events else None
 
-    @property
-    def span_utc_s(self) -> tuple[float, float] | None:
-        """Like ``span_s``, as Unix time by the clock of the node that wrote the log."""
-        events = self._edges
-        return (events[0].utc_s, events[1].utc_s) if events else None
-
     @cached_property
-    def _edges(self) -> tuple[Event, Event] | None:
+    def edges(self) -> tuple[Event, Event] | None:
+        """The events of the first step and of the last progress; None without progress."""
         begun = self._first("job")
         with_progress = [event for event in self.log.events if event.kind in PROGRESS_EVENTS]
         if begun is None or not with_progress or with_progress[-1].time_s <= begun.time_s:

@@ -20,6 +20,7 @@ ADVICE = {
     "devices": "see what vflops system reports on the nodes that trained, and run it again",
     "nodes": "bring the nodes of a kind to one state, or leave the odd ones out; "
     "vflops preflight compares them",
+    "image": "give all nodes the same image: see container in site.toml, and run it again",
     "planned": "vflops resume measures the rest",
     "correct": "the device computes wrongly: check its clocks, memory and driver",
     "sampled": "measure longer: --set micro.budget_s=60",

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from itertools import pairwise
-from math import inf
 from pathlib import Path
 from typing import Any
 
 import vflops
-from vflops.record.formats.node import node_records
 from vflops.record.formats.system import SystemRecord
-from vflops.record.log.events import Described, Event, Log
+from vflops.record.log.events import Described
 from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import RUN_LOG
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 from vflops.results.score.scoring import score
-from vflops.units import seconds
 
-MAX_CLOCK_STEP_S = 60.0
-"""The largest step of the wall clock while a log is written, as NTP makes at boot."""
 _MAX_NAMED = 3
 """The number of altered files that the evidence names."""
 _REDEFINED = frozenset({"mfu"})
 """Figures that earlier versions computed otherwise: MFU came from the scored operations."""
-MAX_DRIFT = 1e-3
-"""The largest drift between two clocks of a machine, as a share: NTP slews by half of this."""
 
 
 def check_complete(contents: Contents) -> Outcome:
@@ -57,76 +48,6 @@ def check_hash_chain(contents: Contents) -> Outcome:
             )
     lines = sum(len(log.events) for log in logs)
     return Outcome("pass", f"{count(lines, 'line')}, each chained to the previous one")
-
-
-def check_clocks(contents: Contents) -> Outcome:
-    """Fail if a clock went back, or wall clock and monotonic clock disagree."""
-    lines = 0
-    for log in contents.history.logs:
-        for before, after in pairwise(log.events):
-            if after.time_s < before.time_s:
-                back_s = before.time_s - after.time_s
-                return Outcome("fail", f"the clock went back by {back_s:g} s", after.source)
-        lines += len(log.events)
-    if not lines:
-        return Outcome("cannot tell", "the run has no log", RUN_LOG)
-    for job_logs in contents.history.jobs.values():
-        changed = _clock_set(job_logs)
-        if changed:
-            return Outcome("fail", changed[1], changed[0].source)
-    outside = _outside(contents)
-    if outside:
-        return Outcome("fail", outside[1], outside[0].source)
-    return Outcome("pass", f"{count(lines, 'line')}, none earlier than the previous one")
-
-
-def _clock_set(attempts: Sequence[Log]) -> tuple[Event, str] | None:
-    """Return the first event after a step of the wall clock that is too large for NTP."""
-    ended_s = None
-    for log in attempts:
-        first_s, first_utc_s = (log.events[0].time_s, log.events[0].utc_s) if log.events else (0, 0)
-        for event in log.events:
-            passed_s = event.time_s - first_s
-            apart_s = event.utc_s - first_utc_s - passed_s
-            if abs(apart_s) > MAX_CLOCK_STEP_S + MAX_DRIFT * passed_s:
-                return event, f"wall clock and monotonic clock are {abs(apart_s):.6g} s apart"
-        if log.events:
-            if ended_s is not None and log.events[0].utc_s < ended_s - MAX_CLOCK_STEP_S:
-                return log.events[0], "the attempt started before the previous one ended"
-            ended_s = log.events[-1].utc_s
-    return None
-
-
-def _outside(contents: Contents) -> tuple[Event, str] | None:
-    """Return the first event of a job from before its planning or after its recorded end."""
-    planned, ended = (
-        {event.data.get("job"): event.utc_s for event in contents.history.events(kind, 0)}
-        for kind in ("job-planned", "job-trained")
-    )
-    for job in (*contents.training_jobs, *contents.workers):
-        from_s = planned.get(job.record.job, -inf)
-        until_s = ended.get(job.record.job, inf)
-        for log, folder in zip(job.logs, job.folders, strict=True):
-            ahead_s = _ahead_s(folder)
-            for event in (*log.events[:1], *log.events[-1:]):
-                time_s = event.utc_s - ahead_s
-                if time_s < from_s - MAX_CLOCK_STEP_S:
-                    return (
-                        event,
-                        f"the job logged this {seconds(from_s - time_s)} before it was planned",
-                    )
-                if time_s > until_s + MAX_CLOCK_STEP_S:
-                    return (
-                        event,
-                        f"the job logged this {seconds(time_s - until_s)} after its recorded end",
-                    )
-    return None
-
-
-def _ahead_s(folder: Path) -> float:
-    """Return how far the clock of an attempt is ahead of the run's clock; 0 if not measured."""
-    first = (node.clock.offset_s for node in node_records(folder) if node.node == 0)
-    return next(first, None) or 0.0
 
 
 def check_system(contents: Contents) -> Outcome:

@@ -21,7 +21,9 @@ from vflops.results.check import (
     training_rules,
 )
 from vflops.results.check.background_load import check_background_load
+from vflops.results.check.clock_rules import check_clocks
 from vflops.results.check.device_rules import check_devices
+from vflops.results.check.image_rules import check_images
 from vflops.results.check.job_rules import check_jobs
 from vflops.results.check.node_rules import check_nodes
 from vflops.results.check.package_rules import check_package
@@ -73,7 +75,13 @@ _PRACTICE = (
         folder_rules.check_hash_chain,
         _LOGS,
     ),
-    _rule("clocks", "no clock went back", folder_rules.check_clocks, _LOGS),
+    _rule(
+        "clocks",
+        "no clock went back",
+        check_clocks,
+        _LOGS,
+        "jobs/*/*/node-*.json",
+    ),
     _rule(
         "manifest", "no file contradicts the manifest", folder_rules.check_manifest, "manifest.json"
     ),
@@ -101,6 +109,12 @@ _PRACTICE = (
         _NODES,
         _LOGS,
         _ATTEMPT_NODES,
+    ),
+    _rule(
+        "image",
+        "all jobs ran in the same container image, or in none",
+        check_images,
+        "jobs/*/*/node-*.json",
     ),
     _rule(
         "planned",

@@ -94,7 +94,9 @@ def node_telemetry(
     if part.telemetry is None:
         return None
     telemetry = (read or telemetry_log.read)(part.telemetry)
-    node_zero_s = telemetry.utc_offset_s - part.offset_s
+    node_zero_s = part.zero_s
+    if node_zero_s is None:
+        node_zero_s = telemetry.utc_offset_s - part.offset_s
     if zero_s is None:
         return telemetry, node_zero_s
     return telemetry.shifted(node_zero_s - zero_s), zero_s

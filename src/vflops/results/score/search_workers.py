@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vflops.metrics.summation import sum_in_order
 from vflops.record.formats.job_events import PHASES, JobGivenUp
-from vflops.record.log.events import Event
+from vflops.record.log.events import Event, Log
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Part, Timeline
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, Attempt, TrainedJob
@@ -32,7 +32,8 @@ def search_history(members: Sequence[TrainedJob]) -> SearchHistory:
     """Return the combined history from the logs of the workers."""
     timeline = WorkerTimeline(members)
     offsets = [
-        [timeline.ahead_s(job.record.job, folder) for folder in job.folders] for job in members
+        [timeline.ahead_s(log, folder) for log, folder in zip(job.logs, job.folders, strict=True)]
+        for job in members
     ]
     return SearchHistory([job.logs for job in members], offsets)
 
@@ -113,9 +114,14 @@ class WorkerTimeline(Timeline):
         super().__init__(members)
         self._workers = members
 
-    def ahead_s(self, job: int, folder: Path) -> float:
-        """Return how far the clock of an attempt is ahead; 0 if not known."""
-        return self.parts_of(job, folder, (0.0, 0.0))[0].offset_s
+    def ahead_s(self, log: Log, folder: Path) -> float:
+        """Return how far the wall clock was ahead at the first event; 0 if not known."""
+        node = self._writer(folder)
+        if node is None or not log.events:
+            return 0.0
+        if self.zero_s(node) is None:
+            return self.offset_s(node) or 0.0
+        return log.events[0].utc_s - self.event_s(log.events[0], folder)
 
     @cached_property
     def parts(self) -> dict[str, list[Part]]:
@@ -125,7 +131,7 @@ class WorkerTimeline(Timeline):
             job = member.record.job
             for folder, log in zip(member.folders, member.logs, strict=True):
                 if len(log.events) > 1:
-                    start_s = log.events[0].utc_s - self.ahead_s(job, folder)
+                    start_s = self.event_s(log.events[0], folder)
                     length_s = log.events[-1].time_s - log.events[0].time_s
                     for part in self.parts_of(job, folder, (start_s, start_s + length_s)):
                         by_host.setdefault(part.host, []).append(part)

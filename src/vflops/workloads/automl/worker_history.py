@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 
 from vflops.record.formats.job_events import Evaluated, Finished
+from vflops.record.log.boot import monotonic_clock_id
 from vflops.record.log.events import Event, Log
 from vflops.workloads.automl.candidate_history import CandidateTracker
 from vflops.workloads.automl.search_events import Turn
@@ -92,18 +94,22 @@ class WorkerHistory:
     def spent_s(self, now: datetime | None = None) -> tuple[float, str | None]:
         """Return the seconds since the worker first began, and a warning if its clock was set.
 
-        The time between attempts counts as well. Attempts are timed by the monotonic clock and the
-        gaps between them by the wall clock; if that was set back, the gap counts as zero.
+        The time between attempts counts as well. It is that of the monotonic clock if both attempts
+        have the same one; otherwise that of the wall clock and, if that was set back, zero.
         """
-        spans = [span for log in self.logs if (span := _span(log)) is not None]
+        spans = [(log.clock, *span) for log in self.logs if (span := _span(log)) is not None]
         if not spans:
             return 0.0, None
         spent_s, clock_jumps = 0.0, list[float]()
-        next_starts = [first.utc_s for first, _ in spans[1:]]
-        for (first, last), next_s in zip(
-            spans, [*next_starts, (now or datetime.now(UTC)).timestamp()], strict=True
+        next_starts = [(clock, first.time_s, first.utc_s) for clock, first, _ in spans[1:]]
+        present_s = (now or datetime.now(UTC)).timestamp()
+        next_starts.append((monotonic_clock_id(), time.monotonic(), present_s))
+        for (clock, first, last), (next_clock, next_s, next_utc_s) in zip(
+            spans, next_starts, strict=True
         ):
-            within_s, between_s = last.time_s - first.time_s, next_s - last.utc_s
+            within_s, between_s = last.time_s - first.time_s, next_utc_s - last.utc_s
+            if clock is not None and clock == next_clock:
+                between_s = next_s - last.time_s
             spent_s += within_s + max(between_s, 0.0)
             clock_jumps += [last.utc_s - first.utc_s - within_s, min(between_s, 0.0)]
         worst_s = max(clock_jumps, key=abs)

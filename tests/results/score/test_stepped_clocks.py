@@ -1,0 +1,212 @@
+"""Wall clocks that are set during a run: durations, power and searches do not change.
+
+Every training takes 43.5 s from its first step. The monotonic clock of node a is 100 s ahead of the
+controller's, that of b 7,000 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from tests.support.trained_runs import HandmadeRun, course, job
+from vflops.record.formats.job import BagRecord, JobRecord
+from vflops.record.formats.node import Clock, NodeRecord, node_file, telemetry_file
+from vflops.record.formats.telemetry import Header, Series
+from vflops.record.log import events
+from vflops.record.log.telemetry_log import TelemetryWriter
+from vflops.record.readout.contents import Contents
+from vflops.results.check.clock_rules import check_clocks
+from vflops.results.score.score_file import EnsembleScore
+from vflops.results.score.scoring import score
+
+WALL_S = 1.8e9
+"""What right wall clocks show when the controller's monotonic clock is at 0."""
+MONOTONIC_S = {"a": 100.0, "b": 7000.0}
+LENGTH_S = 3 + 30 * 1.1 + 3 * 2 + 3 * 0.5
+HOUR_S = 3600.0
+PACKAGE = Series(
+    id="package0.energy", title="", unit="J", source="test", kind="counter", part="processor"
+)
+Steps = Callable[[float], float]
+"""By how much a wall clock is wrong, as a function of the controller's monotonic time."""
+
+
+class SteppedRun:
+    """An ensemble of two models on nodes a and b; wall clocks are wrong by what a test says."""
+
+    def __init__(self, parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.run = HandmadeRun(parent, monkeypatch)
+        self.wrong_s: dict[str, Steps] = {}
+        self.compared = True
+        self._on = "controller"
+        stepped = self
+
+        class Wall:
+            """Stands for the ``datetime`` that events ask."""
+
+            fromisoformat = datetime.fromisoformat
+
+            @staticmethod
+            def now(zone: timezone) -> datetime:
+                return datetime.fromtimestamp(stepped.wall_s(), zone)
+
+        monkeypatch.setattr(events, "datetime", Wall)
+        monkeypatch.setattr(events, "monotonic_clock_id", lambda: stepped._on)
+
+    def wall_s(self) -> float:
+        """What the wall clock of the machine that writes now shows."""
+        true_s = self.run.clock.now_s - MONOTONIC_S.get(self._on, 0.0)
+        wrong_s = self.wrong_s.get(self._on)
+        return WALL_S + true_s + (wrong_s(true_s) if wrong_s else 0.0)
+
+    def trains(self, number: int, host: str, began_s: float) -> None:
+        """A training on a node that began at this time of the controller's monotonic clock."""
+        own_s = began_s + MONOTONIC_S[host]
+        self._on = host
+        self.run.clock.now_s = own_s
+        wrong_s = self.wall_s() - WALL_S - began_s
+        place = self.run.attempt(number, own_s, *course(0.4, 0.85, 0.88))
+        node(
+            place,
+            host,
+            Clock(offset_s=wrong_s, uncertainty_s=1e-3)
+            if not self.compared
+            else Clock(
+                offset_s=wrong_s,
+                uncertainty_s=1e-3,
+                monotonic_offset_s=MONOTONIC_S[host],
+                reference_clock="controller",
+                reference_zero_s=WALL_S,
+            ),
+        )
+        self._sample(place, own_s)
+        self._on = "controller"
+        self.run.clock.now_s = began_s + 100
+
+    def _sample(self, place: Path, own_s: float) -> None:
+        """A meter that counts 100 W, read once a second."""
+        writer = TelemetryWriter(
+            telemetry_file(place, 0), Header(interval_s=1.0, series=(PACKAGE,))
+        )
+        for second in range(60):
+            self.run.clock.now_s = own_s + second
+            writer.write(own_s + second, self.wall_s(), [100.0 * second])
+        writer.close()
+
+    def scored(self) -> EnsembleScore:
+        """The score of both models, in a complete run."""
+        with self.run.folder.start_attempt(job=0) as log:
+            log.write(
+                "ensemble",
+                workload="image-classification",
+                repeat=0,
+                planned=2,
+                jobs=(1, 2),
+                evaluated=200,
+                sizes=[{"models": 2, "quality": 0.9}],
+                took_s=1.0,
+            )
+            log.write("end")
+        (found,) = score(Contents(self.run.folder)).ensembles
+        return found
+
+    def trained(self) -> EnsembleScore:
+        """Plan and train both models, the second 2 s later, and score them."""
+        self.run.clock.now_s = 990.0
+        models = [
+            job(
+                number,
+                repeat=0,
+                bag=BagRecord(model=number - 1, models=2, bootstrap="none", seed=0),
+            )
+            for number in (1, 2)
+        ]
+        self.run.plan(*models)
+        self.trains(1, "a", 1000.0)
+        self.trains(2, "b", 1002.0)
+        self._report(models)
+        return self.scored()
+
+    def _report(self, models: list[JobRecord]) -> None:
+        """The controller notes the ends of the trainings, in a log of its own."""
+        self.run.clock.now_s = 1005.0
+        with self.run.folder.start_attempt(job=0) as log:
+            log.write("start", workload="image-classification")
+            self.run.clock.now_s = 1060.0
+            for model in models:
+                log.write("job-trained", job=model.job, attempt=0, sha256="0" * 64)
+
+
+def node(place: Path, host: str, clock: Clock) -> None:
+    names = {"host": host, "name": host, "reference": "head"}
+    NodeRecord(node=0, nodes=1, clock=clock, facts=(), **names).write(node_file(place, 0))
+
+
+@pytest.fixture
+def stepped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SteppedRun:
+    return SteppedRun(tmp_path, monkeypatch)
+
+
+def after(true_s: float, step_s: float) -> Steps:
+    """A clock that is set by ``step_s`` at this time."""
+    return lambda now_s: step_s if now_s >= true_s else 0.0
+
+
+@pytest.mark.parametrize(
+    "wrong_s",
+    [
+        {},
+        {"a": after(1020.0, HOUR_S)},
+        {"a": after(1020.0, -HOUR_S)},
+        {"b": after(1020.0, HOUR_S), "controller": after(1030.0, -HOUR_S / 2)},
+        {"controller": after(1030.0, -HOUR_S)},
+        {"controller": after(995.0, HOUR_S), "a": after(0.0, 5.0)},
+    ],
+    ids=["right", "node ahead", "node back", "both", "controller back", "between logs"],
+)
+def test_a_clock_that_is_set_changes_labels_only(
+    stepped: SteppedRun, wrong_s: dict[str, Steps]
+) -> None:
+    stepped.wrong_s = wrong_s
+    found = stepped.trained()
+    assert found.window_s == pytest.approx(LENGTH_S + 2.0, abs=1e-5)
+    assert found.started_apart_s == pytest.approx(2.0, abs=1e-5)
+    assert found.flops is not None and found.vflops is not None
+    assert found.power.power_w == pytest.approx(200.0 * LENGTH_S / (LENGTH_S + 2.0))
+    verdict, evidence, _ = check_clocks(Contents(stepped.run.folder))
+    assert verdict == "pass", evidence
+    steps = [when for when in wrong_s.values() if abs(when(1040.0) - when(1010.0)) > 60]
+    assert ("a wall clock was set" in evidence) == bool(steps)
+    assert ("back by 60 min 00 s" in evidence) == any(when(1040.0) < 0 for when in steps[:1])
+
+
+def test_without_a_comparison_of_monotonic_clocks_a_step_is_a_fault(stepped: SteppedRun) -> None:
+    stepped.compared = False
+    stepped.wrong_s = {"a": after(1020.0, HOUR_S)}
+    stepped.trained()
+    verdict, evidence, where = check_clocks(Contents(stepped.run.folder))
+    assert (verdict, evidence) == ("fail", "wall clock and monotonic clock are 3600 s apart")
+    assert where is not None and "jobs/1/0/events.jsonl" in where
+
+
+def test_a_clock_that_runs_at_another_speed_is_not_one_that_was_set(stepped: SteppedRun) -> None:
+    """Neither in one long interval after another, nor a little at a time."""
+    stepped.wrong_s = {"a": lambda true_s: 100 * (true_s - 1000.0)}
+    stepped.trained()
+    verdict, evidence, _ = check_clocks(Contents(stepped.run.folder))
+    assert verdict == "fail" and "wall clock and monotonic clock are" in evidence
+
+
+def test_a_training_outside_of_its_run_is_found_by_monotonic_clocks(stepped: SteppedRun) -> None:
+    stepped.wrong_s = {"controller": after(1030.0, -HOUR_S)}
+    stepped.trained()
+    path = stepped.run.folder.logged_attempts(1)[0] / "node-0.json"
+    path.write_text(
+        path.read_text().replace('"monotonic_offset_s": 100.0', '"monotonic_offset_s": -100.0')
+    )
+    verdict, evidence, _ = check_clocks(Contents(stepped.run.folder))
+    assert verdict == "fail" and "after its recorded end" in evidence
