@@ -43,6 +43,8 @@ from vflops.workloads.contract import run_settings
 
 WORKLOAD = "image-classification"
 PROCESSES = 2
+PART = 64
+"""Jobs that a process trains: each leaves the thread of its signals behind."""
 SMALLEST = (
     "count.models=[]",
     "micro.benchmarks=[]",
@@ -74,18 +76,23 @@ class SequentialJobs(Launcher):
 
     def start(self, jobs: Mapping[int, int]) -> Collection[int]:
         """Train all of ``jobs``, and return when they have ended."""
-        fork = multiprocessing.get_context("fork")
         numbers = list(jobs)
+        for start in range(0, len(numbers), PROCESSES * PART):
+            part = numbers[start : start + PROCESSES * PART]
+            self._train([part[number::PROCESSES] for number in range(PROCESSES)])
+        return numbers
+
+    def _train(self, shares: Sequence[Sequence[int]]) -> None:
+        fork = multiprocessing.get_context("fork")
         processes = [
-            fork.Process(target=train_all, args=(self._folder, numbers[start::PROCESSES], start))
-            for start in range(PROCESSES)
+            fork.Process(target=train_all, args=(self._folder, share, number))
+            for number, share in enumerate(shares)
         ]
         for process in processes:
             process.start()
         for process in processes:
             process.join()
             assert process.exitcode == 0, process.exitcode
-        return numbers
 
     def active_jobs(self) -> Collection[int]:
         """Return nothing: no job outlives ``start``."""

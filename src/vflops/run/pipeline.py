@@ -134,6 +134,7 @@ def _attempt(
             events.write("start", workload=folder.record.workload)
             for job in changed:
                 events.write("job-rearranged", **job.model_dump(mode="json"))
+            folder.pass_on_changes()  # also those of an attempt that died before it did
             _steps(folder, events, observer, prepared)
         except (KeyboardInterrupt, Interrupted) as error:
             events.write("stopped", message=_reason(error))

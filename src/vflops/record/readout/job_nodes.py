@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vflops.record.formats.job_events import JobBegun
-from vflops.record.formats.node import node_records
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 
@@ -23,7 +22,7 @@ class JobNodes:
 def nodes_by_job(contents: Contents, members: Sequence[TrainedJob]) -> dict[int, JobNodes]:
     """Return the nodes of the newest attempt of each job."""
     nodes = {
-        member.record.job: tuple(node.name for node in node_records(member.folders[-1]))
+        member.record.job: tuple(node.name for node in member.nodes_of(member.folders[-1]))
         for member in members
         if member.folders
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,7 @@ from vflops.record.formats.job_events import (
     Resumed,
     Tested,
 )
+from vflops.record.formats.node import NodeRecord, node_records
 from vflops.record.log.events import Event, Log
 
 PROGRESS_EVENTS: dict[str, type[ProgressPoint]] = {
@@ -154,6 +156,8 @@ class TrainedJob:
     logs: tuple[Log, ...]
     folders: tuple[Path, ...] = ()
     """The folder of each log; empty if only the logs are needed."""
+    nodes_of: Callable[[Path], tuple[NodeRecord, ...]] = node_records
+    """Reads the records of the nodes of an attempt, given its folder."""
 
     @cached_property
     def attempts(self) -> tuple[Attempt, ...]:

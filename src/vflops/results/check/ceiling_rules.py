@@ -9,7 +9,6 @@ from vflops.counting.count import count as counted_by
 from vflops.metrics import flops
 from vflops.record.formats.job_events import JobStarted
 from vflops.record.formats.measurement import Measurement
-from vflops.record.formats.node import node_records
 from vflops.record.log.events import Planned
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
@@ -143,7 +142,7 @@ def check_device_kinds(contents: Contents) -> Outcome:
 
 def _threads_per_node(job: TrainedJob, started: JobStarted) -> int:
     """Return the CPU threads of all ranks on one node; 0 if the job trained on accelerators."""
-    nodes = max(len(node_records(job.folders[-1])), 1)
+    nodes = max(len(job.nodes_of(job.folders[-1])), 1)
     return started.threads * math.ceil(started.ranks / nodes)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import vflops
-from vflops.record.formats.node import node_records
+from vflops.record.formats.node import NodeRecord
 from vflops.record.formats.system import SystemRecord
 from vflops.record.log.events import Described, Event, Log
 from vflops.record.readout.contents import Contents
@@ -107,7 +107,7 @@ def _outside(contents: Contents) -> tuple[Event, str] | None:
         from_s = planned.get(job.record.job, -inf)
         until_s = ended.get(job.record.job, inf)
         for log, folder in zip(job.logs, job.folders, strict=True):
-            ahead_s = _ahead_s(folder)
+            ahead_s = _ahead_s(job.nodes_of(folder))
             for event in (*log.events[:1], *log.events[-1:]):
                 time_s = event.utc_s - ahead_s
                 if time_s < from_s - MAX_CLOCK_STEP_S:
@@ -123,9 +123,9 @@ def _outside(contents: Contents) -> tuple[Event, str] | None:
     return None
 
 
-def _ahead_s(folder: Path) -> float:
+def _ahead_s(nodes: Sequence[NodeRecord]) -> float:
     """Return how far the clock of an attempt is ahead of the run's clock; 0 if not measured."""
-    first = (node.clock.offset_s for node in node_records(folder) if node.node == 0)
+    first = (node.clock.offset_s for node in nodes if node.node == 0)
     return next(first, None) or 0.0
 
 

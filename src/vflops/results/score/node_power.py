@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vflops.metrics import mean
 from vflops.record.folder import RunFolder
-from vflops.record.readout.timeline import Part, Span, Timeline
+from vflops.record.readout.timeline import Part, Span, Timeline, concurrent_parts
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.score_file import NodeScore, PowerScore
 
@@ -73,11 +72,12 @@ def jobs_sharing_meters(
             for part in parts
             if part.telemetry
         ]
-        for (a, a_meters), (b, b_meters) in combinations(metered, 2):
-            overlap = a.span_s[0] < b.span_s[1] and b.span_s[0] < a.span_s[1]
-            if a.job != b.job and overlap and (has_node_log or a_meters & b_meters):
-                shared[a.job].add(b.job)
-                shared[b.job].add(a.job)
+        meters = {id(part): names for part, names in metered}
+        sampled = [part for part, _ in metered]
+        for part, others in zip(sampled, concurrent_parts(sampled), strict=True):
+            for other in others:
+                if has_node_log or meters[id(part)] & meters[id(other)]:
+                    shared[part.job].add(other.job)
     return {job: tuple(sorted(others)) for job, others in shared.items()}
 
 

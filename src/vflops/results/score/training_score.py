@@ -65,7 +65,7 @@ def _score(
     contents: Contents, trained: TrainedJob, machine: Ceilings, shared_with: tuple[int, ...]
 ) -> TrainingScore:
     record = trained.record
-    work = work_score(record, contents.graphs)
+    work = job_work(contents, record)
     quality = _quality(trained)
     speed = _speed(trained, work, quality)
     power = job_power(contents, trained, shared_with)
@@ -106,6 +106,12 @@ def _score(
         shared=parallelism_score(contents, trained),
         task=contents.once(tasks)[record.job].kind,
     )
+
+
+def job_work(contents: Contents, record: JobRecord) -> WorkScore | None:
+    """Return ``work_score`` of a job, computed once for all jobs with the same work."""
+    kind = record.workload, record.rules, record.declared, record.graph_declared
+    return contents.once_for((work_score, *kind), lambda: work_score(record, contents.graphs))
 
 
 def work_score(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:
