@@ -55,14 +55,14 @@ SMALLEST = (
     "synthetic.size=8",
     "size=8",
     "resize=8",
-    "synthetic.train=32",
+    "synthetic.train=16",
     "synthetic.validation=16",
     "train.batch=16",
-    "train.epochs=8",
+    "train.epochs=4",
     "train.warmup_epochs=0",
     "train.device=cpu",
 )
-"""Eight epochs of two steps; no ceilings."""
+"""Four epochs of one step; no ceilings."""
 OPENED = "performance.timing.loadEventEnd - performance.timing.navigationStart"
 
 
