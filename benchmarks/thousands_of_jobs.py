@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +35,6 @@ from vflops.launch.node_description import describe_node
 from vflops.launch.node_group import SINGLE_NODE
 from vflops.machine.telemetry.sampling import Sampler
 from vflops.record.folder import RunFolder, latest
-from vflops.record.formats.job import JobRecord
 from vflops.record.formats.node import telemetry_file
 from vflops.run import pipeline
 from vflops.run.pipeline import RunObserver

@@ -108,7 +108,7 @@ def test_a_rank_reads_only_the_logs_it_needs(
     assert opened == []
     assert folder.history(7).events("start")
     assert not folder.ended(7)
-    assert opened == [folder.attempt_folder(7, 0) / "events.jsonl"] * 2
+    assert opened == [folder.attempt_folder(7, 0) / "events.jsonl"]
 
 
 def counting(opened: list[Path]) -> Callable[[Path, str], Log]:

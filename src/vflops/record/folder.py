@@ -39,7 +39,7 @@ from vflops.record.files.folder_listing import matching_files, subfolders
 from vflops.record.files.lock import locked
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobRearranged
-from vflops.record.log.events import Event, EventWriter, Log, read_log
+from vflops.record.log.events import Event, EventWriter, Log, has_event, read_log
 
 
 class RunRecord(Document):
@@ -91,7 +91,9 @@ class History:
         """Return all events of one kind, of one job or of all jobs."""
         if job is None:
             return list(self._events_by_kind.get(kind, ()))
-        return [event for log in self.jobs.get(job, ()) for event in log.events if event.kind == kind]
+        return [
+            event for log in self.jobs.get(job, ()) for event in log.events if event.kind == kind
+        ]
 
     @cached_property
     def _events_by_kind(self) -> dict[str, list[Event]]:
@@ -324,8 +326,9 @@ class RunFolder:
         return [log.parent for log in self._log_files(self.path / "jobs" / str(job))]
 
     def ended(self, job: int) -> bool:
-        """Whether a job's last attempt finished; only the logs of this job are read."""
-        return _ended(self.job_history(job))
+        """Whether a job's last attempt finished; only the last log of this job is read."""
+        logs = self._log_files(self.path / "jobs" / str(job))
+        return bool(logs) and has_event(logs[-1], "end")
 
     def _read_logs(self, job: Path) -> tuple[Log, ...]:
         paths = self._log_files(job)

@@ -181,7 +181,7 @@ def _steps(
     if prepared is None and not is_described:
         prepared = jobs.prepare(settings, observer.progress)
     _describe(folder, events, prepared or [])
-    counted = {count.model for count in Contents(folder).counted}
+    counted = {count.model for count in Contents(folder, run_log_only=True).counted}
     for model in settings.count.models:
         if model not in counted:
             observer.step(f"counting {model}")
@@ -241,7 +241,8 @@ def _needs_same_machine(folder: RunFolder) -> bool:
     from vflops.machine.ceilings.measure import planned_items
 
     settings = folder.record.settings
-    done = {item.key for item in Contents(folder).measurements if item.value is not None}
+    earlier = Contents(folder, run_log_only=True).measurements
+    done = {item.key for item in earlier if item.value is not None}
     return backend(settings.launch.on).is_this_machine or any(
         item.key not in done for item in planned_items(settings.micro)
     )
@@ -260,7 +261,8 @@ def _measure(folder: RunFolder, events: EventWriter, observer: RunObserver) -> N
     settings = folder.record.settings
     items = planned_items(settings.micro)
     events.write("plan", measurements=[item.key for item in items])
-    measured = {item.key: item for item in Contents(folder).measurements}
+    earlier = Contents(folder, run_log_only=True).measurements
+    measured = {item.key: item for item in earlier}
     done = [item for item in measured.values() if item.value is not None]
     if any(_may_be_measured(measured.get(item.key)) for item in items):
         observer.step("measuring the ceilings")

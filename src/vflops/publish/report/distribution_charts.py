@@ -76,9 +76,7 @@ def quality(jobs: Sequence[TrainedJob]) -> dict[str, Any] | None:
     tooltip = ["epoch:Q", *(f"{name}:Q" for name in (*_BANDS, "jobs"))]
     base = alt.Chart(data(rows)).encode(x=x, tooltip=tooltip)
     most = base.mark_area(opacity=0.2, color=SERIES[0]).encode(y=alt.Y("5 %:Q", **y), y2="95 %:Q")
-    half = base.mark_area(opacity=0.35, color=SERIES[0]).encode(
-        y=alt.Y("25 %:Q", **y), y2="75 %:Q"
-    )
+    half = base.mark_area(opacity=0.35, color=SERIES[0]).encode(y=alt.Y("25 %:Q", **y), y2="75 %:Q")
     line = base.mark_line(color=SERIES[0], point={"filled": True, "size": 30}).encode(
         y=alt.Y("median:Q", **y)
     )

@@ -24,7 +24,6 @@ from vflops.results.score.scoring import best_bound
 from vflops.results.score.scoring_convention import job_convention
 from vflops.units import percent, quantity, seconds
 
-
 _MAX_EXAMPLES = 8
 """How many of many seeds are shown in detail."""
 _MAX_NOTES = 8
@@ -228,7 +227,7 @@ def _wall(scores: Sequence[TrainingScore]) -> str:
 
 
 def _course(contents: Contents, trained: TrainedJob, score: TrainingScore) -> Course:
-    sampled = curves.telemetry_lines(contents.folder, trained)
+    sampled = curves.telemetry_lines(contents, trained)
     quality = score.quality
     points = [
         (evaluation.evaluated.epoch, evaluation.evaluated.quality)

@@ -34,8 +34,13 @@ DocumentType = TypeVar("DocumentType", bound=Document)
 class Contents:
     """The parsed files of a run folder; each file is read when it is first needed, and cached."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, *, run_log_only: bool = False) -> None:
+        """Read all jobs or, with ``run_log_only``, only the log of the run itself.
+
+        That log has the measurements, counts and plans, but not what was trained.
+        """
         self.folder = folder
+        self._jobs_read = (0,) if run_log_only else ()
         self._cache: dict[Any, Any] = {}
         self._cacheable_bytes = _MAX_ALL_CACHED_BYTES
 
@@ -78,6 +83,14 @@ class Contents:
         result: Telemetry = self._cache[key]
         return result
 
+    def imported_power(self, node: int = 0) -> list[Telemetry]:
+        """Read the power logs that were imported for a node; their times are Unix time."""
+        from vflops.record.log.imported_power import read_imported
+
+        return self.once_for(
+            (read_imported, node), lambda: read_imported(self.folder.path, node=node)
+        )
+
     def _once(self, key: object, compute: Callable[[], Any]) -> Any:
         if key not in self._cache:
             self._cache[key] = compute()
@@ -90,8 +103,8 @@ class Contents:
 
     @cached_property
     def history(self) -> History:
-        """The logs of all jobs."""
-        return self.folder.history()
+        """The logs of the jobs."""
+        return self.folder.history(*self._jobs_read)
 
     @cached_property
     def in_progress(self) -> bool:

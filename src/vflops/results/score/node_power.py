@@ -21,14 +21,22 @@ if TYPE_CHECKING:
 NOT_SAMPLED = "nothing was sampled"
 
 
-def node_scores(folder: RunFolder, timeline: Timeline, window_s: Span) -> tuple[NodeScore, ...]:
-    """Return one score per host, sorted by name, over the time from its first to its last step."""
+def node_scores(
+    folder: RunFolder,
+    timeline: Timeline,
+    window_s: Span,
+    read: Callable[[Path], Telemetry] | None = None,
+) -> tuple[NodeScore, ...]:
+    """Return one score per host, sorted by name, over the time from its first to its last step.
+
+    ``read`` may return telemetry that was read before.
+    """
     from vflops.record.log.imported_power import read_imported
 
     hosts = sorted(timeline.parts.items())
     # An imported log does not name its node, so it is used only if there is one node.
     logs = read_imported(folder.path) if len(hosts) == 1 else []
-    return tuple(_node_score(host, parts, timeline, window_s, logs) for host, parts in hosts)
+    return tuple(_node_score(host, parts, timeline, window_s, logs, read) for host, parts in hosts)
 
 
 def total_power(nodes: Sequence[NodeScore], length_s: float) -> PowerScore:
@@ -113,14 +121,19 @@ def _power_score(summary: PowerSummary, span_s: float) -> PowerScore:
 
 
 def _node_score(
-    host: str, parts: Sequence[Part], timeline: Timeline, window_s: Span, logs: Sequence[Telemetry]
+    host: str,
+    parts: Sequence[Part],
+    timeline: Timeline,
+    window_s: Span,
+    logs: Sequence[Telemetry],
+    read: Callable[[Path], Telemetry] | None,
 ) -> NodeScore:
     from vflops.results.power.run_power import host_power
 
     zero_s = window_s[0]  # as Unix time, microseconds would not be exact
     start_s = max(min(part.span_s[0] for part in parts) - zero_s, 0.0)
     end_s = min(max(part.span_s[1] for part in parts), window_s[1]) - zero_s
-    sampled = [pair[0] for part in parts if (pair := node_telemetry(part, zero_s))]
+    sampled = [pair[0] for part in parts if (pair := node_telemetry(part, zero_s, read))]
     power, busy = PowerScore(reason=NOT_SAMPLED), list[float]()
     if sampled and start_s < end_s:
         # An imported log uses UTC, so it is as accurate as the clock of its node.
