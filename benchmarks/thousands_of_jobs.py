@@ -13,6 +13,7 @@ times are printed besides wall times, because other work on the machine affects 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import multiprocessing
 import os
@@ -137,10 +138,8 @@ def make_run(parent: Path, models: int) -> RunFolder:
         [*SMALLEST, f"bagging.models={models}", f"models={models}"],
     )
     began_s = time.perf_counter()
-    try:
+    with contextlib.suppress(Interrupted):
         pipeline.start(parent, WORKLOAD, settings, RunObserver(jobs=interrupt_when_over))
-    except Interrupted:
-        pass
     path = latest(parent)
     assert path is not None
     folder = RunFolder.open(path)
@@ -222,6 +221,7 @@ def measure(folder: RunFolder, models: int, source: Path, limit_s: float) -> dic
     plan = ["plan", WORKLOAD, "--models", str(models), "--nodes", str(-(-models // 8))]
     commands: dict[str, list[str]] = {
         "plan": [*plan, "--slots", "8"],
+        "again": [*plan, "--slots", "8"],
         "attach": ["attach", str(copies["attach"])],
         "resume": ["resume", complete],
         "score": ["score", complete],
