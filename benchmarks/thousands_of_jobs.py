@@ -34,6 +34,7 @@ from vflops.launch.controller import JobProgress
 from vflops.launch.interface import Launcher
 from vflops.launch.node_description import describe_node
 from vflops.launch.node_group import SINGLE_NODE
+from vflops.machine.system.gather import gather
 from vflops.machine.telemetry.sampling import Sampler
 from vflops.record.folder import RunFolder, latest
 from vflops.record.formats.node import telemetry_file
@@ -118,7 +119,7 @@ def train_all(folder: RunFolder, jobs: Sequence[int], number: int) -> None:
     os.sched_setaffinity(0, {cores[number % len(cores)]})
     os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "VFLOPS_LAUNCHER": str(os.getppid())}
     # Describing the same machine 4,096 times would take minutes.
-    node_description.gather = functools.cache(node_description.gather)
+    node_description.gather = functools.cache(gather)  # type: ignore[attr-defined]
     for job in jobs:
         attempt = folder.claim_attempt(job)
         path = folder.attempt_folder(job, attempt)
@@ -156,7 +157,7 @@ def make_run(parent: Path, models: int) -> RunFolder:
 def interrupt_when_over(jobs: Sequence[JobProgress]) -> None:
     """Interrupt the run as Ctrl-C does, once all jobs have ended."""
     if all(job.over for job in jobs):
-        signal.raise_signal(signal.SIGINT)
+        raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,7 @@ def measure(folder: RunFolder, models: int, source: Path, limit_s: float) -> dic
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(folder.path, path)
     complete = str(copies["resume"])
-    plan = ["plan", WORKLOAD, "--models", str(models), "--nodes", str(-(-models // 8))]
+    plan = ["plan", WORKLOAD, "--profile", "tiny", "--models", str(models), "--nodes", str(-(-models // 8))]
     commands: dict[str, list[str]] = {
         "plan": [*plan, "--slots", "8"],
         "again": [*plan, "--slots", "8"],

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import vflops
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts
+from vflops.run import captured_graphs
 from vflops.run.captured_graphs import counted_before
 from vflops.testing.conventions import sample_graph
 from vflops.workloads.contract.registry import workload
@@ -38,7 +38,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").write_text("")
-    monkeypatch.setattr(vflops, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(captured_graphs, "PACKAGE", package)
     return package
 
 

@@ -170,9 +170,12 @@ def test_starting_many_jobs_on_this_machine_looks_at_each_lock_once(
     folder = large_ensemble(tmp_path, monkeypatch, 40, ended=False)
     looked: list[Path] = []
     started: list[int] = []
-    monkeypatch.setattr(
-        "vflops.launch.local.launcher.is_locked", lambda lock: bool(looked.append(lock))
-    )
+
+    def is_locked(lock: Path) -> bool:
+        looked.append(lock)
+        return False
+
+    monkeypatch.setattr("vflops.launch.local.launcher.is_locked", is_locked)
     monkeypatch.setattr(LocalJobs, "_start", lambda self, job: started.append(job))
     launcher = LocalJobs(folder, {job: [Slot(job % 2, (job % 2,))] for job in range(1, 41)})
     assert launcher.start(dict.fromkeys(range(1, 41), 1)) == started == [1, 2]

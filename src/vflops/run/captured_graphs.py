@@ -18,6 +18,7 @@ from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts, DeclaredWork
 from vflops.workloads.contract.spec import WorkloadSpec
 
+PACKAGE = Path(__file__).parents[1]
 _FOLDER = "planned-graphs"
 _MAX_KEPT = 64
 
@@ -49,8 +50,7 @@ def counted_before(
 
 def _key(spec: WorkloadSpec, section: WorkloadSettings, data: DataFacts) -> str:
     """Return a hash of everything that the graph depends on."""
-    package = Path(vflops.__file__).parent
-    status = [(path, path.stat()) for path in sorted(package.rglob("*.py"))]
+    status = [(path, path.stat()) for path in sorted(PACKAGE.rglob("*.py"))]
     content = [
         vflops.__version__,
         metadata.version("torch"),

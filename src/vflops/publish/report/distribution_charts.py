@@ -71,19 +71,21 @@ def quality(jobs: Sequence[TrainedJob]) -> dict[str, Any] | None:
         return None
     title = goal.quality + (", lower is better" if goal.better == "lower" else "")
     top = 1.1 * max(goal.target, *(row["95 %"] for row in rows))
-    y = {"scale": alt.Scale(domain=[0, top or 1.0], nice=False), "title": title}
+    scale = alt.Scale(domain=[0, top or 1.0], nice=False)
+
+    def y(field: str) -> Any:
+        return alt.Y(f"{field}:Q").scale(scale).title(title)
+
     x = alt.X("epoch:Q").title("epoch").scale(domainMin=0).axis(grid=False, tickMinStep=1)
     tooltip = ["epoch:Q", *(f"{name}:Q" for name in (*_BANDS, "jobs"))]
     base = alt.Chart(data(rows)).encode(x=x, tooltip=tooltip)
-    most = base.mark_area(opacity=0.2, color=SERIES[0]).encode(y=alt.Y("5 %:Q", **y), y2="95 %:Q")
-    half = base.mark_area(opacity=0.35, color=SERIES[0]).encode(y=alt.Y("25 %:Q", **y), y2="75 %:Q")
-    line = base.mark_line(color=SERIES[0], point={"filled": True, "size": 30}).encode(
-        y=alt.Y("median:Q", **y)
-    )
+    most = base.mark_area(opacity=0.2, color=SERIES[0]).encode(y=y("5 %"), y2="95 %:Q")
+    half = base.mark_area(opacity=0.35, color=SERIES[0]).encode(y=y("25 %"), y2="75 %:Q")
+    line = base.mark_line(color=SERIES[0], point={"filled": True, "size": 30}).encode(y=y("median"))
     marks = alt.Chart(data([{"target": goal.target, "label": f"target {goal.target:g}"}]))
-    rule = marks.mark_rule(color="#444", strokeDash=[6, 4]).encode(y=alt.Y("target:Q", **y))
+    rule = marks.mark_rule(color="#444", strokeDash=[6, 4]).encode(y=y("target"))
     label = marks.mark_text(align="left", dx=6, dy=-8, color="#444").encode(
-        y=alt.Y("target:Q", **y), x=alt.value(0), text="label:N"
+        y=y("target"), x=alt.value(0), text="label:N"
     )
     chart = (most + half + line + rule + label).properties(width=WIDTH, height=240)
     return apply_style(chart)
