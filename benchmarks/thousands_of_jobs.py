@@ -214,12 +214,21 @@ def measure(folder: RunFolder, models: int, source: Path, limit_s: float) -> dic
     """Return the cost of each command on copies of an interrupted run."""
     log = folder.path.parent / f"output-{models}.txt"
     log.unlink(missing_ok=True)
-    copies = {name: folder.path.parent / f"{name}-{models}" for name in ("attach", "resume")}
+    copies = {name: folder.path.parent / "copies" / name for name in ("attach", "resume")}
     for path in copies.values():
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(folder.path, path)
     complete = str(copies["resume"])
-    plan = ["plan", WORKLOAD, "--profile", "tiny", "--models", str(models), "--nodes", str(-(-models // 8))]
+    plan = [
+        "plan",
+        WORKLOAD,
+        "--profile",
+        "tiny",
+        "--models",
+        str(models),
+        "--nodes",
+        str(-(-models // 8)),
+    ]
     commands: dict[str, list[str]] = {
         "plan": [*plan, "--slots", "8"],
         "again": [*plan, "--slots", "8"],
@@ -268,7 +277,7 @@ def main() -> None:
         path = latest(runs)
         folder = make_run(runs, models) if path is None else RunFolder.open(path)
         measure(folder, models, given.source.resolve(), given.limit_s)
-        report = runs / f"resume-{models}" / "report.html"
+        report = runs / "copies" / "resume" / "report.html"
         if report.is_file():
             browse(report, given.picture)
     if given.folder is None:

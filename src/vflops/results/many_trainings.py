@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vflops.results.figures import Key, format_value, training_figures
@@ -13,7 +13,13 @@ MANY = 16
 """With more training jobs of a workload, their figures are summarised instead of listed."""
 DISTRIBUTION = ("figure", "lowest", "5 %", "median", "95 %", "highest")
 """The columns of ``distribution_rows``."""
-_FIGURES: tuple[Key, ...] = ("quality", "flops", "time_to_quality", "power", "wall_time")
+_FIGURES: dict[Key, Callable[[TrainingScore], float | None]] = {
+    "quality": lambda training: training.quality.achieved,
+    "flops": lambda training: training.speed.flops if training.speed else None,
+    "time_to_quality": lambda training: training.quality.time_to_quality_s,
+    "power": lambda training: training.power.power_w,
+    "wall_time": lambda training: training.wall_s,
+}
 _FENCE = 3.0
 """An outlier is this many interquartile ranges below the first or above the third quartile (Tukey's
 outer fences)."""
@@ -82,13 +88,13 @@ def distributions(trainings: Sequence[TrainingScore]) -> list[Distribution]:
 
     A figure that no job has is left out.
     """
-    figures = [(training_figures(training), training) for training in trainings]
+    figures = training_figures(trainings[0])
     found = []
-    for key in _FIGURES:
-        known = [(by_key[key].value, training) for by_key, training in figures]
+    for key, value_of in _FIGURES.items():
+        known = [(value_of(training), training) for training in trainings]
         values = [(value, training) for value, training in known if value is not None]
         if values:
-            figure = figures[0][0][key]
+            figure = figures[key]
             ordered = sorted(values, key=lambda pair: (pair[0], pair[1].job))
             found.append(
                 Distribution(key, figure.label, figure.unit, len(trainings), tuple(ordered))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vflops import interruption
 from vflops.config.settings import Settings
 from vflops.errors import Interrupted, UsageError, VflopsError
+from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobRearranged, PowerImported
@@ -23,7 +24,7 @@ from vflops.record.log.events import EventWriter, Loaded
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.check.findings import Findings
-from vflops.results.score.scoring import score
+from vflops.results.score.scoring import score_text
 from vflops.run import jobs, validate
 from vflops.run.jobs import PreparedWorkload
 
@@ -324,7 +325,7 @@ def conclude(folder: RunFolder, observer: RunObserver) -> Findings:
         from vflops.results.evidence.manifest import write_manifest
 
         contents = Contents(folder)
-        contents.once(score).write(folder.score_file)
+        atomic.write_text(folder.score_file, contents.once(score_text))
         findings = contents.once(check)
         findings.write(folder.findings_file)
         write_report(contents)

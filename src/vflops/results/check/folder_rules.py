@@ -18,7 +18,7 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import RUN_LOG
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
-from vflops.results.score.scoring import score
+from vflops.results.score.scoring import score_text
 from vflops.units import seconds
 
 MAX_CLOCK_STEP_S = 60.0
@@ -156,7 +156,7 @@ def check_score(contents: Contents) -> Outcome:
     path = contents.folder.score_file
     if not path.is_file():
         return Outcome("fail", "the score is missing", path.name)
-    computed = contents.once(score).to_json()
+    computed = contents.once(score_text)
     if path.read_bytes() == computed.encode():
         return Outcome("pass", "score.json follows from the record, byte for byte")
     version = contents.folder.record.versions.get("vflops")
