@@ -22,10 +22,12 @@ from vflops.record.formats.job_events import JobRearranged
 from vflops.record.readout.contents import Contents
 from vflops.results import many_trainings
 from vflops.results.check.checking import check
+from vflops.results.evidence.evidence_names import listing
 from vflops.results.score import training_score
 from vflops.results.score.scoring import score
 from vflops.results.task import closed_tasks
-from vflops.run import jobs
+from vflops.run import jobs, pipeline
+from vflops.run.pipeline import RunObserver
 from vflops.train import rank
 
 MODELS = (20, 40, 80)
@@ -87,6 +89,17 @@ def test_an_agent_and_its_rank_read_as_many_bytes_of_a_small_run_as_of_a_large_o
     assert read[0] == read[1] > 0
     assert names[0] == names[1]
     assert all(not name.startswith("jobs/") or name.startswith("jobs/7/") for name in names[0])
+
+
+def test_a_resumed_run_passes_changed_settings_on_to_the_agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = large_ensemble(tmp_path, monkeypatch, 2, ended=False)
+    change = JobRearranged(job=2, ranks=3, settings={"train": {}}, changes=("ranks",))
+    monkeypatch.setattr(pipeline, "_steps", lambda *arguments: None)
+    pipeline._attempt(folder, RunObserver(), None, [change])
+    assert [folder.effective_job(job).ranks for job in (1, 2)] == [2, 3]
+    assert not any("rearranged" in name for name in listing(folder.path).files)  # no evidence
 
 
 def test_score_check_and_report_open_each_file_of_a_job_a_fixed_number_of_times(
