@@ -216,7 +216,7 @@ def _gist(
     if means:
         return f"means of {len(means)} of {len(scores)} seeds; {about}"
     if len(scores) > 1:
-        return f"seed {representative.seed}, the first of {len(scores)}; {about}"
+        return f"seed {representative.seed}, the first of {len(scores):,}; {about}"
     return about
 
 
