@@ -101,7 +101,7 @@ def _and_it_says_the_time_of_the_next(
 
 
 def test_a_graph_of_an_earlier_run_spares_torch(
-    vflops: Vflops, trained_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+    vflops: Vflops, trained_folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of another network, or on other data, work is counted; else torch is not even imported."""
     program = (
@@ -133,6 +133,9 @@ def test_a_graph_of_an_earlier_run_spares_torch(
     ):
         record["settings"], record["data"]["facts"] = settings, facts
         job.write_text(json.dumps(record))
+        cache = tmp_path / f"cache-{len(list(tmp_path.glob('cache-*')))}"
+        cache.mkdir()
+        monkeypatch.setenv("VFLOPS_CACHE", str(cache))
         assert vflops(*arguments).returncode == 0
         assert len(counted) == times
     done = subprocess.run(

@@ -202,7 +202,7 @@ class Controller:
 
     def _take_over(self) -> None:
         """Read the progress of jobs that earlier controllers started."""
-        history, histories = self._folder.history(), attempt_histories(self._folder)
+        history, histories = self._folder.history(*self._jobs), attempt_histories(self._folder)
         active = self._launcher.active_jobs()
         for job, progress in self._jobs.items():
             before, folders = histories[job], self._folder.next_attempt(job)
@@ -247,12 +247,13 @@ class Controller:
             return
         tries = {progress.record.job: self._attempts - progress.attempts for progress in due}
         for job in self._launcher.start(tries):
-            self._record_start(self._jobs[job])
+            self._record_start(self._jobs[job], sync=False)
             self._jobs[job].awaited, self._jobs[job].last = True, None
             self._jobs[job].excused = False
             self._tails.pop(job, None)
+        self._events.sync()
 
-    def _record_start(self, progress: JobProgress) -> None:
+    def _record_start(self, progress: JobProgress, *, sync: bool = True) -> None:
         progress.state, progress.location = "running", self._launcher.location(progress.record.job)
         progress.attempts += 1
         begun = JobBegun(
@@ -261,7 +262,7 @@ class Controller:
             where=progress.location,
             attempt=progress.attempts,
         )
-        self._events.write("job-begun", **begun.model_dump(mode="json"))
+        self._events.write("job-begun", sync=sync, **begun.model_dump(mode="json"))
 
     def _poll(self) -> None:
         active = self._launcher.active_jobs()

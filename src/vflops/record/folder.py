@@ -29,18 +29,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pydantic import ValidationError
+
 import vflops
 from vflops.config.settings import Settings
 from vflops.errors import FolderError, VflopsError
 from vflops.record.files import atomic
 from vflops.record.files.digest import file_digest
-from vflops.record.files.document import Document
+from vflops.record.files.document import Document, first_fault, read_json
 from vflops.record.files.folder_listing import matching_files, subfolders
 from vflops.record.files.lock import locked
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobRearranged
 from vflops.record.installed_package import PackageRecord, installed_package
-from vflops.record.log.events import Event, EventWriter, Log, read_log
+from vflops.record.log.events import Event, EventWriter, Log, has_event, read_log
 
 
 class RunRecord(Document):
@@ -92,8 +94,20 @@ class History:
 
     def events(self, kind: str, job: int | None = None) -> list[Event]:
         """Return all events of one kind, of one job or of all jobs."""
-        logs = self.logs if job is None else self.jobs.get(job, ())
-        return [event for log in logs for event in log.events if event.kind == kind]
+        if job is None:
+            return list(self._events_by_kind.get(kind, ()))
+        return [
+            event for log in self.jobs.get(job, ()) for event in log.events if event.kind == kind
+        ]
+
+    @cached_property
+    def _events_by_kind(self) -> dict[str, list[Event]]:
+        """All events by kind: a rule may ask for them once per job."""
+        by_kind: dict[str, list[Event]] = {}
+        for log in self.logs:
+            for event in log.events:
+                by_kind.setdefault(event.kind, []).append(event)
+        return by_kind
 
     def ended(self, job: int) -> bool:
         """Whether the job's last attempt finished."""
@@ -237,15 +251,33 @@ class RunFolder:
         """Return the description that the job's next attempt runs with.
 
         ``job.json`` describes the first attempt. If the run was resumed with changed settings, the
-        log of the run (job 0) has a ``job-rearranged`` event; only that log is read.
+        log of the run (job 0) has a ``job-rearranged`` event, which ``pass_on_changes`` copies to
+        the job's folder: agents and ranks do not read the log of the run, which grows with the
+        number of jobs.
         """
         record = JobRecord.read(self.job_file(job))
+        path = self._change_file(job)
+        if not path.is_file():
+            return record
+        try:
+            change = JobRearranged.model_validate(read_json(path))
+        except ValidationError as error:
+            raise FolderError(
+                f"{path} is invalid: {first_fault(error)}",
+                hint=f"write it again: vflops resume {self.path}",
+            ) from error
+        return record.model_copy(update={"ranks": change.ranks, "settings": change.settings})
+
+    def pass_on_changes(self) -> None:
+        """Write the changed settings of jobs, as the log of the run has them, for their agents."""
         events = self.history(0).events("job-rearranged")
         changes = [event.payload(JobRearranged) for event in events]
-        newest = next((change for change in reversed(changes) if change.job == job), None)
-        if newest is None:
-            return record
-        return record.model_copy(update={"ranks": newest.ranks, "settings": newest.settings})
+        for change in {change.job: change for change in changes}.values():  # the newest of a job
+            atomic.write_json(self._change_file(change.job), change.model_dump(mode="json"))
+
+    def _change_file(self, job: int) -> Path:
+        """Return the path of a job's changed settings; hidden, because the log is the evidence."""
+        return self.path / "jobs" / str(job) / ".rearranged.json"
 
     def claim_attempt(self, job: int) -> int:
         """Create the folder of a new attempt and return its number, unique among concurrent
@@ -300,8 +332,9 @@ class RunFolder:
         return [log.parent for log in self._log_files(self.path / "jobs" / str(job))]
 
     def ended(self, job: int) -> bool:
-        """Whether a job's last attempt finished; only the logs of this job are read."""
-        return _ended(self.job_history(job))
+        """Whether a job's last attempt finished; only the last log of this job is read."""
+        logs = self._log_files(self.path / "jobs" / str(job))
+        return bool(logs) and has_event(logs[-1], "end")
 
     def _read_logs(self, job: Path) -> tuple[Log, ...]:
         paths = self._log_files(job)

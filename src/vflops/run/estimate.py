@@ -18,6 +18,7 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import main_ceilings
 from vflops.results.roofline.run_ceilings import run_ceilings
 from vflops.results.score.training_score import training_scores
+from vflops.run.captured_graphs import counted_before
 from vflops.run.training_cost import Estimate, Speed, Training, bounding_speed, measured_speed
 from vflops.run.training_cost import estimate as estimate_training
 from vflops.run.validate import check_model
@@ -123,6 +124,9 @@ class _WorkloadEstimator:
         known = self._known_graph(self.earlier, data) if self.earlier else None
         if known is not None:
             return known
+        return counted_before(self.spec, self.section, data, lambda: self._captured(data))
+
+    def _captured(self, data: DataFacts) -> Graph | DeclaredWork:
         with self.show_step(f"counting the operations of {self.spec.name}"):
             code = self.spec.load_code()
             work: Graph | DeclaredWork = code.work(self.section, data, self.spec.name)

@@ -107,9 +107,10 @@ def plan(
     planned = [event.payload(JobPlanned) for event in folder.history(0).events("job-planned")]
     if planned:
         records = [_read_planned(folder, job) for job in planned]
-        for record in records:
-            if not folder.ended(record.job):
-                workload(record.workload).load_code().verify_data(record.data)
+        unfinished = [record for record in records if not folder.ended(record.job)]
+        data = {(record.workload, repr(record.data)): record for record in unfinished}
+        for record in data.values():  # the models of an ensemble share their data
+            workload(record.workload).load_code().verify_data(record.data)
         return records
     settings = folder.record.settings
     jobs: list[JobRecord] = []
@@ -147,7 +148,8 @@ def plan(
             record.write(path)
             jobs.append(record)
     for record in jobs:  # after all files are written, so that the plan is complete
-        events.write("job-planned", job=record.job, sha256=record.digest())
+        events.write("job-planned", sync=False, job=record.job, sha256=record.digest())
+    events.sync()
     return jobs
 
 
@@ -215,12 +217,13 @@ def run_ensembles(
         suffix = f", ensemble {number} of {len(groups)}" if len(groups) > 1 else ""
         if not all(folder.ended(record.job) for record in group):
             observer.step(
-                f"training {len(group)} models of {group[0].workload}{suffix}{order.place(group)}"
+                f"training {len(group):,} models of {group[0].workload}{suffix}{order.place(group)}"
             )
         run_side_by_side(folder, events, group, observer)
-        combined = f"{len(group)} models of {group[0].workload}"
+        combined = f"{len(group):,} models of {group[0].workload}"
         observer.step(f"combining the predictions of {combined}{suffix}")
-        ensemble = evaluate_ensemble(folder, folder.history(), group)
+        history = folder.history(*(record.job for record in group))
+        ensemble = evaluate_ensemble(folder, history, group)
         if ensemble is None:
             raise RunFailed(
                 f"no model of {group[0].workload} stored its predictions",
@@ -312,12 +315,13 @@ def run_side_by_side(
             progress_list += controller.run()
     if recorder is not None:
         recorder.finish()
-    history = folder.history()
+    history = folder.history(0)
     hashed = {e.payload(JobTrained).job for e in history.events("job-trained")}
-    ended = [record.job for record in records if history.ended(record.job)]
+    ended = [record.job for record in records if folder.ended(record.job)]
     for job in ended:
         if job not in hashed:
-            _record_hashes(folder, events, job)
+            _record_hashes(folder, events, job, sync=False)
+    events.sync()
     if not ended:
         reasons = {progress.reason for progress in progress_list}
         raise RunFailed(
@@ -359,7 +363,7 @@ def run(
         _record_hashes(folder, events, record.job)
 
 
-def _record_hashes(folder: RunFolder, events: EventWriter, job: int) -> None:
+def _record_hashes(folder: RunFolder, events: EventWriter, job: int, *, sync: bool = True) -> None:
     """Record the hashes of the job's last attempt, so that a later change is detected."""
     attempt = folder.logged_attempts(job)[-1]
     telemetry = attempt / "telemetry.jsonl"
@@ -370,7 +374,7 @@ def _record_hashes(folder: RunFolder, events: EventWriter, job: int) -> None:
         telemetry_sha256=file_hash(telemetry) if telemetry.is_file() else None,
         files={path.name: file_hash(path) for path in node_files(attempt)},
     )
-    events.write("job-trained", **trained.model_dump(mode="json"))
+    events.write("job-trained", sync=sync, **trained.model_dump(mode="json"))
 
 
 def ops_per_sample(folder: RunFolder, record: JobRecord) -> int | None:
@@ -378,7 +382,7 @@ def ops_per_sample(folder: RunFolder, record: JobRecord) -> int | None:
     from vflops.record.readout.contents import Contents
     from vflops.results.score.training_score import work_score
 
-    work = work_score(record, Contents(folder).graphs)
+    work = work_score(record, Contents(folder, run_log_only=True).graphs)
     return work.ops_total if work else None
 
 

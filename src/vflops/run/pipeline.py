@@ -13,6 +13,7 @@ from pathlib import Path
 from vflops import interruption
 from vflops.config.settings import Settings
 from vflops.errors import Interrupted, UsageError, VflopsError
+from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job_events import JobRearranged, PowerImported
 from vflops.record.formats.measurement import Loaded, Measurement
@@ -20,7 +21,7 @@ from vflops.record.log.events import EventWriter
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.check.findings import Findings
-from vflops.results.score.scoring import score
+from vflops.results.score.scoring import score_text
 from vflops.run import jobs, validate
 from vflops.run.jobs import PreparedWorkload
 from vflops.run.observer import RunObserver
@@ -103,6 +104,7 @@ def _attempt(
             events.write("start", workload=folder.record.workload)
             for job in changed:
                 events.write("job-rearranged", **job.model_dump(mode="json"))
+            folder.pass_on_changes()  # also those of an attempt that died before it did
             _steps(folder, events, observer, prepared)
         except (KeyboardInterrupt, Interrupted) as error:
             events.write("stopped", message=_reason(error))
@@ -151,7 +153,7 @@ def _steps(
     if prepared is None and not is_described:
         prepared = jobs.prepare(settings, observer.progress)
     _describe(folder, events, prepared or [])
-    counted = {count.model for count in Contents(folder).counted}
+    counted = {count.model for count in Contents(folder, run_log_only=True).counted}
     for model in settings.count.models:
         if model not in counted:
             observer.step(f"counting {model}")
@@ -228,7 +230,8 @@ def _measure(folder: RunFolder, events: EventWriter, observer: RunObserver) -> N
     settings = folder.record.settings
     items = planned_items(settings.micro)
     events.write("plan", measurements=[item.key for item in items])
-    measured = {item.key: item for item in Contents(folder).measurements}
+    earlier = Contents(folder, run_log_only=True).measurements
+    measured = {item.key: item for item in earlier}
     done = [item for item in measured.values() if item.value is not None]
     if any(_may_be_measured(measured.get(item.key)) for item in items):
         observer.step("measuring the ceilings")
@@ -290,7 +293,7 @@ def conclude(folder: RunFolder, observer: RunObserver) -> Findings:
         from vflops.results.evidence.manifest import write_manifest
 
         contents = Contents(folder)
-        contents.once(score).write(folder.score_file)
+        atomic.write_text(folder.score_file, contents.once(score_text))
         findings = contents.once(check)
         findings.write(folder.findings_file)
         write_report(contents)

@@ -13,7 +13,7 @@ from tests.support.trained_runs import HandmadeRun, course, job, write_telemetry
 from vflops.cli import options
 from vflops.config.profiles import for_suite
 from vflops.machine.system.cpu_share import available_cpus
-from vflops.publish.report.job_table import job_rows
+from vflops.publish.report.job_table import job_table
 from vflops.publish.report.results import Order, results
 from vflops.record.folder import RunFolder, RunRecord
 from vflops.record.formats.job import BagRecord
@@ -144,7 +144,7 @@ class TestResults:
         assert other.state == "has not started"
         assert (result.speed.figure, result.name) == ("—", "image-classification, seed 1")
         assert result.state == "has not finished: epoch 1.00 after 20 s"
-        states = [(row[0], row[2], row[5]) for row in job_rows(contents, found)]
+        states = [(row[0], row[2], row[5]) for row in job_table(contents, found).rows]
         assert states == [("1", "seed 1", "unfinished"), ("2", "seed 2", "not started")]
 
 

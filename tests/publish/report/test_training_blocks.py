@@ -81,7 +81,7 @@ class TestCurves:
         self, trained_folder: RunFolder
     ) -> None:
         contents = Contents(trained_folder)
-        found = curves.telemetry_lines(trained_folder, contents.training_jobs[0])
+        found = curves.telemetry_lines(contents, contents.training_jobs[0])
         assert [line.attempt for line in found.power] == [0, 1]
         assert {y for line in found.power for _, y in line.points} == {sum(GPU_POWER_W)}
         wall_s = score(contents).trainings[0].wall_s
@@ -90,7 +90,8 @@ class TestCurves:
         assert times == sorted(times)
 
     def test_counters_become_bytes_a_second(self, trained_folder: RunFolder) -> None:
-        found = curves.telemetry_lines(trained_folder, Contents(trained_folder).training_jobs[1])
+        contents = Contents(trained_folder)
+        found = curves.telemetry_lines(contents, contents.training_jobs[1])
         rates = {line.name: line.points[0][1] for line in found.traffic}
         assert rates == pytest.approx({"received from other nodes": 1e6, "read from storage": 5e7})
 

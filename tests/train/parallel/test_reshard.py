@@ -59,6 +59,7 @@ def test_a_killed_run_resumes_with_changed_settings_and_says_so(tmp_path: Path) 
     assert "train.ranks 1 → 2" in new.changes
     with folder.start_attempt(0) as events:
         events.write("job-rearranged", **new.model_dump(mode="json"))
+    folder.pass_on_changes()
     log = run_ranks(folder, 2, DOUBLE="1")
     assert [event.data["ranks"] for event in log.events if event.kind == "job"] == [2]
     assert losses(log) == pytest.approx(all_losses(whole)[8:], rel=1e-10)

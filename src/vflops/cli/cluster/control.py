@@ -43,8 +43,7 @@ def attach(run: options.Run = None, quiet: options.Quiet = False) -> None:
             f"{name} has no jobs to attach to: none of its jobs outlives the command",
             hint=f"resume the run: vflops resume {name}",
         )
-    history = folder.history()
-    ended = [record.job for record in records if history.ended(record.job)]
+    ended = [record.job for record in records if folder.ended(record.job)]
     active = set(active_jobs(folder, records)) - set(ended)
     not_started = len(records) - len(ended) - len(active)
     say(

@@ -87,6 +87,7 @@ def score(run: options.Run = None, json: Json = False) -> None:
 
 def _result_texts(result: Score) -> Iterator[str]:
     """Yield the tables of all ensembles, searches, repeats and training runs, with titles."""
+    from vflops.results import many_trainings
     from vflops.results.score import figure_text, score_tables, search_text
 
     for ensemble in result.ensembles:
@@ -107,6 +108,12 @@ def _result_texts(result: Score) -> Iterator[str]:
         yield (
             columns([score_tables.REPEATS, *score_tables.repeat_rows(repeat)], right=(1, 2)) + "\n"
         )
-    for training in result.trainings:
+    for trainings in many_trainings.summarised(result):
+        yield heading(many_trainings.title(trainings))
+        rows = [many_trainings.DISTRIBUTION, *many_trainings.distribution_rows(trainings)]
+        yield columns(rows, right=(1, 2, 3, 4, 5))
+        yield "".join(f"{line}\n" for line in many_trainings.outlier_lines(trainings))
+    firsts = [trainings[0] for trainings in many_trainings.summarised(result)]
+    for training in (*firsts, *many_trainings.listed(result)):
         yield heading(score_tables.training_title(training))
         yield columns(score_tables.training_rows(training)) + "\n"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from vflops.launch.controller import JobProgress
 
+_MAX_LOSSES, _MAX_LEFT_ROWS = 8, 64
+"""How many losses are said at once, and the largest table that is left on the screen."""
 _LINE_EVERY_S = 5.0
 """Seconds between two plain lines."""
 ANSWER_S = 10.0
@@ -44,10 +46,13 @@ class JobsView:
     def show(self, jobs: Sequence[JobProgress]) -> None:
         """Show the current progress of ``jobs``."""
         self._jobs = jobs
-        for job in jobs:
-            if job.losses > self._losses.get(job.record.job, 0):
-                self._say_loss(job)
-            self._losses[job.record.job] = job.losses
+        lost = [job for job in jobs if job.losses > self._losses.get(job.record.job, 0)]
+        for job in lost[:_MAX_LOSSES]:
+            self._say_loss(job)
+        if len(lost) > _MAX_LOSSES:
+            more = len(lost) - _MAX_LOSSES
+            self._say(f"{more:,} more died; `vflops check` names those that did not finish")
+        self._losses |= {job.record.job: job.losses for job in lost}
         if not self._console.is_terminal:
             if time.monotonic() - self._line_s >= _LINE_EVERY_S:
                 self._line_s = time.monotonic()
@@ -71,7 +76,9 @@ class JobsView:
             started = job.attempts + (job.state == "waiting")
             then = f"attempt {started} of {job.max_attempts}"
             then += f" in {pause_s:.0f} s" if pause_s >= 1 else " now"
-        text = f"{name} died ({job.reason}): {then}"
+        self._say(f"{name} died ({job.reason}): {then}")
+
+    def _say(self, text: str) -> None:
         if self._console.is_terminal:
             self._console.print(cell(text), style="yellow")
         else:
@@ -93,7 +100,10 @@ class JobsView:
         self._watch_keyboard(over=True)
         if self._live is not None:
             self._pause()
-            self._console.print(self._table(len(self._jobs)))
+            if len(self._jobs) > _MAX_LEFT_ROWS:
+                self._console.print(self.line(self._jobs))
+            else:
+                self._console.print(self._table(len(self._jobs)))
 
     def _watch_keyboard(self, *, over: bool) -> None:
         """Make Ctrl-C ask a question while jobs run, and only then."""

@@ -212,8 +212,9 @@ def with_metrics(observer: RunObserver, metrics_file: Path | None) -> Iterator[R
 
 
 def _print_results(folder: RunFolder) -> None:
-    """Print one line per training run, ensemble and search."""
-    from vflops.cli.terminal.columns import columns
+    """Print one line per training run, ensemble and search, and summaries of many trainings."""
+    from vflops.cli.terminal.columns import columns, heading
+    from vflops.results import many_trainings
     from vflops.results.score.node_text import nodes_line
     from vflops.results.score.score_file import Score
     from vflops.results.score.score_tables import (
@@ -225,8 +226,14 @@ def _print_results(folder: RunFolder) -> None:
     from vflops.results.score.search_text import aiperf_line, search_line
 
     score = Score.read(folder.score_file)
-    if score.trainings:
-        print("\n" + columns(result_rows(score), right=(2,)))
+    if few := many_trainings.listed(score):
+        print("\n" + columns(result_rows(score, few), right=(2,)))
+    for trainings in many_trainings.summarised(score):
+        rows = [many_trainings.DISTRIBUTION, *many_trainings.distribution_rows(trainings)]
+        print("\n" + heading(many_trainings.title(trainings)))
+        print(columns(rows, right=(1, 2, 3, 4, 5)))
+        for line in many_trainings.outlier_lines(trainings):
+            say(line, indent=4, file=sys.stdout)
     for repeat in score.repeats:
         say(repeat_line(repeat), file=sys.stdout)
     for ensemble in score.ensembles:

@@ -86,13 +86,17 @@ class LocalJobs(Launcher):
 
     def start(self, jobs: Mapping[int, int]) -> Collection[int]:
         """Start the agents of those jobs whose slots are free."""
-        return [job for job in jobs if self._start(job)]
+        used = {slot.number for job in self.active_jobs() for slot in self._slots[job]}
+        started = []
+        for job in jobs:
+            slots = {slot.number for slot in self._slots[job]}
+            if used.isdisjoint(slots):
+                self._start(job)
+                used |= slots
+                started.append(job)
+        return started
 
-    def _start(self, job: int) -> bool:
-        slots = {slot.number for slot in self._slots[job]}
-        active = self.active_jobs()
-        if any(slots & {slot.number for slot in self._slots[other]} for other in active):
-            return False
+    def _start(self, job: int) -> None:
         cores = [core for slot in self._slots[job] for core in slot.cores]
         devices = [str(slot.device) for slot in self._slots[job] if slot.device is not None]
         variables = {CORES: ",".join(map(str, cores))}
@@ -111,7 +115,6 @@ class LocalJobs(Launcher):
                 )
         except OSError as error:
             raise atomic.cannot_write(path, error) from error
-        return True
 
     def _log(self, job: int) -> Path:
         return self._folder.job_file(job).parent / "agent.log"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from vflops.record.formats.node import NodeRecord, node_records
+from vflops.record.formats.node import NodeRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Timeline
 from vflops.record.readout.trained_job import TrainedJob
@@ -42,5 +42,5 @@ def _nodes_of(job: TrainedJob) -> list[NodeRecord]:
         node
         for folder, attempt in attempts
         if attempt.has_progress
-        for node in node_records(folder)
+        for node in job.nodes_of(folder)
     ]

@@ -16,9 +16,8 @@ from vflops.record.formats.graph import Graph
 from vflops.record.formats.system import SystemRecord
 from vflops.record.log.events import Event, Log
 from vflops.record.readout.contents import Contents
-from vflops.results.check.folder_rules import score_text
 from vflops.results.score.score_file import Score
-from vflops.results.score.scoring import score
+from vflops.results.score.scoring import score, score_text
 
 MAX_BYTES = 1 << 20
 """The maximum size of a cached document, so that submissions cannot fill the memory."""

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from vflops.metrics.summation import sum_in_order
-from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import WORK_PHASES
 from vflops.record.formats.telemetry import Series, Telemetry
-from vflops.record.log.imported_power import read_imported
-from vflops.record.log.telemetry_log import read
+from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import Attempt, TrainedJob
 
 MAX_POINTS = 300
@@ -76,16 +74,15 @@ def throughput(trained: TrainedJob) -> list[Line]:
     return lines
 
 
-def telemetry_lines(folder: RunFolder, trained: TrainedJob) -> TelemetryLines:
+def telemetry_lines(contents: Contents, trained: TrainedJob) -> TelemetryLines:
     """Return the telemetry over the seconds of the job."""
-    logs = read_imported(folder.path)
-    folders = folder.logged_attempts(trained.record.job)
+    logs, folders = contents.imported_power(), trained.folders
     lines = TelemetryLines([], [], [])
     for number, before_s, attempt in _attempts_with_offsets(trained):
         path = folders[number] / "telemetry.jsonl"
         if attempt.began_s is None or not path.is_file():
             continue
-        telemetry = read(path)
+        telemetry = contents.telemetry(path)
         span = _Span(number, before_s, attempt.began_s, attempt.wall_s)
         lines.power.extend(
             _power_lines([telemetry, *(log.on_clock_of(telemetry) for log in logs)], span)

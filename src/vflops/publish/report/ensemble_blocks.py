@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from vflops.publish.pages.chart_style import SERIES, apply_style, data
 from vflops.publish.report.figure_tables import Tile
 from vflops.publish.report.training_charts import WIDTH
+from vflops.results.many_trainings import MANY
 from vflops.results.score import figure_text, score_tables
 from vflops.results.score.score_file import EnsembleScore, RepeatScore, Score
 from vflops.units import quantity, seconds
@@ -37,6 +38,8 @@ class EnsembleBlock:
     by_models: dict[str, Any]
     node_names: tuple[str, ...]
     nodes: list[tuple[str, ...]]
+    nodes_note: str
+    """Which nodes are shown; empty if it is all of them."""
     apart: str
     """The time between the first and the last start of a model."""
 
@@ -51,9 +54,7 @@ def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
             workload=ensemble.workload,
             title=f"{ensemble.workload}, {ensemble.planned} models{_twins_note(ensemble)}",
             gist="figures, quality by number of models",
-            synthetic=any(
-                training.synthetic for training in scored.trainings if training.job in ensemble.jobs
-            ),
+            synthetic=_uses_synthetic_data(scored, frozenset(ensemble.jobs)),
             tiles=_tiles(ensemble),
             rows=score_tables.ensemble_rows(ensemble),
             **_repeat_table(
@@ -63,7 +64,8 @@ def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
             waves=ensemble.waves,
             by_models=_quality_by_models(ensemble),
             node_names=score_tables.NODES,
-            nodes=score_tables.node_rows(ensemble),
+            nodes=score_tables.node_rows(ensemble, at_most=MANY),
+            nodes_note=_nodes_note(len(ensemble.nodes)),
             apart=seconds(ensemble.started_apart_s),
         )
         for number, ensemble in enumerate(scored.ensembles)
@@ -102,6 +104,19 @@ def _quality_over_time(ensemble: EnsembleScore) -> dict[str, Any]:
         x=alt.value("width"), text="label:N"
     )
     return apply_style((line + rule + label).properties(width=WIDTH, height=200))
+
+
+def _nodes_note(nodes: int) -> str:
+    if nodes <= MANY:
+        return ""
+    return (
+        f"{MANY} of {nodes:,} nodes: those that are slow or noisy, those whose clock is not known, "
+        "and those with the most and the least power. score.json has all of them."
+    )
+
+
+def _uses_synthetic_data(scored: Score, jobs: frozenset[int]) -> bool:
+    return any(training.synthetic for training in scored.trainings if training.job in jobs)
 
 
 def _twins_note(ensemble: EnsembleScore) -> str:

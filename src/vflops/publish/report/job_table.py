@@ -3,21 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from vflops.record.readout.contents import Contents
+from vflops.record.readout.trained_job import TrainedJob
+from vflops.results import many_trainings
 from vflops.results.check.level import Difference, Levels
 from vflops.results.score.score_file import Score
 from vflops.units import seconds
 
 JOBS = ("job", "workload", "which", "ranks", "device", "state", "attempts", "time")
-"""The columns of ``job_rows``."""
+"""The columns of ``JobTable.rows``."""
 
 
-def job_rows(contents: Contents, scored: Score) -> list[tuple[str, ...]]:
-    """Return one row per job of the run, with the columns of ``JOBS``."""
+@dataclass(frozen=True)
+class JobTable:
+    """The jobs of a run; if there are many, only those that differ from the others."""
+
+    rows: list[tuple[str, ...]]
+    jobs: int
+    """The number of all jobs."""
+
+    @property
+    def note(self) -> str:
+        """A sentence on which jobs are shown; empty if it is all of them."""
+        if len(self.rows) == self.jobs:
+            return ""
+        return (
+            f"{len(self.rows)} of {self.jobs:,} jobs: those that did not finish or took several "
+            "attempts, the extremes, the medians and outliers. score.json has the figures of all."
+        )
+
+
+def job_table(contents: Contents, scored: Score) -> JobTable:
+    """Return the jobs of a run."""
+    jobs = sorted((*contents.training_jobs, *contents.workers), key=lambda job: job.record.job)
+    shown = jobs
+    if len(jobs) > many_trainings.MANY:
+        chosen = _differing_jobs(jobs, scored)
+        shown = [job for job in jobs if job.record.job in chosen]
+    return JobTable(_rows(shown, scored), len(jobs))
+
+
+def _differing_jobs(jobs: Sequence[TrainedJob], scored: Score) -> set[int]:
+    """Return the numbers of the jobs to show if there are many."""
+    groups = many_trainings.by_workload(scored.trainings)
+    examples = [
+        training.job
+        for group in groups
+        for training in many_trainings.examples(group, many_trainings.MANY)
+    ]
+    unusual = [job.record.job for job in jobs if job.finished is None or len(job.logs) > 1]
+    workers = [job.record.job for job in jobs if job.record.worker is not None]
+    return {
+        *examples,
+        *workers[: many_trainings.MANY],
+        *unusual[: many_trainings.MANY],
+    }
+
+
+def _rows(jobs: Sequence[TrainedJob], scored: Score) -> list[tuple[str, ...]]:
+    """Return one row per job, with the columns of ``JOBS``."""
     complete_jobs = {training.job: training.complete for training in scored.trainings}
     rows: list[tuple[str, ...]] = []
-    for job in sorted((*contents.training_jobs, *contents.workers), key=lambda job: job.record.job):
+    for job in jobs:
         record, started = job.record, job.started
         which = f"seed {record.seed}"
         if record.worker is not None:

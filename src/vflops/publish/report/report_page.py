@@ -11,7 +11,7 @@ from vflops.publish.report import ceiling_charts
 from vflops.publish.report.answer import answer
 from vflops.publish.report.ensemble_blocks import EnsembleBlock, ensemble_blocks
 from vflops.publish.report.figure_tables import Tile
-from vflops.publish.report.job_table import JOBS, job_rows, level_sentence
+from vflops.publish.report.job_table import JOBS, job_table, level_sentence
 from vflops.publish.report.node_blocks import nodes_block
 from vflops.publish.report.results import Result
 from vflops.publish.report.search_blocks import SearchBlock, search_blocks
@@ -21,6 +21,7 @@ from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import between_nodes, main_ceilings
+from vflops.results import many_trainings
 from vflops.results.check.checking import check
 from vflops.results.check.level import levels
 from vflops.results.check.rule_sets import RULE_SETS
@@ -55,7 +56,7 @@ def write_report(contents: Contents) -> None:
         contents.read(SystemRecord, folder.system_file) if folder.system_file.exists() else None
     )
     trainings, findings = blocks(contents, scored), contents.once(check)
-    jobs = job_rows(contents, scored)
+    jobs = job_table(contents, scored)
     first_screen = answer(contents, machine, models)
     workloads: list[WorkloadBlock] = [
         *ensemble_blocks(scored),
@@ -89,8 +90,10 @@ def write_report(contents: Contents) -> None:
         search=ceiling_charts.shape_search(measurements),
         messages=ceiling_charts.message_sizes(measurements),
         job_names=JOBS,
-        jobs=jobs,
-        jobs_gist=count_text(len(jobs), "job"),
+        jobs=jobs.rows,
+        jobs_note=jobs.note,
+        jobs_gist=count_text(jobs.jobs, "job"),
+        distribution_names=many_trainings.DISTRIBUTION,
         system=system,
         findings=findings,
         rules_title=RULE_SETS[findings.rule_set].title,

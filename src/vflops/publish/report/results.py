@@ -338,7 +338,8 @@ def _unfinished_ensemble(models: Sequence[TrainingScore]) -> Result:
 
 
 def _ensemble(run: _Run, ensemble: EnsembleScore) -> Result:
-    base_models = [training for training in run.scored.trainings if training.job in ensemble.jobs]
+    jobs = frozenset(ensemble.jobs)
+    base_models = [training for training in run.scored.trainings if training.job in jobs]
     reached = ensemble.is_met
     order = run.order(ensemble.jobs, ensemble.task, reached=reached)
     states = [_data_note(base_models)]

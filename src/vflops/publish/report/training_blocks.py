@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from vflops.counting.count import count
 from vflops.metrics import mean
 from vflops.publish.pages.roofline_points import Achieved
-from vflops.publish.report import curves, exhibits, training_charts
+from vflops.publish.report import curves, distribution_charts, exhibits, training_charts
 from vflops.publish.report import figure_tables as figures
 from vflops.publish.report.exhibits import ExhibitFigures
 from vflops.publish.report.figure_tables import Tile
@@ -17,6 +17,7 @@ from vflops.publish.report.training_charts import Course
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import job_ceilings
 from vflops.record.readout.trained_job import TrainedJob
+from vflops.results import many_trainings
 from vflops.results.roofline.analysis import Bound, bound
 from vflops.results.roofline.run_ceilings import ceilings_for, model_ceilings
 from vflops.results.score import figure_text, parallelism_text, score_tables
@@ -24,6 +25,10 @@ from vflops.results.score.score_file import RepeatScore, Score, TrainingScore
 from vflops.results.score.scoring import best_bound
 from vflops.results.score.scoring_convention import job_convention
 from vflops.units import percent, quantity, seconds
+
+_MAX_EXAMPLES = 8
+"""How many of many seeds are shown in detail."""
+_MAX_NOTES = 8
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,10 @@ class Block:
     notes: list[str]
     """Remarks on the figures."""
     settings: list[tuple[str, str]]
+    distribution: list[tuple[str, ...]]
+    """How the figures of many seeds are distributed; empty if all of them are shown."""
+    histograms: dict[str, Any] | None
+    outliers: list[str]
     seeds: list[str]
     figures: list[tuple[str, list[str]]]
     repeats: list[tuple[str, ...]]
@@ -164,7 +173,10 @@ def _block(
     repeat: RepeatScore | None,
 ) -> Block:
     scores = [score for _, score in pairs]
-    courses = [_course(contents, trained, score) for trained, score in pairs]
+    is_many = len(scores) > many_trainings.MANY
+    shown = _examples(pairs) if is_many else pairs
+    shown_scores = [score for _, score in shown]
+    courses = [_course(contents, trained, score) for trained, score in shown]
     ended = [score for score in scores if score.complete]
     representative = ended[0] if ended else scores[0]
     use_means = repeat is not None and len(ended) > 1
@@ -174,16 +186,21 @@ def _block(
         id=id,
         workload=representative.workload,
         title=representative.workload,
-        gist=_gist(scores, representative, ended if use_means else []),
+        gist=_gist(scores, shown_scores, representative, ended if use_means else []),
         tiles=figures.mean_tiles(ended) if use_means else figures.tiles(representative),
         ended=len(ended) == len(scores),
         notes=_notes(scores),
         settings=figures.setting_rows(representative),
+        distribution=many_trainings.distribution_rows(scores) if is_many else [],
+        histograms=distribution_charts.histograms(scores) if is_many else None,
+        outliers=many_trainings.outlier_lines(scores) if is_many else [],
         seeds=[course.name for course in courses],
-        figures=figures.figure_rows(scores),
+        figures=figures.figure_rows(shown_scores),
         repeats=score_tables.repeat_rows(repeat) if repeat else [],
         loss=training_charts.loss(courses),
-        quality=training_charts.quality(courses, pairs[0][0].record.goal),
+        quality=distribution_charts.quality([trained for trained, _ in pairs])
+        if is_many
+        else training_charts.quality(courses, pairs[0][0].record.goal),
         exhibit=exhibits.exhibit_figures([(trained, score.complete) for trained, score in pairs]),
         throughput=training_charts.throughput(courses),
         power=training_charts.power(courses),
@@ -197,15 +214,29 @@ def _block(
     )
 
 
+def _examples(
+    pairs: Sequence[tuple[TrainedJob, TrainingScore]],
+) -> list[tuple[TrainedJob, TrainingScore]]:
+    """Return the seeds to show in detail if there are many."""
+    trained = {score.job: job for job, score in pairs}
+    chosen = many_trainings.examples([score for _, score in pairs], _MAX_EXAMPLES)
+    return [(trained[score.job], score) for score in chosen]
+
+
 def _gist(
-    scores: Sequence[TrainingScore], representative: TrainingScore, means: Sequence[TrainingScore]
+    scores: Sequence[TrainingScore],
+    shown: Sequence[TrainingScore],
+    representative: TrainingScore,
+    means: Sequence[TrainingScore],
 ) -> str:
     """Return what the section is about, and which seeds its tiles are from."""
     about = "figures, quality and loss over epochs, where the time went"
+    if len(shown) < len(scores):
+        about = f"distributions; {len(shown)} of {len(scores):,} in detail"
     if means:
         return f"means of {len(means)} of {len(scores)} seeds; {about}"
     if len(scores) > 1:
-        return f"seed {representative.seed}, the first of {len(scores)}; {about}"
+        return f"seed {representative.seed}, the first of {len(scores):,}; {about}"
     return about
 
 
@@ -216,7 +247,7 @@ def _wall(scores: Sequence[TrainingScore]) -> str:
 
 
 def _course(contents: Contents, trained: TrainedJob, score: TrainingScore) -> Course:
-    sampled = curves.telemetry_lines(contents.folder, trained)
+    sampled = curves.telemetry_lines(contents, trained)
     quality = score.quality
     points = [
         (evaluation.evaluated.epoch, evaluation.evaluated.quality)
@@ -255,4 +286,5 @@ def _notes(scores: Sequence[TrainingScore]) -> list[str]:
         elif score.samples_redone:
             repeated = figure_text.count(score.samples_redone, "sample was", "samples were")
             notes.append(f"seed {score.seed} took {score.attempts} attempts: {repeated} repeated")
-    return notes
+    more = len(notes) - _MAX_NOTES
+    return [*notes[:_MAX_NOTES], f"and {more:,} more seeds"] if more > 1 else notes

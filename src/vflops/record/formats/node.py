@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from vflops.record.files.document import Data, Document
+from vflops.record.files.document import Data, Document, read_json
 from vflops.record.files.folder_listing import matching_files
-from vflops.record.formats.system import SharedFact
+from vflops.record.formats.system import Fact, SharedFact
 
 
 class Clock(Data):
@@ -85,9 +85,40 @@ def node_file(attempt: Path, node: int) -> Path:
     return attempt / f"node-{node}.json"
 
 
-def node_records(attempt: Path) -> list[NodeRecord]:
+def node_records(attempt: Path) -> tuple[NodeRecord, ...]:
     """Read the records of an attempt's nodes, in the order of their indices."""
-    return [NodeRecord.read(path) for path in _numbered_files(attempt, "node-*.json")]
+    return tuple(NodeRecord.read(path) for path in _record_files(attempt))
+
+
+class NodeReader:
+    """Reads the records of many attempts, each once; equal facts about a machine are shared."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[Path, tuple[NodeRecord, ...]] = {}
+        self._records: dict[Path, NodeRecord] = {}
+        self._facts: dict[str, tuple[Fact, ...]] = {}
+
+    def __call__(self, attempt: Path) -> tuple[NodeRecord, ...]:
+        """Return the records of an attempt's nodes, in the order of their indices."""
+        if attempt not in self._attempts:
+            self._attempts[attempt] = tuple(map(self.read, _record_files(attempt)))
+        return self._attempts[attempt]
+
+    def read(self, path: Path) -> NodeRecord:
+        """Return one record."""
+        if path not in self._records:
+            self._records[path] = self._parse(path)
+        return self._records[path]
+
+    def _parse(self, path: Path) -> NodeRecord:
+        """Read a record; facts that were validated before are not validated again."""
+        data = read_json(path)
+        written = repr(data.get("facts"))
+        if written in self._facts:
+            data["facts"] = self._facts[written]
+        record = NodeRecord.parse(data, path)
+        self._facts.setdefault(written, record.facts)
+        return record
 
 
 def telemetry_file(attempt: Path, node: int) -> Path:
@@ -105,9 +136,13 @@ def telemetry_files(attempt: Path) -> list[Path]:
 def node_files(attempt: Path) -> list[Path]:
     """Return the node records of an attempt, and the telemetry files of all nodes but the first."""
     return [
-        *_numbered_files(attempt, "node-*.json"),
+        *_record_files(attempt),
         *_numbered_files(attempt, "telemetry-*.jsonl"),
     ]
+
+
+def _record_files(attempt: Path) -> list[Path]:
+    return _numbered_files(attempt, "node-*.json")
 
 
 def _numbered_files(attempt: Path, pattern: str) -> list[Path]:

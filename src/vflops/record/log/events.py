@@ -150,6 +150,13 @@ class EventWriter:
             self._prev = hashlib.sha256(line).hexdigest()
             self._clock = None
 
+    def sync(self) -> None:
+        """Make sure that events written without ``sync`` are on disk."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise atomic.cannot_write(self._path, error) from error
+
     def __enter__(self) -> Self:
         return self
 
@@ -157,12 +164,30 @@ class EventWriter:
         self._file.close()
 
 
-def read_log(path: Path, anchor: str) -> Log:
-    """Read every complete line of ``path``; an incomplete last line is reported, not an error."""
+def has_event(path: Path, kind: str) -> bool:
+    """Whether a log has an event of a kind; only lines that may be one are parsed."""
+    name = json.dumps(kind, ensure_ascii=False).encode()
+    for line in reversed(_read_lines(path)[:-1]):
+        if name in line:
+            try:
+                if EventLine.model_validate_json(line).kind == kind:
+                    return True
+            except ValidationError:
+                continue
+    return False
+
+
+def _read_lines(path: Path) -> list[bytes]:
+    """Return the lines of a log; the last one is empty, or was cut off."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        return path.read_bytes().split(b"\n")
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def read_log(path: Path, anchor: str) -> Log:
+    """Read every complete line of ``path``; an incomplete last line is reported, not an error."""
+    lines = _read_lines(path)
     tail = lines.pop()
     torn = f"{path}:{len(lines) + 1}" if tail else None
     events: list[Event] = []

@@ -11,6 +11,7 @@ import math
 from array import array
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def read(path: Path) -> Telemetry:
             f"{path} has no header: it was cut off while its first line was written",
             hint="remove the file; the run has no telemetry",
         )
-    header = Header.parse(_object(lines[0], path), path)
+    header = _header(lines[0], path)
     samples = _Samples(len(header.series))
     faults = tuple(samples.add(lines[1:], path))
     return Telemetry(
@@ -111,7 +112,20 @@ def read_header(path: Path) -> Header:
             line = file.readline()
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
-    return Header.parse(_object(line, path), path)
+    return _header(line, path)
+
+
+def _header(line: bytes, path: Path) -> Header:
+    """Return the header in ``line``, or raise ``FolderError``; the jobs of a run share headers."""
+    try:
+        return _shared_header(line.rstrip(b"\n"))
+    except FolderError:
+        return Header.parse(_object(line, path), path)  # raises an error that names the file
+
+
+@lru_cache(maxsize=256)
+def _shared_header(line: bytes) -> Header:
+    return Header.parse(_object(line, Path()), Path())
 
 
 class _Samples:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,14 +17,16 @@ from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobPlanned
 from vflops.record.formats.measured_node import MeasuredNode, NodeMeasured, measured_node_file
 from vflops.record.formats.measurement import Measurement
+from vflops.record.formats.node import NodeReader
 from vflops.record.log.events import Counted
 from vflops.record.readout.trained_job import TrainedJob
 
 if TYPE_CHECKING:
     from vflops.record.formats.telemetry import Telemetry
 
-_MAX_CACHED_BYTES = 1 << 20
-"""Telemetry files above this size are read again each time instead of being kept in memory."""
+_MAX_CACHED_BYTES, _MAX_ALL_CACHED_BYTES = 1 << 20, 1 << 27
+"""The largest telemetry file, and the largest sum of all files, that are kept in memory; others are
+read again each time."""
 
 Result = TypeVar("Result")
 DocumentType = TypeVar("DocumentType", bound=Document)
@@ -33,13 +35,24 @@ DocumentType = TypeVar("DocumentType", bound=Document)
 class Contents:
     """The parsed files of a run folder; each file is read when it is first needed, and cached."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, *, run_log_only: bool = False) -> None:
+        """Read all jobs or, with ``run_log_only``, only the log of the run itself.
+
+        That log has the measurements, counts and plans, but not what was trained.
+        """
         self.folder = folder
+        self._jobs_read = (0,) if run_log_only else ()
         self._cache: dict[Any, Any] = {}
+        self._cacheable_bytes = _MAX_ALL_CACHED_BYTES
 
     def once(self, compute: Callable[[Contents], Result]) -> Result:
         """Return ``compute(self)``, which is called only once; the result is cached."""
         result: Result = self._once(compute, lambda: compute(self))
+        return result
+
+    def once_for(self, key: Hashable, compute: Callable[[], Result]) -> Result:
+        """Return ``compute()``, which is called only once per ``key``; the result is cached."""
+        result: Result = self._once(key, compute)
         return result
 
     def read(self, kind: type[DocumentType], path: Path) -> DocumentType:
@@ -60,10 +73,24 @@ class Contents:
         """Read a telemetry file."""
         from vflops.record.log.telemetry_log import read
 
-        if path.stat().st_size > _MAX_CACHED_BYTES:
-            return read(path)
-        result: Telemetry = self._once((read, str(path)), lambda: read(path))
+        key = (read, str(path))
+        if key not in self._cache:
+            size_bytes = path.stat().st_size
+            telemetry = read(path)
+            if size_bytes > min(_MAX_CACHED_BYTES, self._cacheable_bytes):
+                return telemetry
+            self._cacheable_bytes -= size_bytes
+            self._cache[key] = telemetry
+        result: Telemetry = self._cache[key]
         return result
+
+    def imported_power(self, node: int = 0) -> list[Telemetry]:
+        """Read the power logs that were imported for a node; their times are Unix time."""
+        from vflops.record.log.imported_power import read_imported
+
+        return self.once_for(
+            (read_imported, node), lambda: read_imported(self.folder.path, node=node)
+        )
 
     def _once(self, key: object, compute: Callable[[], Any]) -> Any:
         if key not in self._cache:
@@ -71,9 +98,14 @@ class Contents:
         return self._cache[key]
 
     @cached_property
+    def nodes_of(self) -> NodeReader:
+        """The reader of the records of nodes, each of which it reads once."""
+        return NodeReader()
+
+    @cached_property
     def history(self) -> History:
-        """The logs of all jobs."""
-        return self.folder.history()
+        """The logs of the jobs."""
+        return self.folder.history(*self._jobs_read)
 
     @cached_property
     def in_progress(self) -> bool:
@@ -129,6 +161,7 @@ class Contents:
                 self.read(JobRecord, self.folder.job_file(job)),
                 self.history.jobs.get(job, ()),
                 tuple(self.folder.logged_attempts(job)),
+                self.nodes_of,
             )
             for job in dict.fromkeys(planned)
         ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from vflops.record.formats.node import NodeRecord, node_records, telemetry_file
+from vflops.record.formats.node import NodeRecord, telemetry_file
 from vflops.record.log.events import Event
 from vflops.record.readout.trained_job import TrainedJob
 
@@ -36,6 +36,24 @@ class Part:
     """The zero of the node's monotonic clock on the common timeline; None if it is not known."""
 
 
+def concurrent_parts(parts: Sequence[Part]) -> list[list[Part]]:
+    """Return for each part the parts of other jobs at the same time, in the order of ``parts``.
+
+    The time that this takes grows with the number of such pairs, not with that of all pairs.
+    """
+    concurrent: list[list[int]] = [[] for _ in parts]
+    active: list[int] = []
+    for index in sorted(range(len(parts)), key=lambda number: parts[number].span_s):
+        part = parts[index]
+        active = [other for other in active if parts[other].span_s[1] > part.span_s[0]]
+        for other in active:
+            if parts[other].job != part.job and parts[other].span_s[0] < part.span_s[1]:
+                concurrent[index].append(other)
+                concurrent[other].append(index)
+        active.append(index)
+    return [[parts[other] for other in sorted(others)] for others in concurrent]
+
+
 class Timeline:
     """Several jobs on one timeline.
 
@@ -46,7 +64,7 @@ class Timeline:
     def __init__(self, members: Sequence[TrainedJob]) -> None:
         self._members = members
         self._nodes = {
-            folder: node_records(folder) for member in members for folder in member.folders
+            folder: member.nodes_of(folder) for member in members for folder in member.folders
         }
         known = (node.reference for nodes in self._nodes.values() for node in nodes)
         self._reference = next((host for host in known if host is not None), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +24,7 @@ from vflops.record.formats.job_events import (
     Resumed,
     Tested,
 )
-from vflops.record.formats.node import node_records
+from vflops.record.formats.node import NodeRecord, node_records
 from vflops.record.log.events import Event, Log
 
 PROGRESS_EVENTS: dict[str, type[ProgressPoint]] = {
@@ -161,6 +162,8 @@ class TrainedJob:
     logs: tuple[Log, ...]
     folders: tuple[Path, ...] = ()
     """The folder of each log; empty if only the logs are needed."""
+    nodes_of: Callable[[Path], tuple[NodeRecord, ...]] = node_records
+    """Reads the records of the nodes of an attempt, given its folder."""
 
     @cached_property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -261,7 +264,7 @@ class TrainedJob:
     def attempt_nodes(self) -> tuple[tuple[NodeName, ...], ...]:
         """The nodes of each attempt in ``folders``; empty for an attempt that recorded none."""
         return tuple(
-            tuple(NodeName(node.name, node.host) for node in node_records(folder))
+            tuple(NodeName(node.name, node.host) for node in self.nodes_of(folder))
             for folder in self.folders
         )
 

@@ -9,7 +9,7 @@ from vflops.metrics.summation import sum_in_order
 from vflops.record.formats.measurement import Loaded
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.timeline import Part, Timeline
+from vflops.record.readout.timeline import Part, Timeline, concurrent_parts
 from vflops.results.check.locations import run_event_location
 from vflops.results.check.rule import Outcome
 from vflops.results.score.node_power import node_telemetry
@@ -108,29 +108,30 @@ def _training_loads(contents: Contents, *, short: bool = False) -> Iterator[tupl
 
     Attempts are those that are long enough for the rule, or the short ones.
     """
-    for parts in Timeline((*contents.training_jobs, *contents.workers)).parts.values():
-        for part in parts:
+    for parts in contents.once(_timeline).parts.values():
+        for part, siblings in zip(parts, concurrent_parts(parts), strict=True):
             is_short = part.span_s[1] - part.span_s[0] < MIN_TRAINING_S
             used = _mean_share(contents, part, part, _OTHERS) if is_short is short else None
             if used is None:
                 continue
             if used > MAX_LOAD:  # other jobs of this run also count as other processes
-                used -= _sibling_share(contents, part, parts)
+                used -= _sibling_share(contents, part, siblings)
             yield part, max(used, 0.0)
 
 
-def _sibling_share(contents: Contents, part: Part, parts: Sequence[Part]) -> float:
+def _timeline(contents: Contents) -> Timeline:
+    return Timeline((*contents.training_jobs, *contents.workers))
+
+
+def _sibling_share(contents: Contents, part: Part, siblings: Sequence[Part]) -> float:
     """Return the CPU share of the run's other jobs on the same node at the same time."""
     total = 0.0
-    for sibling in parts:
-        if sibling.job != part.job:
-            busy, others = (
-                _mean_share(contents, sibling, part, name, 1) for name in (_BUSY, _OTHERS)
-            )
-            start_s, end_s = _overlap(sibling, part)
-            if busy is not None and others is not None:
-                length_s = part.span_s[1] - part.span_s[0]
-                total += (busy - others) * (end_s - start_s) / length_s
+    for sibling in siblings:
+        busy, others = (_mean_share(contents, sibling, part, name, 1) for name in (_BUSY, _OTHERS))
+        start_s, end_s = _overlap(sibling, part)
+        if busy is not None and others is not None:
+            length_s = part.span_s[1] - part.span_s[0]
+            total += (busy - others) * (end_s - start_s) / length_s
     return total
 
 

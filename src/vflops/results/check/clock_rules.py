@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import inf
-from pathlib import Path
 
-from vflops.record.formats.node import Clock, node_records
+from vflops.record.formats.node import Clock, NodeRecord
 from vflops.record.log.events import Event, Log
 from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import RUN_LOG
@@ -115,7 +114,7 @@ def _attempts(contents: Contents) -> _Attempts:
     members = {job.record.job: job for job in (*contents.training_jobs, *contents.workers)}
     return {
         number: [
-            _Attempt(log, _clock(folder))
+            _Attempt(log, _clock(contents.nodes_of(folder) if folder else ()))
             for log, folder in zip(
                 logs,
                 members[number].folders if number in members else [None] * len(logs),
@@ -126,9 +125,8 @@ def _attempts(contents: Contents) -> _Attempts:
     }
 
 
-def _clock(folder: Path | None) -> Clock | None:
+def _clock(nodes: Sequence[NodeRecord]) -> Clock | None:
     """Return the clock of the node that wrote the log of an attempt."""
-    nodes = node_records(folder) if folder else []
     return next((node.clock for node in nodes if node.node == 0), None)
 
 

@@ -9,7 +9,7 @@ from vflops.results.check.rule import Outcome
 from vflops.results.score import figure_text
 from vflops.results.score.figure_text import count
 from vflops.results.score.score_file import Score, WorkScore
-from vflops.results.score.training_score import work_score
+from vflops.results.score.training_score import job_work
 from vflops.units import integer
 from vflops.workloads.contract.registry import workloads
 
@@ -61,7 +61,7 @@ def check_operations(contents: Contents) -> Outcome:
         if published not in (None, record.rules):
             evidence = f"{record.workload} is counted by {published}, but this job by"
             return Outcome("fail", f"{evidence} {record.rules}", job_file(record))
-        work, claim = work_score(record, contents.graphs), claimed.get(record.job)
+        work, claim = job_work(contents, record), claimed.get(record.job)
         if record.job in claimed and _counted(claim) != _counted(work):
             counted_ops = integer(work.ops_total if work else None)
             claimed_ops = integer(claim.ops_total if claim else None)
@@ -78,7 +78,7 @@ def check_uncounted(contents: Contents) -> Outcome:
     works = {
         job.record.workload: (job.record, work)
         for job in contents.training_jobs
-        if (work := work_score(job.record, contents.graphs)) and work.ops_executed is not None
+        if (work := job_work(contents, job.record)) and work.ops_executed is not None
     }
     if not works:
         return Outcome("not applicable", "no job has counted operations")

@@ -216,9 +216,8 @@ def _qualities(contents: Contents) -> Iterator[tuple[Event, Quality, float]]:
             yield event, measure, event.payload(kinds[event.kind]).quality
     for event in contents.history.events("ensemble"):
         ensemble = event.payload(Ensembled)
-        goals = [
-            job.record.goal for job in contents.training_jobs if job.record.job in ensemble.jobs
-        ]
+        jobs = frozenset(ensemble.jobs)
+        goals = [job.record.goal for job in contents.training_jobs if job.record.job in jobs]
         for goal in goals[:1]:
             measure = _measure(ensemble.workload, goal)
             yield from ((event, measure, quality) for quality in ensemble.qualities)

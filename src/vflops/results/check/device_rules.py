@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from vflops.record.formats.node import node_records
 from vflops.record.formats.system import Fact, SystemRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
@@ -63,7 +62,7 @@ def _absence(facts: Sequence[Fact], kind: str, index: int) -> str | None:
 
 def _node_facts(job: TrainedJob) -> list[Fact]:
     """Return the facts of a job's nodes, which may differ from the machine that started the run."""
-    return [fact for path in job.folders for node in node_records(path) for fact in node.facts]
+    return [fact for path in job.folders for node in job.nodes_of(path) for fact in node.facts]
 
 
 def _model_names(facts: Sequence[Fact], device: str) -> Iterator[str]:

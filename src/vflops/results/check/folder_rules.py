@@ -14,7 +14,7 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import RUN_LOG
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
-from vflops.results.score.scoring import score
+from vflops.results.score.scoring import score_text
 
 _MAX_NAMED = 3
 """The number of altered files that the evidence names."""
@@ -85,11 +85,6 @@ def check_score(contents: Contents) -> Outcome:
         evidence = f"the values in score.json, by vflops {version}, follow from the record"
         return Outcome("pass", f"{evidence}; vflops score adds those of this version")
     return Outcome("fail", "the score does not follow from the record", path.name)
-
-
-def score_text(contents: Contents) -> str:
-    """Return the text of ``score.json`` that follows from the record."""
-    return contents.once(score).to_json()
 
 
 def _is_earlier(version: str | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vflops.record.formats.node import ContainerImage, node_file, node_records
+from vflops.record.formats.node import ContainerImage, node_file
 from vflops.record.readout.contents import Contents
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
@@ -18,7 +18,7 @@ def check_images(contents: Contents) -> Outcome:
     images: dict[ContainerImage | None, str] = {}
     nodes = 0
     for folder in (folder for job in jobs for folder in job.folders):
-        for node in node_records(folder):
+        for node in contents.nodes_of(folder):
             images.setdefault(node.image, str(node_file(folder, node.node)))
             nodes += 1
     if not any(images):

@@ -146,7 +146,9 @@ def levels(contents: Contents) -> Levels:
     if not records:
         return Levels(None, (), "nothing was trained")
     by_setting: dict[str, Difference] = {}
-    for name, settings in ((record.workload, record.settings) for record in records):
+    # The models of an ensemble have the same settings.
+    distinct = {(record.workload, repr(record.settings)): record.settings for record in records}
+    for (name, _), settings in distinct.items():
         try:
             used = validated_settings(workload(name).settings, settings)
             found = _workload_differences(name, used)

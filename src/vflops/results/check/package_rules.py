@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vflops.record.formats.node import node_file, node_records
+from vflops.record.formats.node import node_file
 from vflops.record.readout.contents import Contents
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
@@ -22,7 +22,7 @@ def check_package(contents: Contents) -> Outcome:
         return Outcome("cannot tell", "the files of the package could not be read", "run.json")
     jobs = (*contents.training_jobs, *contents.workers)
     folders = [folder for job in jobs for folder in job.folders]
-    nodes = [(folder, node) for folder in folders for node in node_records(folder)]
+    nodes = [(folder, node) for folder in folders for node in contents.nodes_of(folder)]
     for folder, node in nodes:
         if node.package_sha256 != expected:
             path = node_file(folder, node.node).relative_to(contents.folder.path)

@@ -85,7 +85,10 @@ def check_schemas(contents: Contents) -> Outcome:
     files = 0
     for path, document in _documents(contents):
         try:
-            contents.read(document, path)
+            if document is NodeRecord:
+                contents.nodes_of.read(path)
+            else:
+                contents.read(document, path)
         except FolderError as error:
             return Outcome("fail", error.message, str(path))
         files += 1

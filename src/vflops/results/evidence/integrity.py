@@ -80,11 +80,12 @@ class FolderIntegrity:
         faults = [
             f"{MANIFEST}: has lines of {name}, which is not one of its logs" for name in strays
         ]
+        present = set(self.listing.files)
         for name, pin in logs.items():
             if name not in line_pins:
                 faults.append(f"{MANIFEST}: the lines of {name} are not pinned")
                 continue
-            unchanged = name in self.listing.files and self.matches(pin)
+            unchanged = name in present and self.matches(pin)
             if unchanged and pin_log(self.folder, name) != line_pins[name]:
                 faults.append(f"{MANIFEST}: the marks and the last hash of {name} do not match it")
         return faults

@@ -70,7 +70,8 @@ def _score(
     is_known = all(score.speed for score in scores) and window_s > 0
     rate = flops(ops=ops, time_s=window_s) if is_known else None
     valid = None if rate is None or factor is None else rate * factor
-    nodes = node_scores(contents.folder, timeline, (min(starts), end_s))
+    window = (min(starts), end_s)
+    nodes = node_scores(contents.folder, timeline, window, contents.telemetry)
     power = total_power(nodes, window_s)
     planned = [
         job

@@ -24,10 +24,7 @@ def job_power(
 
     ``shared_with`` are the jobs that used the same sensors at the same time.
     """
-    # Imported here so that commands that do not compute scores start faster.
-    from vflops.record.log.imported_power import read_imported
-
-    logs = read_imported(contents.folder.path)
+    logs = contents.imported_power()
     attempts: list[tuple[PowerSummary | str, float]] = []
     timeline = Timeline([trained])
     for folder, attempt in zip(trained.folders, trained.attempts, strict=True):

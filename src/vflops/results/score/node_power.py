@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vflops.metrics import mean
 from vflops.record.folder import RunFolder
-from vflops.record.readout.timeline import Part, Span, Timeline
+from vflops.record.readout.timeline import Part, Span, Timeline, concurrent_parts
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.score_file import NodeScore, PowerScore
 
@@ -22,14 +21,22 @@ if TYPE_CHECKING:
 NOT_SAMPLED = "nothing was sampled"
 
 
-def node_scores(folder: RunFolder, timeline: Timeline, window_s: Span) -> tuple[NodeScore, ...]:
-    """Return one score per host, sorted by name, over the time from its first to its last step."""
+def node_scores(
+    folder: RunFolder,
+    timeline: Timeline,
+    window_s: Span,
+    read: Callable[[Path], Telemetry] | None = None,
+) -> tuple[NodeScore, ...]:
+    """Return one score per host, sorted by name, over the time from its first to its last step.
+
+    ``read`` may return telemetry that was read before.
+    """
     from vflops.record.log.imported_power import read_imported
 
     hosts = sorted(timeline.parts.items())
     # An imported log does not name its node, so it is used only if there is one node.
     logs = read_imported(folder.path) if len(hosts) == 1 else []
-    return tuple(_node_score(host, parts, timeline, window_s, logs) for host, parts in hosts)
+    return tuple(_node_score(host, parts, timeline, window_s, logs, read) for host, parts in hosts)
 
 
 def total_power(nodes: Sequence[NodeScore], length_s: float) -> PowerScore:
@@ -73,11 +80,12 @@ def jobs_sharing_meters(
             for part in parts
             if part.telemetry
         ]
-        for (a, a_meters), (b, b_meters) in combinations(metered, 2):
-            overlap = a.span_s[0] < b.span_s[1] and b.span_s[0] < a.span_s[1]
-            if a.job != b.job and overlap and (has_node_log or a_meters & b_meters):
-                shared[a.job].add(b.job)
-                shared[b.job].add(a.job)
+        meters = {id(part): names for part, names in metered}
+        sampled = [part for part, _ in metered]
+        for part, others in zip(sampled, concurrent_parts(sampled), strict=True):
+            for other in others:
+                if has_node_log or meters[id(part)] & meters[id(other)]:
+                    shared[part.job].add(other.job)
     return {job: tuple(sorted(others)) for job, others in shared.items()}
 
 
@@ -115,14 +123,19 @@ def _power_score(summary: PowerSummary, span_s: float) -> PowerScore:
 
 
 def _node_score(
-    host: str, parts: Sequence[Part], timeline: Timeline, window_s: Span, logs: Sequence[Telemetry]
+    host: str,
+    parts: Sequence[Part],
+    timeline: Timeline,
+    window_s: Span,
+    logs: Sequence[Telemetry],
+    read: Callable[[Path], Telemetry] | None,
 ) -> NodeScore:
     from vflops.results.power.run_power import host_power
 
     zero_s = window_s[0]  # as Unix time, microseconds would not be exact
     start_s = max(min(part.span_s[0] for part in parts) - zero_s, 0.0)
     end_s = min(max(part.span_s[1] for part in parts), window_s[1]) - zero_s
-    sampled = [pair[0] for part in parts if (pair := node_telemetry(part, zero_s))]
+    sampled = [pair[0] for part in parts if (pair := node_telemetry(part, zero_s, read))]
     power, busy = PowerScore(reason=NOT_SAMPLED), list[float]()
     if sampled and start_s < end_s:
         # An imported log uses UTC, so it is as accurate as the clock of its node.

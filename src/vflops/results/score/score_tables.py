@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from vflops.metrics import mean
 from vflops.record.formats.measurement import Measurement
 from vflops.results.score import figure_text, parallelism_text
 from vflops.results.score.score_file import (
     CeilingScore,
     EnsembleScore,
     ModelScore,
+    NodeScore,
     RepeatScore,
     RuleCount,
     ScaleScore,
@@ -181,11 +183,10 @@ def _work_rows(work: WorkScore | None) -> list[tuple[str, str]]:
     return rows
 
 
-def result_rows(score: Score) -> list[tuple[str, ...]]:
-    """Return one row per training job with its result."""
+def result_rows(score: Score, trainings: Sequence[TrainingScore]) -> list[tuple[str, ...]]:
+    """Return one row per training job of ``trainings`` with its result."""
     return [
-        (training_name(score, training), *figure_text.result(training))
-        for training in score.trainings
+        (training_name(score, training), *figure_text.result(training)) for training in trainings
     ]
 
 
@@ -323,8 +324,17 @@ def _clocks(ensemble: EnsembleScore) -> str:
     return text
 
 
-def node_rows(ensemble: EnsembleScore | SearchScore) -> list[tuple[str, ...]]:
-    """Return one row per node that trained, with the columns of ``NODES``."""
+def node_rows(
+    ensemble: EnsembleScore | SearchScore, at_most: int | None = None
+) -> list[tuple[str, ...]]:
+    """Return one row per node that trained, with the columns of ``NODES``.
+
+    If there are more than ``at_most``, those that differ from the others are chosen.
+    """
+    nodes = list(ensemble.nodes)
+    if at_most is not None and len(nodes) > at_most:
+        chosen = {node.host for node in _differing_nodes(ensemble)[:at_most]}
+        nodes = [node for node in nodes if node.host in chosen]
     return [
         (
             node.host,
@@ -334,8 +344,23 @@ def node_rows(ensemble: EnsembleScore | SearchScore) -> list[tuple[str, ...]]:
             figure_text.power(node.power),
             "" if node.utilisation is None else f"{node.utilisation:.1f} %",
         )
-        for node in ensemble.nodes
+        for node in nodes
     ]
+
+
+def _differing_nodes(ensemble: EnsembleScore | SearchScore) -> list[NodeScore]:
+    """Return all nodes: slow, noisy and faulty ones, then by their distance from the mean power."""
+    named = ensemble.nodes_named if isinstance(ensemble, EnsembleScore) else None
+    jobs = {job for node in named.named for job in node.jobs} if named else set()
+    powers = [node.power.power_w for node in ensemble.nodes if node.power.power_w is not None]
+    mean_w = mean(powers) if powers else 0.0
+
+    def usual(node: NodeScore) -> tuple[bool, bool, float]:
+        power_w = node.power.power_w
+        distance_w = 0.0 if power_w is None else abs(power_w - mean_w)
+        return jobs.isdisjoint(node.jobs), node.fault is None, -distance_w
+
+    return sorted(ensemble.nodes, key=usual)
 
 
 def _bound(model: ModelScore, count: RuleCount) -> str:

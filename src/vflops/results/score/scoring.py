@@ -24,6 +24,11 @@ from vflops.results.score.training_score import training_scores
 from vflops.results.task.closed_tasks import tasks
 
 
+def score_text(contents: Contents) -> str:
+    """Return the text of ``score.json``, which takes seconds to write for thousands of jobs."""
+    return contents.once(score).to_json()
+
+
 def score(contents: Contents) -> Score:
     """Return every figure of a run, computed from its folder alone."""
     try:

@@ -47,7 +47,7 @@ def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
 
 def _score(contents: Contents, trained: TrainedJob, shared_with: tuple[int, ...]) -> TrainingScore:
     record = trained.record
-    work = work_score(record, contents.graphs)
+    work = job_work(contents, record)
     quality = _quality(trained)
     speed = _speed(trained, work, quality)
     power = job_power(contents, trained, shared_with)
@@ -89,6 +89,12 @@ def _score(contents: Contents, trained: TrainedJob, shared_with: tuple[int, ...]
         task=contents.once(tasks)[record.job].kind,
         scale=scale_score(trained, work) if record.bag is None else None,
     )
+
+
+def job_work(contents: Contents, record: JobRecord) -> WorkScore | None:
+    """Return ``work_score`` of a job, computed once for all jobs with the same work."""
+    kind = record.workload, record.rules, record.declared, record.graph_declared
+    return contents.once_for((work_score, *kind), lambda: work_score(record, contents.graphs))
 
 
 def work_score(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:

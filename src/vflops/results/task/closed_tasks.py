@@ -48,10 +48,22 @@ def tasks(contents: Contents) -> dict[int, Task]:
     """Return the task of each job of a run, by the number of the job."""
     settings = contents.folder.record.settings
     jobs = (*contents.training_jobs, *contents.workers)
-    found = {job.record.job: job_task(job.record, settings.profile) for job in jobs}
-    if settings.bagging.waves:
-        return {number: _in_waves(task) for number, task in found.items()}
+    by_definition: dict[tuple[str, ...], Task] = {}
+    found: dict[int, Task] = {}
+    for record in (job.record for job in jobs):
+        key = _definition_key(record)
+        if key not in by_definition:
+            task = job_task(record, settings.profile)
+            by_definition[key] = _in_waves(task) if settings.bagging.waves else task
+        found[record.job] = by_definition[key]
     return found
+
+
+def _definition_key(record: JobRecord) -> tuple[str, ...]:
+    """Return what the task of a job depends on: the models of an ensemble share one task."""
+    bag = record.bag
+    parts = (record.settings, record.data.model_dump(), record.goal.model_dump())
+    return (record.workload, *map(repr, parts), repr(bag and (bag.bootstrap, bag.twins)))
 
 
 def _in_waves(task: Task) -> Task:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from vflops.launch.factory import backend
 from vflops.metrics.quality import Better
-from vflops.record.formats.node import node_records
 from vflops.record.readout.job_nodes import JobNodes, nodes_by_job
 from vflops.results.figures import Figure, Figures, Key, Sample, Subject, SubjectKind, figures
 from vflops.results.score.score_file import CeilingScore, PowerScore, Score
@@ -122,7 +121,7 @@ def recorded_hosts(run: RunView) -> set[str]:
     """Return the host names that a run recorded; empty if it records none."""
     jobs = (*run.contents.training_jobs, *run.contents.workers)
     return {
-        node.host for job in jobs for folder in job.folders[-1:] for node in node_records(folder)
+        node.host for job in jobs for folder in job.folders[-1:] for node in job.nodes_of(folder)
     }
 
 

@@ -18,7 +18,6 @@ from vflops.publish.export.mlperf.mllog_lines import text_of
 from vflops.publish.export.mlperf.power_files import NodePower, node_powers
 from vflops.publish.export.mlperf.result import STATUSES, Submitter, result_lines
 from vflops.record.files import atomic
-from vflops.record.formats.node import node_records
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
 
@@ -155,7 +154,9 @@ def _file_name(name: str) -> str:
 
 
 def _node_count(course: Course) -> int:
-    records = [node for attempt in course.trained.folders for node in node_records(attempt)]
+    records = [
+        node for attempt in course.trained.folders for node in course.trained.nodes_of(attempt)
+    ]
     return max((node.nodes for node in records), default=1)
 
 
