@@ -15,6 +15,7 @@ from vflops.record.formats.measured_node import MeasuredNode, measured_node_file
 from vflops.record.formats.measurement import Loaded, Measurement, Trial
 from vflops.record.formats.node import Clock, NodeRecord, node_file
 from vflops.record.formats.system import LAYERS, Fact, Layer, SystemRecord
+from vflops.record.installed_package import installed_package
 from vflops.record.readout.contents import Contents
 
 NODES = ("n1", "n2", "n3", "n4")
@@ -156,6 +157,7 @@ def trained_on(forger: Forger, job: int, names: Sequence[str], host: str = "") -
             reference="login",
             clock=Clock(offset_s=0.0, uncertainty_s=1e-4),
             facts=facts,
+            package_sha256=installed_package().sha256,
         ).write(node_file(attempt, number))
 
 

@@ -30,6 +30,7 @@ from tests.support.forgeries import (
 )
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.node import Clock, ContainerImage, NodeRecord, node_file
+from vflops.record.installed_package import installed_package
 from vflops.record.readout.contents import Contents
 from vflops.results.check.rule_sets import RULE_SETS
 from vflops.results.evidence.manifest import write_manifest
@@ -124,6 +125,7 @@ def other_image(run: Forger) -> None:
         image = ContainerImage(image="vflops", runtime="podman", sha256=f"{job}" * 64)
         clock = Clock(offset_s=0.0, uncertainty_s=0.0)
         facts: dict[str, Any] = {"host": "n1", "name": "n1", "reference": "n1", "facts": ()}
+        facts["package_sha256"] = installed_package().sha256
         node = NodeRecord(node=0, nodes=1, clock=clock, image=image, **facts)
         node.write(node_file(run.attempt(job), 0))
 
