@@ -37,6 +37,7 @@ from vflops.record.files.digest import file_digest
 from vflops.record.files.document import Document
 from vflops.record.files.folder_listing import matching_files, subfolders
 from vflops.record.files.lock import locked
+from vflops.record.files.read_once import is_file
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobRearranged
 from vflops.record.installed_package import PackageRecord, installed_package
@@ -152,7 +153,7 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """Open the run in ``path``, or raise ``FolderError`` if it is not a run."""
         try:
-            is_run = (path / "run.json").is_file()
+            is_run = is_file(path / "run.json")
         except OSError as error:
             raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
         if path.is_file():
@@ -311,7 +312,7 @@ class RunFolder:
     @staticmethod
     def _log_files(job: Path) -> list[Path]:
         logs = (attempt / "events.jsonl" for attempt in _numbered_folders(job))
-        return [log for log in logs if log.is_file()]
+        return [log for log in logs if is_file(log)]
 
 
 def _ended(logs: Sequence[Log]) -> bool:

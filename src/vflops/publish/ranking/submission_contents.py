@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 from pydantic_core import from_json
 
 from vflops.record.files.document import Data, Document
+from vflops.record.files.read_once import read_bytes
 from vflops.record.folder import History
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.system import SystemRecord
@@ -47,7 +48,7 @@ class SubmissionContents(Contents):
     def _read_score(self, path: Path) -> Score:
         """Return the recorded score; it is not parsed if it is the computed one to the byte."""
         with suppress(Exception):  # Score.read below raises an error with the name of the file
-            if path.read_bytes() == self.once(score_text).encode():
+            if read_bytes(path) == self.once(score_text).encode():
                 return self.once(score)
         return Score.read(path)
 
@@ -82,7 +83,7 @@ def _validated_once(log: Log) -> Log:
 
 def _shared(kind: type[Document], path: Path) -> Document:
     with suppress(Exception):  # kind.read below raises an error with the name of the file
-        data = path.read_bytes()
+        data = read_bytes(path)
         if len(data) <= MAX_BYTES:
             return _parse(kind, data)
     return kind.read(path)

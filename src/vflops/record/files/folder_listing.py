@@ -6,6 +6,8 @@ import os
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from vflops.record.files.read_once import folder_entries
+
 
 def matching_files(folder: Path, pattern: str) -> list[Path]:
     """Return the paths whose names match ``pattern``, sorted; none if the folder is missing."""
@@ -19,7 +21,6 @@ def subfolders(folder: Path) -> list[Path]:
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+        return folder_entries(folder)
     except OSError:
         return []

@@ -23,6 +23,7 @@ from vflops import interruption
 from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.document import Data, first_fault
+from vflops.record.files.read_once import read_bytes
 
 
 class EventLine(Data):
@@ -146,7 +147,7 @@ class EventWriter:
 def read_log(path: Path, anchor: str) -> Log:
     """Read every complete line of ``path``; an incomplete last line is reported, not an error."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_bytes(path).split(b"\n")
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
     tail = lines.pop()

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from vflops.errors import FolderError
+from vflops.record.files.read_once import read_bytes
 from vflops.record.formats.telemetry import Header, ProgramShare, Telemetry
 
 
@@ -80,7 +81,7 @@ def sample_line(
 def read(path: Path) -> Telemetry:
     """Read every complete sample of ``path``; an incomplete last line is reported, not an error."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_bytes(path).split(b"\n")
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
     tail = lines.pop()

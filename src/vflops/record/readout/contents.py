@@ -11,6 +11,7 @@ from vflops.errors import FolderError
 from vflops.record.files.digest import Digest, file_digest
 from vflops.record.files.document import Document
 from vflops.record.files.lock import is_locked
+from vflops.record.files.read_once import is_file
 from vflops.record.folder import History, RunFolder, State
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
@@ -60,9 +61,10 @@ class Contents:
         """Read a telemetry file."""
         from vflops.record.log.telemetry_log import read
 
-        if path.stat().st_size > _MAX_CACHED_BYTES:
+        key = (read, str(path))
+        if key not in self._cache and path.stat().st_size > _MAX_CACHED_BYTES:
             return read(path)
-        result: Telemetry = self._once((read, str(path)), lambda: read(path))
+        result: Telemetry = self._once(key, lambda: read(path))
         return result
 
     def _once(self, key: object, compute: Callable[[], Any]) -> Any:
@@ -139,7 +141,7 @@ class Contents:
         graphs: list[Graph] = []
         for model in dict.fromkeys(counted.model for counted in self.counted):
             path = self.folder.graph_file(model)
-            if path.is_file():
+            if is_file(path):
                 graph = self.read(Graph, path)
                 if graph.model != model:
                     raise FolderError(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vflops.errors import FolderError
+from vflops.record.files.read_once import folder_entries
 
 MANIFEST, SIGNATURE = "manifest.json", "manifest.json.sig"
 DERIVED = ("score.json", "findings.json", "report.html")
@@ -92,11 +93,10 @@ def listing(folder: Path) -> Listing:
 def walk(folder: str | Path, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield the name and entry of everything that is neither a folder nor excluded.
 
-    Names are relative to the outermost folder, in the order of the file system.
+    Names are relative to the outermost folder, sorted by name within each folder.
     """
     try:
-        with os.scandir(folder) as scan:
-            entries = list(scan)
+        entries = folder_entries(folder)
     except OSError as error:
         raise FolderError(f"cannot read {folder}: {error.strerror or error}") from error
     for entry in entries:
