@@ -86,15 +86,25 @@ class History:
     jobs: dict[int, tuple[Log, ...]]
     """The logs of each job, in the order of its attempts; job 0 is the run itself."""
 
-    @property
+    @cached_property
     def logs(self) -> tuple[Log, ...]:
         """All logs, in the order of jobs and attempts."""
         return tuple(log for logs in self.jobs.values() for log in logs)
 
     def events(self, kind: str, job: int | None = None) -> list[Event]:
         """Return all events of one kind, of one job or of all jobs."""
-        logs = self.logs if job is None else self.jobs.get(job, ())
+        if job is None:
+            return list(self._by_kind.get(kind, ()))
+        logs = self.jobs.get(job, ())
         return [event for log in logs for event in log.events if event.kind == kind]
+
+    @cached_property
+    def _by_kind(self) -> dict[str, list[Event]]:
+        by_kind: dict[str, list[Event]] = {}
+        for log in self.logs:
+            for event in log.events:
+                by_kind.setdefault(event.kind, []).append(event)
+        return by_kind
 
     def ended(self, job: int) -> bool:
         """Whether the job's last attempt finished."""
@@ -172,12 +182,12 @@ class RunFolder:
             )
         return cls(path, RunRecord.read(path / "run.json"))
 
-    @property
+    @cached_property
     def system_file(self) -> Path:
         """The path of the system description."""
         return self.path / "system.json"
 
-    @property
+    @cached_property
     def score_file(self) -> Path:
         """The path of the score."""
         return self.path / "score.json"
@@ -285,12 +295,14 @@ class RunFolder:
         """
         return file_hash(self.path / "run.json")
 
-    def history(self, *jobs: int) -> History:
+    def history(self, *jobs: int, event_type: type[Event] = Event) -> History:
         """Read the logs of ``jobs``, or of all jobs if none are given."""
         folders = [self.path / "jobs" / str(job) for job in jobs] or _numbered_folders(
             self.path / "jobs"
         )
-        return History({int(folder.name): self._read_logs(folder) for folder in folders})
+        return History(
+            {int(folder.name): self._read_logs(folder, event_type) for folder in folders}
+        )
 
     def job_history(self, job: int) -> tuple[Log, ...]:
         """Read the logs of one job, in the order of its attempts."""
@@ -304,10 +316,10 @@ class RunFolder:
         """Whether a job's last attempt finished; only the logs of this job are read."""
         return _ended(self.job_history(job))
 
-    def _read_logs(self, job: Path) -> tuple[Log, ...]:
+    def _read_logs(self, job: Path, event_type: type[Event] = Event) -> tuple[Log, ...]:
         paths = self._log_files(job)
         anchors = [self.anchor, *(file_hash(path) for path in paths[:-1])]
-        return tuple(read_log(*log) for log in zip(paths, anchors, strict=False))
+        return tuple(read_log(*log, event_type) for log in zip(paths, anchors, strict=False))
 
     @staticmethod
     def _log_files(job: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from vflops.record.files.read_once import read_bytes
 from vflops.record.folder import History
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.system import SystemRecord
-from vflops.record.log.events import Event, Log
+from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.results.check.folder_rules import score_text
 from vflops.results.score.score_file import Score
@@ -55,8 +55,7 @@ class SubmissionContents(Contents):
     @cached_property
     def history(self) -> History:
         """The logs of all jobs."""
-        jobs = self.folder.history().jobs
-        return History({job: tuple(map(_validated_once, logs)) for job, logs in jobs.items()})
+        return self.folder.history(event_type=_ValidatedEvent)
 
 
 @dataclass(frozen=True)
@@ -71,14 +70,6 @@ class _ValidatedEvent(Event):
         if known is None:
             known = self.payloads[type] = super().payload(type)
         return cast(Payload, known)
-
-
-def _validated_once(log: Log) -> Log:
-    events = (
-        _ValidatedEvent(event.kind, event.data, event.utc, event.source, event.time_s)
-        for event in log.events
-    )
-    return Log(tuple(events), log.faults, log.torn)
 
 
 def _shared(kind: type[Document], path: Path) -> Document:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from vflops.record.files.read_once import folder_entries
@@ -11,7 +11,8 @@ from vflops.record.files.read_once import folder_entries
 
 def matching_files(folder: Path, pattern: str) -> list[Path]:
     """Return the paths whose names match ``pattern``, sorted; none if the folder is missing."""
-    return [folder / entry.name for entry in _entries(folder) if fnmatchcase(entry.name, pattern)]
+    names = [entry.name for entry in _entries(folder)]
+    return [folder / name for name in fnmatch.filter(names, pattern)]
 
 
 def subfolders(folder: Path) -> list[Path]:

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from operator import attrgetter
 from pathlib import Path
 
 _MAX_FILE_BYTES = 1 << 20
@@ -106,11 +107,7 @@ def small_file(path: Path) -> bytes | None:
 
 def _scan(folder: str) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
-        return sorted(entries, key=_name)
-
-
-def _name(entry: os.DirEntry[str]) -> str:
-    return entry.name
+        return sorted(entries, key=attrgetter("name"))
 
 
 def _read_small_file(path: str, max_bytes: int) -> bytes | None:

@@ -144,7 +144,7 @@ class EventWriter:
         self._file.close()
 
 
-def read_log(path: Path, anchor: str) -> Log:
+def read_log(path: Path, anchor: str, event_type: type[Event] = Event) -> Log:
     """Read every complete line of ``path``; an incomplete last line is reported, not an error."""
     try:
         lines = read_bytes(path).split(b"\n")
@@ -162,7 +162,7 @@ def read_log(path: Path, anchor: str) -> Log:
         except ValidationError:
             faults.append(f"{where}: not an event")
         else:
-            events.append(Event(entry.kind, entry.data, entry.utc, where, entry.time_s))
+            events.append(event_type(entry.kind, entry.data, entry.utc, where, entry.time_s))
             if entry.prev != prev:
                 faults.append(f"{where}: does not follow the line before it")
         prev = hashlib.sha256(line).hexdigest()

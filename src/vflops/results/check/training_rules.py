@@ -145,9 +145,8 @@ def check_phase_times(contents: Contents) -> Outcome:
 
 def _decreased_phase(updates: list[Event]) -> tuple[Event, str] | None:
     """Return the first event in which the time of a phase is less than in the event before."""
-    for before, after in pairwise(updates):
-        earlier = before.payload(PROGRESS_EVENTS[before.kind]).phases
-        later = after.payload(PROGRESS_EVENTS[after.kind]).phases
+    phases = ((event, event.payload(PROGRESS_EVENTS[event.kind]).phases) for event in updates)
+    for (_, earlier), (after, later) in pairwise(phases):
         for name, spent_s in earlier.items():
             if later.get(name, 0.0) < spent_s:
                 figures = f"{seconds(spent_s)}, then {seconds(later.get(name, 0.0))}"

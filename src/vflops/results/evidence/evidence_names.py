@@ -6,6 +6,7 @@ import os
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from vflops.errors import FolderError
@@ -19,6 +20,8 @@ _SCRATCH = ("weights", "psij", "staging")
 _PAGES = (".html", ".svg", ".png")
 _PUNCTUATION = str.maketrans("", "", "._+=@,-")
 _MAX_PART_BYTES, _MAX_PARTS = 100, 12
+_MAX_CACHED_NAMES = 1024
+"""Most names are the same in all runs, and a ranking reads many runs."""
 _DEVICES = frozenset(
     ("con", "prn", "aux", "nul", *(f"{kind}{n}" for kind in ("com", "lpt") for n in range(10)))
 )
@@ -34,6 +37,7 @@ class Listing:
     """Entries that cannot be evidence, with the reason: links, devices, odd names."""
 
 
+@lru_cache(maxsize=_MAX_CACHED_NAMES)
 def is_excluded(name: str) -> bool:
     """Whether a file is never part of a result.
 
@@ -51,6 +55,7 @@ def is_page(name: str) -> bool:
     return "/" not in name and name.endswith(_PAGES) and name not in DERIVED
 
 
+@lru_cache(maxsize=_MAX_CACHED_NAMES)
 def name_fault(name: str) -> str | None:
     """Return why ``name`` is not allowed for a file of a run folder; None if it is allowed."""
     parts = name.split("/")
