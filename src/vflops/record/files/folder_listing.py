@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 from pathlib import Path
 
-from vflops.record.files.read_once import folder_entries
+from vflops.record.files.read_once import paths_in
 
 
 def matching_files(folder: Path, pattern: str) -> list[Path]:
     """Return the paths whose names match ``pattern``, sorted; none if the folder is missing."""
-    names = [entry.name for entry in _entries(folder)]
-    return [folder / name for name in fnmatch.filter(names, pattern)]
+    return paths_in(
+        folder, pattern, lambda entries: fnmatch.filter([entry.name for entry in entries], pattern)
+    )
 
 
 def subfolders(folder: Path) -> list[Path]:
     """Return the folders in ``folder``, sorted; none if it is missing."""
-    return [folder / entry.name for entry in _entries(folder) if entry.is_dir()]
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        return folder_entries(folder)
-    except OSError:
-        return []
+    return paths_in(
+        folder, None, lambda entries: [entry.name for entry in entries if entry.is_dir()]
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from operator import attrgetter
@@ -26,6 +26,7 @@ class _FolderState:
         self._inside = f"{folder}{os.sep}"
         self._entries: dict[str, dict[str, os.DirEntry[str]] | OSError] = {}
         self._files: dict[str, bytes] = {}
+        self.derived: dict[tuple[str, str | None], tuple[Path, ...]] = {}
         self._free_bytes = _MAX_TOTAL_BYTES
 
     def covers(self, path: str) -> bool:
@@ -76,6 +77,28 @@ def folder_entries(folder: str | Path) -> list[os.DirEntry[str]]:
     if state is None or not state.covers(path):
         return _scan(path)
     return list(state.entries(path).values())
+
+
+def paths_in(
+    folder: Path, which: str | None, select: Callable[[Sequence[os.DirEntry[str]]], Iterable[str]]
+) -> list[Path]:
+    """Return the paths of the entries that ``select`` names; none if the folder is unreadable.
+
+    During a block, the paths are created once for each folder and each ``which``.
+    """
+    text = os.fspath(folder)
+    state = _state.get()
+    covered = state is not None and state.covers(text)
+    known = state.derived.get((text, which)) if state is not None and covered else None
+    if known is None:
+        try:
+            entries = folder_entries(text)
+        except OSError:
+            entries = []
+        known = tuple(folder / name for name in select(entries))
+        if state is not None and covered:
+            state.derived[text, which] = known
+    return list(known)
 
 
 def is_file(path: Path) -> bool:

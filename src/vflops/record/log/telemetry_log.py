@@ -10,7 +10,9 @@ import json
 import math
 from array import array
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from pydantic_core import from_json
 from vflops.errors import FolderError
 from vflops.record.files.read_once import read_bytes
 from vflops.record.formats.telemetry import Header, ProgramShare, Telemetry
+
+_MAX_SHARED_BYTES = 1 << 16
 
 
 class TelemetryWriter:
@@ -91,7 +95,7 @@ def read(path: Path) -> Telemetry:
             f"{path} has no header: it was cut off while its first line was written",
             hint="remove the file; the run has no telemetry",
         )
-    header = Header.parse(_object(lines[0], path), path)
+    header = _header(lines[0], path)
     samples = _Samples(len(header.series))
     faults = tuple(samples.add(lines[1:], path))
     return Telemetry(
@@ -112,7 +116,7 @@ def read_header(path: Path) -> Header:
             line = file.readline()
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
-    return Header.parse(_object(line, path), path)
+    return _header(line, path)
 
 
 class _Samples:
@@ -160,6 +164,19 @@ def _row(values: Any, width: int) -> array[float]:
         return array("d", values)  # fast, but works only if no reading failed
     except TypeError:
         return array("d", [math.nan if value is None else value for value in values])
+
+
+def _header(line: bytes, path: Path) -> Header:
+    with suppress(FolderError):  # raised again below, with the name of the file
+        if len(line) <= _MAX_SHARED_BYTES:
+            return _shared_header(line)
+    return Header.parse(_object(line, path), path)
+
+
+@lru_cache(maxsize=32)
+def _shared_header(line: bytes) -> Header:
+    """Return the header, which is immutable and equal for many files of the same machine."""
+    return Header.parse(_object(line, Path()), Path())
 
 
 def _object(line: bytes, path: Path) -> dict[str, Any]:
