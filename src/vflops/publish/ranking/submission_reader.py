@@ -90,8 +90,17 @@ def _open_folder(submission: Submission) -> Iterator[Path]:
 
 
 def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
-    folder = RunFolder.open(path)
-    contents = SubmissionContents(folder)
+    contents = SubmissionContents(RunFolder.open(path))
+    try:
+        return _entry_of(contents, submission, path, signers)
+    finally:
+        contents.release()
+
+
+def _entry_of(
+    contents: SubmissionContents, submission: Submission, path: Path, signers: Path | None
+) -> Entry:
+    folder = contents.folder
     verdict = judge(contents, signers)
     findings = verdict.findings
     ranked: tuple[Result, ...] = ()

@@ -40,7 +40,7 @@ class _FolderState:
             try:
                 known = {entry.name: entry for entry in _scan(folder)}
             except OSError as error:
-                known = error
+                known = error.with_traceback(None)  # its frames would keep all data alive
             self._entries[folder] = known
         if isinstance(known, OSError):
             raise OSError(known.errno, known.strerror, known.filename)

@@ -72,6 +72,10 @@ class Contents:
             self._cache[key] = compute()
         return self._cache[key]
 
+    def release(self) -> None:
+        """Drop what is cached; it refers back to this object, so it would wait for a collection."""
+        self._cache.clear()
+
     @cached_property
     def history(self) -> History:
         """The logs of all jobs."""
