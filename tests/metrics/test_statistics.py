@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -31,6 +32,11 @@ def test_by_hand() -> None:
     assert coefficient_of_variation(samples) == pytest.approx((32 / 7) ** 0.5 / 5)
     assert olympic_mean(samples) == pytest.approx(29 / 6)
     assert relative_range(samples) == 7 / 5
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_the_mean_of_one_sample_is_the_exact_one(sample: float) -> None:
+    assert repr(mean([sample])) == repr(float(statistics.mean([sample])))
 
 
 def test_the_interval_by_hand() -> None:

@@ -14,7 +14,7 @@ from vflops.errors import FolderError, RunFailed
 from vflops.record.folder import RunFolder, RunRecord, latest
 from vflops.record.formats.job import DataFacts, Goal, JobRecord
 from vflops.record.formats.job_events import JobRearranged
-from vflops.record.log.events import EventWriter, Log, read_log
+from vflops.record.log.events import Event, EventWriter, Log, read_log
 
 
 def log_file(folder: RunFolder, attempt: int = 0) -> Path:
@@ -111,12 +111,12 @@ def test_a_rank_reads_only_the_logs_it_needs(
     assert opened == [folder.attempt_folder(7, 0) / "events.jsonl"]
 
 
-def counting(opened: list[Path]) -> Callable[[Path, str], Log]:
+def counting(opened: list[Path]) -> Callable[[Path, str, type[Event]], Log]:
     """Return a ``read_log`` that notes which files it opens."""
 
-    def read(path: Path, anchor: str) -> Log:
+    def read(path: Path, anchor: str, event_type: type[Event]) -> Log:
         opened.append(path)
-        return read_log(path, anchor)
+        return read_log(path, anchor, event_type)
 
     return read
 

@@ -67,8 +67,8 @@ class Count:
         """Totals per module, in the order of execution."""
         return self._rows(lambda index: self.graph.nodes[index].scope or "(model)")
 
-    @property
-    def uncounted(self) -> list[Uncounted]:
+    @cached_property
+    def uncounted(self) -> tuple[Uncounted, ...]:
         """Operators that are not counted, in descending order of their share of elements."""
         elements_by_node = self.graph.elements_touched
         executed_by_node = [ops.total if ops else 0 for ops in count(self.graph, EXECUTED).ops]
@@ -87,7 +87,7 @@ class Count:
             )
             for (op, kind), indices in groups.items()
         ]
-        return sorted(uncounted, key=lambda operator: (-operator.share, operator.op))
+        return tuple(sorted(uncounted, key=lambda operator: (-operator.share, operator.op)))
 
     def _arithmetic_nodes(self) -> Iterable[int]:
         nodes = self.graph.nodes

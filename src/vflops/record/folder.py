@@ -39,6 +39,7 @@ from vflops.record.files.digest import file_digest
 from vflops.record.files.document import Document, first_fault, read_json
 from vflops.record.files.folder_listing import matching_files, subfolders
 from vflops.record.files.lock import locked
+from vflops.record.files.read_once import is_file
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobRearranged
 from vflops.record.installed_package import PackageRecord, installed_package
@@ -87,7 +88,7 @@ class History:
     jobs: dict[int, tuple[Log, ...]]
     """The logs of each job, in the order of its attempts; job 0 is the run itself."""
 
-    @property
+    @cached_property
     def logs(self) -> tuple[Log, ...]:
         """All logs, in the order of jobs and attempts."""
         return tuple(log for logs in self.jobs.values() for log in logs)
@@ -95,14 +96,12 @@ class History:
     def events(self, kind: str, job: int | None = None) -> list[Event]:
         """Return all events of one kind, of one job or of all jobs."""
         if job is None:
-            return list(self._events_by_kind.get(kind, ()))
-        return [
-            event for log in self.jobs.get(job, ()) for event in log.events if event.kind == kind
-        ]
+            return list(self._by_kind.get(kind, ()))
+        logs = self.jobs.get(job, ())
+        return [event for log in logs for event in log.events if event.kind == kind]
 
     @cached_property
-    def _events_by_kind(self) -> dict[str, list[Event]]:
-        """All events by kind: a rule may ask for them once per job."""
+    def _by_kind(self) -> dict[str, list[Event]]:
         by_kind: dict[str, list[Event]] = {}
         for log in self.logs:
             for event in log.events:
@@ -166,7 +165,7 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """Open the run in ``path``, or raise ``FolderError`` if it is not a run."""
         try:
-            is_run = (path / "run.json").is_file()
+            is_run = is_file(path / "run.json")
         except OSError as error:
             raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
         if path.is_file():
@@ -185,12 +184,12 @@ class RunFolder:
             )
         return cls(path, RunRecord.read(path / "run.json"))
 
-    @property
+    @cached_property
     def system_file(self) -> Path:
         """The path of the system description."""
         return self.path / "system.json"
 
-    @property
+    @cached_property
     def score_file(self) -> Path:
         """The path of the score."""
         return self.path / "score.json"
@@ -316,12 +315,14 @@ class RunFolder:
         """
         return file_hash(self.path / "run.json")
 
-    def history(self, *jobs: int) -> History:
+    def history(self, *jobs: int, event_type: type[Event] = Event) -> History:
         """Read the logs of ``jobs``, or of all jobs if none are given."""
         folders = [self.path / "jobs" / str(job) for job in jobs] or _numbered_folders(
             self.path / "jobs"
         )
-        return History({int(folder.name): self._read_logs(folder) for folder in folders})
+        return History(
+            {int(folder.name): self._read_logs(folder, event_type) for folder in folders}
+        )
 
     def job_history(self, job: int) -> tuple[Log, ...]:
         """Read the logs of one job, in the order of its attempts."""
@@ -336,15 +337,15 @@ class RunFolder:
         logs = self._log_files(self.path / "jobs" / str(job))
         return bool(logs) and has_event(logs[-1], "end")
 
-    def _read_logs(self, job: Path) -> tuple[Log, ...]:
+    def _read_logs(self, job: Path, event_type: type[Event] = Event) -> tuple[Log, ...]:
         paths = self._log_files(job)
         anchors = [self.anchor, *(file_hash(path) for path in paths[:-1])]
-        return tuple(read_log(*log) for log in zip(paths, anchors, strict=False))
+        return tuple(read_log(*log, event_type) for log in zip(paths, anchors, strict=False))
 
     @staticmethod
     def _log_files(job: Path) -> list[Path]:
         logs = (attempt / "events.jsonl" for attempt in _numbered_folders(job))
-        return [log for log in logs if log.is_file()]
+        return [log for log in logs if is_file(log)]
 
 
 def _ended(logs: Sequence[Log]) -> bool:

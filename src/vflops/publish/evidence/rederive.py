@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from vflops.record.files.read_once import read_bytes
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 
@@ -25,7 +26,7 @@ class _RunWithReportAt(RunFolder):
 def matches_record(folder: Path, name: str) -> bool:
     """Whether the file ``name`` is byte for byte what this version derives from the record."""
     try:
-        existing = (folder / name).read_bytes()
+        existing = read_bytes(folder / name)
         return existing == _regenerate(RunFolder.open(folder), name, existing)
     except Exception:  # reading a damaged record may raise anything
         return False

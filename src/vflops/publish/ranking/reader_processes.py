@@ -25,6 +25,7 @@ from vflops.machine.system.cpu_share import available_cpus
 from vflops.publish.ranking.entry import Entry
 from vflops.publish.ranking.submission_folders import Submission
 from vflops.publish.ranking.submission_reader import read
+from vflops.record.files.read_once import read_once
 
 CHUNK = 32
 """Submissions per task of a process."""
@@ -67,9 +68,12 @@ def read_all(new: Sequence[Submission], signers: Path | None) -> Iterator[Entrie
 
 def read_chunk(chunk: Sequence[Submission], signers: Path | None) -> Entries:
     """Return the entries of one chunk; called in a process of the pool."""
-    return {
-        submission: (submission.fingerprint(), read(submission, signers)) for submission in chunk
-    }
+    return {submission: _read_one(submission, signers) for submission in chunk}
+
+
+def _read_one(submission: Submission, signers: Path | None) -> tuple[str, Entry]:
+    with read_once(submission.path):  # the fingerprint comes from the same listing as the entry
+        return submission.fingerprint(), read(submission, signers)
 
 
 def _one_by_one(suspects: Sequence[Submission], signers: Path | None) -> Iterator[Entries]:

@@ -11,10 +11,11 @@ from typing import TypeVar, cast
 from pydantic_core import from_json
 
 from vflops.record.files.document import Data, Document
+from vflops.record.files.read_once import read_bytes
 from vflops.record.folder import History
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.system import SystemRecord
-from vflops.record.log.events import Event, Log
+from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import score, score_text
@@ -46,15 +47,14 @@ class SubmissionContents(Contents):
     def _read_score(self, path: Path) -> Score:
         """Return the recorded score; it is not parsed if it is the computed one to the byte."""
         with suppress(Exception):  # Score.read below raises an error with the name of the file
-            if path.read_bytes() == self.once(score_text).encode():
+            if read_bytes(path) == self.once(score_text).encode():
                 return self.once(score)
         return Score.read(path)
 
     @cached_property
     def history(self) -> History:
         """The logs of all jobs."""
-        jobs = self.folder.history().jobs
-        return History({job: tuple(map(_validated_once, logs)) for job, logs in jobs.items()})
+        return self.folder.history(event_type=_ValidatedEvent)
 
 
 @dataclass(frozen=True)
@@ -71,17 +71,9 @@ class _ValidatedEvent(Event):
         return cast(Payload, known)
 
 
-def _validated_once(log: Log) -> Log:
-    events = (
-        _ValidatedEvent(event.kind, event.data, event.utc, event.source, event.time_s)
-        for event in log.events
-    )
-    return Log(tuple(events), log.faults, log.torn)
-
-
 def _shared(kind: type[Document], path: Path) -> Document:
     with suppress(Exception):  # kind.read below raises an error with the name of the file
-        data = path.read_bytes()
+        data = read_bytes(path)
         if len(data) <= MAX_BYTES:
             return _parse(kind, data)
     return kind.read(path)

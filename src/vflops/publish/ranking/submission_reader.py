@@ -23,6 +23,7 @@ from vflops.publish.ranking.submission_folders import MAX_ARCHIVE_BYTES, Submiss
 from vflops.publish.ranking.summary import results
 from vflops.publish.ranking.system_summary import framework, system_facts, system_name
 from vflops.record.files.document import first_fault
+from vflops.record.files.read_once import read_once
 from vflops.record.folder import History, RunFolder
 from vflops.record.formats.system import SystemRecord
 from vflops.results.score.scoring import score
@@ -83,12 +84,23 @@ def _open_folder(submission: Submission) -> Iterator[Path]:
     from vflops.publish.evidence.extract import extract
 
     with tempfile.TemporaryDirectory(prefix="vflops-ranking-") as temporary:
-        yield extract(submission.path, Path(temporary))
+        extracted = extract(submission.path, Path(temporary))
+        with read_once(extracted):
+            yield extracted
 
 
 def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
-    folder = RunFolder.open(path)
-    contents = SubmissionContents(folder)
+    contents = SubmissionContents(RunFolder.open(path))
+    try:
+        return _entry_of(contents, submission, path, signers)
+    finally:
+        contents.release()
+
+
+def _entry_of(
+    contents: SubmissionContents, submission: Submission, path: Path, signers: Path | None
+) -> Entry:
+    folder = contents.folder
     verdict = judge(contents, signers)
     findings = verdict.findings
     ranked: tuple[Result, ...] = ()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vflops.errors import FolderError
+from vflops.record.files.read_once import small_file
 
 _MAX_CHUNK_BYTES = 1 << 20
 
@@ -23,6 +24,10 @@ def file_digest(path: Path, max_bytes: int | None = None) -> Digest:
     """Return the hash and the size of a file, or of its first ``max_bytes``."""
     sha256, size = hashlib.sha256(), 0
     try:
+        data = small_file(path)
+        if data is not None:
+            data = data[:max_bytes]
+            return Digest(hashlib.sha256(data).hexdigest(), len(data))
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # reading a pipe would block
             raise FolderError(f"cannot read {path}: it is not a regular file")

@@ -13,6 +13,7 @@ from pydantic_core import from_json
 import vflops
 from vflops.errors import FolderError
 from vflops.record.files import atomic
+from vflops.record.files.read_once import read_bytes
 
 
 class Data(BaseModel):
@@ -82,7 +83,7 @@ class Document(Data):
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from ``path``, or raise ``FolderError`` with the file and the position."""
     try:
-        data = from_json(path.read_bytes())
+        data = from_json(read_bytes(path))
     except FileNotFoundError as error:
         raise FolderError(f"{path} does not exist") from error
     except OSError as error:

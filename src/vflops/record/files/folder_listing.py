@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from fnmatch import fnmatchcase
+import fnmatch
 from pathlib import Path
+
+from vflops.record.files.read_once import paths_in
 
 
 def matching_files(folder: Path, pattern: str) -> list[Path]:
     """Return the paths whose names match ``pattern``, sorted; none if the folder is missing."""
-    return [folder / entry.name for entry in _entries(folder) if fnmatchcase(entry.name, pattern)]
+    return paths_in(
+        folder, pattern, lambda entries: fnmatch.filter([entry.name for entry in entries], pattern)
+    )
 
 
 def subfolders(folder: Path) -> list[Path]:
     """Return the folders in ``folder``, sorted; none if it is missing."""
-    return [folder / entry.name for entry in _entries(folder) if entry.is_dir()]
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError:
-        return []
+    return paths_in(
+        folder, None, lambda entries: [entry.name for entry in entries if entry.is_dir()]
+    )

@@ -12,6 +12,7 @@ from vflops.record.formats.job import NonNegative, Positive, Seconds
 PHASES = ("start-up", "compilation", "data", "training", "evaluation", "checkpointing")
 """The phases of a job; at any time a job is in exactly one of them."""
 
+_PHASES = frozenset(PHASES)
 WORK_PHASES = ("data", "training", "checkpointing")
 """The phases whose time counts as work when FLOPS are computed."""
 
@@ -163,9 +164,9 @@ class ProgressPoint(Data):
     @classmethod
     def _check_phases(cls, phases: dict[str, float]) -> dict[str, float]:
         """Raise ``ValueError`` for an unknown phase, whose time would not be counted."""
-        for name in phases:
-            if name not in PHASES:
-                raise ValueError(f"{name!r} is not a phase: expected one of {', '.join(PHASES)}")
+        if not phases.keys() <= _PHASES:
+            name = next(name for name in phases if name not in _PHASES)
+            raise ValueError(f"{name!r} is not a phase: expected one of {', '.join(PHASES)}")
         return phases
 
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from vflops.record.files.document import Data, Document, read_json
 from vflops.record.files.folder_listing import matching_files
+from vflops.record.files.read_once import is_file
 from vflops.record.formats.system import Fact, SharedFact
 
 
@@ -130,7 +131,7 @@ def telemetry_files(attempt: Path) -> list[Path]:
     """Return the telemetry files of an attempt, in the order of its nodes."""
     first = telemetry_file(attempt, 0)
     others = _numbered_files(attempt, "telemetry-*.jsonl")
-    return [*([first] if first.is_file() else []), *others]
+    return [*([first] if is_file(first) else []), *others]
 
 
 def node_files(attempt: Path) -> list[Path]:

@@ -23,6 +23,7 @@ from vflops import interruption
 from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.document import Data, first_fault
+from vflops.record.files.read_once import read_bytes
 from vflops.record.log.boot import monotonic_clock_id
 
 
@@ -180,12 +181,12 @@ def has_event(path: Path, kind: str) -> bool:
 def _read_lines(path: Path) -> list[bytes]:
     """Return the lines of a log; the last one is empty, or was cut off."""
     try:
-        return path.read_bytes().split(b"\n")
+        return read_bytes(path).split(b"\n")
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def read_log(path: Path, anchor: str) -> Log:
+def read_log(path: Path, anchor: str, event_type: type[Event] = Event) -> Log:
     """Read every complete line of ``path``; an incomplete last line is reported, not an error."""
     lines = _read_lines(path)
     tail = lines.pop()
@@ -201,7 +202,7 @@ def read_log(path: Path, anchor: str) -> Log:
             faults.append(f"{where}: not an event")
         else:
             events.append(
-                Event(entry.kind, entry.data, entry.utc, where, entry.time_s, entry.clock)
+                event_type(entry.kind, entry.data, entry.utc, where, entry.time_s, entry.clock)
             )
             if entry.prev != prev:
                 faults.append(f"{where}: does not follow the line before it")

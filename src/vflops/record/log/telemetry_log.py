@@ -10,6 +10,7 @@ import json
 import math
 from array import array
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +19,10 @@ from typing import Any
 from pydantic_core import from_json
 
 from vflops.errors import FolderError
+from vflops.record.files.read_once import read_bytes
 from vflops.record.formats.telemetry import Header, ProgramShare, Telemetry
+
+_MAX_SHARED_BYTES = 1 << 16
 
 
 class TelemetryWriter:
@@ -81,7 +85,7 @@ def sample_line(
 def read(path: Path) -> Telemetry:
     """Read every complete sample of ``path``; an incomplete last line is reported, not an error."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_bytes(path).split(b"\n")
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
     tail = lines.pop()
@@ -113,19 +117,6 @@ def read_header(path: Path) -> Header:
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
     return _header(line, path)
-
-
-def _header(line: bytes, path: Path) -> Header:
-    """Return the header in ``line``, or raise ``FolderError``; the jobs of a run share headers."""
-    try:
-        return _shared_header(line.rstrip(b"\n"))
-    except FolderError:
-        return Header.parse(_object(line, path), path)  # raises an error that names the file
-
-
-@lru_cache(maxsize=256)
-def _shared_header(line: bytes) -> Header:
-    return Header.parse(_object(line, Path()), Path())
 
 
 class _Samples:
@@ -173,6 +164,19 @@ def _row(values: Any, width: int) -> array[float]:
         return array("d", values)  # fast, but works only if no reading failed
     except TypeError:
         return array("d", [math.nan if value is None else value for value in values])
+
+
+def _header(line: bytes, path: Path) -> Header:
+    with suppress(FolderError):  # raised again below, with the name of the file
+        if len(line) <= _MAX_SHARED_BYTES:
+            return _shared_header(line)
+    return Header.parse(_object(line, path), path)
+
+
+@lru_cache(maxsize=32)
+def _shared_header(line: bytes) -> Header:
+    """Return the header, which is immutable and equal for many files of the same machine."""
+    return Header.parse(_object(line, Path()), Path())
 
 
 def _object(line: bytes, path: Path) -> dict[str, Any]:

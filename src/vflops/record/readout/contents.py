@@ -11,6 +11,7 @@ from vflops.errors import FolderError
 from vflops.record.files.digest import Digest, file_digest
 from vflops.record.files.document import Document
 from vflops.record.files.lock import is_locked
+from vflops.record.files.read_once import is_file
 from vflops.record.folder import History, RunFolder, State
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
@@ -97,6 +98,10 @@ class Contents:
             self._cache[key] = compute()
         return self._cache[key]
 
+    def release(self) -> None:
+        """Drop what is cached; it refers back to this object, so it would wait for a collection."""
+        self._cache.clear()
+
     @cached_property
     def nodes_of(self) -> NodeReader:
         """The reader of the records of nodes, each of which it reads once."""
@@ -172,7 +177,7 @@ class Contents:
         graphs: list[Graph] = []
         for model in dict.fromkeys(counted.model for counted in self.counted):
             path = self.folder.graph_file(model)
-            if path.is_file():
+            if is_file(path):
                 graph = self.read(Graph, path)
                 if graph.model != model:
                     raise FolderError(

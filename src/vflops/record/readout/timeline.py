@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from vflops.record.files.read_once import is_file
 from vflops.record.formats.node import NodeRecord, telemetry_file
 from vflops.record.log.events import Event
 from vflops.record.readout.trained_job import TrainedJob
@@ -159,7 +160,7 @@ class Timeline:
                     job=job,
                     host=node.host if node else f"node {number} of job {job}",
                     record=node,
-                    telemetry=path if path.is_file() else None,
+                    telemetry=path if is_file(path) else None,
                     span_s=span_s,
                     offset_s=(self.offset_s(node) if node else None) or 0.0,
                     zero_s=self.zero_s(node) if node else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vflops.record.files.read_once import is_file
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import event_location, job_file
@@ -27,7 +28,7 @@ def check_graph_hashes(contents: Contents) -> Outcome:
         return Outcome("fail", "the graph does not belong to a model of this run", str(strays[0]))
     for counted in contents.counted:
         path = contents.folder.graph_file(counted.model)
-        if not path.is_file():
+        if not is_file(path):
             return Outcome("fail", f"the graph of {counted.model} is missing", str(path))
         if counted.sha256 != contents.hash(path):
             return Outcome("fail", "the graph was changed after it was counted", str(path))
@@ -41,7 +42,7 @@ def check_operations(contents: Contents) -> Outcome:
         return Outcome("not applicable", "no job has counted operations")
     graphs = {graph.model: graph for graph in contents.graphs}
     path = contents.folder.score_file
-    claims = contents.read(Score, path).trainings if path.is_file() else ()
+    claims = contents.read(Score, path).trainings if is_file(path) else ()
     claimed = {training.job: training.work for training in claims}
     for job in jobs:
         record, started = job.record, job.started

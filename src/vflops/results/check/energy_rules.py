@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from vflops.metrics.summation import sum_in_order
 from vflops.record.files.folder_listing import matching_files
+from vflops.record.files.read_once import is_file
 from vflops.record.formats.node import telemetry_file
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
@@ -49,7 +50,7 @@ def _sampled(contents: Contents) -> Iterator[_Sampled]:
             span_s, first = attempt.span_s, telemetry_file(folder, 0)
             if span_s is None:
                 continue
-            if first.is_file():
+            if is_file(first):
                 yield _Sampled(first, contents.telemetry(first), span_s)
             for path in matching_files(folder, "telemetry-*.jsonl"):
                 telemetry = contents.telemetry(path)
@@ -153,7 +154,7 @@ def _fault(powers: dict[str, float], limit_w: float | None) -> str | None:
 def _limit_w(contents: Contents) -> float | None:
     """Return the highest power limit of the accelerators in system.json, or of any node."""
     records = [node.system for node in contents.measured_nodes]
-    if contents.folder.system_file.is_file():
+    if is_file(contents.folder.system_file):
         records.append(contents.read(SystemRecord, contents.folder.system_file))
     pattern = "accelerator * power limit"
     facts = [fact for record in records for fact in record.matching("hardware", pattern)]

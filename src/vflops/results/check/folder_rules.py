@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import vflops
+from vflops.record.files.read_once import is_file, read_bytes
 from vflops.record.formats.system import SystemRecord
 from vflops.record.log.events import Described
 from vflops.record.readout.contents import Contents
@@ -75,10 +76,10 @@ def check_score(contents: Contents) -> Outcome:
     version computes.
     """
     path = contents.folder.score_file
-    if not path.is_file():
+    if not is_file(path):
         return Outcome("fail", "the score is missing", path.name)
     computed = contents.once(score_text)
-    if path.read_bytes() == computed.encode():
+    if read_bytes(path) == computed.encode():
         return Outcome("pass", "score.json follows from the record, byte for byte")
     version = contents.folder.record.versions.get("vflops")
     if _is_earlier(version) and _contains(_as_before(json.loads(computed)), _read_json(path)):
@@ -105,7 +106,7 @@ def _as_before(score: dict[str, Any]) -> dict[str, Any]:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read_bytes(path))
     except (OSError, ValueError):
         return None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vflops.metrics.summation import sum_in_order
+from vflops.record.files.read_once import is_file
 from vflops.record.formats.node import telemetry_file
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
@@ -43,7 +44,7 @@ def power_log_faults(contents: Contents) -> Iterator[tuple[Path, str | None]]:
         for folder, attempt in zip(job.folders, job.attempts, strict=True):
             sampled = telemetry_file(folder, 0)
             is_one_node = all(node.nodes == 1 for node in job.nodes_of(folder))
-            if attempt.span_s is None or not sampled.is_file() or not is_one_node:
+            if attempt.span_s is None or not is_file(sampled) or not is_one_node:
                 continue  # the score does not use the log
             telemetry = contents.telemetry(sampled)
             aligned = {path: log.on_clock_of(telemetry) for path, log in logs if not log.faults}

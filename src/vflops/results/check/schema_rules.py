@@ -8,6 +8,7 @@ from pathlib import Path
 from vflops.errors import FolderError
 from vflops.record.files.document import Data, Document
 from vflops.record.files.folder_listing import matching_files, subfolders
+from vflops.record.files.read_once import is_file
 from vflops.record.formats import job_events
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
@@ -105,7 +106,7 @@ def check_schemas(contents: Contents) -> Outcome:
 
 def _documents(contents: Contents) -> Iterator[tuple[Path, type[Document]]]:
     folder = contents.folder
-    if folder.system_file.is_file():  # the rule "system" checks that it exists
+    if is_file(folder.system_file):  # the rule "system" checks that it exists
         yield folder.system_file, SystemRecord
     for path in folder.graph_files:
         yield path, Graph

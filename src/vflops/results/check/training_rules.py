@@ -7,6 +7,7 @@ from pathlib import Path
 
 from vflops.metrics.summation import sum_in_order
 from vflops.record.files.folder_listing import matching_files
+from vflops.record.files.read_once import is_file
 from vflops.record.formats.job_events import JobPlanned, JobTrained, PowerImported
 from vflops.record.formats.node import node_files
 from vflops.record.log.events import Event
@@ -51,7 +52,7 @@ def check_finished(contents: Contents) -> Outcome:
         if contents.hash(log) != pinned[job.job].sha256:
             return Outcome("fail", f"the log was changed since job {job.job} finished", str(log))
         telemetry = log.with_name("telemetry.jsonl")
-        seen = contents.hash(telemetry) if telemetry.is_file() else None
+        seen = contents.hash(telemetry) if is_file(telemetry) else None
         if seen != pinned[job.job].telemetry_sha256:
             return Outcome(
                 "fail", "the telemetry was changed since the job finished", str(telemetry)
@@ -144,9 +145,8 @@ def check_phase_times(contents: Contents) -> Outcome:
 
 def _decreased_phase(updates: list[Event]) -> tuple[Event, str] | None:
     """Return the first event in which the time of a phase is less than in the event before."""
-    for before, after in pairwise(updates):
-        earlier = before.payload(PROGRESS_EVENTS[before.kind]).phases
-        later = after.payload(PROGRESS_EVENTS[after.kind]).phases
+    phases = ((event, event.payload(PROGRESS_EVENTS[event.kind]).phases) for event in updates)
+    for (_, earlier), (after, later) in pairwise(phases):
         for name, spent_s in earlier.items():
             if later.get(name, 0.0) < spent_s:
                 figures = f"{seconds(spent_s)}, then {seconds(later.get(name, 0.0))}"

@@ -6,9 +6,11 @@ import os
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from vflops.errors import FolderError
+from vflops.record.files.read_once import folder_entries
 
 MANIFEST, SIGNATURE = "manifest.json", "manifest.json.sig"
 DERIVED = ("score.json", "findings.json", "report.html")
@@ -18,6 +20,8 @@ _SCRATCH = ("weights", "psij", "staging")
 _PAGES = (".html", ".svg", ".png")
 _PUNCTUATION = str.maketrans("", "", "._+=@,-")
 _MAX_PART_BYTES, _MAX_PARTS = 100, 12
+_MAX_CACHED_NAMES = 1024
+"""Most names are the same in all runs, and a ranking reads many runs."""
 _DEVICES = frozenset(
     ("con", "prn", "aux", "nul", *(f"{kind}{n}" for kind in ("com", "lpt") for n in range(10)))
 )
@@ -33,6 +37,7 @@ class Listing:
     """Entries that cannot be evidence, with the reason: links, devices, odd names."""
 
 
+@lru_cache(maxsize=_MAX_CACHED_NAMES)
 def is_excluded(name: str) -> bool:
     """Whether a file is never part of a result.
 
@@ -50,6 +55,7 @@ def is_page(name: str) -> bool:
     return "/" not in name and name.endswith(_PAGES) and name not in DERIVED
 
 
+@lru_cache(maxsize=_MAX_CACHED_NAMES)
 def name_fault(name: str) -> str | None:
     """Return why ``name`` is not allowed for a file of a run folder; None if it is allowed."""
     parts = name.split("/")
@@ -92,11 +98,10 @@ def listing(folder: Path) -> Listing:
 def walk(folder: str | Path, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield the name and entry of everything that is neither a folder nor excluded.
 
-    Names are relative to the outermost folder, in the order of the file system.
+    Names are relative to the outermost folder, sorted by name within each folder.
     """
     try:
-        with os.scandir(folder) as scan:
-            entries = list(scan)
+        entries = folder_entries(folder)
     except OSError as error:
         raise FolderError(f"cannot read {folder}: {error.strerror or error}") from error
     for entry in entries:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vflops.errors import FolderError
+from vflops.record.files.read_once import is_file
 from vflops.record.formats.job_events import JobPlanned, JobTrained, PowerImported
 from vflops.record.formats.measured_node import FOLDER, LINKS, LinksMeasured, NodeMeasured
 from vflops.record.log.events import Described
@@ -17,7 +18,7 @@ def hash_mismatches(contents: Contents) -> dict[str, list[str]]:
     try:
         for name, sha256 in dict(_logged_hashes(contents)).items():
             path = contents.folder.path / name
-            if not path.is_file():
+            if not is_file(path):
                 faults[name] = [f"{name}: missing, but its hash is in the log"]
             elif contents.hash(path) != sha256:
                 faults[name] = [f"{name}: does not match its hash in the log"]

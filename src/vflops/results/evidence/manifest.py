@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from vflops.errors import FolderError
 from vflops.record.files.digest import file_digest
 from vflops.record.files.document import Data, Document
+from vflops.record.files.read_once import is_file, read_bytes
 from vflops.record.folder import RunFolder
 from vflops.results.evidence.evidence_names import DERIVED, MANIFEST, SIGNATURE, is_page, listing
 from vflops.results.evidence.line_marks import WIDTH, marks, split_lines
@@ -79,9 +80,9 @@ def signature_file(folder: Path) -> Path:
 def read_manifest(folder: Path) -> Manifest | None:
     """Return the manifest of a run folder; None if it has no manifest."""
     path = manifest_file(folder)
-    if not path.exists():
+    if not is_file(path) and not path.exists():
         return None
-    if not path.is_file() or path.stat().st_size > MAX_MANIFEST_BYTES:
+    if not is_file(path) or path.stat().st_size > MAX_MANIFEST_BYTES:
         raise FolderError(f"{path} is not a file of at most {MAX_MANIFEST_BYTES >> 20} MiB")
     return Manifest.read(path)
 
@@ -126,7 +127,7 @@ def pin_file(folder: Path, name: str, *, size_bytes: int | None = None) -> FileP
 def pin_log(folder: Path, name: str) -> LogPin:
     """Return the pin of the lines of a log as they are now."""
     try:
-        data = (folder / name).read_bytes()
+        data = read_bytes(folder / name)
     except OSError as error:
         raise FolderError(f"cannot read {folder / name}: {error.strerror or error}") from error
     lines = split_lines(data)

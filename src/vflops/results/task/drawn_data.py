@@ -48,5 +48,5 @@ def _profile_drawn_from(name: str, profile: str) -> dict[str, object]:
 
 def _drawn_from(settings: WorkloadSettings) -> dict[str, object]:
     """Return the settings of the synthetic data, without the target."""
-    section: dict[str, object] = settings.model_dump().get("synthetic", {})
+    section: dict[str, object] = settings.model_dump(include={"synthetic"}).get("synthetic", {})
     return {name: value for name, value in section.items() if name != "target"}

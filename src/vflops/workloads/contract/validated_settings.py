@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+from pydantic_core import from_json, to_json
 
 from vflops.config.flatten import flatten
 from vflops.config.training import WorkloadSettings
@@ -30,12 +31,12 @@ def validated_settings(
     kind: type[WorkloadSettings], recorded: Mapping[str, Any]
 ) -> ValidatedSettings:
     """Return ``recorded``, which was read from JSON, as ``kind``, or raise ``ValidationError``."""
-    return _validated(kind, json.dumps(recorded))
+    return _validated(kind, to_json(recorded, inf_nan_mode="constants"))
 
 
 @lru_cache(maxsize=64)
-def _validated(kind: type[WorkloadSettings], text: str) -> ValidatedSettings:
-    return with_section(kind.model_validate(json.loads(text)))
+def _validated(kind: type[WorkloadSettings], text: bytes) -> ValidatedSettings:
+    return with_section(kind.model_validate(from_json(text)))
 
 
 def with_section(settings: WorkloadSettings) -> ValidatedSettings:
