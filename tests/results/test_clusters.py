@@ -16,6 +16,7 @@ from tests.support.cluster_runs import (
     change_node,
     cluster_run,
     contents,
+    full_set,
     link,
     node,
     quick,
@@ -132,10 +133,32 @@ def test_the_ceiling_of_a_faster_kind_does_not_hide_an_impossible_speed(
             facts = line["data"]
             if facts["kind"] == KIND and facts["unit"] == "FLOPS" and facts["value"]:
                 facts.update(value=1e3, samples=[1e3, 1e3, 1e3])
+        own = [item for item in full_set(run) if item.kind == KIND]
+        change_node("n1", lambda known: {"full": tuple(own)})(run)
+        for name in ("n1", "n2", "n3"):
+            change_node(name, lambda known: {"quick": ()})(run)
 
     findings = failed(harmed(slower))
     assert set(findings) == {"bounded"}
     assert "job 1 executed" in findings["bounded"]
+
+
+def test_a_ceiling_in_the_log_that_the_node_did_not_measure_fails(
+    harmed: Callable[[Break], Findings],
+) -> None:
+    def lower(run: Forger) -> None:
+        line = next(line for line in run.lines("measurement") if line["data"]["kind"] == KIND)
+        line["data"].update(value=1e9, samples=[1e9, 1e9, 1e9])
+
+    findings = failed(harmed(lower))
+    assert "of n1 is not what the node measured" in findings["nodes"]
+
+
+def test_the_fastest_of_equal_nodes_is_the_ceiling(altered: Callable[[Break], Contents]) -> None:
+    """A full set on a slow node would make the MFU too high."""
+    contents = altered(with_speeds(1e11, 1e11, 6e11, 1e11))
+    (gemm,) = [item for item in contents.measurements if item.key == ("gemm", "peak", "fp32")]
+    assert (gemm.value, gemm.node, gemm.kind) == (6e11, "n3", KIND)
 
 
 def test_a_ceiling_that_one_kind_lacks_is_missing_although_another_kind_has_it(
@@ -330,7 +353,7 @@ def test_a_full_measurement_below_the_short_one_is_in_doubt(
     gemm = product(altered(with_speeds(*(5e11,) * 4)))
     assert gemm.note == (
         "on n1, it is 2.5 times the full measurement, which was disturbed or too short: the "
-        "ceiling may be too low, and MFU too high"
+        "highest value counts as ceiling"
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from vflops.launch.node_ceilings.exchange import Exchange, Result
+from vflops.launch.node_ceilings.link_ranks import link_backend
 from vflops.launch.node_ceilings.link_results import links_measured
 from vflops.launch.node_ceilings.link_tasks import LinkTask, link_rounds
 from vflops.launch.node_layout import NodeLayout
@@ -132,6 +133,15 @@ def test_wrong_sums_give_no_ceiling(exchange: Exchange) -> None:
     whole = measured(exchange, results).measurements[1]
     assert whole.value is None
     assert "wrong result" in (whole.reason or "")
+
+
+@pytest.mark.parametrize("kinds, backend", [((None, "cuda"), "gloo"), ((None, None), "gloo")])
+def test_gloo_connects_nodes_unless_all_have_gpus(
+    tmp_path: Path, kinds: tuple[str | None, ...], backend: str
+) -> None:
+    for node, kind in enumerate(kinds):
+        Exchange(tmp_path, "7.0.0", node, 2).introduce(f"n{node}", "host", kind, rounds=1)
+    assert link_backend(Exchange(tmp_path, "7.0.0", 0, 2)) == backend
 
 
 def test_a_task_counts_its_ranks() -> None:

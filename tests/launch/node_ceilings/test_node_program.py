@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from tests.support.sample_parts import write_system
 from vflops.config.profiles import tiny
 from vflops.config.settings import MicroSettings
 from vflops.launch.node_ceilings import node_program
-from vflops.launch.node_ceilings.exchange import CLAIM, remove_temporary_files
+from vflops.launch.node_ceilings.exchange import CLAIM, measuring, remove_temporary_files
 from vflops.launch.node_ceilings.node_program import NodeCeilings
 from vflops.launch.node_ceilings.recorder import NodeRecorder
 from vflops.launch.node_group import NodeGroup
 from vflops.launch.node_layout import NodeLayout
 from vflops.record.folder import RunFolder
 from vflops.record.formats.measured_node import FOLDER, MeasuredNode, measured_node_file
+from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.evidence.logged_hashes import hash_mismatches
@@ -66,6 +70,41 @@ def test_two_jobs_on_one_node_measure_it_once(folder: RunFolder) -> None:
     assert first == second and first.full
 
 
+def test_nodes_that_are_all_known_wait_for_nobody(folder: RunFolder) -> None:
+    """The first node leaves at once; the others must not look for what it removed."""
+    for node in ("n1", "n2"):
+        measure(folder, node, "7.0.0")
+    groups = [NodeGroup(node=number, nodes=2, token="8.0.0") for number in range(2)]
+    start_s = time.monotonic()
+    with ThreadPoolExecutor() as pool:
+        nodes = [
+            pool.submit(NodeCeilings(folder, group, f"n{group.node + 1}", NodeLayout(1, 1)).run)
+            for group in groups
+        ]
+        for node in nodes:
+            node.result()
+    assert time.monotonic() - start_s < 30  # instead of a minute
+    assert not measuring(folder.path)
+
+
+def test_every_accelerator_is_measured_in_its_share_of_the_time(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, float]] = []
+
+    def noted(micro: MicroSettings, **rest: object) -> list[Measurement]:
+        asked.append((micro.device, micro.budget_s))
+        return []
+
+    device = SimpleNamespace(accelerators=3, name="cuda:0", torch_device=torch.device("cuda:0"))
+    monkeypatch.setattr(node_program, "pick", lambda name: device)
+    monkeypatch.setattr(node_program, "measure", noted)
+    node = NodeCeilings(folder, NodeGroup(token="7.0.0"), "n1", NodeLayout(1, 1))
+    node._micro = ONLY_MEMORY.model_copy(update={"device": "cuda", "budget_s": 30.0})
+    assert list(node._quick()) == []
+    assert asked == [(f"cuda:{number}", pytest.approx(2.0)) for number in range(3)]
+
+
 def test_the_claim_of_a_node_that_died_is_taken_over(folder: RunFolder) -> None:
     nodes = folder.path / FOLDER
     nodes.mkdir()
@@ -101,10 +140,11 @@ def test_the_recorder_writes_each_node_once(folder: RunFolder) -> None:
         NodeRecorder(folder, events).poll()  # another controller takes over
     contents = Contents(folder)
     assert [node.node for node in contents.measured_nodes] == ["n1", "n2"]
-    assert [item.node for item in contents.measurements] == ["n1", "n1"]
+    assert [item.case for item in contents.measurements] == ["copy", "triad"]
+    assert {item.kind for item in contents.measurements} == {contents.measured_nodes[0].kind}
     assert hash_mismatches(contents) == {}
     system = SystemRecord.read(folder.system_file)
-    assert (system.node, system.submitted_from) == ("n1", submitting.kind)
+    assert (system.node, system.submitted_from) == ("n1", f"{submitting.kind} (the host of n1)")
     assert system.layer("problem domain") == submitting.layer("problem domain")
     assert len(contents.history.events("described")) == 2
     assert len(contents.history.events("node-measured")) == 2

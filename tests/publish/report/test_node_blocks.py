@@ -112,7 +112,7 @@ def test_the_report_names_the_nodes_and_the_submitting_machine(
     kind = KIND.replace("<", "&lt;").replace(">", "&gt;")
     assert f"<h1>4 nodes × ({kind})</h1>" in page
     assert f"Measured on n1, 1 of 4 equal nodes ({kind})." in page
-    assert "This describes n1, one of the compute nodes. The run was submitted from another" in page
+    assert "This describes n1, one of the compute nodes. The run was submitted from" in page
     assert SUBMITTED_FROM in page
     assert "n3 cuda:0 (47 % below the median) is slow" in page
 

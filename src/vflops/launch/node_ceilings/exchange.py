@@ -15,6 +15,7 @@ CLAIM = "kind-"
 """The prefix of the file with which one node of a kind claims the full set of ceilings."""
 LOCK = ".lock"
 """The suffix of the file that a job locks while it measures a node."""
+_FINISHED = "finished"
 _PREFIX = "exchange-"
 
 
@@ -63,18 +64,25 @@ class Exchange:
         """Return what a node said about itself."""
         return Present.read(self._present(node))
 
+    def reach(self, word: str) -> None:
+        """Say that this node has reached ``word``."""
+        (self.path / f"{word}-{self.node}").touch()
+
     def meet(self, word: str, limit_s: float) -> bool:
         """Say that this node has reached ``word``, and wait for all; False if one does not."""
-        (self.path / f"{word}-{self.node}").touch()
+        self.reach(word)
         return not wait_for([self.path / f"{word}-{node}" for node in range(self.nodes)], limit_s)
 
     def result_file(self, number: int, first_node: int) -> Path:
         """Return the file of a task's result; ``number`` is that of its round."""
         return self.path / f"result-{number}-{first_node}.json"
 
-    def remove(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
+    def finish(self) -> None:
+        """Say that nothing is measured any more.
+
+        The folder stays until the jobs have ended: other nodes may still look for files in it.
+        """
+        (self.path / _FINISHED).touch()
 
     def _present(self, node: int) -> Path:
         return self.path / f"present-{node}.json"
@@ -91,4 +99,5 @@ def remove_temporary_files(run: Path) -> None:
 
 def measuring(run: Path) -> bool:
     """Whether nodes are measuring at the moment, or died while they did."""
-    return any((run / FOLDER).glob(f"{_PREFIX}*"))
+    folders = (run / FOLDER).glob(f"{_PREFIX}*")
+    return any(not (path / _FINISHED).exists() for path in folders)

@@ -46,6 +46,7 @@ is for the full set on one node of each kind."""
 _QUICK = ("gemm", "memory")
 _LINKS = "all-reduce"
 """The benchmark that asks for the links; the ranks of one machine are not measured besides."""
+_MEETINGS = ("measured", "linked")
 _START_S = 120.0
 """How long the nodes may take to import torch from a busy file system."""
 
@@ -86,15 +87,39 @@ class NodeCeilings:
         kind = accelerators[0].partition(":")[0] if accelerators else None
         self._exchange.introduce(self._name, socket.gethostname(), kind, len(rounds))
         everyone = self._exchange.others_present(_START_S)
+        if everyone and self._all_known(rounds):
+            self._leave()
+            return
         with self._alone_on_the_node():
             if not measured_node_file(self._folder.path, self._name).is_file():
                 self._measure_node()
         # The node that measures the full set arrives last.
         if everyone and self._exchange.meet("measured", self._micro.budget_s + 60):
-            names = [self._exchange.present(n).name for n in range(self._exchange.nodes)]
-            self._measure_links(rounds, names)
+            self._measure_links(rounds)
+        self._leave()
+
+    def _all_known(self, rounds: Rounds) -> bool:
+        """Whether an earlier allocation has measured all nodes and the links between them."""
+        run, names = self._folder.path, self._names
+        return all(measured_node_file(run, name).is_file() for name in names) and (
+            not rounds or self._links_file.is_file()
+        )
+
+    def _leave(self) -> None:
+        """Let no other node wait for this one."""
+        for word in _MEETINGS:
+            self._exchange.reach(word)
         if self._exchange.node == 0:
-            self._exchange.remove()
+            self._exchange.finish()
+
+    @property
+    def _names(self) -> list[str]:
+        return [self._exchange.present(node).name for node in range(self._exchange.nodes)]
+
+    @property
+    def _links_file(self) -> Path:
+        ranks, slots = self._layout.ranks, self._layout.slots
+        return links_file(self._folder.path, self._names, ranks, slots)
 
     @property
     def _wants_links(self) -> bool:
@@ -191,9 +216,8 @@ class NodeCeilings:
         files = (self._folder.path / FOLDER).glob("*.json")
         return any((node := MeasuredNode.read(path)).kind == kind and node.full for path in files)
 
-    def _measure_links(self, rounds: Rounds, names: list[str]) -> None:
-        layout, exchange = self._layout, self._exchange
-        file = links_file(self._folder.path, names, layout.ranks, layout.slots)
+    def _measure_links(self, rounds: Rounds) -> None:
+        layout, exchange, file = self._layout, self._exchange, self._links_file
         if not rounds or file.is_file():
             return
         seconds = LINKS_SHARE * self._micro.budget_s
@@ -205,7 +229,7 @@ class NodeCeilings:
         exchange.meet("linked", 60.0 + seconds + GRACE_S)
         if exchange.node == 0:
             atomic.make_folder(file.parent)
-            links_measured(exchange, rounds, names).write(file)
+            links_measured(exchange, rounds, self._names).write(file)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 from vflops.launch.node_ceilings.exchange import measuring, remove_temporary_files
@@ -97,8 +98,13 @@ class NodeRecorder:
             update={
                 "layers": layers,
                 "node": node.node,
-                "submitted_from": submitting.kind,
+                "submitted_from": _submitting_machine(submitting, node),
             }
         )
         described.write(self._folder.system_file)
         self._events.write("described", sha256=described.digest())
+
+
+def _submitting_machine(submitting: SystemRecord, node: MeasuredNode) -> str:
+    here = socket.gethostname() == node.host
+    return submitting.kind + (f" (the host of {node.node})" if here else "")

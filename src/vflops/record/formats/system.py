@@ -105,7 +105,8 @@ class SystemRecord(Document):
         memory = facts.get("memory")
         words = [f"{count} × {model}" for model, count in self.accelerator_counts.items()]
         words += [f"{facts['usable cpus']} CPUs"] if facts.get("usable cpus") else []
-        words += [f"{memory / 2**30:.0f} GiB"] if isinstance(memory, int) else []
+        if isinstance(memory, int):  # two digits: firmware keeps different parts on equal machines
+            words.append(f"{float(f'{memory / 2**30:.2g}'):g} GiB")
         words += [str(facts["cpu model"])] if facts.get("cpu model") else []
         return ", ".join(words) or "unknown"
 

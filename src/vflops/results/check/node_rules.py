@@ -8,6 +8,7 @@ from functools import cache
 
 from vflops.machine.system.fact_text import format_fact
 from vflops.record.formats.measured_node import FOLDER, MeasuredNode
+from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.system import LAYERS, Fact
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import few, node_kinds, trained_nodes
@@ -48,6 +49,8 @@ def check_nodes(contents: Contents) -> Outcome:
         if unknown:
             evidence = f"job {job.record.job} trained on {few(unknown)}, which is not described"
             return Outcome("fail", evidence, event_location(job, "job"))
+    if odd := _different_measurement(contents):
+        return odd
     by_kind = contents.once(nodes_by_kind)
     differences = [
         (first, text) for equal in by_kind.values() for first, text in node_differences(equal)
@@ -57,6 +60,20 @@ def check_nodes(contents: Contents) -> Outcome:
         return Outcome("fail", evidence, f"{FOLDER}/{differences[0][0]}.json")
     texts = [f"{count(len(equal), 'node')} of kind {kind}" for kind, equal in by_kind.items()]
     return Outcome("pass", f"{', '.join(texts)}: described, and equal within their kind")
+
+
+def _different_measurement(contents: Contents) -> Outcome | None:
+    """Return a failure if the log has a ceiling of a node that the node did not measure."""
+    nodes = {node.node: node for node in contents.measured_nodes}
+    for event in contents.history.events("measurement"):
+        item = event.payload(Measurement)
+        if item.kind is None:  # of the machine that the run was started on, or of a link
+            continue
+        node = nodes.get(item.node or "")
+        if node is None or item not in node.full:
+            name = f"{item.benchmark} {item.case} of {item.node}"
+            return Outcome("fail", f"{name} is not what the node measured", event.source)
+    return None
 
 
 def node_differences(nodes: Sequence[MeasuredNode]) -> Iterator[tuple[str, str]]:

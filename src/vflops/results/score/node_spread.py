@@ -192,7 +192,7 @@ def _of_full(
     if share > 1:
         return share, (
             f"on {first.node}, it is {share:.1f} times the full measurement, which was disturbed "
-            "or too short: the ceiling may be too low, and MFU too high"
+            "or too short: the highest value counts as ceiling"
         )
     why = "it is shorter, and all nodes measure at the same time"
     if sharing[first.node] > 1:
