@@ -121,8 +121,9 @@ def _restrict_ceilings(settings: Settings, default: MicroSettings) -> MicroSetti
         devices = {train["device"] for train in train_settings}
         narrowed["device"] = devices.pop() if len(devices) == 1 else "auto"
     if micro.budget_s == default.budget_s:
-        budget_s = _NODES_BUDGET_S if on_nodes else _SINGLE_WORKLOAD_BUDGET_S
-        narrowed["budget_s"] = min(default.budget_s, budget_s)
+        narrowed["budget_s"] = (
+            _NODES_BUDGET_S if on_nodes else min(default.budget_s, _SINGLE_WORKLOAD_BUDGET_S)
+        )
     if micro.benchmarks == default.benchmarks:
         links = ("all-reduce",) if on_nodes else ()
         narrowed["benchmarks"] = ("gemm", "convolution", "memory", *links)

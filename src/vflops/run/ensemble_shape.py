@@ -47,6 +47,8 @@ def ensemble_shape(
     With a ``scale``, M × P equals it (HPC AI500 V3.0, equation 5); raise if it cannot.
     """
     set_models, set_ranks = _counts_from_settings(requested)
+    if models and scale is None:
+        set_ranks = set_ranks or 1  # as a run of these options
     chosen = defaults(nodes, models or set_models, ranks or set_ranks, scale=scale)
     return EnsembleShape(*chosen)
 

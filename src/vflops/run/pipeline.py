@@ -292,6 +292,7 @@ def conclude(folder: RunFolder, observer: RunObserver) -> Findings:
         from vflops.publish.report.report_page import write_report
         from vflops.results.evidence.manifest import write_manifest
 
+        folder.manifest_file.unlink(missing_ok=True)  # it does not know a log imported since then
         contents = Contents(folder)
         atomic.write_text(folder.score_file, contents.once(score_text))
         findings = contents.once(check)

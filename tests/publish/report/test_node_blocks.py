@@ -88,7 +88,7 @@ def test_the_rows_and_lines_of_nodes(altered: Alter) -> None:
     slow = "gemm peak fp32: n3 cuda:0 (47 % below the median) is slow"
     assert node_text.node_lines(kinds) == [slow]
     assert node_text.nodes_line(kinds) == (
-        f"4 nodes × ({KIND}); equal nodes spread by at most 11.8 %; {slow}"
+        f"4 nodes × ({KIND}); spread between equal nodes (interquartile) 11.8 %; {slow}"
     )
 
 

@@ -15,6 +15,7 @@ from vflops.record.formats.measured_node import (
     links_files,
     measured_node_files,
 )
+from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.system import LAYERS, SystemRecord
 from vflops.record.log.events import EventWriter
 from vflops.units import quantity
@@ -67,11 +68,8 @@ class NodeRecorder:
                 self._events.write("load", **load.model_dump(mode="json"))
         for fault in node.faults:
             self._say(f"{node.node}: its ceilings were not measured: {fault}")
-        best = [item for item in node.full if item.unit == "FLOPS" and item.value is not None]
-        if best:
-            peak = max(best, key=lambda item: item.value or 0.0)
-            speed = quantity(peak.value or 0.0, "FLOPS")
-            self._say(f"ceilings of {node.node} ({node.kind}): {speed} {peak.precision}")
+        if node.full:
+            self._say(f"ceilings of {node.node} ({node.kind}): {_peaks(node)}")
 
     def _record_links(self, name: str, links: MeasuredLinks) -> None:
         self._links.add(name)
@@ -80,7 +78,8 @@ class NodeRecorder:
         for item in links.measurements:
             self._events.write("measurement", **item.model_dump(mode="json"))
             if item.value is not None:
-                self._say(f"{item.benchmark} between {item.node}: {quantity(item.value, 'B/s')}")
+                where = f"{'between' if ',' in (item.node or '') else 'within'} {item.node}"
+                self._say(f"{item.benchmark} {where}: {quantity(item.value, 'B/s')}")
         for fault in links.faults:
             self._say(f"link not measured: {fault}")
 
@@ -108,3 +107,16 @@ class NodeRecorder:
 def _submitting_machine(submitting: SystemRecord, node: MeasuredNode) -> str:
     here = socket.gethostname() == node.host
     return submitting.kind + (f" (the host of {node.node})" if here else "")
+
+
+def _peaks(node: MeasuredNode) -> str:
+    """Return the highest value of each benchmark in words."""
+    peaks: dict[str, Measurement] = {}
+    for item in sorted(node.full, key=lambda item: item.value or 0.0):
+        if item.value is not None:
+            peaks[" ".join(filter(None, (item.precision, item.benchmark)))] = item
+    values = [
+        f"{name} {quantity(item.value, item.unit)}" + (" (in doubt)" if item.caveat else "")
+        for name, item in sorted(peaks.items())
+    ]
+    return ", ".join(values) or "none could be measured"

@@ -87,8 +87,10 @@ def used_by_others(share: float, programs: Sequence[ProgramShare]) -> str:
 
 def busiest_programs(share: float, programs: Sequence[ProgramShare]) -> str:
     """Return the names of the busiest programs with their shares; empty if there are none."""
+    total = sum_in_order(program.share for program in programs)
+    scale = min(share / total, 1.0) if total else 1.0  # programs are sampled at other times
     return ", ".join(
-        f"{printable(program.name)} {percent(min(program.share, share), digits=0)}"
+        f"{printable(program.name)} {percent(scale * program.share, digits=0)}"
         for program in programs[:MAX_NAMES]
     )
 

@@ -58,7 +58,7 @@ def nodes_line(kinds: Sequence[NodeKindScore]) -> str | None:
     spreads = [item.spread for item in quick if item.spread is not None]
     parts = [nodes_title(kinds)]
     if spreads:
-        parts.append(f"equal nodes spread by at most {percent(max(spreads))}")
+        parts.append(f"spread between equal nodes (interquartile) {percent(max(spreads))}")
     slow = [f"{quick_name(item)}: {_slow(item)}" for item in quick if item.slow]
     if slow:
         parts += slow
