@@ -176,13 +176,14 @@ class Progress:
         name = shell_path(folder.path)
         print(f"\nrun     {name}")
         print(f"checks  {findings.tally}")
+        on = folder.record.settings.launch.on
         for finding in findings.failures:
             verdict = "not met" if finding.verdict == "fail" else finding.verdict
-            line = f"        {verdict}: {finding.rule}: {with_advice(finding)}"
+            line = f"        {verdict}: {finding.rule}: {with_advice(finding, on)}"
             say(line, indent=8, file=sys.stdout)
         contents = Contents(folder)
         if load := unjudged_load(contents):
-            say(f"warning {load} → {advice('quiet')}", indent=8, file=sys.stdout)
+            say(f"warning {load} → {advice('quiet', on)}", indent=8, file=sys.stdout)
         print(f"report  {shell_path(folder.report_file)}")
         machine = run_ceilings(contents)
         score = Score.read(folder.score_file)
