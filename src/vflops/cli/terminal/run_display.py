@@ -235,10 +235,10 @@ def _print_results(folder: RunFolder) -> None:
         print(columns(rows, right=(1, 2, 3, 4, 5)))
         for line in many_trainings.outlier_lines(trainings):
             say(line, indent=4, file=sys.stdout)
-    for repeat in score.repeats:
-        say(repeat_line(repeat), file=sys.stdout)
     for ensemble in score.ensembles:
-        say(ensemble_line(ensemble), file=sys.stdout)
+        say(ensemble_line(score, ensemble), file=sys.stdout)
+    for repeat in score.repeats:
+        say(f"{repeat.workload}: {repeat_line(repeat)}", file=sys.stdout)
     for search in score.searches:
         say(f"{search_line(search)}; {aiperf_line(search)}", file=sys.stdout)
     for line in task_lines(score):
