@@ -23,6 +23,7 @@ from vflops.cli.terminal.run_display import _print_results
 from vflops.counting.conventions import convention
 from vflops.counting.count import count
 from vflops.publish.ranking.summary import results as ranking_results
+from vflops.publish.report import report_page
 from vflops.publish.report.ensemble_blocks import ensemble_blocks, ensemble_mean_blocks
 from vflops.publish.report.job_table import job_table
 from vflops.publish.report.results import results
@@ -297,7 +298,9 @@ class TestRepeats:
         expected_s = (EVALUATED_S[1] + EVALUATED_S[2]) / 2
         assert found.time_to_quality_s.mean == pytest.approx(expected_s, abs=1e-3)
 
-    def test_texts_and_report_show_them(self, repeated: HandmadeRun) -> None:
+    def test_texts_and_report_show_them(
+        self, repeated: HandmadeRun, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         scored = fresh(repeated)
         (found,) = scored.repeats
         title = "image-classification, 2 models, mean of 2 ensembles"
@@ -309,6 +312,10 @@ class TestRepeats:
         assert row.time.notes[0].startswith("mean; 33.5 s to ")
         (mean,) = ensemble_mean_blocks(scored)
         assert (mean.title, mean.rows) == (title, score_tables.repeat_rows(found))
+        monkeypatch.setattr(report_page, "chart_library", str)  # seconds, and nothing draws here
+        report_page.write_report(Contents(RunFolder.open(repeated.folder.path)))
+        page = repeated.folder.report_file.read_text(encoding="utf-8")
+        assert page.count(f"<h2>Ensembles: {title}</h2>") == 1
 
     def test_texts_and_report_tell_them_apart(
         self, repeated: HandmadeRun, capsys: pytest.CaptureFixture[str]
