@@ -238,6 +238,7 @@ def test_wrong_settings_make_no_folder(
         (("--scale", 4), 2, 2, 2),
         (("--scale", 8, "--ranks", 1), 8, 1, 2),
         (("--scale", 8, "--models", 2), 2, 4, 2),
+        (("--scale", 8, "--set", "count.models=[]"), 4, 2, 2),
         (("--scale", 3, "--set", "launch.ranks_per_node=1"), 3, 1, 1),
         (("--scale", 4, "--set", "launch.cores_per_rank=2"), 4, 1, 1),
     ],
@@ -279,9 +280,16 @@ def test_a_scale_is_the_same_in_a_run_and_its_plan(
          "choose 5 models of 1 rank with --ranks; or --scale 4 or 6"),
         ((*TINY, "--on", "slurm", "--scale", 9), "scale 9 is too large", "choose at most 8"),
         ((*TINY, "--on", "slurm", "--scale", 8, "--models", 4, "--ranks", 1),
-         "4 models × 1 ranks do not make the scale 8", "choose 4 models of 2 ranks"),
+         "4 models × 1 rank do not make the scale 8", "choose 4 models of 2 ranks"),
         ((*TINY, "--on", "slurm", "--scale", 8, "--set", "train.ranks=1"),
          "--scale 8 conflicts with --set train.ranks=1", "--ranks P with --scale"),
+        ((*TINY, "--on", "slurm", "--scale", 8, "--set", f"{IMAGES}.models=2"),
+         f"--scale 8 conflicts with --set {IMAGES}.models=2", "--models M or"),
+        ((*TINY, "--on", "slurm", "--scale", 8, "--set", f"workloads.{IMAGES}.train.ranks=2"),
+         "conflicts with --set workloads", "--ranks P with --scale"),
+        # Neither can 3 ranks share its batch of 32: the scale is the first thing to change.
+        ((*TINY, "--on", "slurm", "--scale", 10, "--ranks", 3), "scale 10 is too large", "most 8"),
+        ((*TINY, "--on", "slurm", "--scale", 6, "--ranks", 0), "ranks is 0", "at least 1"),
         (("automl", "--profile", "tiny", "--scale", 2), "automl is a search: --scale 2",
          "use --workers W"),
         (("--profile", "tiny", "--scale", 2), "automl is a search", "name a workload"),
@@ -296,6 +304,25 @@ def test_a_scale_that_cannot_be_is_refused_with_the_nearest(
     said = " ".join(run.stderr.split())
     assert error in said and hint in said
     assert not (directory / "runs").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_of_unequal_nodes_the_smallest_gives_the_ranks(
+    cluster: Cluster, run_command: Command, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    cluster("idle", "idle", more="n3|4|(null)|idle|main*|none\n")
+    given: list[Settings] = []
+
+    def stop(*rest: object, **more: object) -> None:
+        given.extend(item for item in rest if isinstance(item, Settings))
+        raise UsageError("no run in this test")
+
+    monkeypatch.setattr(pipeline, "start", stop)
+    monkeypatch.setattr(validate, "check_all", stop)
+    run_command(command, *TINY, "--on", "slurm", "--scale", 6)
+    (chosen,) = given
+    assert (chosen.bagging.models, chosen.workloads[IMAGES]["train"]["ranks"]) == (3, 2)
+    assert chosen.launch.ranks_per_node == 2
 
 
 def test_the_nodes_of_pbs_have_as_many_ranks_as_the_settings_say(cluster: Cluster) -> None:

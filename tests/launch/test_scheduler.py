@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import ROOT
 from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
 from vflops.errors import UsageError
@@ -179,6 +180,31 @@ def test_a_job_script_contains_all_settings_of_the_site(tmp_path: Path) -> None:
         *('"/opt/venv/bin/python" -P -m vflops.launch.agent'.split()),
         *f"'{run}' 7".split(),
     ]
+
+
+def test_the_job_script_in_the_documentation_is_a_real_one() -> None:
+    page = (ROOT / "docs" / "how-to" / "cluster.md").read_text(encoding="utf-8")
+    run = Path("/shared/runs/R")
+    settings = {
+        "account": "proj42",
+        "partition": "gpu",
+        "time_limit": "12:00",
+        "modules": ["cuda/12.6"],
+        "local_path": "/scratch/$USER",
+        "python": "/shared/vflops/bin/python",
+    }
+    measuring = Request(
+        name="vflops-4f1a9c-job-3",
+        script=run / "job-3.sh",
+        nodes=2,
+        tasks_per_node=4,
+        cores_per_task=16,
+        gpus_per_task=1,
+        output=run / "jobs" / "3" / "job-3.log",
+        site=SiteSettings.model_validate(settings),
+        measures=True,
+    )
+    assert f"```text\n{job_script(measuring, run, 3)}```\n" in page
 
 
 @pytest.mark.parametrize("code, trains", [(0, True), (3, True), (142, True), (143, False)], ids=str)

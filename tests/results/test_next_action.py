@@ -11,6 +11,7 @@ from tests.support.trained_runs import WORKLOAD
 from vflops.cli import options
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
+from vflops.results.check.advice import advice, whole_nodes
 from vflops.results.check.findings import Finding, Findings
 from vflops.results.next_action import NextAction, next_action
 from vflops.results.score.scoring import score
@@ -56,6 +57,23 @@ def test_a_busy_machine_is_a_reason_to_run_the_same_again(
     action = next_action(real_folder, scored, found("quiet"), run="runs/a")
     assert action.command == f"vflops run {WORKLOAD} --profile tiny --wait-quiet"
     assert action.purpose == "run it again once the machine is idle"
+
+
+@pytest.mark.parametrize("on", ["slurm", "pbs"])
+def test_a_run_on_busy_nodes_is_not_told_to_wait_for_this_machine(
+    trained_folder: RunFolder, tmp_path: Path, on: str
+) -> None:
+    given = [f"launch.on={on}"]
+    settings = options.settings("tiny", None, None, given, workloads=WORKLOAD)
+    folder = RunFolder.create(tmp_path / "nodes", WORKLOAD, settings)
+    scored = score(Contents(trained_folder)).model_copy(update={"complete": True})
+    action = next_action(folder, scored, found("quiet"), run="runs/a")
+    assert "--wait-quiet" not in action.command + advice("quiet", on)
+    assert action.command.startswith(f"vflops run {WORKLOAD} --profile tiny")
+    assert ("--exclusive" in action.purpose) == (on == "slurm")  # an option of sbatch
+    assert whole_nodes(on) in action.purpose
+    assert advice("quiet", on) == f"{whole_nodes(on)}, and run it again"
+    assert advice("chain", on) == advice("chain", "local")
 
 
 @pytest.mark.parametrize(

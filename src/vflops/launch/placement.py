@@ -133,7 +133,8 @@ def _scale_refusal(
     degree = ranks or node_slots
     hint = _words(_nearest(fitting, models or max(scale // degree, 1), degree))
     message = (
-        f"{models or 'M'} models × {ranks or 'P'} ranks do not make the scale {scale}"
+        f"{_number(models, 'M', 'model')} × {_number(ranks, 'P', 'rank')}"
+        f" do not make the scale {scale}"
         f" (equation 5) on {_named(nodes)}"
     )
     if models is None and ranks is None:
@@ -256,9 +257,14 @@ def _words(pairs: Sequence[tuple[int, int]]) -> str:
 
 
 def _pair(models: int, ranks: int) -> str:
-    return f"{models} model{'s' * (models > 1)} of {ranks} rank{'s' * (ranks > 1)}"
+    return f"{_number(models, 'M', 'model')} of {_number(ranks, 'P', 'rank')}"
 
 
 def _named(nodes: Sequence[Node]) -> str:
     slots = sum(node.slots for node in nodes)
-    return f"{len(nodes)} node{'s' * (len(nodes) > 1)} with {slots} slot{'s' * (slots > 1)}"
+    return f"{_number(len(nodes), 'N', 'node')} with {_number(slots, 'S', 'slot')}"
+
+
+def _number(number: int | None, symbol: str, one: str) -> str:
+    """Return ``1 rank``, ``2 ranks``, or ``P ranks`` if the number is not given."""
+    return f"{symbol if number is None else number} {one}{'s' * (number != 1)}"

@@ -125,9 +125,11 @@ def outlier_lines(trainings: Sequence[TrainingScore]) -> list[str]:
 def title(trainings: Sequence[TrainingScore]) -> str:
     """Return the workload with its number of models or seeds, and how many have finished."""
     what = "model" if trainings[0].model is not None else "seed"
+    ensembles = len({training.repeat for training in trainings})
+    of = f" of {ensembles:,} ensembles" if what == "model" and ensembles > 1 else ""
     unfinished = sum(not training.complete for training in trainings)
     rest = f", {unfinished:,} of them not finished" if unfinished else ""
-    return f"{trainings[0].workload}, {count(len(trainings), what)}{rest}"
+    return f"{trainings[0].workload}, {count(len(trainings), what)}{of}{rest}"
 
 
 def examples(trainings: Sequence[TrainingScore], at_most: int) -> list[TrainingScore]:

@@ -6,6 +6,7 @@ from math import ceil
 from typing import NamedTuple
 
 from vflops.record.folder import RunFolder
+from vflops.results.check.advice import whole_nodes
 from vflops.results.check.findings import Findings
 from vflops.results.command_line import command, command_for_epochs
 from vflops.results.score.score_file import Score, TrainingScore
@@ -57,8 +58,14 @@ def _for_failure(folder: RunFolder, findings: Findings, run: str) -> NextAction:
     if again is None:
         return NextAction(f"vflops check {run}", "see the evidence of every rule")
     if any(finding.rule == "quiet" for finding in findings.failures):
-        return NextAction(f"{again} --wait-quiet", "run it again once the machine is idle")
+        return _run_quietly(again, folder.record.settings.launch.on)
     return NextAction(again, "run it again after the remedy above")
+
+
+def _run_quietly(again: str, on: str) -> NextAction:
+    if on == "local":
+        return NextAction(f"{again} --wait-quiet", "run it again once the machine is idle")
+    return NextAction(again, f"run it again without other jobs on its nodes ({whole_nodes(on)})")
 
 
 def train_longer(folder: RunFolder, score: Score) -> NextAction | None:

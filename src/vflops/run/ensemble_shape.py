@@ -14,7 +14,7 @@ from vflops.launch.placement import Node, defaults
 from vflops.workloads.contract.registry import workload
 
 _COUNTS = ("train.ranks", "bagging.models", "models")
-"""The settings of P and M, also after the name of a workload."""
+"""The settings of P and M, without the name of a workload."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,20 @@ def ensemble_shape(
     With a ``scale``, M × P equals it (HPC AI500 V3.0, equation 5); raise if it cannot.
     """
     set_models, set_ranks = _counts_from_settings(requested)
+<<<<<<< HEAD
     if models and scale is None:
         set_ranks = set_ranks or 1  # as a run of these options
     chosen = defaults(nodes, models or set_models, ranks or set_ranks, scale=scale)
+||||||| 1cb17b05
+    chosen = defaults(nodes, models or set_models, ranks or set_ranks, scale=scale)
+=======
+    chosen = defaults(
+        nodes,
+        set_models if models is None else models,
+        set_ranks if ranks is None else ranks,
+        scale=scale,
+    )
+>>>>>>> help-words2
     return EnsembleShape(*chosen)
 
 
@@ -79,7 +90,7 @@ def layout_assignments(requested: Settings, nodes: Sequence[Node]) -> list[str]:
 def check_scalable(requested: Settings, scale: int, assignments: Sequence[str]) -> None:
     """Raise unless all workloads can be ensembles, and ``--set`` leaves M and P to the scale."""
     for assignment in assignments:
-        if assignment.partition("=")[0].strip().endswith(_COUNTS):
+        if _without_workload(assignment.partition("=")[0].strip(), requested) in _COUNTS:
             raise UsageError(
                 f"--scale {scale} conflicts with --set {assignment}",
                 hint="use --models M or --ranks P with --scale",
@@ -94,6 +105,12 @@ def check_scalable(requested: Settings, scale: int, assignments: Sequence[str]) 
                 f"{name} {kind}: --scale {scale} does not apply",
                 hint=option if alone else f"name a workload: image-classification --scale {scale}",
             )
+
+
+def _without_workload(name: str, settings: Settings) -> str:
+    """Return the name of a setting without ``workloads.`` and the name of a workload."""
+    first, _, rest = name.removeprefix("workloads.").partition(".")
+    return rest if first in settings.workloads else name
 
 
 def _counts_from_settings(settings: Settings) -> tuple[int | None, int | None]:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.browser import Browser, Tab
 from tests.support.ranking_runs import REAL, REAL_EPOCHS, Submitted, submit
+from vflops.publish.ranking import ranking_pages
 from vflops.publish.ranking.static_site import build
 
 HOSTILE = "<img src=x onerror='window.harmed=1'></script><script>window.harmed=1</script>"
@@ -85,6 +86,14 @@ def test_what_is_not_known_comes_last_either_way(tab: Tab) -> None:
     for _ in range(2):
         tab.click('[data-sort="per_watt"]')
         assert sources(tab)[-1] == "dog"
+
+
+def test_a_regulated_score_that_is_missing_is_not_defined(tab: Tab) -> None:
+    script = Path(ranking_pages.__file__).with_name("templates") / "columns.js"
+    text = script.read_text(encoding="utf-8")  # the page runs it in a function of its own
+    found = "[value('regulated', 0), COLUMNS.find(({ key }) => key === 'regulated').show(0, 'OPS')]"
+    shown = tab.run(f"(() => {{ {text}\nreturn {found}; }})()")
+    assert shown == [None, "not defined for an error of 0"]
 
 
 def test_search_and_filters_leave_the_rank_as_it_is(tab: Tab) -> None:

@@ -16,6 +16,9 @@ from vflops.results.check.paper_rules import PaperRules
 from vflops.results.check.published_figures import HPCAI500_V2
 from vflops.workloads.image_classification.settings import reference
 
+INSTALLED = installed_package().model_copy(update={"extensions": {}})
+"""This package, whatever extends it on the machine of the test."""
+
 
 def found(run: HandmadeRun, changes: dict[str, Any], **train: Any) -> Levels:
     settings = reference().model_dump(mode="json")
@@ -76,7 +79,7 @@ def test_the_level_follows_from_the_settings_that_differ(
 @pytest.mark.parametrize(
     ("package", "claim", "deciding"),
     [
-        (installed_package(), "hardware", []),
+        (INSTALLED, "hardware", []),
         (
             PackageRecord(version="0.2.0", sha256="b" * 64),
             "free",
@@ -102,6 +105,20 @@ def test_changed_code_is_not_at_level_hardware(
     assert [str(difference) for difference in known.deciding] == deciding
     outcome = PaperRules(HPCAI500_V2).check_level(contents)
     assert outcome.evidence == ": ".join([f"level {claim}", *deciding])
+
+
+def test_extensions_are_named_because_their_code_is_not_compared(
+    handmade_run: HandmadeRun,
+) -> None:
+    handmade_run.plan(job(1, settings=reference().model_dump(mode="json")))
+    handmade_run.attempt(1, 1000.0, *course(0.8))
+    extensions = {"ours 1.2: ours": "c" * 64, "theirs 3: theirs": None}
+    package = INSTALLED.model_copy(update={"extensions": extensions})
+    path = handmade_run.folder.path / "run.json"
+    handmade_run.folder.record.model_copy(update={"package": package}).write(path)
+    outcome = PaperRules(HPCAI500_V2).check_level(Contents(RunFolder.open(path.parent)))
+    names = "ours 1.2: ours (cccccccccccc), theirs 3: theirs (without a hash)"
+    assert outcome[:2] == ("pass", f"level hardware; not compared: extensions {names}")
 
 
 def test_every_layer_is_told(handmade_run: HandmadeRun) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.support.accept_runs import record_host
 from tests.support.trained_runs import HandmadeRun, course, job
 from vflops.record.folder import RunFolder
+from vflops.record.formats.node import NodeRecord
 from vflops.record.installed_package import PackageRecord, installed_package
 from vflops.record.readout.contents import Contents
 from vflops.results.check.package_rules import check_package
@@ -37,6 +38,16 @@ def test_another_package_on_a_node_fails(handmade_run: HandmadeRun) -> None:
     outcome = judged(handmade_run, PackageRecord(version="0.2.0", sha256="b" * 64))
     words = f"the node ran the package with the hash {HASH}, but the run was started by bbbbbbbbbbb"
     assert outcome == ("fail", f"{words}b", "jobs/1/0/node-0.json")
+
+
+def test_the_second_node_of_a_job_is_compared_too(handmade_run: HandmadeRun) -> None:
+    judged(handmade_run, installed_package())
+    first = Path(handmade_run.folder.path, "jobs", "1", "0", "node-0.json")
+    record = NodeRecord.read(first).model_copy(update={"node": 1, "package_sha256": "c" * 64})
+    record.write(first.with_name("node-1.json"))
+    outcome = check_package(Contents(RunFolder.open(handmade_run.folder.path)))
+    assert (outcome.verdict, outcome.where) == ("fail", "jobs/1/0/node-1.json")
+    assert outcome.evidence.startswith("the node ran the package with the hash cccccccccccc, but")
 
 
 @pytest.mark.parametrize(

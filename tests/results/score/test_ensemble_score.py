@@ -18,14 +18,19 @@ from tests.support.trained_runs import (
     trained_graph,
 )
 from tests.support.trained_runs import job as a_job
+from vflops.cli.results.score import _result_texts
+from vflops.cli.terminal.run_display import _print_results
 from vflops.counting.conventions import convention
 from vflops.counting.count import count
 from vflops.publish.ranking.summary import results as ranking_results
-from vflops.publish.report.ensemble_blocks import ensemble_blocks
+from vflops.publish.report import report_page
+from vflops.publish.report.ensemble_blocks import ensemble_blocks, ensemble_mean_blocks
+from vflops.publish.report.job_table import job_table
 from vflops.publish.report.results import results
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import Ensembled, EnsembleEvaluation, EnsembleSize
 from vflops.record.readout.contents import Contents
+from vflops.results import many_trainings
 from vflops.results.check.ensemble_evaluations import ensemble_evaluation_faults
 from vflops.results.check.folder_rules import check_score
 from vflops.results.score import score_tables
@@ -161,14 +166,17 @@ class TestTimeToQuality:
         train(handmade_run, 1, 1000.0, 0.4, 0.7, 0.9)
         train(handmade_run, 2, 1006.0, 0.3, 0.6, 0.7)
         combine(handmade_run, 0.5, 0.85, 0.92)
-        (found,) = fresh(handmade_run).ensembles
+        scored = fresh(handmade_run)
+        (found,) = scored.ensembles
         expected = [6.0 + time_s for time_s in EVALUATED_S]
         assert [moment.time_s for moment in found.moments] == pytest.approx(expected, abs=1e-3)
         assert found.time_to_quality_s == pytest.approx(expected[1], abs=1e-3)
         assert found.epochs_to_quality == 2
         text = dict(score_tables.ensemble_rows(found))["time to quality"]
         assert text.endswith("s, epoch 2; combined at 3 evaluations")
-        assert score_tables.ensemble_line(found).endswith(", target reached after 39.5 s")
+        line = score_tables.ensemble_line(scored, found)
+        assert line.startswith("image-classification, 2 models together: ")  # not repeated
+        assert line.endswith(", target reached after 39.5 s")
 
     def test_waiting_for_another_model_counts_and_is_said(self, handmade_run: HandmadeRun) -> None:
         plan(handmade_run)
@@ -290,7 +298,9 @@ class TestRepeats:
         expected_s = (EVALUATED_S[1] + EVALUATED_S[2]) / 2
         assert found.time_to_quality_s.mean == pytest.approx(expected_s, abs=1e-3)
 
-    def test_texts_and_report_show_them(self, repeated: HandmadeRun) -> None:
+    def test_texts_and_report_show_them(
+        self, repeated: HandmadeRun, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         scored = fresh(repeated)
         (found,) = scored.repeats
         title = "image-classification, 2 models, mean of 2 ensembles"
@@ -300,9 +310,40 @@ class TestRepeats:
         assert (row.name, row.quality.figure) == (title, "0.87")
         assert row.quality.notes[1] == "target 0.8, reached by 2 of 2"
         assert row.time.notes[0].startswith("mean; 33.5 s to ")
-        blocks = ensemble_blocks(scored)
-        assert [bool(block.repeats) for block in blocks] == [True, False]
-        assert blocks[0].repeats_title == title
+        (mean,) = ensemble_mean_blocks(scored)
+        assert (mean.title, mean.rows) == (title, score_tables.repeat_rows(found))
+        monkeypatch.setattr(report_page, "chart_library", str)  # seconds, and nothing draws here
+        report_page.write_report(Contents(RunFolder.open(repeated.folder.path)))
+        page = repeated.folder.report_file.read_text(encoding="utf-8")
+        assert page.count(f"<h2>Ensembles: {title}</h2>") == 1
+
+    def test_texts_and_report_tell_them_apart(
+        self, repeated: HandmadeRun, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        scored = fresh(repeated)
+        names = [f"image-classification, ensemble {number} of 2" for number in (1, 2)]
+        found = [score_tables.ensemble_line(scored, ensemble) for ensemble in scored.ensembles]
+        assert [line.partition(" models together:")[0] for line in found] == [
+            f"{name}, 2" for name in names
+        ]
+        assert [block.title for block in ensemble_blocks(scored)] == [
+            f"{name}, 2 models" for name in names
+        ]
+        trainings = [score_tables.training_name(scored, training) for training in scored.trainings]
+        assert trainings == [f"{name}, model {model}" for name in names for model in (1, 2)]
+        title = "image-classification, 4 models of 2 ensembles"
+        assert many_trainings.title(scored.trainings) == title
+        folder = RunFolder.open(repeated.folder.path)
+        jobs = [row[2] for row in job_table(Contents(folder), scored).rows]
+        assert jobs == [f"ensemble {n} of 2, model {model}" for n in (1, 2) for model in (1, 2)]
+        headings = [line.splitlines()[0] for line in _result_texts(scored)]
+        own = [f"{name}, 2 models together" for name in names]
+        assert [line for line in headings if line.endswith("together")] == own
+        scored.write(folder.score_file)
+        _print_results(folder)
+        shown = capsys.readouterr().out
+        assert "image-classification: " in shown and "mean of 2 ensembles" in shown
+        assert all(f"{name}, 2 models together: " in " ".join(shown.split()) for name in names)
 
     def test_an_ensemble_without_all_its_models_is_not_a_repeat(
         self, handmade_run: HandmadeRun

@@ -329,7 +329,7 @@ class TestRealRun:
         assert [size.models for size in ensemble.sizes] == [1]
         assert ensemble.jobs == (1, 2)
         assert ensemble.ops_training == 2 * (found.trainings[0].speed or pytest.fail()).ops_training
-        assert "not a result" in ensemble_line(ensemble)
+        assert "not a result" in ensemble_line(found, ensemble)
         verdicts = {finding.rule: finding.verdict for finding in check(contents).findings}
         assert verdicts["twins"] == "pass"
         assert "twins: a diagnostic of the nodes, not a result" in twins.report_file.read_text()

@@ -47,8 +47,9 @@ def check(runs: Runs = None, rules: Rules = None, json: Json = False) -> None:
     if json:
         _print_json([findings for _, findings in results])
     else:
-        for name, findings in results:
-            _print_table(name if len(results) > 1 else "", findings)
+        for (name, findings), folder in zip(results, folders, strict=True):
+            on = folder.record.settings.launch.on
+            _print_table(name if len(results) > 1 else "", findings, on)
     _raise_if_broken(results, rules)
     if not json:
         console.open_report(folders[0])
@@ -62,7 +63,7 @@ def _print_json(documents: Sequence[Findings]) -> None:
     typer.echo(f"[\n{text}\n]")
 
 
-def _print_table(name: str, findings: Findings) -> None:
+def _print_table(name: str, findings: Findings, on: str) -> None:
     from vflops.results.check.advice import with_advice
 
     rules = f"rule set {findings.rule_set}/{findings.rule_set_version}: {findings.tally}"
@@ -83,7 +84,7 @@ def _print_table(name: str, findings: Findings) -> None:
         print(columns([("not applicable:", ", ".join(not_applicable))]))
     if findings.failures:  # last, because the table is long
         print(heading("\nnot met:"))
-        print(columns([(finding.rule, with_advice(finding)) for finding in findings.failures]))
+        print(columns([(finding.rule, with_advice(finding, on)) for finding in findings.failures]))
 
 
 def _raise_if_broken(results: Sequence[tuple[str, Findings]], rules: str | None) -> None:

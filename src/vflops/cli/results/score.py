@@ -91,7 +91,7 @@ def _result_texts(result: Score) -> Iterator[str]:
     from vflops.results.score import figure_text, score_tables, search_text
 
     for ensemble in result.ensembles:
-        yield heading(f"{ensemble.workload}, {ensemble.planned} models together")
+        yield heading(score_tables.ensemble_title(result, ensemble))
         yield columns(score_tables.ensemble_rows(ensemble)) + "\n"
     for search in result.searches:
         yield search_text.search_line(search)
@@ -115,5 +115,5 @@ def _result_texts(result: Score) -> Iterator[str]:
         yield "".join(f"{line}\n" for line in many_trainings.outlier_lines(trainings))
     firsts = [trainings[0] for trainings in many_trainings.summarised(result)]
     for training in (*firsts, *many_trainings.listed(result)):
-        yield heading(score_tables.training_title(training))
+        yield heading(score_tables.training_title(result, training))
         yield columns(score_tables.training_rows(training)) + "\n"

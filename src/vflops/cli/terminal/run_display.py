@@ -176,13 +176,14 @@ class Progress:
         name = shell_path(folder.path)
         print(f"\nrun     {name}")
         print(f"checks  {findings.tally}")
+        on = folder.record.settings.launch.on
         for finding in findings.failures:
             verdict = "not met" if finding.verdict == "fail" else finding.verdict
-            line = f"        {verdict}: {finding.rule}: {with_advice(finding)}"
+            line = f"        {verdict}: {finding.rule}: {with_advice(finding, on)}"
             say(line, indent=8, file=sys.stdout)
         contents = Contents(folder)
         if load := unjudged_load(contents):
-            say(f"warning {load} → {advice('quiet')}", indent=8, file=sys.stdout)
+            say(f"warning {load} → {advice('quiet', on)}", indent=8, file=sys.stdout)
         print(f"report  {shell_path(folder.report_file)}")
         machine = run_ceilings(contents)
         score = Score.read(folder.score_file)
@@ -234,10 +235,10 @@ def _print_results(folder: RunFolder) -> None:
         print(columns(rows, right=(1, 2, 3, 4, 5)))
         for line in many_trainings.outlier_lines(trainings):
             say(line, indent=4, file=sys.stdout)
-    for repeat in score.repeats:
-        say(repeat_line(repeat), file=sys.stdout)
     for ensemble in score.ensembles:
-        say(ensemble_line(ensemble), file=sys.stdout)
+        say(ensemble_line(score, ensemble), file=sys.stdout)
+    for repeat in score.repeats:
+        say(f"{repeat.workload}: {repeat_line(repeat)}", file=sys.stdout)
     for search in score.searches:
         say(f"{search_line(search)}; {aiperf_line(search)}", file=sys.stdout)
     for line in task_lines(score):

@@ -85,12 +85,12 @@ def plan(
     flags: dict[str, object] = {
         "data": data,
         "launch.on": on,
-        "bagging.models": models,
-        "train.ranks": ranks,
         "bagging.waves": "true" if waves else None,
         "bagging.twins": "true" if twins else None,
         "repeat": repeat,
     }
+    if scale is None:  # otherwise they must first make this scale on the nodes
+        flags |= {"bagging.models": models, "train.ranks": ranks}
     flags |= options.search_flags(workload, workers, for_)
     assignments = [
         *(set_ or []),

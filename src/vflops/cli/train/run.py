@@ -78,13 +78,12 @@ def run(
 
     flags: dict[str, object] = {
         "data": data,
-        "train.ranks": ranks,
         "repeat": repeat,
-        "bagging.models": models,
-        "models": models,
         "launch.on": on,
         "launch.container": container,
     }
+    if scale is None:  # otherwise they must first make this scale on the nodes
+        flags |= {"train.ranks": ranks, "bagging.models": models, "models": models}
     flags |= options.search_flags(workload, workers, for_)
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
     if waves:

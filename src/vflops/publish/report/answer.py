@@ -93,14 +93,15 @@ def _failed_jobs(findings: Findings) -> set[int]:
 
 
 def _badge(contents: Contents, scored: Score, findings: Findings, rows: Sequence[Result]) -> Badge:
+    on = contents.folder.record.settings.launch.on
     if contents.in_progress:
         return Badge("unfinished", "In progress", (Reason("these are the results so far"),))
     if not scored.complete:
-        reason = Reason(str(scored.incomplete_reason), advice("complete"))
+        reason = Reason(str(scored.incomplete_reason), advice("complete", on))
         return Badge("unfinished", "Not finished", (reason,))
     if findings.failures:
         failures = sorted(findings.failures, key=lambda finding: finding.verdict != "fail")
-        reasons = tuple(map(_reason, failures[:_MAX_REASONS]))
+        reasons = tuple(_reason(finding, on) for finding in failures[:_MAX_REASONS])
         more = len(findings.failures) - len(reasons)
         return Badge("not-valid", "Not valid", reasons, more)
     rules = Reason(f"all {findings.applying} rules of {findings.rule_set} that apply are met")
@@ -111,17 +112,17 @@ def _badge(contents: Contents, scored: Score, findings: Findings, rows: Sequence
     missed = ", ".join(row.name for row in comparable if row.order == Order.MISSED)
     notes = [Reason(f"the target was missed by {missed}")] if missed else []
     if load := unjudged_load(contents):
-        notes.insert(0, Reason(load, advice("quiet")))
+        notes.insert(0, Reason(load, advice("quiet", on)))
     if len(comparable) < len(rows):
         names = " and ".join(row.name for row in rows[len(comparable) :])
         notes.append(Reason(f"not comparable with other runs: {names}"))
     return Badge("valid", "Valid", (rules, *notes))
 
 
-def _reason(finding: Finding) -> Reason:
+def _reason(finding: Finding, on: str) -> Reason:
     text = finding.evidence
     if len(text) > _MAX_REASON_LENGTH:
         text = f"{text[: _MAX_REASON_LENGTH - 1].rstrip()}…"
     if finding.verdict == "cannot tell":
         text = f"it cannot be told whether {finding.title}: {text}"
-    return Reason(text, advice(finding.rule))
+    return Reason(text, advice(finding.rule, on))

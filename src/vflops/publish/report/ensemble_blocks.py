@@ -10,7 +10,7 @@ from vflops.publish.report.figure_tables import Tile
 from vflops.publish.report.training_charts import WIDTH
 from vflops.results.many_trainings import MANY
 from vflops.results.score import figure_text, score_tables
-from vflops.results.score.score_file import EnsembleScore, RepeatScore, Score
+from vflops.results.score.score_file import EnsembleScore, Score
 from vflops.units import quantity, seconds
 
 
@@ -28,10 +28,6 @@ class EnsembleBlock:
     synthetic: bool
     tiles: list[Tile]
     rows: list[tuple[str, str]]
-    repeats_title: str
-    repeat_names: tuple[str, ...]
-    repeats: list[tuple[str, ...]]
-    """The variation over repeats, in the block of the first ensemble of a workload."""
     over_time: dict[str, Any] | None
     """None if the models were combined only after training."""
     waves: bool
@@ -44,22 +40,48 @@ class EnsembleBlock:
     """The time between the first and the last start of a model."""
 
 
+@dataclass(frozen=True)
+class EnsembleMeanBlock:
+    """What the report shows for all ensembles of a workload that was repeated."""
+
+    kind: ClassVar[str] = "ensemble-mean"
+
+    id: str
+    workload: str
+    title: str
+    gist: str
+    names: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    """The mean and the variation over repeats, with the columns of ``names``."""
+
+
+def ensemble_mean_blocks(scored: Score) -> list[EnsembleMeanBlock]:
+    """Return one block per workload whose ensemble was repeated."""
+    repeats = [repeat for repeat in scored.repeats if repeat.models is not None]
+    return [
+        EnsembleMeanBlock(
+            id=f"ensemble-mean-{number}",
+            workload=repeat.workload,
+            title=score_tables.repeat_title(repeat),
+            gist="mean and variation over repeats",
+            names=score_tables.REPEATS,
+            rows=score_tables.repeat_rows(repeat),
+        )
+        for number, repeat in enumerate(repeats)
+    ]
+
+
 def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
     """Return one block per ensemble."""
-    repeats = {repeat.workload: repeat for repeat in scored.repeats if repeat.models is not None}
-    first = {ensemble.workload: ensemble for ensemble in reversed(scored.ensembles)}
     return [
         EnsembleBlock(
             id=f"ensemble-{number}",
             workload=ensemble.workload,
-            title=f"{ensemble.workload}, {ensemble.planned} models{_twins_note(ensemble)}",
+            title=_title(scored, ensemble),
             gist="figures, quality by number of models",
             synthetic=_uses_synthetic_data(scored, frozenset(ensemble.jobs)),
             tiles=_tiles(ensemble),
             rows=score_tables.ensemble_rows(ensemble),
-            **_repeat_table(
-                repeats.get(ensemble.workload) if first[ensemble.workload] is ensemble else None
-            ),
             over_time=_quality_over_time(ensemble) if len(ensemble.moments) > 1 else None,
             waves=ensemble.waves,
             by_models=_quality_by_models(ensemble),
@@ -72,13 +94,9 @@ def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
     ]
 
 
-def _repeat_table(repeat: RepeatScore | None) -> dict[str, Any]:
-    """Return the fields of a block for the variation over repeats."""
-    return {
-        "repeats_title": score_tables.repeat_title(repeat) if repeat else "",
-        "repeat_names": score_tables.REPEATS,
-        "repeats": score_tables.repeat_rows(repeat) if repeat else [],
-    }
+def _title(scored: Score, ensemble: EnsembleScore) -> str:
+    name = score_tables.ensemble_name(scored, ensemble.workload, ensemble.repeat)
+    return f"{name}, {figure_text.count(ensemble.planned, 'model')}{_twins_note(ensemble)}"
 
 
 def _quality_over_time(ensemble: EnsembleScore) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from vflops.record.readout.trained_job import TrainedJob
 from vflops.results import many_trainings
 from vflops.results.check.level import Difference, Levels
 from vflops.results.score.score_file import Score
+from vflops.results.score.score_tables import ensemble_number
 from vflops.units import seconds
 
 JOBS = ("job", "workload", "which", "ranks", "device", "state", "attempts", "time")
@@ -72,7 +73,8 @@ def _rows(jobs: Sequence[TrainedJob], scored: Score) -> list[tuple[str, ...]]:
         if record.worker is not None:
             which = f"worker {record.worker.worker + 1}"
         elif record.bag is not None:
-            which = f"model {record.bag.model + 1}"
+            ensemble = ensemble_number(scored, record.workload, record.repeat)
+            which = ", ".join(filter(None, (ensemble, f"model {record.bag.model + 1}")))
         complete = complete_jobs.get(record.job, job.finished is not None)
         state = "finished" if complete else "unfinished" if job.logs else "not started"
         rows.append(

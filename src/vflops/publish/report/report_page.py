@@ -9,7 +9,12 @@ from vflops.publish.pages import roofline_chart
 from vflops.publish.pages.page import chart_library, render
 from vflops.publish.report import ceiling_charts
 from vflops.publish.report.answer import answer
-from vflops.publish.report.ensemble_blocks import EnsembleBlock, ensemble_blocks
+from vflops.publish.report.ensemble_blocks import (
+    EnsembleBlock,
+    EnsembleMeanBlock,
+    ensemble_blocks,
+    ensemble_mean_blocks,
+)
 from vflops.publish.report.figure_tables import Tile
 from vflops.publish.report.job_table import JOBS, job_table, level_sentence
 from vflops.publish.report.node_blocks import nodes_block
@@ -41,7 +46,7 @@ _ROOFLINE_BENCHMARKS = (*COMPUTE, "memory", "all-reduce")
 """The benchmarks that give lines of the roofline, even if their values have a caveat."""
 
 
-WorkloadBlock = Block | EnsembleBlock | SearchBlock
+WorkloadBlock = Block | EnsembleBlock | EnsembleMeanBlock | SearchBlock
 
 
 def write_report(contents: Contents) -> None:
@@ -59,6 +64,7 @@ def write_report(contents: Contents) -> None:
     jobs = job_table(contents, scored)
     first_screen = answer(contents, machine, models)
     workloads: list[WorkloadBlock] = [
+        *ensemble_mean_blocks(scored),
         *ensemble_blocks(scored),
         *trainings,
         *search_blocks(contents, scored),

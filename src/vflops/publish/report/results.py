@@ -98,7 +98,7 @@ def results(
         ),
         *(_training(run, training) for training in single),
         *(_ensemble(run, e) for e in scored.ensembles if e.workload not in means),
-        *(_unfinished_ensemble(base_models) for base_models in unscored_models.values()),
+        *(_unfinished_ensemble(scored, base_models) for base_models in unscored_models.values()),
         *(_search(run, search) for search in scored.searches),
     ]
     return sorted(rows, key=lambda row: (row.order, row.quality.tone == "bad"))
@@ -322,7 +322,7 @@ def _mean_time(repeat: RepeatScore, times_s: Sequence[float | None]) -> Cell:
     )
 
 
-def _unfinished_ensemble(models: Sequence[TrainingScore]) -> Result:
+def _unfinished_ensemble(scored: Score, models: Sequence[TrainingScore]) -> Result:
     """Return the states of the models of an ensemble that is not complete."""
     finished = sum(model.complete for model in models)
     waiting = sum(not model.attempts for model in models)
@@ -332,7 +332,8 @@ def _unfinished_ensemble(models: Sequence[TrainingScore]) -> Result:
         "not started": waiting,
     }
     counts = ", ".join(f"{number} {state}" for state, number in states.items() if number)
-    name = f"{models[0].workload}, {figure_text.count(len(models), 'model')}"
+    ensemble = score_tables.ensemble_name(scored, models[0].workload, models[0].repeat)
+    name = f"{ensemble}, {figure_text.count(len(models), 'model')}"
     order = Order.NOT_STARTED if waiting == len(models) else Order.UNFINISHED
     return Result(models[0].workload, name, order, f"no score yet; models: {counts}", NOTHING)
 
@@ -351,6 +352,7 @@ def _ensemble(run: _Run, ensemble: EnsembleScore) -> Result:
         states.append(f"twins: {score_tables.TWINS}")
     target = f"target {figure_text.number(ensemble.target)} {'reached' if reached else 'missed'}"
     single = f"single models {figure_text.number(ensemble.mean_quality)}"
+    name = score_tables.ensemble_name(run.scored, ensemble.workload, ensemble.repeat)
     flops, share = quantity(ensemble.flops, "FLOPS"), f"a model: {_mean_share(base_models)}"
     factors = _factors(flops, ensemble.penalty, ensemble.vflops_capped)
     speed = Cell(quantity(ensemble.vflops, "VFLOPS"), (*factors, share))
@@ -358,7 +360,7 @@ def _ensemble(run: _Run, ensemble: EnsembleScore) -> Result:
         speed = Cell(flops, (share, _OPEN_SPEED))
     return Result(
         ensemble.workload,
-        f"{ensemble.workload}, {figure_text.count(ensemble.planned, 'model')}",
+        f"{name}, {figure_text.count(ensemble.planned, 'model')}",
         order,
         run.state(ensemble.workload, *states),
         speed,

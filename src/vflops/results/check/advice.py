@@ -69,15 +69,34 @@ ADVICE = {
     "new-weights": "search again without weights or a ledger from elsewhere",
     "table-iv": "search on ImageNet with --data, and start from ResNet-50",
 }
-"""The advice by rule."""
+"""The advice by rule, for a run on the machine that started it."""
+_WHOLE_NODES = {"slurm": 'request whole nodes: directives = ["--exclusive"] in site.toml'}
+"""How to keep other jobs off the nodes, by scheduler."""
+_ON_A_SCHEDULER = {
+    "plausible": "run it again, with a longer budget: --set micro.budget_s=60",
+    "system": "see what vflops system reports on a compute node, and run it again",
+}
+"""The advice for a run on the nodes of a scheduler, where it differs."""
 
 
-def advice(rule: str) -> str:
-    """Return what to do about a rule; an empty text for a rule of another version."""
-    return ADVICE.get(rule, "")
+def advice(rule: str, on: str) -> str:
+    """Return what to do about a rule of a run with this ``launch.on``.
+
+    An empty text for a rule of another version.
+    """
+    if on == "local":
+        return ADVICE.get(rule, "")
+    if rule == "quiet":  # --wait-quiet waits for the machine that submits
+        return f"{whole_nodes(on)}, and run it again"
+    return _ON_A_SCHEDULER.get(rule, ADVICE.get(rule, ""))
 
 
-def with_advice(finding: Finding) -> str:
+def whole_nodes(on: str) -> str:
+    """Return how to keep other jobs off the nodes of a scheduler."""
+    return _WHOLE_NODES.get(on, f"request whole nodes from {on}")
+
+
+def with_advice(finding: Finding, on: str) -> str:
     """Return the evidence of a finding, followed by what to do about it if that is known."""
-    known = advice(finding.rule)
+    known = advice(finding.rule, on)
     return f"{finding.text} → {known}" if known else finding.text

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vflops.record.formats.job import JobRecord
+from vflops.record.installed_package import PackageRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import job_ceilings
 from vflops.record.readout.trained_job import TrainedJob
@@ -24,6 +25,8 @@ from vflops.results.task.published_data import data_fault
 _NONE = Outcome("not applicable", "no workload of this benchmark was trained")
 _MAX_NAMED = 3
 """The number of jobs, and of different faults, that the evidence names."""
+_SHOWN = 12
+"""The number of characters of a hash in the evidence."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,8 @@ class PaperRules:
         deciding = known.deciding if known.claim else known.other_problem
         settings = ", ".join(map(str, deciding[:3])) + (" …" if len(deciding) > 3 else "")
         name = f"level {known.claim}" if known.claim else "no level: a different problem"
-        return Outcome("pass", name + (f": {settings}" if settings else ""))
+        evidence = name + (f": {settings}" if settings else "")
+        return Outcome("pass", evidence + _extensions_text(contents.folder.record.package))
 
     def _passed(self, contents: Contents, describe: Callable[[Published], str]) -> Outcome:
         names = dict.fromkeys(job.record.workload for job in self._jobs(contents))
@@ -193,6 +197,17 @@ class PaperRules:
 def _job_names(jobs: Sequence[int]) -> str:
     """Return ``job 1``, or ``jobs 1, 2, 3 and 9 more``."""
     return f"job{'s' if len(jobs) > 1 else ''} {_join_first(list(map(str, jobs)), ', ')}"
+
+
+def _extensions_text(package: PackageRecord | None) -> str:
+    """Return the packages that extended vflops, for the end of a sentence; empty without any."""
+    if package is None or not package.extensions:
+        return ""
+    names = [
+        f"{name} ({sha256[:_SHOWN] if sha256 else 'without a hash'})"
+        for name, sha256 in package.extensions.items()
+    ]
+    return f"; not compared: extensions {_join_first(names, ', ')}"
 
 
 def _join_first(texts: Sequence[str], separator: str) -> str:

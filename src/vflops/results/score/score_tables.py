@@ -83,14 +83,31 @@ def scale_rows(scale: ScaleScore | None) -> list[tuple[str, str]]:
     return [("Sys_scale", figure_text.sys_scale(scale)), ("APC", figure_text.apc(scale))]
 
 
-def ensemble_line(ensemble: EnsembleScore) -> str:
+def ensemble_name(score: Score, workload: str, repeat: int) -> str:
+    """Return the workload of an ensemble, with the ensemble's number if it was repeated."""
+    return ", ".join(filter(None, (workload, ensemble_number(score, workload, repeat))))
+
+
+def ensemble_number(score: Score, workload: str, repeat: int) -> str:
+    """Return which of the repeated ensembles of a workload it is; empty if there is only one."""
+    repeats = {training.repeat for training in score.trainings if training.workload == workload}
+    return f"ensemble {repeat + 1} of {len(repeats)}" if len(repeats) > 1 else ""
+
+
+def ensemble_title(score: Score, ensemble: EnsembleScore) -> str:
+    """Return the name of an ensemble and the number of its models."""
+    name = ensemble_name(score, ensemble.workload, ensemble.repeat)
+    models = figure_text.count(ensemble.planned, "model")
+    return f"{name}, {f'{len(ensemble.jobs)} of ' if ensemble.partial else ''}{models} together"
+
+
+def ensemble_line(score: Score, ensemble: EnsembleScore) -> str:
     """Return the result of an ensemble in one line."""
-    number = f"{len(ensemble.jobs)} of {ensemble.planned}" if ensemble.partial else ensemble.planned
     twins = ""
     if ensemble.twins:
         twins = f" (twins, {TWINS}: {figure_text.twins(ensemble.twins, ensemble.quality_name)})"
     return (
-        f"{ensemble.workload}, {number} models together{twins}: "
+        f"{ensemble_title(score, ensemble)}{twins}: "
         f"{figure_text.number(ensemble.achieved)} {ensemble.quality_name} "
         f"(single models {figure_text.number(ensemble.mean_quality)}), "
         + figure_text.equation(
@@ -132,10 +149,11 @@ def task_lines(score: Score) -> list[str]:
     return [f"{task.workload}: {figure_text.task(task)}" for task in score.tasks]
 
 
-def training_title(training: TrainingScore) -> str:
-    """Return the workload of a training job with its model or seed."""
+def training_title(score: Score, training: TrainingScore) -> str:
+    """Return the workload of a training job with its ensemble and model, or its seed."""
     if training.model is not None:
-        return f"{training.workload}, model {training.model + 1}"
+        ensemble = ensemble_name(score, training.workload, training.repeat)
+        return f"{ensemble}, model {training.model + 1}"
     return f"{training.workload}, seed {training.seed}"
 
 
@@ -195,7 +213,7 @@ def training_name(score: Score, training: TrainingScore) -> str:
     repeated = training.model is not None or any(
         repeat.workload == training.workload for repeat in score.repeats
     )
-    return training_title(training) if repeated else training.workload
+    return training_title(score, training) if repeated else training.workload
 
 
 def repeat_line(repeat: RepeatScore) -> str:
