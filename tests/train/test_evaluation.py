@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,9 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflops.train.evaluation import CollectedPredictions, Evaluation
+from vflops.train.engine import Engine
+from vflops.train.ensemble_member import _write_files
+from vflops.train.evaluation import CollectedPredictions
 from vflops.train.parallel.parallel_plan import SingleRank
-from vflops.workloads.contract.workload import Workload
+from vflops.train.phase_clock import Clock
 
 
 class Samples:
@@ -38,29 +41,39 @@ class Total:
         return self.value
 
 
-@pytest.mark.parametrize("has_output", [True, False])
-def test_every_batch_is_progress_before_it_is_predicted_and_so_is_the_quality(
-    has_output: bool,
-) -> None:
-    said: list[str] = []
+def engine_of(said: list[str]) -> Engine:
+    """Return what an evaluation needs of an engine; heartbeats add to ``said``."""
     workload = SimpleNamespace(
         samples=lambda split: Samples(), meter=lambda device: Total(), quality=sum
     )
+    parts = SimpleNamespace(
+        workload=workload,
+        plan=SingleRank(),
+        device=torch.device("cpu"),
+        prepare=lambda batch, draws, dtype: (batch[0], batch[0]),
+        precision=SimpleNamespace(input_dtype=torch.float32),
+        settings=SimpleNamespace(rank_batch=4),
+        context=SimpleNamespace(clock=Clock(lambda phase, completed=None: said.append(phase))),
+    )
+    return cast(Engine, parts)
 
-    def predict(numbers: Tensor) -> Tensor | None:
+
+@pytest.mark.parametrize("has_output", [True, False])
+def test_every_batch_is_progress_and_so_are_the_quality_and_the_stored_predictions(
+    has_output: bool, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    engine = engine_of(said)
+
+    def predict(numbers: Tensor, labels: Tensor) -> Tensor | None:
         said.append("batch")
         return numbers.float() if has_output else None
 
-    evaluation = Evaluation(
-        cast(Workload, workload),
-        SingleRank(),
-        torch.device("cpu"),
-        lambda batch: batch,
-        4,
-        tick=lambda: said.append("tick"),
-    )
     collected = CollectedPredictions()
-    outcome = evaluation(predict, collected)
-    assert said == ["tick", "batch"] * 3 + ["tick"] * 2
-    assert outcome.quality == (45 if has_output else 0)
-    assert collected.samples == (10 if has_output else 0)
+    with engine.context.clock.phase("evaluation"):
+        outcome = Engine.evaluation(engine, "validation")(predict, collected)
+        assert said == ["evaluation", *["evaluation", "batch"] * 3, *["evaluation"] * 2]
+        assert outcome.quality == (45 if has_output else 0)
+        said.clear()
+        assert bool(_write_files(engine, collected, tmp_path)) == has_output
+        assert said == ["evaluation"] * 2

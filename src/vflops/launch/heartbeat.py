@@ -1,7 +1,7 @@
 """The progress of a node's ranks, in memory that they share with their agent.
 
 A rank writes three numbers whenever it changes its phase, several times per step, and for each
-batch of an evaluation. That takes less than a microsecond and no system call; no file system is
+batch of an evaluation. That takes about a microsecond and no system call; no file system is
 involved.
 """
 

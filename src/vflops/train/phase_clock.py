@@ -44,7 +44,7 @@ class Clock:
         return self._enter(phase)
 
     def tick(self) -> None:
-        """Report progress within the phase; it costs less than a microsecond."""
+        """Report progress within the phase; it costs about a microsecond."""
         self._beat(self._reported)
 
     def rest(self) -> None:
