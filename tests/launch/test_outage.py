@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,8 +23,8 @@ class Time:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1000.0
         self.pauses_s: list[float] = []
-        monkeypatch.setattr(outage.time, "monotonic", lambda: self.now_s)
-        monkeypatch.setattr(outage.time, "sleep", self._sleep)
+        fake = SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._sleep)
+        monkeypatch.setattr(outage, "time", fake)
 
     def _sleep(self, seconds: float) -> None:
         self.pauses_s.append(seconds)
