@@ -81,6 +81,7 @@ def test_stopped_ranks_are_noticed_named_and_killed(tmp_path: Path) -> None:
     assert second.startswith("rank 1 on n1 hangs")
     found = attempt._failure(tmp_path, 2, SINGLE_NODE, {0: -9, 1: -9})
     assert isinstance(found, RankHung) and found.message == first
+    assert "--set launch.hang_s=" in str(found.hint)
 
 
 def test_the_rank_that_made_the_others_fail_is_the_cause(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from vflops.launch import agent, controller
 from vflops.launch.controller import Controller, JobProgress
 from vflops.launch.interface import Launcher
 from vflops.launch.job_history import LEFT, attempt_histories
+from vflops.launch.rank_failures import RankFailure
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import DataFacts, Goal, JobRecord
@@ -311,6 +312,32 @@ def test_a_job_that_reports_an_error_makes_no_node_suspect(
         ]
         run_controller(folder, launcher, script, attempts=1)
         assert [loss.suspects for loss in lost_of(folder)] == [suspects]
+
+
+@pytest.mark.parametrize(
+    ("cause", "suspects"),
+    [
+        (RankFailure(1, "hung", "hangs", node="n2"), ("n2",)),
+        (RankFailure(0, "hung", "hangs", one_of=(0, 1), nodes=("n1", "n2")), ("n1", "n2")),
+        (RankFailure(0, "hung", "hangs"), ("n1", "n2", "n3")),  # the other nodes did not report
+        (RankFailure(0, "hung", "hangs", nodes=("n1", "n9")), ("n1", "n2", "n3")),
+    ],
+)
+def test_the_nodes_of_all_ranks_that_may_hang_are_suspects(
+    cause: RankFailure, suspects: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_POLL_S", 0.0)
+    folder, _ = run_of(tmp_path)
+    launcher = FakeLauncher(folder)
+    monkeypatch.setattr(launcher, "suspects", lambda job: ["n1", "n2", "n3"])
+    script: list[Callable[[], None]] = [
+        partial(launcher.attempt, 1, "checkpoint"),
+        lambda: cause.write(folder.attempt_folder(1, 0)),
+        launcher.running.clear,
+    ]
+    run_controller(folder, launcher, script, attempts=1)
+    (loss,) = lost_of(folder)
+    assert loss.hung and loss.suspects == suspects
 
 
 def test_the_pause_between_polls_grows_with_the_jobs(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ import pytest
 
 from vflops.launch import hang_watch
 from vflops.launch.hang_judge import HangJudge, Observation, ProcessState, Silence
-from vflops.launch.hang_watch import HangWatch, process_state
+from vflops.launch.hang_watch import HangWatch, SilentRank, blamed, process_state
 from vflops.launch.heartbeat import Beat, Heartbeat, HeartbeatBoard
 from vflops.launch.node_group import NodeGroup
-from vflops.launch.rank_failures import RankFailure
+from vflops.launch.rank_failures import RankFailure, root_cause
 from vflops.record.formats.job_events import PHASES
 from vflops.train.phase_clock import Clock
 
@@ -93,13 +93,9 @@ def test_what_was_never_done_before_may_take_long() -> None:
     assert job.silence(10_000) == about(6 * FLOOR_S)
 
 
-@pytest.mark.parametrize(
-    ("phase", "earlier"),
-    [("start-up", frozenset()), ("compilation", frozenset({"start-up"})), ("start-up", KNOWN)],
-)
-def test_the_start_and_the_first_compilation_have_no_limit(
-    phase: str, earlier: frozenset[str]
-) -> None:
+@pytest.mark.parametrize("phase", ["start-up", "compilation"])
+@pytest.mark.parametrize("earlier", [frozenset(), KNOWN])
+def test_the_start_and_compilations_have_no_limit(phase: str, earlier: frozenset[str]) -> None:
     job = Job()
     job.beat(phase, earlier)
     assert job.silence(50_000) is None
@@ -110,7 +106,7 @@ def test_the_start_and_the_first_compilation_have_no_limit(
 def test_a_short_stop_after_a_long_silence_is_no_hang() -> None:
     """As ranks may be seen at the end of a suspension, during their first compilation."""
     job = Job()
-    job.beat("compilation", earlier=frozenset({"start-up"}))
+    job.beat("compilation", earlier=frozenset())
     for _ in range(10):
         assert job.silence(1000) is None
         job.states[0] = "stopped"
@@ -118,13 +114,12 @@ def test_a_short_stop_after_a_long_silence_is_no_hang() -> None:
         job.states[0] = "active"
 
 
-def test_a_later_compilation_has_a_limit() -> None:
+def test_an_evaluation_that_beats_may_take_any_time() -> None:
     job = Job()
-    job.beat("compilation", earlier=frozenset({"start-up"}))
-    assert job.silence(1200) is None
-    job.beat()
-    job.beat("compilation")
-    assert job.silence(50_000) == about(20 * 1200)
+    for _ in range(20):
+        job.beat("evaluation", earlier=frozenset({"training"}))
+        assert job.silence(1000) is None
+    assert job.silence(50_000) == about(20 * 1000 - 1000)  # since the last beat, and as learned
 
 
 def test_a_rank_that_waits_for_one_that_works_does_not_hang() -> None:
@@ -176,12 +171,33 @@ def test_beats_reach_the_agent() -> None:
     clock.enter("training")
     with clock.phase("data"):
         clock.spent_s()  # no progress by itself
-        assert board.read(5) == Beat(2, "data", frozenset({"start-up", "training"}))
+        assert board.read(5) == Beat(2, "data")
+    assert board.read(5) == Beat(3, "training", frozenset({"data"}))  # no step was completed
+    with clock.phase("evaluation"):
+        clock.tick()
+        assert board.read(5) == Beat(5, "evaluation", frozenset({"data"}))
+    assert board.read(5) == Beat(6, "training", frozenset({"data", "evaluation"}))
     clock.rest()
-    assert board.read(5).phase == "start-up" and board.read(5).number == 4
+    clock.tick()  # an evaluation after training has no limit
+    assert board.read(5).phase == "start-up" and board.read(5).number == 8
     assert board.read(4) == Beat()
     Heartbeat(0, {}).beat("training")  # without an agent
     board.close()
+
+
+@pytest.mark.parametrize(("path", "why"), [("missing", "No such file"), ("empty", "empty file")])
+def test_a_rank_says_that_it_has_no_heartbeat(
+    path: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").touch()
+    Heartbeat(0, {"VFLOPS_HEARTBEAT": str(tmp_path / path)}).beat("training")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        f"a hang of this rank will not be noticed: cannot open its heartbeat {tmp_path}"
+    )
+    assert why in line
+    Heartbeat(0, {})
+    assert not capsys.readouterr().err
 
 
 @pytest.fixture
@@ -216,8 +232,7 @@ class Nodes:
             for node, board in enumerate(self.boards)
         ]
         for heart in self.hearts:
-            heart.beat("training")
-            heart.beat("training")
+            heart.beat("training", completed="training")
 
     def check(self, node: int, seconds: float = 0.0) -> list[RankFailure]:
         """Let seconds pass on a node, second by second, up to a verdict."""
@@ -259,3 +274,42 @@ def test_a_node_that_says_nothing_is_not_waited_for_forever(
     nodes = Nodes(tmp_path, monkeypatch)
     (hung,) = nodes.check(0, 100)
     assert hung.rank == 0 and nodes.now_s > 60
+    assert not hung.node  # it may wait for the rank of the other one
+    assert hung.text.endswith("; seen on n1 only: the other nodes did not report")
+
+
+def test_ranks_that_are_equally_far_are_all_suspects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = Nodes(tmp_path, monkeypatch)
+    nodes.stopped = -1
+    assert not nodes.check(0, 15)
+    (hung,) = nodes.check(1, 15)
+    assert (hung.node, hung.nodes) == ("", ("n1", "n2"))
+    assert hung.text.startswith("one of ranks 0, 1 (n1, n2) hangs: no progress for 1")
+    assert root_cause(tmp_path) == hung
+
+
+def test_a_report_that_is_withdrawn_while_it_is_read_is_no_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = Nodes(tmp_path, monkeypatch)
+    assert not nodes.check(1, 15)
+    (tmp_path / "silent-1.json").unlink()
+    monkeypatch.setattr(Path, "is_file", lambda path: True)  # as it was a moment ago
+    assert not nodes.check(0, 15)
+
+
+def test_equally_far_ranks_of_one_node_leave_no_doubt_about_the_node() -> None:
+    silent = [
+        SilentRank(
+            rank=rank, node=node, silent_s=9, limit_s=5, phase="data", beats=beats, stopped=False
+        )
+        for rank, node, beats in [(0, "n1", 8), (2, "n2", 7), (3, "n2", 7)]
+    ]
+    (hung,) = blamed(silent)
+    assert (hung.node, hung.nodes, hung.one_of) == ("n2", (), (2, 3))
+    assert hung.text.startswith("one of ranks 2, 3 (n2) hangs: no progress for 9 s in the phase da")
+    assert not blamed([])
+    many = [silent[0].model_copy(update={"rank": rank, "node": ""}) for rank in range(512)]
+    assert blamed(many)[0].text.startswith("one of ranks 0, 1, 2, 3, 4, 5, 6, 7 and 504 more hangs")

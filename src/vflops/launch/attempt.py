@@ -36,6 +36,11 @@ _REPORT_S = 3.0
 _STOP_GRACE_S = 2.0
 """How long the other ranks may take to end after one of them was stopped."""
 
+_PATIENT = (
+    "; if the job was healthy but slow, start a new run with a larger --set launch.hang_s=… "
+    "(0 turns the watch off)"
+)
+
 _STOP_CODES = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGABRT)
 """Exit codes of ranks that are stopped before they have handlers or while they are exiting.
 
@@ -169,11 +174,12 @@ def _failure(path: Path, ranks: int, group: NodeGroup, codes: dict[int, int | No
     if code > 0 and atomic.is_full(path):  # there was no room for the rank's report
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return atomic.cannot_write(path / f"rank-{rank}.error.json", full)
-    failed = RankHung if cause is not None and cause.kind == "hung" else RunFailed
-    return failed(
-        f"rank {rank} {_how_it_ended(code)}" if cause is None else cause.text,
-        hint=f"see its output: {path / f'rank-{rank}.log'}; "
-        f"to try again from the last checkpoint: vflops resume {path.parents[2]}",
+    again = f"to try again from the last checkpoint: vflops resume {path.parents[2]}"
+    see = f"see its output: {path / f'rank-{rank}.log'}; {again}"
+    if cause is not None and cause.kind == "hung":
+        return RankHung(cause.text, hint=see + _PATIENT)
+    return RunFailed(
+        f"rank {rank} {_how_it_ended(code)}" if cause is None else cause.text, hint=see
     )
 
 

@@ -371,7 +371,8 @@ class Controller:
         if cause.kind not in ("hung", "killed") if cause else kind in ("failed", "stopped"):
             return ()  # an error of its own
         nodes = tuple(self._launcher.suspects(progress.record.job))
-        return (cause.node,) if cause is not None and cause.node in nodes else nodes
+        blamed = cause.nodes or (cause.node,) if cause is not None else ()
+        return blamed if blamed and set(blamed) <= set(nodes) else nodes
 
     def _stop(self) -> RunFailed | None:
         """Ask the jobs to stop, and again for each further signal, which makes them hurry.

@@ -5,8 +5,8 @@ The limit is learned from the job itself, and a healthy job must never be taken 
 - A job hangs only if all of its ranks are silent for longer than their limits. As long as one of
   them makes progress, the others may be waiting for it.
 - The limit is a multiple of the longest silence seen in the same phase, and at least the floor. In
-  a phase that a rank is in for the first time, it is much longer. The start of a job, its first
-  compilation and what follows its training have no limit.
+  a phase that a rank has not completed before, it is much longer. The start of a job, its
+  compilations and what follows its training have no limit.
 - Time in which this process did not run either does not count: a suspended job, a sleeping laptop.
 - Time in which a rank waits for storage counts less, and time under a debugger does not count.
 - A process that was stopped by a signal cannot make progress by itself: only the floor applies.
@@ -34,7 +34,7 @@ _WEIGHTS: Mapping[ProcessState, float] = {
 }
 """How much the time in a state counts as silence."""
 _UNLIMITED = ("compilation", START_UP)
-"""The phases that have no limit the first time; the start never has one."""
+"""The phases that have no limit: nothing can be learned from one compilation about the next."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ class HangJudge:
         )
 
     def _limit_s(self, beat: Beat) -> float:
-        first_time = beat.phase not in beat.earlier
-        if beat.phase == START_UP or (first_time and beat.phase in _UNLIMITED):
+        if beat.phase in _UNLIMITED:
             return float("inf")
+        first_time = beat.phase not in beat.earlier
         longest_s = max(self._slowest_s.values(), default=0.0)
         return max(
             self.floor_s * (PATIENCE if first_time else 1.0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import ClassVar
@@ -34,7 +35,9 @@ class RankHung(RunFailed):
     """A rank made no progress; the job may succeed on another node."""
 
 
-class _SilentRank(Data):
+class SilentRank(Data):
+    """A rank that is silent for longer than its limit."""
+
     rank: int
     node: str
     silent_s: float
@@ -57,7 +60,7 @@ class SilentRanks(Document):
 
     schema_name: ClassVar[str] = "vflops.silent"
 
-    ranks: tuple[_SilentRank, ...]
+    ranks: tuple[SilentRank, ...]
 
 
 class HangWatch:
@@ -92,8 +95,7 @@ class HangWatch:
         }
         self._beats = {rank: beat.number for rank, beat in beats.items()}
         silences = self._judge.observe(now_s, seen)
-        described = self._described(silences)
-        hung = _blamed(self._agreed(described) if self._group.nodes > 1 else described)
+        hung = self._blamed(self._described(silences))
         for failure in hung:
             with suppress(VflopsError):  # the disk may be full
                 failure.write(self._attempt)
@@ -103,47 +105,80 @@ class HangWatch:
         """Whether a rank made no progress since the last observation."""
         return self._beats.get(rank) == beat.number
 
-    def _described(self, silences: Mapping[int, Silence]) -> list[_SilentRank]:
+    def _described(self, silences: Mapping[int, Silence]) -> list[SilentRank]:
         return [
-            _SilentRank(rank=rank, node=self._node, **vars(silence))
+            SilentRank(rank=rank, node=self._node, **vars(silence))
             for rank, silence in silences.items()
         ]
 
-    def _agreed(self, silent: Sequence[_SilentRank]) -> Sequence[_SilentRank]:
-        """Return the ranks of all nodes if all are silent, or those of this node after long.
+    def _blamed(self, silent: Sequence[SilentRank]) -> list[RankFailure]:
+        """Return the failures of the ranks that the others wait for; nothing if none hangs.
 
         A node whose ranks wait for storage, or in a phase with a longer limit, is waited for.
         """
+        if self._group.nodes == 1:
+            return blamed(silent)
+        self._announce(silent)
+        if not silent:
+            return []
+        nodes = [self._silent_ranks(node) for node in range(self._group.nodes)]
+        if all(nodes):
+            return blamed([rank for ranks in nodes for rank in ranks])
+        if all(rank.silent_s > PATIENCE * rank.limit_s for rank in silent):
+            is_certain = any(rank.stopped for rank in silent)
+            return [found if is_certain else _unconfirmed(found) for found in blamed(silent)]
+        return []
+
+    def _announce(self, silent: Sequence[SilentRank]) -> None:
+        """Tell the other nodes whether the ranks of this one are silent."""
         own = self._attempt / f"silent-{self._group.node}.json"
         if not silent:
             if self._announced:
                 own.unlink(missing_ok=True)
-                self._announced = False
-            return ()
-        if not self._announced:
+            self._announced = False
+        elif not self._announced:
             with suppress(VflopsError):  # the disk may be full
                 SilentRanks(ranks=tuple(silent)).write(own)
             self._announced = True
-        files = [self._attempt / f"silent-{node}.json" for node in range(self._group.nodes)]
-        if all(file.is_file() for file in files):
-            return [rank for file in files for rank in SilentRanks.read(file).ranks]
-        if all(rank.silent_s > PATIENCE * rank.limit_s for rank in silent):
-            return silent
+
+    def _silent_ranks(self, node: int) -> tuple[SilentRank, ...]:
+        """Return the ranks of a node if they are silent; nothing once its file is deleted."""
+        with suppress(VflopsError):
+            return SilentRanks.read(self._attempt / f"silent-{node}.json").ranks
         return ()
 
 
-def _blamed(silent: Sequence[_SilentRank]) -> list[RankFailure]:
+def blamed(silent: Sequence[SilentRank]) -> list[RankFailure]:
     """Return the failures of the ranks that the others wait for.
 
-    They are those that were stopped, or else those that are behind the others.
+    They are those that were stopped, or else the one that is behind the others. If several are
+    equally far, as in a step in which they wait for each other, it is one of them.
     """
     stopped = [rank for rank in silent if rank.stopped]
+    if stopped:
+        return [RankFailure(rank.rank, "hung", rank.message, node=rank.node) for rank in stopped]
     fewest = min((rank.beats for rank in silent), default=0)
+    behind = sorted((rank for rank in silent if rank.beats == fewest), key=lambda rank: rank.rank)
+    if not behind:
+        return []
+    nodes = tuple(dict.fromkeys(rank.node for rank in behind))
     return [
-        RankFailure(rank.rank, "hung", rank.message, node=rank.node)
-        for rank in stopped or silent
-        if rank.stopped or rank.beats == fewest
+        RankFailure(
+            behind[0].rank,
+            "hung",
+            behind[0].message,
+            node=nodes[0] if len(nodes) == 1 else "",
+            one_of=tuple(rank.rank for rank in behind) if len(behind) > 1 else (),
+            nodes=nodes if len(nodes) > 1 else (),
+        )
     ]
+
+
+def _unconfirmed(failure: RankFailure) -> RankFailure:
+    """Return a failure seen on one node only: it may wait for any of the others."""
+    node = f" on {failure.node}" if failure.node else ""
+    message = f"{failure.message}; seen{node} only: the other nodes did not report"
+    return replace(failure, message=message, node="")
 
 
 def process_state(pid: int) -> ProcessState:

@@ -31,9 +31,14 @@ class SchedulerUnavailable(RunFailed):
 class Outage:
     """A time in which a scheduler does not answer; it begins with the first ``wait``."""
 
-    def __init__(self, scheduler: str, *, limit_s: float | None = None, hint: str) -> None:
-        """``hint`` says what to do if the scheduler does not answer within the limit."""
-        self._scheduler, self._hint = scheduler, hint
+    def __init__(
+        self, scheduler: str, *, limit_s: float | None = None, settle_s: float = 0.0, hint: str
+    ) -> None:
+        """``hint`` says what to do if the scheduler does not answer within the limit.
+
+        A request that may have been received is repeated after ``settle_s`` at the earliest.
+        """
+        self._scheduler, self._settle_s, self._hint = scheduler, settle_s, hint
         self._limit_s = LIMIT_S if limit_s is None else limit_s
         self._since_s: float | None = None
         self._pause_s = _FIRST_PAUSE_S
@@ -48,7 +53,8 @@ class Outage:
                 f"{self._scheduler} did not answer for {self._waited_s:.0f} s: {error.message}",
                 hint=self._hint,
             ) from error
-        pause_s = min(self._pause_s, left_s)
+        settle_s = self._settle_s if error.may_have_succeeded else 0.0
+        pause_s = min(max(self._pause_s, settle_s), left_s)
         self._pause_s = min(1.5 * self._pause_s, _LONGEST_PAUSE_S)
         _say(
             f"{self._scheduler} does not answer ({error.message}): next try in {pause_s:.0f} s, "

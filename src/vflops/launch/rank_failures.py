@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ Kind = Literal["hung", "killed", "ended", "error"]
 _ORDER: tuple[Kind, ...] = ("hung", "killed", "ended", "error")
 """A failure of an earlier kind is more likely to have caused one of a later kind."""
 _LAST_LINES, _LINE_LENGTH, _TAIL_BYTES = 3, 200, 8192
+_LISTED = 8
+"""How many ranks or nodes a message names."""
 _TRANSPORT = re.compile(
     r"gloo|nccl|ProcessGroup|TCPStore|\bDist\w+Error|Connection (?:reset|closed|refused)"
     r"|Broken pipe|closed by peer|Timed out waiting",
@@ -44,6 +46,10 @@ class RankFailure:
     node: str = ""
     last_lines: tuple[str, ...] = ()
     """The last lines of its output."""
+    one_of: tuple[int, ...] = ()
+    """If it is not known which rank failed: those that may have, of which ``rank`` is the first."""
+    nodes: tuple[str, ...] = ()
+    """The nodes of these ranks, if they are several."""
 
     def write(self, attempt: Path) -> None:
         """Write the file of this failure."""
@@ -53,6 +59,8 @@ class RankFailure:
             "exit_code": self.exit_code,
             "kind": self.kind,
             "node": self.node,
+            "one_of": self.one_of,
+            "nodes": self.nodes,
         }
         atomic.write_json(_file(attempt, self.rank), data)
 
@@ -65,11 +73,25 @@ class RankFailure:
     @property
     def text(self) -> str:
         """The rank, its node, how it failed, and the last lines of a rank that died."""
-        who = f"rank {self.rank}" + (f" on {printable(self.node)}" if self.node else "")
+        who = self._who
         if self.kind == "error":
             return f"{who}: {self.message}"
         lines = self.last_lines if self.kind != "hung" else ()
         return f"{who} {self.message}" + (f"; its last lines: {' | '.join(lines)}" if lines else "")
+
+    @property
+    def _who(self) -> str:
+        if not self.one_of:
+            return f"rank {self.rank}" + (f" on {printable(self.node)}" if self.node else "")
+        nodes = _listed(self.nodes or (self.node,))
+        return f"one of ranks {_listed(self.one_of)}" + (f" ({nodes})" if nodes else "")
+
+
+def _listed(values: Sequence[int | str]) -> str:
+    """Return the first values as text, and how many more there are."""
+    more = len(values) - _LISTED
+    first = ", ".join(printable(str(value)) for value in values[:_LISTED])
+    return first + (f" and {more} more" if more > 0 else "")
 
 
 def is_reported(attempt: Path, rank: int) -> bool:
@@ -101,6 +123,8 @@ def _read(attempt: Path) -> Iterator[tuple[RankFailure, int]]:
                 hint=data["cure"],
                 exit_code=int(data["exit_code"]),
                 node=str(data.get("node", "")),
+                one_of=tuple(int(other) for other in data.get("one_of", ())),
+                nodes=tuple(str(node) for node in data.get("nodes", ())),
                 last_lines=_last_lines(attempt / f"rank-{rank}.log"),
             )
             yield failure, path.stat().st_mtime_ns

@@ -291,12 +291,14 @@ class ScheduledJobs(Launcher):
     def _excluded(self) -> list[str]:
         """Return the nodes that lost too many jobs of this run, under any controller.
 
-        A node where a rank hung is excluded at once, because each hang takes minutes to notice.
+        A node where a rank hung is excluded at once, because each hang takes minutes to notice;
+        but not if it is only one of several that may be at fault.
         """
         events = (event for log in self._folder.job_history(0) for event in log.events)
         losses = [event.payload(JobLost) for event in events if event.kind == "job-lost"]
         counts = Counter(node for loss in losses for node in loss.suspects)
-        counts.update(node for loss in losses if loss.hung for node in loss.suspects * MAX_LOSSES)
+        certain = [loss.suspects[0] for loss in losses if loss.hung and len(loss.suspects) == 1]
+        counts.update(certain * MAX_LOSSES)
         return sorted(node for node, count in counts.items() if count >= MAX_LOSSES)
 
     def _read(self, job: int) -> Submitted | None:

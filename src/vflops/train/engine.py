@@ -224,6 +224,7 @@ class Engine:
             self.settings.rank_batch,
             split,
             indices,
+            self.context.clock.tick,
         )
 
     def _restore(self) -> None:

@@ -121,10 +121,12 @@ def _write_files(
     engine: TrainedMember, collected: CollectedPredictions, folder: Path
 ) -> tuple[KeptFile, ...]:
     """Write the predictions of all ranks; return the files on the first rank."""
+    engine.context.clock.tick()
     if collected.samples:
         positions, predictions, *truth = collected.arrays()
         write_predictions(
             folder, engine.plan.rank, positions, predictions, truth, columns=collected.columns
         )
+    engine.context.clock.tick()
     engine.plan.barrier()  # until every rank has written its files
     return prediction_files(folder) if engine.plan.leads else ()

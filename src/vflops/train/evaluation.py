@@ -84,8 +84,11 @@ class Evaluation:
         batch: int,
         split: Split = "validation",
         indices: Indices | None = None,
+        tick: Callable[[], None] = lambda: None,
     ) -> None:
+        """``tick`` is called for each batch, as a sign of progress."""
         self._workload, self._plan, self._device, self._prepare = workload, plan, device, prepare
+        self._tick = tick
         self._samples = workload.samples(split)
         self._indices = np.arange(len(self._samples)) if indices is None else indices
         self._batch = min(batch, len(self._indices))
@@ -100,6 +103,7 @@ class Evaluation:
         try:
             with torch.no_grad():
                 for start, inputs in zip(self._starts(), batches, strict=True):
+                    self._tick()
                     valid = self._positions < len(self._indices) - start
                     predictions = predict(*inputs)
                     if predictions is None:
@@ -109,7 +113,9 @@ class Evaluation:
                         collected.add(self._positions + start, predictions, inputs, valid)
         finally:
             batches.close()
+        self._tick()
         summaries = self._plan.gather(meter.summary())
+        self._tick()
         return Outcome(self._workload.quality(summaries), len(self._indices), summaries)
 
     def first_batch(self, predict: Callable[..., Tensor | None]) -> None:

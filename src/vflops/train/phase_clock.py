@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -16,24 +17,43 @@ _START_TIME = 19
 """The start of a process among the fields of its ``stat`` file after its name."""
 
 
+class Beat(Protocol):
+    """Reports progress to whoever watches this process."""
+
+    def __call__(self, phase: str, completed: str | None = None) -> None:
+        """Report the phase that the process is in, and the one that it has just completed."""
+
+
+def _no_beat(phase: str, completed: str | None = None) -> None:
+    pass
+
+
 class Clock:
     """Measures the seconds spent in each phase since the process started."""
 
-    def __init__(self, beat: Callable[[str], None] = lambda phase: None) -> None:
+    def __init__(self, beat: Beat = _no_beat) -> None:
         """``beat`` is called with the phase that is entered, as a sign of progress."""
-        self._beat = beat
+        self._beat, self._reported = beat, PHASES[0]
         self._since_s = time.monotonic() - max(_process_age_s(), 0.0)
         self._spent_s = dict.fromkeys(PHASES, 0.0)
         self._phase = "start-up"
 
     def enter(self, phase: str) -> str:
         """Enter ``phase``; return the phase before it."""
-        self._beat(phase)
+        self._report(phase)
         return self._enter(phase)
+
+    def tick(self) -> None:
+        """Report progress within the phase; it costs about a microsecond."""
+        self._beat(self._reported)
 
     def rest(self) -> None:
         """Report that what follows, up to the next phase, may take any time."""
-        self._beat(PHASES[0])
+        self._report(PHASES[0])
+
+    def _report(self, phase: str, completed: str | None = None) -> None:
+        self._reported = phase
+        self._beat(phase, completed)
 
     def _enter(self, phase: str) -> str:
         before, now_s = self._phase, time.monotonic()
@@ -52,7 +72,8 @@ class Clock:
         try:
             yield
         finally:
-            self.enter(before)
+            self._report(before, completed=name)
+            self._enter(before)
 
     def spent_s(self) -> dict[str, float]:
         """Return the seconds spent in each phase so far."""

@@ -20,7 +20,10 @@ _UNCERTAIN = ("timed out", "Unknown error", _NO_ANSWER)
 _GONE = "Invalid job id"
 """A part of what scancel prints about a job that has ended, and also (in SLURM 22.05) about a step
 that it has signalled."""
-_TIMEOUT_S = 60.0
+_TIMEOUT_S, _CANCEL_TIMEOUT_S = 60.0, 30.0
+_SETTLE_S = 60.0
+"""After how long a signal that may have arrived is repeated: a second one within the time that
+ranks have to write a checkpoint would kill them before it is written."""
 
 
 def run_command(
@@ -57,19 +60,20 @@ def query(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def scancel(*arguments: str) -> None:
     """Cancel or signal jobs and steps; those that have already ended are ignored.
 
-    If slurmctld is not running, wait for it.
+    If slurmctld does not answer, wait for it.
     """
+    signals = any(argument.startswith("--signal") for argument in arguments)
 
     def ask() -> None:
-        done = run_command(["scancel", "--quiet", *arguments])
+        done = run_command(["scancel", "--quiet", *arguments], _CANCEL_TIMEOUT_S)
         lines = [line for line in done.stderr.splitlines() if _GONE not in line]
         if done.returncode != 0 and lines:
-            if _NO_CONTACT in done.stderr:
-                raise_if_unavailable("scancel", done.stderr)
+            raise_if_unavailable("scancel", "\n".join(lines))
             raise RunFailed(f"scancel: {last_line(lines[-1])}", hint="cancel again")
 
     hint = "the jobs may still run: cancel them with vflops cancel RUN when SLURM answers"
-    patiently(ask, Outage("slurm", limit_s=CANCEL_LIMIT_S, hint=hint))
+    settle_s = _SETTLE_S if signals else 0.0
+    patiently(ask, Outage("slurm", limit_s=CANCEL_LIMIT_S, settle_s=settle_s, hint=hint))
 
 
 def raise_if_unavailable(command: str, output: str) -> None:

@@ -56,7 +56,8 @@ class JobLost(Data):
     """Nodes that may be at fault; a node that is suspected twice gets no further jobs of the
     run."""
     hung: bool = False
-    """Whether a rank made no progress; its node then gets no further jobs at once."""
+    """Whether a rank made no progress; if only one node is suspected, it then gets no further jobs
+    at once."""
 
 
 class JobGivenUp(Data):
