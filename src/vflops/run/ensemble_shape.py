@@ -47,20 +47,14 @@ def ensemble_shape(
     With a ``scale``, M × P equals it (HPC AI500 V3.0, equation 5); raise if it cannot.
     """
     set_models, set_ranks = _counts_from_settings(requested)
-<<<<<<< HEAD
     if models and scale is None:
         set_ranks = set_ranks or 1  # as a run of these options
-    chosen = defaults(nodes, models or set_models, ranks or set_ranks, scale=scale)
-||||||| 1cb17b05
-    chosen = defaults(nodes, models or set_models, ranks or set_ranks, scale=scale)
-=======
     chosen = defaults(
         nodes,
         set_models if models is None else models,
         set_ranks if ranks is None else ranks,
         scale=scale,
     )
->>>>>>> help-words2
     return EnsembleShape(*chosen)
 
 
