@@ -174,6 +174,16 @@ class Stopped(Exception):
             {"precisions": "mixed-bf16,fp32", "scales": "1,4"},
             ["fp32/1x1", "mixed-bf16/1x1", "fp32/1x4", "mixed-bf16/1x4"],
         ),
+        (
+            "image-classification",
+            {"kind": Kind.PRECISIONS, "scales": "1"},
+            ["fp32/1x1", "mixed-bf16/1x1"],
+        ),
+        (
+            "image-classification",
+            {"kind": Kind.PRECISIONS, "scales": "1", "set_": ["train.precision=mixed-fp16"]},
+            ["fp32/1x1", "mixed-fp16/1x1"],
+        ),
     ],
 )
 def test_points_are_those_that_fit_unless_they_are_given(

@@ -248,7 +248,7 @@ def _variants(
         )
     if kind is Kind.PRECISIONS:
         if precisions is None:
-            return variants.precisions(variants.PRECISIONS)
+            return variants.default_precisions(train["precision"])
         return variants.precisions([name.strip() for name in precisions.split(",")])
     return ()
 

@@ -153,7 +153,7 @@ def grouped_bars(rows: Sequence[Row], title: str) -> dict[str, Any]:
     places = list(dict.fromkeys(str(row.at) for row in rows))
     colours = [colour for _, colour in _coloured(names)]
     drawn = [
-        {**row._asdict(), "words": f"{row.value:.2f}"} for row in rows if row.value is not None
+        {**row._asdict(), "words": ratio_text(row.value)} for row in rows if row.value is not None
     ]
     base = alt.Chart(data(drawn)).encode(
         x=alt.X("at:N").sort(places).title(None).axis(labelAngle=0),
@@ -164,6 +164,11 @@ def grouped_bars(rows: Sequence[Row], title: str) -> dict[str, Any]:
     bars = base.mark_bar().encode(color=colour.legend(orient="bottom", title=None))
     text = base.mark_text(dy=-7, color=_MARK).encode(text="words:N")
     return apply_style((bars + text).properties(width=WIDTH, height=200))
+
+
+def ratio_text(ratio: float) -> str:
+    """Return a ratio with two decimals, such as ``1.25``; one that is not 0 never looks like 0."""
+    return "< 0.01" if 0 < ratio < 0.005 else f"{ratio:.2f}"
 
 
 def stacked(*charts: dict[str, Any]) -> dict[str, Any]:
