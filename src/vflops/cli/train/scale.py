@@ -279,12 +279,18 @@ def _capacity(settings: Settings, ranks: int, option: str) -> int:
     from vflops.launch.factory import backend
     from vflops.launch.nodes import usable_nodes
     from vflops.launch.placement import capacity
+    from vflops.studies.scale.scale_result import Size
+    from vflops.studies.scale.shared_nodes import ranks_per_node
 
-    on = settings.launch.on
-    if not backend(on).nodes_reserved():
+    launch = settings.launch
+    if not backend(launch.on).nodes_reserved():
         raise UsageError(
-            f"{option} is needed with launch.on = {on}: the size of the allocation is not known",
+            f"{option} is needed with launch.on = {launch.on}: the size of the allocation is not"
+            " known",
             hint=f"add {option} …",
         )
     (section,) = settings.workloads.values()
-    return capacity(usable_nodes(settings.launch, section["train"]["device"], ranks), ranks)
+    device = section["train"]["device"]
+    shared = ranks_per_node(launch, device, [Size(1, ranks)])
+    nodes = usable_nodes(launch.model_copy(update={"ranks_per_node": shared}), device, ranks)
+    return capacity(nodes, ranks)

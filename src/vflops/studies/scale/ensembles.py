@@ -79,10 +79,12 @@ class Ensembles(Axis):
         from vflops.launch.nodes import usable_nodes
         from vflops.launch.placement import plan
 
-        if backend(settings.launch.on).knows_nodes:
+        launch_backend = backend(settings.launch.on)
+        if launch_backend.knows_nodes:
             device = settings.workloads[workload]["train"]["device"]
             nodes = usable_nodes(settings.launch, device, size.ranks)
             plan(nodes, size.jobs, size.ranks, may_wait=False)
+            launch_backend.check_layout(nodes, size.ranks)
 
     def goal(self, record: JobRecord) -> tuple[str, float]:
         """Return the name of the quality measure, and its target."""

@@ -25,6 +25,7 @@ from vflops.run.continued import existing_run, run_to_end
 from vflops.run.observer import RunObserver
 from vflops.studies.scale.axis import Axis
 from vflops.studies.scale.scale_result import Kind, Point, Scale, Size, Variant
+from vflops.studies.scale.shared_nodes import ranks_per_node
 from vflops.workloads.contract.run_settings import load
 
 _MAX_NAMED = 4
@@ -81,7 +82,8 @@ class Experiment:
     ) -> Experiment:
         """Return an experiment; raise UsageError if its points cannot be run.
 
-        On this machine, the largest point determines the number of cores per slot.
+        On this machine, the largest point determines the number of cores per slot; on a scheduler,
+        the nodes determine how many ranks share one.
         """
         if settings.bagging.waves:
             raise UsageError(
@@ -89,11 +91,13 @@ class Experiment:
                 hint="leave bagging.waves out",
             )
         common = axis.common_settings(settings, workload, points)
-        here = backend(settings.launch.on).is_this_machine
-        if here and settings.launch.cores_per_rank is None:
+        launch, device = settings.launch, settings.workloads[workload]["train"]["device"]
+        if backend(launch.on).is_this_machine and launch.cores_per_rank is None:
             largest = max(size.slots for size in points)
-            device = settings.workloads[workload]["train"]["device"]
             common["launch.cores_per_rank"] = _cores_per_slot(device, largest)
+        shared = ranks_per_node(launch, device, points)
+        if shared is not None:
+            common["launch.ranks_per_node"] = shared
         experiment = cls(folder, workload, axis, tuple(points), _changed(settings, common))
         refused = experiment._check()
         if len(refused) == len(experiment.sizes):
