@@ -87,6 +87,11 @@ def test_wrong_words_are_refused_before_anything_is_made(tmp_path: Path) -> None
         (training, {"for_": "6s"}, "--for 6s does not apply to --kind weak"),
         (training, {"kind": Kind.WORKERS}, "--kind workers does not apply to image-classification"),
         (training, {**trade, "scale": 0}, "--scale 0: expected integers of 1 or more"),
+        (training, {**trade, "scale": 4, "scales": "3"}, "3 models do not divide the 4 slots"),
+        (training, {**trade, "scales": "x"}, "--scales x: expected integers of 1 or more"),
+        ("command", {"scales": "1,2"}, "the workload command needs command"),
+        ("command", {"scales": "2"}, "command cannot be an ensemble, but a point has 2 models"),
+        ("command", {"kind": Kind.KERNELS, "scales": "1"}, "the workload command needs command"),
         (training, {**trade, "ranks": 2}, "--ranks 2 does not apply to --kind trade-off"),
         (training, {"on": "slurm"}, "--scales is needed with launch.on = slurm"),
         (training, {"set_": ["launch.cores_per_rank=4096"]}, "launch.cores_per_rank = 4096"),
@@ -145,6 +150,11 @@ class Stopped(Exception):
         ("automl", {"on": "slurm"}, ["1x1", "2x1", "4x1"]),
         ("image-classification", {}, ["1x1", "2x1", "4x1"]),
         ("image-classification", {"kind": Kind.TRADE_OFF}, ["6x1", "3x2", "2x3", "1x6"]),
+        (
+            "image-classification",
+            {"kind": Kind.TRADE_OFF, "scale": 64, "scales": "8,4,1"},
+            ["8x8", "4x16", "1x64"],
+        ),
         (
             "image-classification",
             {"kind": Kind.OPTIMISATIONS, "scales": "1,2"},

@@ -76,6 +76,14 @@ def test_a_trade_off_has_every_pair_of_its_scale() -> None:
     assert [str(size) for size in sizes("trade-off", [6])] == ["6x1", "3x2", "2x3", "1x6"]
 
 
+def test_a_trade_off_may_have_a_few_numbers_of_models() -> None:
+    found = sizes("trade-off", [64], models=[1, 4, 8])
+    assert [str(size) for size in found] == ["8x8", "4x16", "1x64"]
+    with pytest.raises(UsageError, match="3 models do not divide the 8 slots") as caught:
+        sizes("trade-off", [8], models=[2, 3])
+    assert caught.value.hint == "choose from 1, 2, 4, 8"
+
+
 def test_efficiency_is_what_a_slot_does_against_a_slot_of_the_base() -> None:
     found = scale(point(1, 2, 1e9, 0.5), point(4, 2, 3e9, 0.6))
     first, second = figures_of(found)

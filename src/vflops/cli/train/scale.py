@@ -45,7 +45,7 @@ class Batch(StrEnum):
 _OPTIONS = {
     Kind.WEAK: ("--scales", "--ranks", "--batch", "--repeat"),
     Kind.BAGGING_VS_DATA: ("--scales", "--ranks", "--batch", "--repeat"),
-    Kind.TRADE_OFF: ("--scale", "--batch", "--repeat"),
+    Kind.TRADE_OFF: ("--scale", "--scales", "--batch", "--repeat"),
     Kind.WORKERS: ("--workers", "--ranks", "--for"),
     Kind.OPTIMISATIONS: ("--scales", "--variant", "--ranks", "--batch", "--repeat"),
     Kind.DATA_PARALLEL: ("--scales", "--variant", "--batch", "--repeat"),
@@ -75,7 +75,11 @@ def scale(
         ),
     ] = None,
     scales: Annotated[
-        str | None, typer.Option(help="Scales, e.g. 1,2,4; by default all powers of two that fit.")
+        str | None,
+        typer.Option(
+            help="Scales, e.g. 1,2,4; by default all powers of two that fit. In a trade-off, the"
+            " numbers of models; by default all that divide --scale."
+        ),
     ] = None,
     scale: Annotated[
         int | None, typer.Option(help="Scale of a trade-off; by default all slots.")
@@ -149,6 +153,7 @@ def scale(
         choice = _Choice(
             kind=chosen,
             points=points[_OPTIONS[chosen][0]],
+            models=scales if chosen is Kind.TRADE_OFF else None,
             ranks=ranks,
             batch=batch.value if batch else "rank",
             variants=variant,
@@ -167,6 +172,8 @@ class _Choice:
     kind: Kind
     points: object
     """The value of the option that sets the points."""
+    models: str | None
+    """The numbers of models of a trade-off; None for all."""
     ranks: int | None
     batch: SameBatch
     variants: list[str] | None
@@ -190,7 +197,9 @@ def _experiment(folder: Path, settings: Settings, choice: _Choice) -> Experiment
             largest = max(parse_counts(option, str(points), "2"))
             ranks = max(_capacity(settings, 1, "--ranks") // largest, 1)
     axis = axis_of(kind.value, choice.batch, variants, choice.sharing)
-    point_sizes = sizes(kind.value, _parse_scales(option, points, ranks, settings), ranks, variants)
+    scales = _parse_scales(option, points, ranks, settings)
+    models = parse_counts("--scales", choice.models, "1,2") if choice.models is not None else ()
+    point_sizes = sizes(kind.value, scales, ranks, variants, models)
     if choice.sharing and all(size.ranks == 1 for size in point_sizes):
         key, value = next(iter(choice.sharing.items()))
         raise UsageError(

@@ -33,11 +33,16 @@ _MAX_NAMED = 4
 
 
 def sizes(
-    kind: Kind, scales: Sequence[int], ranks: int = 1, variants: Sequence[Variant] = ()
+    kind: Kind,
+    scales: Sequence[int],
+    ranks: int = 1,
+    variants: Sequence[Variant] = (),
+    models: Sequence[int] = (),
 ) -> list[Size]:
     """Return the sizes of the points of an experiment, from the given ``scales``.
 
-    For a trade-off there is a single scale, and a point for each of its divisors.
+    For a trade-off there is a single scale, and a point for each of ``models``, by default for each
+    of its divisors.
     """
     if kind in ("precisions", "data-parallel", "kernels"):
         pairs = [(1, scale) for scale in scales]
@@ -46,7 +51,14 @@ def sizes(
         pairs = list(dict.fromkeys(both))
     elif kind == "trade-off":
         (scale,) = scales
-        pairs = [(scale // p, p) for p in range(1, scale + 1) if scale % p == 0]
+        divisors = [m for m in range(scale, 0, -1) if scale % m == 0]
+        if others := [m for m in models if m not in divisors]:
+            raise UsageError(
+                f"--scales {others[0]}: {others[0]} models do not divide the {scale} slots of a"
+                " trade-off",
+                hint=f"choose from {', '.join(map(str, reversed(divisors)))}",
+            )
+        pairs = [(m, scale // m) for m in divisors if m in (models or divisors)]
     else:
         pairs = [(scale, ranks) for scale in scales]
     names: list[str | None] = [variant.name for variant in variants] or [None]
