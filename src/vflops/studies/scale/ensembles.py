@@ -76,7 +76,7 @@ class Ensembles(Axis):
         }
 
     def check_size(self, settings: Settings, workload: str, size: Size) -> None:
-        """Raise UsageError if settings are missing, or models do not all fit on the nodes at once."""
+        """Raise UsageError if settings are missing, or models do not fit on the nodes at once."""
         from vflops.launch.factory import backend
         from vflops.launch.nodes import usable_nodes
         from vflops.launch.placement import plan
