@@ -25,6 +25,7 @@ from vflops.studies.scale.axis import axis_of
 from vflops.studies.scale.ensembles import Ensembles
 from vflops.studies.scale.experiment import Experiment, sizes
 from vflops.studies.scale.point_figures import EnsembleFigures
+from vflops.studies.scale.scale_charts import HorizontalAxis, Row, lines
 from vflops.studies.scale.scale_page import write_page
 from vflops.studies.scale.scale_result import Kind, Point, Scale, Size
 from vflops.workloads.contract.run_settings import load, profile
@@ -280,6 +281,20 @@ def test_a_size_that_the_nodes_of_a_cluster_cannot_have_is_refused(
     with pytest.raises(UsageError, match=said) as caught:
         on_slurm(tmp_path, monkeypatch, [2, 2, 2, 2], ONE, size)
     assert hint in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("ticks", "places", "domain"),
+    [((1, 2, 4), (1,), [1, 4]), ((1, 2, 4), (0, 2), [0, 4]), ((2,), (2,), [1, 3])],
+)
+def test_an_axis_has_room_for_all_ticks(
+    ticks: tuple[int, ...], places: tuple[int, ...], domain: list[int]
+) -> None:
+    """Before all points are complete, too: labels of ticks outside would overprint each other."""
+    rows = [Row(place, 1.0) for place in places]
+    chart = lines(rows, HorizontalAxis("slots", ticks), "FLOPS")
+    across = chart["layer"][0]["encoding"]["x"]
+    assert (across["scale"]["domain"], across["axis"]["values"]) == (domain, list(ticks))
 
 
 def test_waves_are_refused(tmp_path: Path) -> None:
