@@ -229,10 +229,12 @@ def test_the_suite_runs_each_training_in_a_folder_and_writes_a_page_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran: list[tuple[str, str]] = []
+    epochs: list[int] = []
 
     def run(self: Experiment, watch: object) -> Scale:
         ran.append((self.workload, str(self.folder.relative_to(tmp_path))))
         assert self.settings.telemetry.kernels
+        epochs.append(self.settings.workloads[self.workload]["train"]["epochs"])
         self.folder.mkdir(parents=True)
         return hand_made(point(1, 1, 1e9), kind="kernels").model_copy(
             update={"workload": self.workload}
@@ -240,7 +242,10 @@ def test_the_suite_runs_each_training_in_a_folder_and_writes_a_page_of_all(
 
     monkeypatch.setattr(Experiment, "run", run)
     monkeypatch.setattr("vflops.studies.scale.joint_page.chart_library", str)
-    scale("suite", kind=Kind.KERNELS, profile="tiny", scales="1", out=tmp_path / "e", quiet=True)
+    given: dict[str, Any] = {"kind": Kind.KERNELS, "profile": "tiny", "scales": "1", "quiet": True}
+    own = ["image-classification.train.epochs=3", "workloads.extreme-weather.train.epochs=2"]
+    scale("suite", **given, set_=own, out=tmp_path / "e")
+    assert epochs == [3, 2]
     assert ran == [(name, f"e/{name}") for name in ("image-classification", "extreme-weather")]
     assert "extreme-weather/scale.html" in (tmp_path / "e" / "scale.html").read_text()
     said = capsys.readouterr().out

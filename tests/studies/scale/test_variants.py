@@ -344,6 +344,7 @@ def test_an_operation_that_one_precision_lacks_is_left_out_with_the_reason() -> 
         ceiling("gemm", "peak", "bf16", 9e12, node="b"),  # never over another node's
         ceiling("convolution", "forward", "fp32", 1e12),
         ceiling("convolution", "forward", "bf16", None, doubt="out of memory"),
+        ceiling("convolution", "input-gradient", "fp32", 1e12),
     )
     assert bars["matrix product", "mixed-bf16"] == "3.00"
     assert not any(place == "convolution" for place, _ in bars)
@@ -351,6 +352,7 @@ def test_an_operation_that_one_precision_lacks_is_left_out_with_the_reason() -> 
     assert remarks == {
         "matrix product peak, fp32": f"not measured, {left_out}",
         "convolution forward, bf16": f"not measured: out of memory, {left_out}",
+        "convolution input-gradient, bf16": f"not measured, {left_out}",
     }
 
 

@@ -142,7 +142,9 @@ def scale(
     folder = out or Path("runs") / f"scale-{chosen.value}-{workload}"
     experiments = []
     for name in names:
-        common_assignments, sharing = _split_sharing(set_ or [], name)
+        others = tuple(f"{other}." for other in names if other != name)
+        own = [text for text in set_ or [] if not _key(text).startswith(others)]
+        common_assignments, sharing = _split_sharing(own, name)
         settings = options.settings(
             profile,
             seed,
@@ -221,14 +223,19 @@ def _split_sharing(assignments: list[str], workload: str) -> tuple[list[str], di
     """Split assignments into those for all points and those for points with several ranks."""
     common, sharing = [], {}
     for assignment in assignments:
-        key, equals, value = assignment.partition("=")
-        key = key.strip().removeprefix("workloads.").removeprefix(f"{workload}.")
+        _, equals, value = assignment.partition("=")
+        key = _key(assignment).removeprefix(f"{workload}.")
         section = key.removeprefix("train.").partition(".")[0]
         if equals and section in ("parallel", "communication"):
             sharing[key] = value.strip()
         else:
             common.append(assignment)
     return common, sharing
+
+
+def _key(assignment: str) -> str:
+    """Return the setting that is assigned, with its workload if that is named."""
+    return assignment.partition("=")[0].strip().removeprefix("workloads.")
 
 
 def _check_kind(kind: Kind | None, workload: str) -> Kind:

@@ -122,8 +122,9 @@ class Precisions(Variants):
         operations = dict.fromkeys(operation for operation, _ in ceilings)
         refused = {point.variant for point in scale.points if point.refused}
         named = [_ceiling_precision(v) for v in self.variants if v.name not in refused]
-        for benchmark in dict.fromkeys(benchmark for benchmark, _, _ in operations):
-            cases = dict.fromkeys(case for name, case, _ in operations if name == benchmark)
+        for benchmark in self._ratios(scale):
+            measured = [o for (o, _), ceiling in ceilings.items() if ceiling.flops is not None]
+            cases = dict.fromkeys(case for name, case, _ in measured if name == benchmark)
             if len(cases) > 1:
                 shown = _CEILINGS.get(benchmark, benchmark)
                 yield shown, f"geometric mean of the relative speeds of {', '.join(cases)}"
