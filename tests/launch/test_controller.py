@@ -499,6 +499,25 @@ def test_a_job_that_dies_is_said_at_once_with_its_retry(
     ]
 
 
+def test_the_progress_of_one_job_is_no_range(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from vflops.cli.terminal.console import console
+    from vflops.cli.terminal.jobs_table import JobsView
+
+    (record,) = run_of(tmp_path)[1]
+    name, told = record.goal.quality, []
+    one = JobProgress(record, state="ended", epoch=1.0, quality=0.25)
+    other = JobProgress(record, state="ended", epoch=2.0, quality=0.5)
+    for jobs in ([one], [one, other]):
+        JobsView(console()).show(jobs)
+        told.append(capsys.readouterr().err.strip())
+    assert told == [
+        f"1 model: 1 ended; epoch 1.00, {name} 0.25",
+        f"2 models: 2 ended; epoch 1.00 to 2.00, {name} 0.25 to 0.5",
+    ]
+
+
 def test_ctrl_c_asks_only_while_there_are_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

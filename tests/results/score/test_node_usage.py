@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.node_site import LENGTH_S, Site, model, sample, series
+from vflops.record.formats.telemetry import Absent
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Timeline
 from vflops.results.score.node_usage import NodeUsage, mean_course, node_usage
@@ -114,6 +115,50 @@ def test_a_host_without_readings_leaves_no_figure_that_looks_complete(site: Site
     assert found.missing["between_b_per_s"] == "b: nothing was sampled"
     sample(place, 1000.0, 60, [(LOOPBACK, 1e6)], number=1)
     assert usage(site).missing["between_b_per_s"] == "b: no network interface"
+
+
+@pytest.mark.parametrize(
+    ("absent", "figures", "reason"),
+    [
+        (
+            "gpu1.nvlink_received",
+            {"within_b_per_s"},
+            "b: no nvlink_received of 1 of 2 accelerators",
+        ),
+        ("gpu0.nvlink_received", {"within_b_per_s"}, "a: no nvlink_received of the accelerator"),
+        ("gpu1.memory_used", {"memory_b"}, "b: no memory_used of 1 of 2 accelerators"),
+        ("gpu1.utilisation", {"utilisation"}, "b: no utilisation of 1 of 2 accelerators"),
+        (
+            "gpu1",
+            {"utilisation", "memory_b", "within_b_per_s"},
+            "b: no utilisation of 1 of 2 accelerators",
+        ),
+    ],
+)
+def test_an_accelerator_without_a_reading_is_noticed(
+    site: Site, absent: str, figures: set[str], reason: str
+) -> None:
+    """Loopback interfaces alone are not the traffic within nodes that have accelerators."""
+    site.run.plan(model(1))
+    place = site.trains(1, 1000.0, "a", "b")
+    for number, gpus in enumerate((("gpu0",), ("gpu1", "gpu2"))):
+        sensors = [(LOOPBACK, 5e6)]
+        for gpu in gpus:
+            sensors += [
+                (series(f"{gpu}.utilisation", "%", device=f"uuid-{gpu}"), 90.0),
+                (series(f"{gpu}.memory_used", "B", device=f"uuid-{gpu}"), 8e9),
+                (series(f"{gpu}.nvlink_received", "B", "counter", f"uuid-{gpu}"), 2e9),
+            ]
+        there = [pair for pair in sensors if not pair[0].id.startswith(absent)]
+        why = [Absent(what=absent, reason="NVML answers: Unknown Error")]
+        own = why if len(there) < len(sensors) else []
+        sample(place, 1000.0, 60, there, number=number, absent=own)
+    found = usage(site)
+    assert found.accelerators == 3
+    missing = {name for name, why in found.missing.items() if "accelerator" in why}
+    assert missing == figures
+    assert all(getattr(found, name) is None for name in figures)
+    assert f"{reason}: NVML answers: Unknown Error" in found.missing.values()
 
 
 def test_readings_of_half_the_training_time_are_not_taken_for_all_of_it(site: Site) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.scale_points import point, scale, used, values
 from vflops.record.formats.job_events import KernelTime
+from vflops.results.score.node_usage import Course
 from vflops.studies.scale.axis import Axis, axis_of
 from vflops.studies.scale.joint_page import joint_curves, write_joint_page
 from vflops.studies.scale.kernel_shares import kernel_chart, kinds_of
@@ -87,9 +88,27 @@ def test_bandwidth_and_efficiency_of_both_workloads_share_a_chart() -> None:
 def test_series_of_one_workload_are_named_after_it() -> None:
     points = point(1, 2, 1e9), point(2, 2, 2e9), point(1, 4, 1e9)
     found = of(WEATHER, scale(*points, kind="bagging-vs-data"))
-    (curve,) = joint_curves([found])
-    assert values(curve.chart, f"{WEATHER}: bagging, P = 2") == [(2, 1), (4, 1)]
-    assert values(curve.chart, f"{WEATHER}: data parallel, M = 1") == [(2, 1), (4, 0.5)]
+    curves = {curve.id: curve.chart for curve in joint_curves([found])}
+    assert list(curves) == ["flops", "vflops", "efficiency"]  # the quality factors are not known
+    bagging, data = f"{WEATHER}: bagging, P = 2", f"{WEATHER}: data parallel, M = 1"
+    assert values(curves["efficiency"], bagging) == [(2, 1), (4, 1)]
+    assert values(curves["efficiency"], data) == [(2, 1), (4, 0.5)]
+    assert values(curves["flops"], bagging) == [(2, 1e9), (4, 2e9)]
+    assert values(curves["vflops"], bagging) == [(2, 0.5e9), (4, 1e9)]
+
+
+def test_the_largest_point_of_each_workload_is_shown_over_time() -> None:
+    def busy(models: int, percent: float) -> Point:
+        course = Course(name="processors", points=((0.5, percent), (1.5, percent)))
+        return used(models, courses=(course,))
+
+    found = of(WEATHER, scale(busy(1, 10.0), busy(4, 40.0), busy(2, 20.0)))
+    (curve,) = (curve for curve in joint_curves([found]) if curve.id == "utilisation")
+    rows = [
+        row for layer in curve.chart["layer"] for row in layer.get("data", {}).get("values", ())
+    ]
+    rows = rows or curve.chart["data"]["values"]
+    assert {(row["size"], row["value"]) for row in rows} == {(f"{WEATHER}, 4 × 1", 40.0)}
 
 
 def test_the_page_links_to_the_page_of_each_workload(
@@ -99,5 +118,23 @@ def test_the_page_links_to_the_page_of_each_workload(
     write_joint_page(kernels, tmp_path / "scale.html")
     page = (tmp_path / "scale.html").read_text()
     assert f'href="{WEATHER}/scale.html"' in page
-    assert "As in figure 2 of HPC AI500 V2.0" in page
+    assert "the page of each one draws figure 2 of HPC AI500 V2.0" in page
     assert "<td>convolution</td>" in page
+
+
+def test_the_page_repeats_what_limits_the_figures_of_each_workload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vflops.studies.scale.joint_page.chart_library", str)
+    shown = used(1, missing={"between_b_per_s": "a: no network interface"})
+    assert shown.figures
+    broken = shown.figures.model_copy(update={"checks_failed": 1})
+    found = of(WEATHER, scale(shown.model_copy(update={"figures": broken})))
+    write_joint_page([found, of("image-classification", scale(point(1, 1, 1e9)))], tmp_path / "e")
+    page = (tmp_path / "e").read_text()
+    assert page.count("not every rule is met") == 1
+    assert f"<code>{WEATHER}/1x1/run/report.html</code>" in page
+    assert "traffic between nodes not measured: a: no network interface" in page
+    assert page.count("profile tiny") == 2
+    assert page.count("1 core per rank at every point") == 2
+    assert page.count("Points took only seconds") == 2

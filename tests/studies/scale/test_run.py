@@ -87,6 +87,11 @@ def test_wrong_words_are_refused_before_anything_is_made(tmp_path: Path) -> None
         (training, {"for_": "6s"}, "--for 6s does not apply to --kind weak"),
         (training, {"kind": Kind.WORKERS}, "--kind workers does not apply to image-classification"),
         (training, {**trade, "scale": 0}, "--scale 0: expected integers of 1 or more"),
+        (training, {**trade, "scale": 4, "scales": "3"}, "3 models do not divide the 4 slots"),
+        (training, {**trade, "scales": "x"}, "--scales x: expected integers of 1 or more"),
+        ("command", {"scales": "1,2"}, "the workload command needs command"),
+        ("command", {"scales": "2"}, "command cannot be an ensemble, but a point has 2 models"),
+        ("command", {"kind": Kind.KERNELS, "scales": "1"}, "the workload command needs command"),
         (training, {**trade, "ranks": 2}, "--ranks 2 does not apply to --kind trade-off"),
         (training, {"on": "slurm"}, "--scales is needed with launch.on = slurm"),
         (training, {"set_": ["launch.cores_per_rank=4096"]}, "launch.cores_per_rank = 4096"),
@@ -147,6 +152,11 @@ class Stopped(Exception):
         ("image-classification", {"kind": Kind.TRADE_OFF}, ["6x1", "3x2", "2x3", "1x6"]),
         (
             "image-classification",
+            {"kind": Kind.TRADE_OFF, "scale": 64, "scales": "8,4,1"},
+            ["8x8", "4x16", "1x64"],
+        ),
+        (
+            "image-classification",
             {"kind": Kind.OPTIMISATIONS, "scales": "1,2"},
             [
                 *("original/1x3", "mixed/1x3", "compression/1x3", "mixed+compression/1x3"),
@@ -174,6 +184,16 @@ class Stopped(Exception):
             {"precisions": "mixed-bf16,fp32", "scales": "1,4"},
             ["fp32/1x1", "mixed-bf16/1x1", "fp32/1x4", "mixed-bf16/1x4"],
         ),
+        (
+            "image-classification",
+            {"kind": Kind.PRECISIONS, "scales": "1"},
+            ["fp32/1x1", "mixed-bf16/1x1"],
+        ),
+        (
+            "image-classification",
+            {"kind": Kind.PRECISIONS, "scales": "1", "set_": ["train.precision=mixed-fp16"]},
+            ["fp32/1x1", "mixed-fp16/1x1"],
+        ),
     ],
 )
 def test_points_are_those_that_fit_unless_they_are_given(
@@ -191,6 +211,7 @@ def test_points_are_those_that_fit_unless_they_are_given(
 
     places = [Node("a", 4), Node("b", 2)]
     monkeypatch.setattr("vflops.launch.nodes.usable_nodes", lambda launch, device, ranks: places)
+    monkeypatch.setattr("vflops.launch.nodes.known_nodes", lambda launch, device: places)
     monkeypatch.setattr("vflops.launch.slurm.slurm_backend.current_allocation", lambda: object())
     monkeypatch.setattr("vflops.studies.scale.experiment.Experiment.create", of)
     with pytest.raises(Stopped):
@@ -208,10 +229,12 @@ def test_the_suite_runs_each_training_in_a_folder_and_writes_a_page_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran: list[tuple[str, str]] = []
+    epochs: list[int] = []
 
     def run(self: Experiment, watch: object) -> Scale:
         ran.append((self.workload, str(self.folder.relative_to(tmp_path))))
         assert self.settings.telemetry.kernels
+        epochs.append(self.settings.workloads[self.workload]["train"]["epochs"])
         self.folder.mkdir(parents=True)
         return hand_made(point(1, 1, 1e9), kind="kernels").model_copy(
             update={"workload": self.workload}
@@ -219,7 +242,10 @@ def test_the_suite_runs_each_training_in_a_folder_and_writes_a_page_of_all(
 
     monkeypatch.setattr(Experiment, "run", run)
     monkeypatch.setattr("vflops.studies.scale.joint_page.chart_library", str)
-    scale("suite", kind=Kind.KERNELS, profile="tiny", scales="1", out=tmp_path / "e", quiet=True)
+    given: dict[str, Any] = {"kind": Kind.KERNELS, "profile": "tiny", "scales": "1", "quiet": True}
+    own = ["image-classification.train.epochs=3", "workloads.extreme-weather.train.epochs=2"]
+    scale("suite", **given, set_=own, out=tmp_path / "e")
+    assert epochs == [3, 2]
     assert ran == [(name, f"e/{name}") for name in ("image-classification", "extreme-weather")]
     assert "extreme-weather/scale.html" in (tmp_path / "e" / "scale.html").read_text()
     said = capsys.readouterr().out

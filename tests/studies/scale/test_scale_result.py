@@ -16,6 +16,7 @@ from tests.support.trained_runs import HandmadeRun, course, job
 from vflops.cli.schemas import schemas
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
+from vflops.launch.placement import Node
 from vflops.machine.system.cpu_share import usable_cores
 from vflops.record.folder import RunFolder
 from vflops.run.observer import RunObserver
@@ -24,6 +25,7 @@ from vflops.studies.scale.axis import axis_of
 from vflops.studies.scale.ensembles import Ensembles
 from vflops.studies.scale.experiment import Experiment, sizes
 from vflops.studies.scale.point_figures import EnsembleFigures
+from vflops.studies.scale.scale_charts import HorizontalAxis, Row, lines
 from vflops.studies.scale.scale_page import write_page
 from vflops.studies.scale.scale_result import Kind, Point, Scale, Size
 from vflops.workloads.contract.run_settings import load, profile
@@ -73,6 +75,14 @@ def test_kernels_are_profiled_with_more_and_more_ranks() -> None:
 
 def test_a_trade_off_has_every_pair_of_its_scale() -> None:
     assert [str(size) for size in sizes("trade-off", [6])] == ["6x1", "3x2", "2x3", "1x6"]
+
+
+def test_a_trade_off_may_have_a_few_numbers_of_models() -> None:
+    found = sizes("trade-off", [64], models=[1, 4, 8])
+    assert [str(size) for size in found] == ["8x8", "4x16", "1x64"]
+    with pytest.raises(UsageError, match="3 models do not divide the 8 slots") as caught:
+        sizes("trade-off", [8], models=[2, 3])
+    assert caught.value.hint == "choose from 1, 2, 4, 8"
 
 
 def test_efficiency_is_what_a_slot_does_against_a_slot_of_the_base() -> None:
@@ -222,6 +232,69 @@ def test_a_point_that_does_not_fit_is_refused_before_any_runs(tmp_path: Path) ->
     with pytest.raises(UsageError, match="no room for 4096 models"):
         experiment(tmp_path / "e", [Size(1, 1), Size(4096, 1)])
     assert not (tmp_path / "e").exists()
+
+
+def on_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch, slots: list[int], *points: Size) -> int:
+    """The ranks per node of an experiment on a cluster whose nodes have these slots."""
+    nodes = [Node(f"node{number}", each) for number, each in enumerate(slots)]
+    slurm = "vflops.launch.slurm.slurm_backend"
+    monkeypatch.setattr(f"{slurm}.require_slurm", lambda: None)
+    monkeypatch.setattr(f"{slurm}.current_allocation", lambda: None)
+    monkeypatch.setattr(f"{slurm}.nodes_for_ranks", lambda launch: nodes)
+    monkeypatch.setattr("vflops.run.validate.check_launch", lambda launch: None)
+    made = experiment(folder, list(points), "launch.on=slurm", "train.device=cpu")
+    (found,) = {made.point_settings(size).launch.ranks_per_node for size in points}
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("slots", "points", "expected"),
+    [
+        ([2, 2, 2, 2], sizes("trade-off", [4]), 2),  # models of 4 ranks span nodes of 2
+        ([2, 2, 2, 2], sizes("bagging-vs-data", [1, 2], 2), 2),
+        ([8, 8, 8, 2], [Size(3, 8)], 8),  # the small node is left out
+        ([4, 2, 2], [Size(3, 2)], 2),  # the large one is used in part
+        ([4, 2, 2], [Size(1, 3)], 4),  # 3 ranks do not fill nodes of 2
+    ],
+)
+def test_models_share_the_nodes_of_a_cluster_or_span_them(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    slots: list[int],
+    points: list[Size],
+    expected: int,
+) -> None:
+    assert on_slurm(tmp_path, monkeypatch, slots, *points) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "said", "hint"),
+    [
+        (Size(16, 1), "no room for 16 models of 1 rank", "choose "),
+        (Size(1, 3), "3 ranks of a model do not fill nodes of 2 ranks", "use a multiple of 2"),
+    ],
+)
+def test_a_size_that_the_nodes_of_a_cluster_cannot_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: Size, said: str, hint: str
+) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        on_slurm(tmp_path, monkeypatch, [2, 2, 2, 2], ONE, size)
+    assert hint in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("ticks", "places", "domain"),
+    [((1, 2, 4), (1,), [1, 4]), ((1, 2, 4), (0, 2), [0, 4]), ((2,), (2,), [1, 3])],
+)
+def test_an_axis_has_room_for_all_ticks(
+    ticks: tuple[int, ...], places: tuple[int, ...], domain: list[int]
+) -> None:
+    """Before all points are complete, too: labels of ticks outside would overprint each other."""
+    rows = [Row(place, 1.0) for place in places]
+    chart = lines(rows, HorizontalAxis("slots", ticks), "FLOPS")
+    across = chart["layer"][0]["encoding"]["x"]
+    assert (across["scale"]["domain"], across["axis"]["values"]) == (domain, list(ticks))
 
 
 def test_waves_are_refused(tmp_path: Path) -> None:

@@ -58,7 +58,12 @@ def test_an_ensemble_on_a_cpu_has_processors_and_no_accelerator(tmp_path: Path) 
     assert (found.usage.hosts, found.usage.accelerators) == (1, 0)
     assert found.usage.processors == pytest.approx(98.8, abs=0.1)
     assert found.usage.missing == dict.fromkeys(("utilisation", "memory_b"), "no accelerator")
-    assert {ceiling.benchmark for ceiling in found.ceilings} == {"gemm", "convolution"}
+    ceilings = {(c.benchmark, c.case): c for c in found.ceilings}
+    cases = ("forward", "input-gradient", "weight-gradient")
+    assert list(ceilings) == [("gemm", "peak"), *(("convolution", case) for case in cases)]
+    assert ceilings["convolution", "forward"].flops == pytest.approx(220.935e9, rel=1e-5)
+    assert (ceilings["convolution", "forward"].doubt or "").startswith("only 4 of 54 settings")
+    assert ceilings["gemm", "peak"].doubt is None
     assert found.sent_near_b_per_s is None
     assert axis_of("weak").usage_table(result)[1][:4] == ("2 × 1", "1", "99 %", "326 MB")
 

@@ -301,25 +301,59 @@ def test_quality_over_ranks_and_speed_of_a_precision_are_one_picture(by_precisio
     assert factors[0] == pytest.approx(1)
 
 
-def test_micro_benchmarks_are_in_the_picture_where_they_were_measured() -> None:
-    measured = [
-        {"benchmark": "gemm", "precision": "fp32", "flops": 1e12},
-        {"benchmark": "gemm", "precision": "bf16", "flops": 3e12},
-        {"benchmark": "convolution", "precision": "bf16", "flops": 2e12},  # nothing to compare with
-    ]
+def ceiling(benchmark: str, case: str, precision: str, flops: float | None, **own: Any) -> Any:
+    facts = {"benchmark": benchmark, "case": case, "precision": precision, "flops": flops, **own}
+    return CeilingFigure.model_validate(facts)
+
+
+def with_ceilings(*measured: CeilingFigure) -> tuple[dict[tuple[str, str], str], dict[str, str]]:
+    """Return the labels of the bars by place and series, and the remarks."""
     found = scale(
         precisions(["fp32", "mixed-bf16"]),
-        point("fp32", 1, 1e9, 0.8, ceilings=tuple(map(CeilingFigure.model_validate, measured))),
+        point("fp32", 1, 1e9, 0.8, ceilings=measured),
         point("mixed-bf16", 1, 2e9, 0.8),
     )
     (picture,) = (each for each in axis(found).curves(found) if each.id == "picture")
-    speeds = {
-        row["series"]: row["value"]
-        for row in rows_of(picture.chart)
-        if row.get("at") == "matrix product"
+    bars = {(r["at"], r["series"]): r["words"] for r in rows_of(picture.chart) if "words" in r}
+    return bars, dict(axis(found).remarks(found))
+
+
+def test_precisions_are_compared_in_the_same_operation() -> None:
+    """The fastest in fp32 is forward, in bf16 the input gradient: neither is over the other."""
+    bars, remarks = with_ceilings(
+        ceiling("convolution", "forward", "fp32", 4e12),
+        ceiling("convolution", "input-gradient", "fp32", 1e12),
+        ceiling("convolution", "forward", "bf16", 2e12),
+        ceiling("convolution", "input-gradient", "bf16", 8e12, doubt="unsteady"),
+        ceiling("gemm", "peak", "fp32", 1e12),
+        ceiling("gemm", "peak", "bf16", 3e9),
+    )
+    assert bars["convolution", "fp32"] == "1.00"
+    assert bars["convolution", "mixed-bf16"] == "2.00"  # of 0.5 and 8
+    assert bars["matrix product", "mixed-bf16"] == "< 0.01"
+    assert remarks == {
+        "convolution": "geometric mean of the relative speeds of forward, input-gradient",
+        "convolution input-gradient, bf16": "in doubt: unsteady",
     }
-    assert speeds == {"fp32": 1, "mixed-bf16": 3}
-    assert "convolution" not in str(picture.chart)
+
+
+def test_an_operation_that_one_precision_lacks_is_left_out_with_the_reason() -> None:
+    bars, remarks = with_ceilings(
+        ceiling("gemm", "peak", "fp32", 1e12, node="a"),
+        ceiling("gemm", "peak", "bf16", 3e12, node="a"),
+        ceiling("gemm", "peak", "bf16", 9e12, node="b"),  # never over another node's
+        ceiling("convolution", "forward", "fp32", 1e12),
+        ceiling("convolution", "forward", "bf16", None, doubt="out of memory"),
+        ceiling("convolution", "input-gradient", "fp32", 1e12),
+    )
+    assert bars["matrix product", "mixed-bf16"] == "3.00"
+    assert not any(place == "convolution" for place, _ in bars)
+    left_out = "so this operation is not compared"
+    assert remarks == {
+        "matrix product peak, fp32": f"not measured, {left_out}",
+        "convolution forward, bf16": f"not measured: out of memory, {left_out}",
+        "convolution input-gradient, bf16": f"not measured, {left_out}",
+    }
 
 
 def test_only_the_first_precision_measures_ceilings_and_only_those_that_it_needs(
@@ -333,7 +367,8 @@ def test_only_the_first_precision_measures_ceilings_and_only_those_that_it_needs
     assert (first.benchmarks, first.precisions) == (("gemm", "convolution"), ("fp32", "bf16"))
     assert second.benchmarks == ()
     assert axis.base_settings(settings("micro.benchmarks=['memory']")) == {}
-    assert axis.base_settings(settings("micro.benchmarks=[]", "launch.on=slurm")) == {}
+    on_nodes = settings("micro.benchmarks=[]", "launch.on=slurm")
+    assert axis.base_settings(on_nodes)["micro.benchmarks"] == ["gemm", "convolution"]
 
 
 def test_an_optimisation_is_a_bar_or_a_line_over_slots(by_optimisation: Scale) -> None:

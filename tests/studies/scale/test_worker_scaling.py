@@ -116,6 +116,18 @@ def test_a_worker_that_did_not_end_leaves_nothing_to_compare(found: Scale) -> No
     assert AXIS.table(broken)[-1][-1] == "no, partial, 3 attempts"
 
 
+def test_the_regulated_score_of_an_error_of_0_is_not_defined(found: Scale) -> None:
+    one, two = found.points
+    assert one.figures and two.figures
+    perfect, unknown = ({"error": error, "regulated": None} for error in (0.0, None))
+    points = (
+        one.model_copy(update={"figures": one.figures.model_copy(update=perfect)}),
+        two.model_copy(update={"figures": two.figures.model_copy(update=unknown)}),
+    )
+    _, first, second = AXIS.table(found.model_copy(update={"points": points}))
+    assert (first[3], second[3]) == ("not defined for an error of 0", "—")
+
+
 def test_a_dead_worker_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vflops.publish.report.report_page.write_report", lambda contents: None)
     run = HandmadeSearch(tmp_path, monkeypatch, workers=2)

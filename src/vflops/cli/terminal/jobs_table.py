@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -187,6 +187,12 @@ class Keyboard:
         self.pressed = True
 
 
+def _range(values: Sequence[float], text: Callable[[float], str]) -> str:
+    """Return the smallest and the largest value as text; one of them if they look the same."""
+    first, last = text(min(values)), text(max(values))
+    return first if first == last else f"{first} to {last}"
+
+
 def _summary_line(jobs: Sequence[JobProgress]) -> str:
     """Return the progress of all jobs in one line."""
     states = Counter(job.shown_state for job in jobs)
@@ -196,11 +202,9 @@ def _summary_line(jobs: Sequence[JobProgress]) -> str:
         summary += f" ({locations.pop()})"  # all jobs wait in one queue
     epochs = [job.epoch for job in jobs]
     qualities = [job.quality for job in jobs if job.quality is not None]
-    line = f"{count(len(jobs), 'model')}: {summary}; epoch {min(epochs):.2f} to {max(epochs):.2f}"
+    line = f"{count(len(jobs), 'model')}: {summary}; epoch {_range(epochs, '{:.2f}'.format)}"
     if qualities:
-        line += (
-            f", {jobs[0].record.goal.quality} {number(min(qualities))} to {number(max(qualities))}"
-        )
+        line += f", {jobs[0].record.goal.quality} {_range(qualities, number)}"
     speeds = [job.flops for job in jobs if job.flops and job.state in ("running", "ended")]
     if speeds:
         line += f", together {quantity(sum(speeds), 'FLOPS')}"

@@ -45,7 +45,7 @@ class Batch(StrEnum):
 _OPTIONS = {
     Kind.WEAK: ("--scales", "--ranks", "--batch", "--repeat"),
     Kind.BAGGING_VS_DATA: ("--scales", "--ranks", "--batch", "--repeat"),
-    Kind.TRADE_OFF: ("--scale", "--batch", "--repeat"),
+    Kind.TRADE_OFF: ("--scale", "--scales", "--batch", "--repeat"),
     Kind.WORKERS: ("--workers", "--ranks", "--for"),
     Kind.OPTIMISATIONS: ("--scales", "--variant", "--ranks", "--batch", "--repeat"),
     Kind.DATA_PARALLEL: ("--scales", "--variant", "--batch", "--repeat"),
@@ -75,7 +75,11 @@ def scale(
         ),
     ] = None,
     scales: Annotated[
-        str | None, typer.Option(help="Scales, e.g. 1,2,4; by default all powers of two that fit.")
+        str | None,
+        typer.Option(
+            help="Scales, e.g. 1,2,4; by default all powers of two that fit. In a trade-off, the"
+            " numbers of models; by default all that divide --scale."
+        ),
     ] = None,
     scale: Annotated[
         int | None, typer.Option(help="Scale of a trade-off; by default all slots.")
@@ -138,7 +142,9 @@ def scale(
     folder = out or Path("runs") / f"scale-{chosen.value}-{workload}"
     experiments = []
     for name in names:
-        common_assignments, sharing = _split_sharing(set_ or [], name)
+        others = tuple(f"{other}." for other in names if other != name)
+        own = [text for text in set_ or [] if not _key(text).startswith(others)]
+        common_assignments, sharing = _split_sharing(own, name)
         settings = options.settings(
             profile,
             seed,
@@ -149,6 +155,7 @@ def scale(
         choice = _Choice(
             kind=chosen,
             points=points[_OPTIONS[chosen][0]],
+            models=scales if chosen is Kind.TRADE_OFF else None,
             ranks=ranks,
             batch=batch.value if batch else "rank",
             variants=variant,
@@ -167,6 +174,8 @@ class _Choice:
     kind: Kind
     points: object
     """The value of the option that sets the points."""
+    models: str | None
+    """The numbers of models of a trade-off; None for all."""
     ranks: int | None
     batch: SameBatch
     variants: list[str] | None
@@ -190,7 +199,9 @@ def _experiment(folder: Path, settings: Settings, choice: _Choice) -> Experiment
             largest = max(parse_counts(option, str(points), "2"))
             ranks = max(_capacity(settings, 1, "--ranks") // largest, 1)
     axis = axis_of(kind.value, choice.batch, variants, choice.sharing)
-    point_sizes = sizes(kind.value, _parse_scales(option, points, ranks, settings), ranks, variants)
+    scales = _parse_scales(option, points, ranks, settings)
+    models = parse_counts("--scales", choice.models, "1,2") if choice.models is not None else ()
+    point_sizes = sizes(kind.value, scales, ranks, variants, models)
     if choice.sharing and all(size.ranks == 1 for size in point_sizes):
         key, value = next(iter(choice.sharing.items()))
         raise UsageError(
@@ -212,14 +223,19 @@ def _split_sharing(assignments: list[str], workload: str) -> tuple[list[str], di
     """Split assignments into those for all points and those for points with several ranks."""
     common, sharing = [], {}
     for assignment in assignments:
-        key, equals, value = assignment.partition("=")
-        key = key.strip().removeprefix("workloads.").removeprefix(f"{workload}.")
+        _, equals, value = assignment.partition("=")
+        key = _key(assignment).removeprefix(f"{workload}.")
         section = key.removeprefix("train.").partition(".")[0]
         if equals and section in ("parallel", "communication"):
             sharing[key] = value.strip()
         else:
             common.append(assignment)
     return common, sharing
+
+
+def _key(assignment: str) -> str:
+    """Return the setting that is assigned, with its workload if that is named."""
+    return assignment.partition("=")[0].strip().removeprefix("workloads.")
 
 
 def _check_kind(kind: Kind | None, workload: str) -> Kind:
@@ -248,7 +264,7 @@ def _variants(
         )
     if kind is Kind.PRECISIONS:
         if precisions is None:
-            return variants.precisions(variants.PRECISIONS)
+            return variants.default_precisions(train["precision"])
         return variants.precisions([name.strip() for name in precisions.split(",")])
     return ()
 
@@ -279,12 +295,18 @@ def _capacity(settings: Settings, ranks: int, option: str) -> int:
     from vflops.launch.factory import backend
     from vflops.launch.nodes import usable_nodes
     from vflops.launch.placement import capacity
+    from vflops.studies.scale.scale_result import Size
+    from vflops.studies.scale.shared_nodes import ranks_per_node
 
-    on = settings.launch.on
-    if not backend(on).nodes_reserved():
+    launch = settings.launch
+    if not backend(launch.on).nodes_reserved():
         raise UsageError(
-            f"{option} is needed with launch.on = {on}: the size of the allocation is not known",
+            f"{option} is needed with launch.on = {launch.on}: the size of the allocation is not"
+            " known",
             hint=f"add {option} …",
         )
     (section,) = settings.workloads.values()
-    return capacity(usable_nodes(settings.launch, section["train"]["device"], ranks), ranks)
+    device = section["train"]["device"]
+    shared = ranks_per_node(launch, device, [Size(1, ranks)])
+    nodes = usable_nodes(launch.model_copy(update={"ranks_per_node": shared}), device, ranks)
+    return capacity(nodes, ranks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _MIN_COVERED = 0.9
 """The smallest share of a host's training time that the readings of a sensor must cover."""
 _MAX_BINS = 60
+_UNREADABLE = re.compile(r"gpu\d+")
+"""What is absent if an accelerator as a whole cannot be read."""
 
 Points = list[tuple[float, float]]
 
@@ -38,7 +41,7 @@ class NodeUsage(Data):
 
     hosts: int
     accelerators: int
-    """The number of accelerators with readings of their utilisation."""
+    """The number of accelerators with readings of any kind, or with a reason why there are none."""
     utilisation: float | None = None
     """The mean utilisation of the accelerators, in %."""
     memory_b: float | None = None
@@ -77,15 +80,12 @@ def node_usage(hosts: Mapping[str, Sequence[Part]], window_s: Span) -> NodeUsage
     figures: dict[str, float] = {}
     missing = {}
     courses: list[Course] = []
-    accelerators = 0
     for figure in _FIGURES:
         devices = {host: read.devices(figure) for host, read in sampled.items()}
-        if fault := _missing_reason(figure, devices):
+        if fault := _missing_reason(figure, sampled, devices):
             missing[figure.name] = fault
             continue
         every = [device for by_host in devices.values() for device in by_host]
-        if figure.name == "utilisation":
-            accelerators = len(every)
         figures[figure.name] = figure.value(every, length_s)
         if not figure.is_rate:
             bins = max(min(_MAX_BINS, int(length_s / max(d.interval_s for d in every))), 1)
@@ -93,7 +93,7 @@ def node_usage(hosts: Mapping[str, Sequence[Part]], window_s: Span) -> NodeUsage
             courses.append(Course(name=figure.name, points=tuple(points)))
     return NodeUsage(
         hosts=len(hosts),
-        accelerators=accelerators,
+        accelerators=sum(len(host.accelerators()) for host in sampled.values()),
         missing=missing,
         courses=tuple(courses),
         **figures,
@@ -131,6 +131,11 @@ class _Device:
 
     span_s: Span
     recorded: Sequence[tuple[Telemetry, Series]]
+
+    @property
+    def accelerator(self) -> str | None:
+        """What identifies the accelerator on its host; None for other sensors."""
+        return _accelerator(self.recorded[0][1])
 
     @property
     def interval_s(self) -> float:
@@ -180,6 +185,8 @@ class _Figure:
     """Whether the value of a device is its largest reading instead of the mean."""
     is_per_job: bool = False
     """Whether the series of two jobs on a host differ although they have the same id."""
+    sensor: str = ""
+    """The sensor that each accelerator of a host must have; empty if there is none."""
 
     def value(self, devices: Sequence[_Device], length_s: float) -> float:
         """Return the figure of all devices, in ``length_s`` seconds."""
@@ -201,6 +208,22 @@ class _Host:
             for part in parts
             if (pair := node_telemetry(part, zero_s))
         ]
+
+    def accelerators(self) -> set[str]:
+        """Return what identifies each accelerator, also if it could not be read at all."""
+        found = set()
+        for _, _, telemetry in self._telemetries:
+            found |= {name for each in telemetry.series() if (name := _accelerator(each))}
+            found |= {a.what for a in telemetry.header.absent if _UNREADABLE.fullmatch(a.what)}
+        return found
+
+    def why_absent(self, id_end: str) -> str | None:
+        """Return why a sensor is absent whose id ends so; None if no reason was recorded."""
+        absent = (each for _, _, telemetry in self._telemetries for each in telemetry.header.absent)
+        return next(
+            (a.reason for a in absent if a.what.endswith(id_end) or _UNREADABLE.fullmatch(a.what)),
+            None,
+        )
 
     def devices(self, figure: _Figure) -> list[_Device]:
         """Return the sensors for a figure; jobs that read the same one share it.
@@ -235,12 +258,30 @@ def _device_key(series: Series, reader: tuple[int, ...]) -> tuple[object, ...]:
     return *reader, series.id
 
 
-def _missing_reason(figure: _Figure, devices: Mapping[str, Sequence[_Device]]) -> str | None:
+def _accelerator(series: Series) -> str | None:
+    """Return what identifies the accelerator of a series on its host; None for other series."""
+    if series.part != "accelerator":
+        return None
+    return series.device or series.id.partition(".")[0]
+
+
+def _missing_reason(
+    figure: _Figure, hosts: Mapping[str, _Host], devices: Mapping[str, Sequence[_Device]]
+) -> str | None:
     """Return why a figure cannot be computed; None if it can."""
+    for host, by_host in devices.items():
+        required = hosts[host].accelerators() if figure.sensor else set()
+        unread = required - {device.accelerator for device in by_host}
+        if unread:
+            which = "the accelerator"
+            if len(required) > 1:
+                which = f"{len(unread)} of {len(required)} accelerators"
+            why = hosts[host].why_absent(figure.sensor)
+            return f"{host}: no {figure.sensor} of {which}" + (f": {why}" if why else "")
     without = [host for host, by_host in devices.items() if not by_host]
     if without:
-        hosts = "" if len(without) == len(devices) else f"{', '.join(without)}: "
-        return f"{hosts}no {figure.title}"
+        among = "" if len(without) == len(devices) else f"{', '.join(without)}: "
+        return f"{among}no {figure.title}"
     for host, by_host in devices.items():
         covered = min(device.covered(is_rate=figure.is_rate) for device in by_host)
         if covered < _MIN_COVERED:
@@ -258,8 +299,19 @@ def _of_accelerators(quantity: str) -> Callable[[Series], bool]:
 
 
 _FIGURES = (
-    _Figure("utilisation", "accelerator", _of_accelerators("utilisation")),
-    _Figure("memory_b", "accelerator", _of_accelerators("memory_used"), is_peak=True),
+    _Figure(
+        "utilisation",
+        "accelerator",
+        _of_accelerators("utilisation"),
+        sensor="utilisation",
+    ),
+    _Figure(
+        "memory_b",
+        "accelerator",
+        _of_accelerators("memory_used"),
+        is_peak=True,
+        sensor="memory_used",
+    ),
     _Figure("processors", "reading of processors", lambda s: s.id == "cpu.run", is_per_job=True),
     _Figure(
         "run_memory_b",
@@ -273,6 +325,7 @@ _FIGURES = (
         "loopback interface or NVLink",
         lambda s: _is_received(s) and (s.part == "network-within" or ".nvlink_" in s.id),
         is_rate=True,
+        sensor="nvlink_received",
     ),
     _Figure(
         "between_b_per_s",

@@ -183,11 +183,14 @@ def _usage(contents: Contents) -> NodeUsage | None:
 
 
 def _ceilings(scored: Score) -> Iterator[CeilingFigure]:
-    """Yield the fastest case of each benchmark in each precision."""
-    fastest: dict[tuple[str, str], float] = {}
+    """Yield the speed of every operation in every precision."""
     for ceiling in scored.ceilings:
-        if ceiling.unit == "FLOPS" and ceiling.precision and ceiling.value is not None:
-            key = (ceiling.benchmark, ceiling.precision)
-            fastest[key] = max(ceiling.value, fastest.get(key, 0.0))
-    for (benchmark, precision), value in fastest.items():
-        yield CeilingFigure(benchmark=benchmark, precision=precision, flops=value)
+        if ceiling.unit == "FLOPS" and ceiling.precision:
+            yield CeilingFigure(
+                benchmark=ceiling.benchmark,
+                case=ceiling.case,
+                precision=ceiling.precision,
+                flops=ceiling.value,
+                doubt=ceiling.caveat if ceiling.value is not None else ceiling.reason,
+                node=ceiling.node,
+            )

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from vflops.config.parallel import ParallelSettings
 from vflops.config.settings import Settings
 from vflops.config.toml import parse_assignment
+from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.results.score.figure_text import number
@@ -30,6 +31,7 @@ from vflops.studies.scale.scale_charts import (
 )
 from vflops.studies.scale.scale_result import Kind, Point, SameBatch, Scale, Size
 from vflops.units import percent, quantity, seconds
+from vflops.workloads.contract.run_settings import workload_settings
 
 TITLES: dict[str, str] = {
     "weak": "Weak scaling",
@@ -74,15 +76,25 @@ class Ensembles(Axis):
         }
 
     def check_size(self, settings: Settings, workload: str, size: Size) -> None:
-        """Raise UsageError unless all models fit on the nodes at once."""
+        """Raise UsageError if settings are missing, or models do not fit on the nodes at once."""
         from vflops.launch.factory import backend
         from vflops.launch.nodes import usable_nodes
         from vflops.launch.placement import plan
+        from vflops.workloads.contract.registry import workload as find_workload
 
-        if backend(settings.launch.on).knows_nodes:
+        spec = find_workload(workload)
+        if size.jobs > 1 and not spec.can_be_bagged:
+            raise UsageError(
+                f"{workload} cannot be an ensemble, but a point has {size.jobs} models",
+                hint="use --scales 1, or add ranks instead of models: --kind data-parallel",
+            )
+        spec.load_code().check_settings(workload_settings(settings)[workload])
+        launch_backend = backend(settings.launch.on)
+        if launch_backend.knows_nodes:
             device = settings.workloads[workload]["train"]["device"]
             nodes = usable_nodes(settings.launch, device, size.ranks)
             plan(nodes, size.jobs, size.ranks, may_wait=False)
+            launch_backend.check_layout(nodes, size.ranks)
 
     def goal(self, record: JobRecord) -> tuple[str, float]:
         """Return the name of the quality measure, and its target."""

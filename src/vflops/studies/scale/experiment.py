@@ -25,6 +25,7 @@ from vflops.run.continued import existing_run, run_to_end
 from vflops.run.observer import RunObserver
 from vflops.studies.scale.axis import Axis
 from vflops.studies.scale.scale_result import Kind, Point, Scale, Size, Variant
+from vflops.studies.scale.shared_nodes import ranks_per_node
 from vflops.workloads.contract.run_settings import load
 
 _MAX_NAMED = 4
@@ -32,11 +33,16 @@ _MAX_NAMED = 4
 
 
 def sizes(
-    kind: Kind, scales: Sequence[int], ranks: int = 1, variants: Sequence[Variant] = ()
+    kind: Kind,
+    scales: Sequence[int],
+    ranks: int = 1,
+    variants: Sequence[Variant] = (),
+    models: Sequence[int] = (),
 ) -> list[Size]:
     """Return the sizes of the points of an experiment, from the given ``scales``.
 
-    For a trade-off there is a single scale, and a point for each of its divisors.
+    For a trade-off there is a single scale, and a point for each of ``models``, by default for each
+    of its divisors.
     """
     if kind in ("precisions", "data-parallel", "kernels"):
         pairs = [(1, scale) for scale in scales]
@@ -45,7 +51,14 @@ def sizes(
         pairs = list(dict.fromkeys(both))
     elif kind == "trade-off":
         (scale,) = scales
-        pairs = [(scale // p, p) for p in range(1, scale + 1) if scale % p == 0]
+        divisors = [m for m in range(scale, 0, -1) if scale % m == 0]
+        if others := [m for m in models if m not in divisors]:
+            raise UsageError(
+                f"--scales {others[0]}: {others[0]} models do not divide the {scale} slots of a"
+                " trade-off",
+                hint=f"choose from {', '.join(map(str, reversed(divisors)))}",
+            )
+        pairs = [(m, scale // m) for m in divisors if m in (models or divisors)]
     else:
         pairs = [(scale, ranks) for scale in scales]
     names: list[str | None] = [variant.name for variant in variants] or [None]
@@ -81,7 +94,8 @@ class Experiment:
     ) -> Experiment:
         """Return an experiment; raise UsageError if its points cannot be run.
 
-        On this machine, the largest point determines the number of cores per slot.
+        On this machine, the largest point determines the number of cores per slot; on a scheduler,
+        the nodes determine how many ranks share one.
         """
         if settings.bagging.waves:
             raise UsageError(
@@ -89,11 +103,13 @@ class Experiment:
                 hint="leave bagging.waves out",
             )
         common = axis.common_settings(settings, workload, points)
-        here = backend(settings.launch.on).is_this_machine
-        if here and settings.launch.cores_per_rank is None:
+        launch, device = settings.launch, settings.workloads[workload]["train"]["device"]
+        if backend(launch.on).is_this_machine and launch.cores_per_rank is None:
             largest = max(size.slots for size in points)
-            device = settings.workloads[workload]["train"]["device"]
             common["launch.cores_per_rank"] = _cores_per_slot(device, largest)
+        shared = ranks_per_node(launch, device, points)
+        if shared is not None:
+            common["launch.ranks_per_node"] = shared
         experiment = cls(folder, workload, axis, tuple(points), _changed(settings, common))
         refused = experiment._check()
         if len(refused) == len(experiment.sizes):

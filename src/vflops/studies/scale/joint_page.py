@@ -44,6 +44,7 @@ def joint_curves(experiments: Sequence[tuple[Scale, Axis]]) -> list[Curve]:
     kernels = kernel_chart(scales)
     curves = [
         Curve("kernels", "Shares of kernel time", kernels) if kernels else None,
+        *(_speed_and_quality(experiments) if not kernels else ()),
         _lines(experiments, "efficiency", "Efficiency", _efficiency, form=PERCENT),
         _lines(
             experiments,
@@ -56,6 +57,23 @@ def joint_curves(experiments: Sequence[tuple[Scale, Axis]]) -> list[Curve]:
         _utilisation(scales),
     ]
     return [curve for curve in curves if curve]
+
+
+def _speed_and_quality(experiments: Sequence[tuple[Scale, Axis]]) -> list[Curve | None]:
+    """Return FLOPS, VFLOPS and the quality factor; qualities themselves have different measures."""
+    has_open = any(scale.open_note for scale, _ in experiments)
+    valid = "VFLOPS (some are open)" if has_open else "VFLOPS"
+    return [
+        _lines(experiments, "flops", "FLOPS", lambda figures: figures.flops, form=SI),
+        _lines(experiments, "vflops", valid, lambda figures: figures.vflops, form=SI),
+        _lines(
+            experiments,
+            "factor",
+            "Quality factor: (quality / target)ⁿ",
+            lambda figures: figures.penalty,
+            form="~g",
+        ),
+    ]
 
 
 def _lines(

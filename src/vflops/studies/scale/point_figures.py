@@ -40,11 +40,23 @@ class Figures(Data):
 
 
 class CeilingFigure(Data):
-    """The peak speed of one kind of operation in one precision."""
+    """The peak speed of one operation in one precision."""
 
     benchmark: str
+    case: str
+    """The operation, such as ``forward`` or ``input-gradient`` of a convolution."""
     precision: str
-    flops: float
+    flops: float | None
+    """None if it was not measured; then ``doubt`` is the reason."""
+    doubt: str | None = None
+    """Why the speed is missing or may be wrong; None if neither is the case."""
+    node: str | None = None
+    """The compute node that was measured; None on a single machine."""
+
+    @property
+    def operation(self) -> tuple[str, str, str | None]:
+        """What must be equal for two precisions to be compared."""
+        return self.benchmark, self.case, self.node
 
 
 class EnsembleFigures(Figures):

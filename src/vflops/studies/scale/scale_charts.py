@@ -80,8 +80,8 @@ def lines(
     if across.ticks is None:
         x = alt.X("at:N").sort([str(row.at) for row in rows]).title(across.title).axis(labelAngle=0)
     else:
-        from_zero = any(row.at == 0 for row in rows)  # the ideal line begins there
-        x = alt.X("at:Q").scale(zero=from_zero, nice=False, padding=12).title(across.title)
+        domain = _domain(across.ticks, rows)
+        x = alt.X("at:Q").scale(domain=domain, nice=False, padding=12).title(across.title)
         x = x.axis(values=list(across.ticks), format="d")
     y = alt.Y("value:Q").scale(zero=target is None if zero is None else zero).title(title)
     if form:
@@ -153,7 +153,7 @@ def grouped_bars(rows: Sequence[Row], title: str) -> dict[str, Any]:
     places = list(dict.fromkeys(str(row.at) for row in rows))
     colours = [colour for _, colour in _coloured(names)]
     drawn = [
-        {**row._asdict(), "words": f"{row.value:.2f}"} for row in rows if row.value is not None
+        {**row._asdict(), "words": ratio_text(row.value)} for row in rows if row.value is not None
     ]
     base = alt.Chart(data(drawn)).encode(
         x=alt.X("at:N").sort(places).title(None).axis(labelAngle=0),
@@ -166,11 +166,23 @@ def grouped_bars(rows: Sequence[Row], title: str) -> dict[str, Any]:
     return apply_style((bars + text).properties(width=WIDTH, height=200))
 
 
+def ratio_text(ratio: float) -> str:
+    """Return a ratio with two decimals, such as ``1.25``; one that is not 0 never looks like 0."""
+    return "< 0.01" if 0 < ratio < 0.005 else f"{ratio:.2f}"
+
+
 def stacked(*charts: dict[str, Any]) -> dict[str, Any]:
     """Return charts below each other as one picture; they share their colours."""
     own = ("config", "$schema")
     panels = [{key: part for key, part in chart.items() if key not in own} for chart in charts]
     return with_style({"$schema": charts[0]["$schema"], "vconcat": panels})
+
+
+def _domain(ticks: Sequence[int], rows: Sequence[Row]) -> list[int]:
+    """Return the ends of an axis that has room for all ticks, also those without values."""
+    places = [*ticks, *(row.at for row in rows if isinstance(row.at, int))]
+    least, most = min(places), max(places)
+    return [least, most] if least < most else [least - 1, most + 1]
 
 
 def _coloured(names: Sequence[str]) -> list[tuple[str, str]]:

@@ -16,15 +16,13 @@ _NEXT_SETTING = re.compile(r",(?=[\w.-]+=)")
 _SIZE_SETTINGS = ("ranks", "models")
 """Settings that the size of a point determines, so that a variant cannot change them."""
 _MIXED, _COMPRESSED = "mixed-bf16", "fp16"
-PRECISIONS = ("fp32", _MIXED)
-"""The precisions that are compared by default."""
 
 
 def optimisations(precision: str) -> tuple[Variant, ...]:
     """Return the variants of the papers; ``precision`` is used if it is a mixed one."""
     prefix = "train.communication."
     plain = {f"{prefix}mode": "all-reduce", f"{prefix}precision": "fp32"}
-    mixed = {"train.precision": precision if precision.startswith("mixed-") else _MIXED}
+    mixed = {"train.precision": _mixed(precision)}
     compressed = {f"{prefix}mode": "all-reduce", f"{prefix}precision": _COMPRESSED}
     return (
         Variant(name="original", settings={"train.precision": "fp32", **plain}),
@@ -32,6 +30,15 @@ def optimisations(precision: str) -> tuple[Variant, ...]:
         Variant(name="compression", settings={"train.precision": "fp32", **compressed}),
         Variant(name="mixed+compression", settings={**mixed, **compressed}),
     )
+
+
+def default_precisions(precision: str) -> tuple[Variant, ...]:
+    """Return fp32 and a mixed precision: ``precision`` if it is a mixed one."""
+    return precisions(("fp32", _mixed(precision)))
+
+
+def _mixed(precision: str) -> str:
+    return precision if precision.startswith("mixed-") else _MIXED
 
 
 def precisions(names: Sequence[str]) -> tuple[Variant, ...]:

@@ -251,4 +251,4 @@ def _reached(time_s: float | None) -> str:
 
 def times(speedup: float | None) -> str:
     """Return a speed-up as text, such as ``1.25 ×``."""
-    return "—" if speedup is None else f"{speedup:.2f} ×"
+    return "—" if speedup is None else f"{scale_charts.ratio_text(speedup)} ×"

@@ -109,7 +109,7 @@ class Workers(Axis):
                     size,
                     quantity(figures.ops_per_s, "OPS"),
                     percent(figures.efficiency),
-                    quantity(figures.regulated, "OPS"),
+                    _regulated(figures),
                     percent(figures.efficiency_valid),
                     "—" if figures.error is None else number(figures.error),
                     str(figures.architectures),
@@ -217,6 +217,14 @@ def _usage(workers: Sequence[TrainedJob]) -> NodeUsage | None:
     """Return the usage of the nodes from the start of the search to its end."""
     span_s = search_history(workers).span_s
     return None if span_s is None else node_usage(WorkerTimeline(workers).parts, span_s)
+
+
+def _regulated(figures: SearchFigures) -> str:
+    return (
+        search_text.UNDEFINED_REGULATED
+        if figures.regulated is None and figures.error == 0
+        else quantity(figures.regulated, "OPS")
+    )
 
 
 def _single(scale: Scale) -> bool:

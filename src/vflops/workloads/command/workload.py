@@ -39,14 +39,20 @@ class Command(WorkloadCode):
     graph_declared = True
 
     @classmethod
-    def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
-        """Return what the user says about the script's data; it is hashed if they name it."""
+    def check_settings(cls, settings: WorkloadSettings) -> None:
+        """Raise unless the settings describe a script that can be run."""
         assert isinstance(settings, CommandSettings)
         _check_complete(settings)
         _check_program(settings)
         _check_scripts(settings)
         _check_bounds(settings)
         _check_graph(settings)
+
+    @classmethod
+    def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
+        """Return what the user says about the script's data; it is hashed if they name it."""
+        assert isinstance(settings, CommandSettings)
+        cls.check_settings(settings)
         data = None if settings.data is None else Path(settings.data).resolve()
         if data is not None and not data.exists():
             raise UsageError(f"the data {settings.data} does not exist", hint="check --data")

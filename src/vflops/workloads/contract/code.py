@@ -36,6 +36,11 @@ class WorkloadCode(ABC):
         """
 
     @classmethod
+    def check_settings(cls, settings: WorkloadSettings) -> None:
+        """Raise ``UsageError`` if settings are missing or wrong; called before a folder is made."""
+        return None
+
+    @classmethod
     def check_data(cls, settings: WorkloadSettings, data: DataFacts) -> None:
         """Raise ``UsageError`` if the settings do not fit such data.
 
