@@ -9,6 +9,7 @@ of it.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import platform
 import shutil
 import subprocess
@@ -30,6 +31,8 @@ _ROOT_USER = (
 )
 _WITHOUT_HOST = 'rm -f "$1/etc/hostname" "$1/etc/resolv.conf"'
 """mmdebstrap copies both from this machine for the time of the installation."""
+_LONGEST_S = 1800
+"""How long one step may take; the wheels of a torch for CUDA are gigabytes."""
 _MANYLINUX = ("manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux_2_5", "manylinux1")
 
 
@@ -75,7 +78,8 @@ class ImageBuild:
 
     def _base(self) -> str:
         """Return the name of the base image: a Debian with Python, made unless it is there."""
-        name = f"{TAG}-base:{_SUITE}"
+        made_of = hashlib.sha256(f"{_PACKAGES} {_UNUSED}".encode()).hexdigest()[:8]
+        name = f"{TAG}-base:{_SUITE}-{made_of}"
         if name in self.podman("images", "--format", "{{.Repository}}:{{.Tag}}").split():
             return name
         archive = self._work / "base.tar"
@@ -103,7 +107,12 @@ class ImageBuild:
 
 
 def _run(command: Sequence[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_LONGEST_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"{' '.join(command[:3])} … took more than {_LONGEST_S} s") from error
     if done.returncode != 0:
         raise BuildError(f"{' '.join(command[:3])} …: {done.stderr[-2000:] or done.stdout[-2000:]}")
     return done.stdout

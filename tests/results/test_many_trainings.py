@@ -93,3 +93,15 @@ def test_few_training_jobs_are_listed(scored: Score, tmp_path: Path) -> None:
     assert many_trainings.listed(scored) == []
     (many,) = many_trainings.summarised(scored)
     assert many_trainings.title(many) == "image-classification, 21 models"
+
+
+def test_a_job_that_is_far_too_slow_is_an_outlier_among_skewed_speeds(scored: Score) -> None:
+    speeds = [4.6e6 * 1.3 ** (number % 5) for number in range(40)] + [2.1e5]
+    trainings = tuple(
+        (value, scored.trainings[0].model_copy(update={"job": job}))
+        for job, value in enumerate(speeds, start=1)
+    )
+    figure = many_trainings.Distribution(
+        "flops", "FLOPS", "FLOPS", len(speeds), tuple(sorted(trainings, key=lambda pair: pair[0]))
+    )
+    assert [training.job for training in figure.outliers] == [41]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -12,12 +13,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
+from tests.support.paths import ROOT
 from tools.build_image import TAG, BuildError, ImageBuild, missing_programs
 
 _PREFIX = "vflops-image-"
-_SPACE_BYTES = 4 * 10**9
-_UNREACHABLE = ("Temporary failure", "Could not resolve", "Failed to establish", "Name or service")
+_SPACE_BYTES, _CUDA_SPACE_BYTES = 4 * 10**9, 25 * 10**9
+"""For an image with the kind of torch that is installed here, for CPUs or for CUDA."""
+_UNREACHABLE = (
+    "Temporary failure",
+    "Could not resolve",
+    "Could not connect",
+    "Connection timed out",
+    "Failed to establish",
+    "Name or service",
+    "Network is unreachable",
+)
 
 
 @contextmanager
@@ -29,10 +41,12 @@ def built() -> Iterator[tuple[Path, str]]:
     if missing:
         reason = f"apt-get install {' '.join(missing)}"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
-    if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
-        pytest.skip("nothing can be mounted here")
-    if shutil.disk_usage("/tmp").free < _SPACE_BYTES:
-        pytest.skip("an image needs 4 GB in /tmp")
+    separate = ["unshare", "--user", "--mount", "true"]
+    if subprocess.run(separate, check=False, capture_output=True).returncode:
+        pytest.skip("this machine forbids user namespaces, which containers need")
+    space_bytes = _SPACE_BYTES if torch.version.cuda is None else _CUDA_SPACE_BYTES
+    if shutil.disk_usage("/tmp").free < space_bytes:
+        pytest.skip(f"an image needs {space_bytes / 1e9:.0f} GB in /tmp")
     for stale in Path("/tmp").glob(f"{_PREFIX}*"):
         if not Path("/proc", stale.name.removeprefix(_PREFIX).split("-")[0]).exists():
             _remove(stale)
@@ -60,29 +74,46 @@ def _remove(folder: Path) -> None:
 
 
 def traces_of_this_machine(image: Path, metadata: str) -> list[str]:
-    """Return where the image or its metadata name something of this machine."""
-    wanted = [name for name in sorted({*_names()}) if len(name) > 3]
-    folders = [*(image / name for name in ("etc", "root", "opt", "home", "var/lib"))]
-    folders += (image / "usr/local/lib").glob("python3*/*-packages/*.dist-info")
+    """Return where the image or its metadata name something of this machine.
+
+    The host's name may be an ordinary word, so it is looked for only where machines are named.
+    """
+    settings = [*(image / name for name in ("etc", "root", "home"))]
+    packages = (image / "usr/local/lib").glob("python3*/*-packages/*.dist-info")
+    everywhere = [*settings, image / "opt", image / "var/lib", *packages]
     found = [
-        f"{path.relative_to(image)}: {name}"
-        for folder in folders
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.is_symlink()
-        for name in wanted
-        if name.encode() in path.read_bytes()
+        *_found(image, everywhere, {*_places()}, rb"%s"),
+        *_found(image, settings, {*_machines()}, rb"(?<![\w.-])%s(?![\w-])"),
     ]
-    found += [f"metadata: {name}" for name in wanted if name in metadata]
+    found += [f"metadata: {name}" for name in sorted({*_places()}) if name in metadata]
     own = [path for path in ("etc/hostname", "etc/resolv.conf") if _content(image / path)]
     return [*found, *(f"{path} is not empty" for path in own)]
 
 
-def _names() -> Iterator[str]:
-    """Yield the host, its servers, and where its package managers look."""
+def _found(image: Path, folders: list[Path], names: set[str], pattern: bytes) -> list[str]:
+    """Return the files that contain one of the names."""
+    patterns = {name: re.compile(pattern % re.escape(name.encode())) for name in sorted(names)}
+    return [
+        f"{path.relative_to(image)}: {name}"
+        for folder in folders
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.is_symlink()
+        for name, wanted in patterns.items()
+        if wanted.search(path.read_bytes())
+    ]
+
+
+def _machines() -> Iterator[str]:
+    """Yield the names of the host and of its name servers."""
     yield socket.gethostname()
     for line in _content(Path("/etc/resolv.conf")).splitlines():
         if line.startswith("nameserver"):
             yield line.split()[1]
+
+
+def _places() -> Iterator[str]:
+    """Yield this checkout, and where the host's package managers look."""
+    yield str(ROOT)
     for name, value in os.environ.items():
         if name.upper().startswith(("PIP_", "UV_")) or name.upper().endswith("_PROXY"):
             yield from (word for word in value.split() if "/" in word)

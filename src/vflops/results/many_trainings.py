@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -48,14 +49,17 @@ class Distribution:
     @property
     def outliers(self) -> list[TrainingScore]:
         """The jobs whose values are far from those of the middle half, the farthest first."""
-        low, middle, high = (self.quantile(share) for share in (0.25, 0.5, 0.75))
+        # Times and speeds vary by factors: without logarithms, no value would be far too small.
+        of = math.log if self.key != "quality" and self.values[0][0] > 0 else float
+        low, middle, high = (of(self.quantile(share)) for share in (0.25, 0.5, 0.75))
         # More than half of the values may be equal, such as the share of a few samples.
-        spread = high - low or (self.quantile(0.95) - self.quantile(0.05)) / _WIDER
-        fence = max(_FENCE * spread, _MIN_FENCE * abs(middle))
+        spread = high - low or (of(self.quantile(0.95)) - of(self.quantile(0.05))) / _WIDER
+        least = -math.log1p(-_MIN_FENCE) if of is math.log else _MIN_FENCE * abs(middle)
+        fence = max(_FENCE * spread, least)
         far = [
-            (max(low - value, value - high), training)
+            (max(low - of(value), of(value) - high), training)
             for value, training in self.values
-            if value < low - fence or value > high + fence
+            if of(value) < low - fence or of(value) > high + fence
         ]
         return [training for _, training in sorted(far, key=lambda pair: (-pair[0], pair[1].job))]
 

@@ -142,7 +142,7 @@ def test_a_rank_that_hangs_is_noticed_and_its_job_resumes_on_another_node(
     rank.suspend()
     folder = ended(process, tmp_path, code=1)
     failed = {failure.rule for failure in Findings.read(folder.findings_file).failures}
-    assert failed == {"telemetry"}  # it was suspended too
+    assert {"telemetry"} <= failed <= {"telemetry", "quiet"}  # it was suspended too
     history = folder.history()
     assert [event.data["samples"] for event in history.events("finished")] == [20 * TRAIN]
     (lost,) = [event.payload(JobLost) for event in history.events("job-lost")]

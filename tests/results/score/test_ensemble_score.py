@@ -140,6 +140,7 @@ class TestScale:
         combine(handmade_run, 0.5, 0.75, 0.92, jobs=(1, 2, 3), planned=3)
         (found,) = fresh(handmade_run).ensembles
         assert found.scale is not None and found.waves
+        assert found.flops_epoch is None  # M models did not train in the time of one epoch
         assert (found.scale.models, found.scale.sys_scale) == (2, 4)
 
     @pytest.mark.parametrize(

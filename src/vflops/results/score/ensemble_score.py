@@ -86,6 +86,8 @@ def _score(
         for member in members
         for event in contents.history.events("out-of-bag", member.record.job)[-1:]
     ]
+    # Models may also have waited in a queue: one started after another had finished.
+    in_waves = contents.folder.record.settings.bagging.waves or max(starts) >= min(ends)
     return EnsembleScore(
         workload=ensembled.workload,
         repeat=ensembled.repeat,
@@ -102,13 +104,13 @@ def _score(
         sizes=ensembled.sizes,
         mean_quality=mean([score.quality.achieved or 0.0 for score in scores]),
         out_of_bag=mean(out_of_bag) if out_of_bag else None,
-        # Models may also have waited in a queue: one started after another had finished.
-        waves=contents.folder.record.settings.bagging.waves or max(starts) >= min(ends),
+        waves=in_waves,
         started_apart_s=round(max(starts) - min(starts), 6),
         window_s=round(window_s, 6),
         ops_training=ops,
         flops=rate,
-        flops_epoch=_epoch_flops(members, scores) if is_known else None,
+        # In waves, M models do not train their epochs in the time of one.
+        flops_epoch=_epoch_flops(members, scores) if is_known and not in_waves else None,
         vflops=valid,
         vflops_capped=None if rate is None else rate * capped_factor(factor),
         clock_corrected_s=round(timeline.corrected_s, 6),

@@ -44,7 +44,7 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
     rows = [
         ("time to quality", figure_text.ensemble_time(ensemble)),
         ("FLOPS", f"{quantity(ensemble.flops, 'FLOPS')} over {seconds(ensemble.window_s)}"),
-        ("FLOPS per epoch", f"{quantity(ensemble.flops_epoch, 'FLOPS')} (as published)"),
+        ("FLOPS per epoch", _epoch_text(ensemble)),
         (
             "quality",
             f"{figure_text.number(ensemble.achieved)} {ensemble.quality_name} "
@@ -386,3 +386,9 @@ def _bound(model: ModelScore, count: RuleCount) -> str:
     if bound is None or bound.rules != count.rules:
         return ""
     return f"{quantity(bound.samples_per_s, 'samples/s')} in {bound.precision}"
+
+
+def _epoch_text(ensemble: EnsembleScore) -> str:
+    if ensemble.flops_epoch is None and ensemble.waves:
+        return "— not defined for models in waves"
+    return f"{quantity(ensemble.flops_epoch, 'FLOPS')} (as published)"
