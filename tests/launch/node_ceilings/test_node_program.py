@@ -77,12 +77,12 @@ def test_nodes_that_are_all_known_wait_for_nobody(folder: RunFolder) -> None:
     groups = [NodeGroup(node=number, nodes=2, token="8.0.0") for number in range(2)]
     start_s = time.monotonic()
     with ThreadPoolExecutor() as pool:
-        nodes = [
+        started = [
             pool.submit(NodeCeilings(folder, group, f"n{group.node + 1}", NodeLayout(1, 1)).run)
             for group in groups
         ]
-        for node in nodes:
-            node.result()
+        for one in started:
+            one.result()
     assert time.monotonic() - start_s < 30  # instead of a minute
     assert not measuring(folder.path)
 
@@ -96,13 +96,14 @@ def test_every_accelerator_is_measured_in_its_share_of_the_time(
         asked.append((micro.device, micro.budget_s))
         return []
 
-    device = SimpleNamespace(accelerators=3, name="cuda:0", torch_device=torch.device("cuda:0"))
-    monkeypatch.setattr(node_program, "pick", lambda name: device)
+    gpu = SimpleNamespace(accelerators=3, name="cuda:0", torch_device=torch.device("cuda:0"))
+    monkeypatch.setattr(node_program, "pick", lambda name: gpu)
     monkeypatch.setattr(node_program, "measure", noted)
     node = NodeCeilings(folder, NodeGroup(token="7.0.0"), "n1", NodeLayout(1, 1))
     node._micro = ONLY_MEMORY.model_copy(update={"device": "cuda", "budget_s": 30.0})
     assert list(node._quick()) == []
-    assert asked == [(f"cuda:{number}", pytest.approx(2.0)) for number in range(3)]
+    assert [device for device, _ in asked] == ["cuda:0", "cuda:1", "cuda:2"]
+    assert [budget_s for _, budget_s in asked] == pytest.approx([2.0, 2.0, 2.0])
 
 
 def test_the_claim_of_a_node_that_died_is_taken_over(folder: RunFolder) -> None:
