@@ -204,7 +204,7 @@ def test_jobs_in_a_queue_wait_and_its_words_are_shown() -> None:
 @pytest.mark.parametrize(
     ("arguments", "site", "error", "hint"),
     [
-        (("--on", "slurm", "--models", 8), "", "no room for 8 models", "choose 4 models of 1 rank"),
+        (("--on", "slurm", "--models", 16), "", "no room for 16 models", "models of 1 rank"),
         (("--on", "pbs", "--models", 2), "", "no qsub here", "login node"),
         (("--on", "slurm"), "acount = 'x'", "unknown key 'acount'", "account"),
         (("--container", "x.sif"), "", "x.sif needs a scheduler", "add --on slurm"),
@@ -222,7 +222,7 @@ def test_wrong_settings_make_no_folder(
 ) -> None:
     if site:
         (directory / "site.toml").write_text(site)
-    for command in (("run", *TINY), ("scale", *TINY, "--scales", 8)):
+    for command in (("run", *TINY), ("scale", *TINY, "--scales", 16)):
         given = arguments if command[0] == "run" else arguments[:2]  # its scales are M × P
         result = run_command(*command, *given)
         assert result.returncode == 2, result.stderr

@@ -30,3 +30,8 @@ class LaunchSettings(Section):
     applies is learned from the job's own steps and may be much longer. 0 turns the watch off."""
     bind: bool = True
     """Whether each rank is bound to its own cores, close to its GPU."""
+
+
+def on_this_machine(on: str) -> bool:
+    """Whether jobs with this ``launch.on`` run on the machine that the command runs on."""
+    return on == "local"

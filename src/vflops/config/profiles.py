@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from vflops.config.launch import on_this_machine
 from vflops.config.settings import CountSettings, MicroSettings, Settings
 from vflops.config.training import CEILING_PRECISIONS, WorkloadSettings
 from vflops.errors import unknown_name
@@ -111,7 +112,7 @@ def _restrict_ceilings(settings: Settings, default: MicroSettings) -> MicroSetti
 
     Each setting is restricted unless the user changed it.
     """
-    micro, on_nodes = settings.micro, settings.launch.on != "local"
+    micro, on_nodes = settings.micro, not on_this_machine(settings.launch.on)
     train_settings = [section["train"] for section in settings.workloads.values()]
     narrowed: dict[str, object] = {}
     if micro.precisions == default.precisions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 from typing import NamedTuple
 
+from vflops.config.launch import on_this_machine
 from vflops.record.folder import RunFolder
 from vflops.results.check.advice import whole_nodes
 from vflops.results.check.findings import Findings
@@ -63,7 +64,7 @@ def _for_failure(folder: RunFolder, findings: Findings, run: str) -> NextAction:
 
 
 def _run_quietly(again: str, on: str) -> NextAction:
-    if on == "local":
+    if on_this_machine(on):
         return NextAction(f"{again} --wait-quiet", "run it again once the machine is idle")
     return NextAction(again, f"run it again without other jobs on its nodes ({whole_nodes(on)})")
 

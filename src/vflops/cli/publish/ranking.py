@@ -35,7 +35,7 @@ def ranking(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the lists as JSON.")] = False,
 ) -> None:
-    """Rank submissions on a static site, by performance and by energy. Reads what changed."""
+    """Rank submissions on a static site. By performance and by energy; reads what changed."""
     from vflops.cli.terminal import console
     from vflops.errors import UsageError
     from vflops.publish.ranking import static_site

@@ -14,6 +14,7 @@ from types import FrameType
 
 from pydantic import ValidationError
 
+from vflops.config.launch import on_this_machine
 from vflops.errors import FolderError, VflopsError
 from vflops.publish.ranking.entry import Entry, Result
 from vflops.publish.ranking.judge import judge
@@ -110,7 +111,7 @@ def _entry_of(
         if not verdict.reasons:  # otherwise they say more: a run that never began has no time
             raise
     system = contents.read(SystemRecord, folder.system_file)
-    nodes = run_nodes(contents) if folder.record.settings.launch.on != "local" else []
+    nodes = [] if on_this_machine(folder.record.settings.launch.on) else run_nodes(contents)
     return Entry.model_validate(
         {
             "place": submission.place,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -162,7 +162,7 @@ class TrainedJob:
     logs: tuple[Log, ...]
     folders: tuple[Path, ...] = ()
     """The folder of each log; empty if only the logs are needed."""
-    nodes_of: Callable[[Path], tuple[NodeRecord, ...]] = node_records
+    nodes_of: Callable[[Path], tuple[NodeRecord, ...]] = field(default=node_records, compare=False)
     """Reads the records of the nodes of an attempt, given its folder."""
 
     @cached_property

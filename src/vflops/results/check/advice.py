@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vflops.config.launch import on_this_machine
 from vflops.results.check.findings import Finding
 
 _ALTERED = "vflops verify shows what was changed; use the original folder"
@@ -84,7 +85,7 @@ def advice(rule: str, on: str) -> str:
 
     An empty text for a rule of another version.
     """
-    if on == "local":
+    if on_this_machine(on):
         return ADVICE.get(rule, "")
     if rule == "quiet":  # --wait-quiet waits for the machine that submits
         return f"{whole_nodes(on)}, and run it again"
