@@ -42,6 +42,15 @@ class SteppedRun:
         self.run = HandmadeRun(parent, monkeypatch)
         self.wrong_s: dict[str, Steps] = {}
         self.compared = True
+        self.alone = False
+        """Whether there is a single machine, with one monotonic clock."""
+        self.ended_s: float | None = None
+        """When the controller sees the ends of the trainings; None as in earlier versions."""
+        self.noted_s = 1060.0
+        """When it records their hashes."""
+        self.zero_s = {"a": WALL_S, "b": WALL_S}
+        """Unix time at the zero of the controller's monotonic clock, as each node was told."""
+        self.suspended_s = 0.0
         self._on = "controller"
         stepped = self
 
@@ -55,17 +64,26 @@ class SteppedRun:
                 return datetime.fromtimestamp(stepped.wall_s(), zone)
 
         monkeypatch.setattr(events, "datetime", Wall)
-        monkeypatch.setattr(events, "monotonic_clock_id", lambda: stepped._on)
+        monkeypatch.setattr(events, "monotonic_clock_id", self.clock_id)
+        monkeypatch.setattr(events, "suspended_s", lambda: stepped.suspended_s)
+
+    def clock_id(self) -> str:
+        """The id of the monotonic clock of the machine that writes now."""
+        return "controller" if self.alone else self._on
+
+    def ahead_s(self, host: str) -> float:
+        """By how much the monotonic clock of a machine is ahead of the controller's."""
+        return 0.0 if self.alone else MONOTONIC_S.get(host, 0.0)
 
     def wall_s(self) -> float:
         """What the wall clock of the machine that writes now shows."""
-        true_s = self.run.clock.now_s - MONOTONIC_S.get(self._on, 0.0)
+        true_s = self.run.clock.now_s - self.ahead_s(self._on)
         wrong_s = self.wrong_s.get(self._on)
         return WALL_S + true_s + (wrong_s(true_s) if wrong_s else 0.0)
 
     def trains(self, number: int, host: str, began_s: float) -> None:
         """A training on a node that began at this time of the controller's monotonic clock."""
-        own_s = began_s + MONOTONIC_S[host]
+        own_s = began_s + self.ahead_s(host)
         self._on = host
         self.run.clock.now_s = own_s
         wrong_s = self.wall_s() - WALL_S - began_s
@@ -78,9 +96,9 @@ class SteppedRun:
             else Clock(
                 offset_s=wrong_s,
                 uncertainty_s=1e-3,
-                monotonic_offset_s=MONOTONIC_S[host],
+                monotonic_offset_s=self.ahead_s(host),
                 reference_clock="controller",
-                reference_zero_s=WALL_S,
+                reference_zero_s=self.zero_s[host],
             ),
         )
         self._sample(place, own_s)
@@ -136,7 +154,11 @@ class SteppedRun:
         self.run.clock.now_s = 1005.0
         with self.run.folder.start_attempt(job=0) as log:
             log.write("start", workload="image-classification")
-            self.run.clock.now_s = 1060.0
+            if self.ended_s is not None:
+                self.run.clock.now_s = self.ended_s
+                for model in models:
+                    log.write("job-ended", job=model.job)
+            self.run.clock.now_s = self.noted_s
             for model in models:
                 log.write("job-trained", job=model.job, attempt=0, sha256="0" * 64)
 
@@ -164,9 +186,18 @@ def after(true_s: float, step_s: float) -> Steps:
         {"a": after(1020.0, -HOUR_S)},
         {"b": after(1020.0, HOUR_S), "controller": after(1030.0, -HOUR_S / 2)},
         {"controller": after(1030.0, -HOUR_S)},
+        {"controller": after(1030.0, HOUR_S)},
         {"controller": after(995.0, HOUR_S), "a": after(0.0, 5.0)},
     ],
-    ids=["right", "node ahead", "node back", "both", "controller back", "between logs"],
+    ids=[
+        "right",
+        "node ahead",
+        "node back",
+        "both",
+        "controller back",
+        "controller ahead",
+        "between logs",
+    ],
 )
 def test_a_clock_that_is_set_changes_labels_only(
     stepped: SteppedRun, wrong_s: dict[str, Steps]
@@ -182,6 +213,69 @@ def test_a_clock_that_is_set_changes_labels_only(
     steps = [when for when in wrong_s.values() if abs(when(1040.0) - when(1010.0)) > 60]
     assert ("a wall clock was set" in evidence) == bool(steps)
     assert ("back by 60 min 00 s" in evidence) == any(when(1040.0) < 0 for when in steps[:1])
+
+
+SET = "set ahead by 60 min 00 s during the run, which changes no duration"
+STOOD_STILL = "the node stood still for 60 min 00 s by the clock of the controller"
+
+
+@pytest.mark.parametrize(
+    ("ended_s", "noted_s", "verdict", "evidence"),
+    [
+        (None, 1060.0, "pass", SET),
+        (None, 1060.0 + HOUR_S, "fail", STOOD_STILL),
+        (None, 1060.0 + 2 * HOUR_S, "cannot tell", "its end was noted only 120 min"),
+        (1050.0, 1060.0 + HOUR_S, "pass", SET),
+        (1050.0 + HOUR_S, 1060.0 + 2 * HOUR_S, "fail", STOOD_STILL),
+    ],
+    ids=["set", "stood still", "noted late", "set, seen", "stood still, seen"],
+)
+def test_a_node_that_stood_still_is_not_one_whose_clock_was_set(
+    stepped: SteppedRun, ended_s: float | None, noted_s: float, verdict: str, evidence: str
+) -> None:
+    """In the log of the node, both look the same; the clock of the controller tells which."""
+    stepped.wrong_s = {"b": after(1020.0, HOUR_S)}
+    stepped.ended_s, stepped.noted_s = ended_s, noted_s
+    stepped.trained()
+    found = check_clocks(Contents(stepped.run.folder))
+    assert found.verdict == verdict, found.evidence
+    assert evidence in found.evidence
+    assert found.where is not None and "jobs/2/0/events.jsonl" in found.where
+
+
+def test_a_machine_alone_cannot_tell_whether_it_stood_still(stepped: SteppedRun) -> None:
+    """All logs are on one monotonic clock and have the same step."""
+    stepped.alone = True
+    stepped.wrong_s = {host: after(1020.0, HOUR_S) for host in ("a", "b", "controller")}
+    stepped.trained()
+    verdict, evidence, _ = check_clocks(Contents(stepped.run.folder))
+    assert verdict == "cannot tell" and "no other clock shows which" in evidence
+
+
+def test_a_second_log_on_the_machine_shows_that_it_did_not_stand_still(
+    stepped: SteppedRun,
+) -> None:
+    stepped.alone = True
+    stepped.wrong_s = {"b": after(1020.0, HOUR_S)}
+    stepped.trained()
+    verdict, evidence, _ = check_clocks(Contents(stepped.run.folder))
+    assert verdict == "pass" and SET in evidence
+
+
+def test_a_suspension_is_found_in_the_log(stepped: SteppedRun) -> None:
+    stepped.trained()
+    with stepped.run.folder.start_attempt(job=0) as log:
+        log.write("start")
+        stepped.suspended_s += 0.9  # the clocks are read one after the other
+        log.write("load", others_share=0.0)
+        stepped.suspended_s += HOUR_S
+        log.write("load", others_share=0.0)
+        log.write("end")
+    *_, before, suspended, last = Contents(stepped.run.folder).history.jobs[0][-1].events
+    assert (before.suspended_s, suspended.suspended_s, last.suspended_s) == (None, HOUR_S, None)
+    verdict, evidence, where = check_clocks(Contents(stepped.run.folder))
+    assert (verdict, evidence) == ("fail", "the machine was suspended for 60 min 00 s")
+    assert where == suspended.source
 
 
 def test_without_a_comparison_of_monotonic_clocks_a_step_is_a_fault(stepped: SteppedRun) -> None:
