@@ -306,12 +306,13 @@ def test_the_end_of_a_job_is_recorded_while_others_still_run(
     monkeypatch.setattr(controller, "_POLL_S", 0.0)
     folder, records = run_of(tmp_path, jobs=2)
     launcher = FakeLauncher(folder)
-    script = iter([lambda: launcher.attempt(1, "end"), lambda: None])
 
     def show(jobs: Sequence[JobProgress]) -> None:
-        next(script, lambda: None)()
+        if not folder.next_attempt(1):
+            launcher.attempt(1, "end")
         if folder.history(0).events("job-ended") and not folder.next_attempt(2):
             launcher.attempt(2, "end")
+            launcher.running.clear()
 
     with folder.start_attempt(job=0) as events:
         Controller(folder, events, launcher, records, attempts=1, show=show).run()

@@ -19,6 +19,7 @@ from vflops.record.formats.telemetry import Header, Series
 from vflops.record.log import events
 from vflops.record.log.telemetry_log import TelemetryWriter
 from vflops.record.readout.contents import Contents
+from vflops.record.readout.timeline import Timeline
 from vflops.results.check.clock_rules import check_clocks
 from vflops.results.score.score_file import EnsembleScore
 from vflops.results.score.scoring import score
@@ -44,12 +45,16 @@ class SteppedRun:
         self.compared = True
         self.alone = False
         """Whether there is a single machine, with one monotonic clock."""
+        self.cloned = False
+        """Whether the nodes, restored from one snapshot, have the same id of different clocks."""
         self.ended_s: float | None = None
         """When the controller sees the ends of the trainings; None as in earlier versions."""
         self.noted_s = 1060.0
         """When it records their hashes."""
         self.zero_s = {"a": WALL_S, "b": WALL_S}
         """Unix time at the zero of the controller's monotonic clock, as each node was told."""
+        self.reference: dict[str, tuple[str, str | None]] = {}
+        """The reference host of each node and the id of its monotonic clock, if not the usual."""
         self.suspended_s = 0.0
         self._on = "controller"
         stepped = self
@@ -69,7 +74,7 @@ class SteppedRun:
 
     def clock_id(self) -> str:
         """The id of the monotonic clock of the machine that writes now."""
-        return "controller" if self.alone else self._on
+        return "controller" if self.alone or self.cloned else self._on
 
     def ahead_s(self, host: str) -> float:
         """By how much the monotonic clock of a machine is ahead of the controller's."""
@@ -87,6 +92,7 @@ class SteppedRun:
         self._on = host
         self.run.clock.now_s = own_s
         wrong_s = self.wall_s() - WALL_S - began_s
+        head, head_clock = self.reference.get(host, ("head", "controller"))
         place = self.run.attempt(number, own_s, *course(0.4, 0.85, 0.88))
         node(
             place,
@@ -97,9 +103,10 @@ class SteppedRun:
                 offset_s=wrong_s,
                 uncertainty_s=1e-3,
                 monotonic_offset_s=self.ahead_s(host),
-                reference_clock="controller",
+                reference_clock=head_clock,
                 reference_zero_s=self.zero_s[host],
             ),
+            head,
         )
         self._sample(place, own_s)
         self._on = "controller"
@@ -163,8 +170,8 @@ class SteppedRun:
                 log.write("job-trained", job=model.job, attempt=0, sha256="0" * 64)
 
 
-def node(place: Path, host: str, clock: Clock) -> None:
-    names = {"host": host, "name": host, "reference": "head"}
+def node(place: Path, host: str, clock: Clock, reference: str) -> None:
+    names = {"host": host, "name": host, "reference": reference}
     NodeRecord(node=0, nodes=1, clock=clock, facts=(), **names).write(node_file(place, 0))
 
 
@@ -215,6 +222,36 @@ def test_a_clock_that_is_set_changes_labels_only(
     assert ("back by 60 min 00 s" in evidence) == any(when(1040.0) < 0 for when in steps[:1])
 
 
+@pytest.mark.parametrize("zero_s", [WALL_S - HOUR_S, WALL_S + HOUR_S])
+def test_the_controllers_clock_is_set_between_the_starts_of_two_nodes(
+    stepped: SteppedRun, zero_s: float
+) -> None:
+    """The first of two readings of one monotonic clock counts for both nodes."""
+    stepped.zero_s["b"] = zero_s
+    found = stepped.trained()
+    assert found.window_s == pytest.approx(LENGTH_S + 2.0, abs=1e-5)
+    members = Contents(stepped.run.folder).training_jobs
+    times_s = [Timeline(members).start_s(member) for member in members]
+    assert times_s == pytest.approx([WALL_S + 1004.0, WALL_S + 1006.0])
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [{"b": ("other", "controller")}, {"a": ("head", None), "b": ("other", None)}],
+    ids=["another host", "no ids"],
+)
+def test_clocks_of_two_reference_hosts_are_not_mixed(
+    stepped: SteppedRun, reference: dict[str, tuple[str, str | None]]
+) -> None:
+    """The monotonic clock of the second host has another zero."""
+    stepped.reference = reference
+    stepped.zero_s["b"] = WALL_S + 500.0
+    stepped.trained()
+    members = Contents(stepped.run.folder).training_jobs
+    times_s = [Timeline(members).start_s(member) for member in members]
+    assert times_s == pytest.approx([WALL_S + 1004.0, WALL_S + 1506.0])
+
+
 SET = "set ahead by 60 min 00 s during the run, which changes no duration"
 STOOD_STILL = "the node stood still for 60 min 00 s by the clock of the controller"
 
@@ -260,6 +297,22 @@ def test_a_second_log_on_the_machine_shows_that_it_did_not_stand_still(
     stepped.trained()
     verdict, evidence, _ = check_clocks(Contents(stepped.run.folder))
     assert verdict == "pass" and SET in evidence
+
+
+def test_a_run_that_is_continued_before_its_first_part_ended_is_found(stepped: SteppedRun) -> None:
+    """No log has a step, so UTC counts as well as the monotonic clock."""
+    stepped.wrong_s = {"controller": after(995.0, -HOUR_S)}
+    stepped.trained()
+    verdict, evidence, where = check_clocks(Contents(stepped.run.folder))
+    assert (verdict, evidence) == ("fail", "the attempt started before the previous one ended")
+    assert where is not None and "jobs/0/1/events.jsonl" in where
+
+
+def test_equal_ids_do_not_stand_for_a_comparison_of_clocks(stepped: SteppedRun) -> None:
+    stepped.compared, stepped.cloned = False, True
+    stepped.trained()
+    verdict, evidence, _ = check_clocks(Contents(stepped.run.folder))
+    assert verdict == "pass", evidence
 
 
 def test_a_suspension_is_found_in_the_log(stepped: SteppedRun) -> None:
