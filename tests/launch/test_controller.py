@@ -297,6 +297,27 @@ def test_a_job_that_another_agent_runs_is_not_lost_and_its_end_is_noticed(
     assert log.is_file() and len(launcher.started) == 1
     history = folder.history()
     assert not history.events("job-lost") and not history.events("job-given-up")
+    assert [event.data for event in history.events("job-ended")] == [{"job": 1}]
+
+
+def test_the_end_of_a_job_is_recorded_while_others_still_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_POLL_S", 0.0)
+    folder, records = run_of(tmp_path, jobs=2)
+    launcher = FakeLauncher(folder)
+
+    def show(jobs: Sequence[JobProgress]) -> None:
+        if not folder.next_attempt(1):
+            launcher.attempt(1, "end")
+        if folder.history(0).events("job-ended") and not folder.next_attempt(2):
+            launcher.attempt(2, "end")
+            launcher.running.clear()
+
+    with folder.start_attempt(job=0) as events:
+        Controller(folder, events, launcher, records, attempts=1, show=show).run()
+    ended = folder.history(0).events("job-ended")
+    assert [event.data for event in ended] == [{"job": 1}, {"job": 2}]
 
 
 def test_a_job_that_reports_an_error_makes_no_node_suspect(

@@ -57,6 +57,24 @@ def test_a_clock_that_is_behind_is_measured() -> None:
     assert clock.reference_zero_s == pytest.approx(time.time() - time.monotonic() + 5, abs=0.5)
 
 
+def test_half_of_the_round_trip_is_subtracted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked at 100 s, answered at 100.5 s; the server read its clocks in the middle."""
+
+    class Clocks:
+        asked = iter((100.0, 100.5))
+        monotonic = staticmethod(lambda: next(Clocks.asked))
+        time = staticmethod(lambda: 5000.5)
+
+    monkeypatch.setattr(node_clock, "time", Clocks)
+    own, server = socket.socketpair()
+    with own, server:
+        server.sendall(struct.pack("!dd", 4000.25, 70.25))
+        clock = node_clock._ping(own, "head")
+    assert (clock.offset_s, clock.uncertainty_s) == (1000.0, 0.25)
+    assert clock.monotonic_offset_s == 30.0
+    assert (clock.reference_clock, clock.reference_zero_s) == ("head", 3930.0)
+
+
 def test_a_clock_that_cannot_be_reached_is_a_fault() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]

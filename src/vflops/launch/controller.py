@@ -20,7 +20,7 @@ from vflops.launch.node_ceilings.recorder import NodeRecorder
 from vflops.launch.rank_failures import RankFailure, root_cause
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
-from vflops.record.formats.job_events import WORK_PHASES, JobBegun, JobGivenUp, JobLost
+from vflops.record.formats.job_events import WORK_PHASES, JobBegun, JobEnded, JobGivenUp, JobLost
 from vflops.record.log.events import EventWriter
 from vflops.record.log.tail import Tail
 
@@ -238,6 +238,7 @@ class Controller:
         for job, tail in self._tails.items():
             if self._jobs[job].state == "waiting":  # another agent may run and finish it
                 tail.read()
+                self._record_end(self._jobs[job])
         waiting = [progress for progress in self._jobs.values() if progress.state == "waiting"]
         due = [progress for progress in waiting if progress.retry_s <= now_s]
         for progress in waiting:
@@ -264,6 +265,12 @@ class Controller:
         )
         self._events.write("job-begun", sync=sync, **begun.model_dump(mode="json"))
 
+    def _record_end(self, progress: JobProgress) -> None:
+        """Record when a job ended, by the clock of this machine."""
+        if progress.state == "ended":
+            ended = JobEnded(job=progress.record.job)
+            self._events.write("job-ended", sync=False, **ended.model_dump(mode="json"))
+
     def _poll(self) -> None:
         active = self._launcher.active_jobs()
         check = time.monotonic() - self._checked_s >= _CHECK_S
@@ -276,6 +283,7 @@ class Controller:
             if progress.awaited and self._recorder is not None and self._recorder.measuring:
                 progress.location += ": measuring ceilings"
             self._read(progress)  # after the query, so that an inactive job's last event is read
+            self._record_end(progress)
             if progress.awaited and (check or job not in active):
                 self._check_visible(job)
             if job not in active and progress.state == "running":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ensemble_runs import SMALL, ended, wait_for
+from tests.support.ensemble_runs import SMALL, ended
 from tests.support.fork_server import start_alone
 from tests.support.slurm_bench import SlurmBench
 from vflops.record.formats.node import node_records
@@ -36,20 +36,35 @@ CONTROLLER = (
 """The command, whose own processes, those of SLURM, have the right time."""
 
 AT_START = """
-import threading, time
+import json, os, threading, time
 time.sleep = lambda seconds: threading.Event().wait(seconds) and None
+dumps = json.dumps
+
+def dumps_and_sets_the_clock(value, **options):
+    text = dumps(value, **options)
+    if isinstance(value, dict) and value.get("kind") == os.environ.get("CLOCK_SET_AFTER"):
+        with open(os.environ["FAKETIME_TIMESTAMP_FILE"], "w") as file:
+            print(os.environ["CLOCK_SET_TO"], file=file)
+    return text
+
+json.dumps = dumps_and_sets_the_clock
 """
-"""Every Python runs this first: libfaketime 0.9.10 refuses the absolute times of a sleep."""
+"""Every Python runs this first: the clock is set after an event of a certain kind.
+
+libfaketime 0.9.10 refuses the absolute times of a sleep.
+"""
 
 
-def wrong_clock(library: Path, file: Path) -> dict[str, str]:
-    """Return the variables of a Python whose wall clock, and no other, the file sets."""
+def wrong_clock(library: Path, file: Path, after: str, to: str) -> dict[str, str]:
+    """Return the variables of a Python that sets its wall clock after an event of a kind."""
     file.write_text("+0\n")
     (file.parent / "sitecustomize.py").write_text(AT_START)
     return {
         "PYTHONPATH": os.pathsep.join((str(file.parent), os.environ["PYTHONPATH"])),
         "LD_PRELOAD": str(library),
         "FAKETIME_TIMESTAMP_FILE": str(file),
+        "CLOCK_SET_AFTER": after,
+        "CLOCK_SET_TO": to,
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
@@ -59,8 +74,8 @@ def test_a_node_and_the_controller_are_set_by_an_hour(
     slurm: SlurmBench, tmp_path: Path, faketime: Path
 ) -> None:
     """The node goes ahead, the controller back; the window is that of the time that passed."""
-    node = wrong_clock(faketime, tmp_path / "node-clock")
-    controller = wrong_clock(faketime, tmp_path / "controller-clock")
+    node = wrong_clock(faketime, tmp_path / "node-clock", "job", "+3600")
+    controller = wrong_clock(faketime, tmp_path / "controller-clock", "job-ended", "-3600")
     exported = " ".join(f"{name}={shlex.quote(value)}" for name, value in node.items())
     python = tmp_path / "python"
     python.write_text(
@@ -69,15 +84,12 @@ def test_a_node_and_the_controller_are_set_by_an_hour(
     )
     python.chmod(0o755)
     (tmp_path / "site.toml").write_text(f'python = "{python}"\n')
-    settings = [part for each in (*SMALL, "train.epochs=8") for part in ("--set", each)]
+    settings = [part for each in (*SMALL, "train.epochs=2") for part in ("--set", each)]
     words = ["-c", CONTROLLER, "run", "image-classification", "--profile", "tiny", *settings]
     began_s = time.monotonic()
     process = start_alone(
         [*words, "--on", "slurm", "--models", "2"], tmp_path, {**os.environ, **controller}
     )
-    wait_for(tmp_path, "job", 1, 2)
-    (tmp_path / "node-clock").write_text("+3600\n")
-    (tmp_path / "controller-clock").write_text("-3600\n")
     folder = ended(process, tmp_path)
     passed_s = time.monotonic() - began_s
 

@@ -19,6 +19,7 @@ from vflops.record.formats.telemetry import Header, Series
 from vflops.record.log import events
 from vflops.record.log.telemetry_log import TelemetryWriter
 from vflops.record.readout.contents import Contents
+from vflops.record.readout.timeline import Timeline
 from vflops.results.check.clock_rules import check_clocks
 from vflops.results.score.score_file import EnsembleScore
 from vflops.results.score.scoring import score
@@ -42,6 +43,19 @@ class SteppedRun:
         self.run = HandmadeRun(parent, monkeypatch)
         self.wrong_s: dict[str, Steps] = {}
         self.compared = True
+        self.alone = False
+        """Whether there is a single machine, with one monotonic clock."""
+        self.cloned = False
+        """Whether the nodes, restored from one snapshot, have the same id of different clocks."""
+        self.ended_s: float | None = None
+        """When the controller sees the ends of the trainings; None as in earlier versions."""
+        self.noted_s = 1060.0
+        """When it records their hashes."""
+        self.zero_s = {"a": WALL_S, "b": WALL_S}
+        """Unix time at the zero of the controller's monotonic clock, as each node was told."""
+        self.reference: dict[str, tuple[str, str | None]] = {}
+        """The reference host of each node and the id of its monotonic clock, if not the usual."""
+        self.suspended_s = 0.0
         self._on = "controller"
         stepped = self
 
@@ -55,20 +69,30 @@ class SteppedRun:
                 return datetime.fromtimestamp(stepped.wall_s(), zone)
 
         monkeypatch.setattr(events, "datetime", Wall)
-        monkeypatch.setattr(events, "monotonic_clock_id", lambda: stepped._on)
+        monkeypatch.setattr(events, "monotonic_clock_id", self.clock_id)
+        monkeypatch.setattr(events, "suspended_s", lambda: stepped.suspended_s)
+
+    def clock_id(self) -> str:
+        """The id of the monotonic clock of the machine that writes now."""
+        return "controller" if self.alone or self.cloned else self._on
+
+    def ahead_s(self, host: str) -> float:
+        """By how much the monotonic clock of a machine is ahead of the controller's."""
+        return 0.0 if self.alone else MONOTONIC_S.get(host, 0.0)
 
     def wall_s(self) -> float:
         """What the wall clock of the machine that writes now shows."""
-        true_s = self.run.clock.now_s - MONOTONIC_S.get(self._on, 0.0)
+        true_s = self.run.clock.now_s - self.ahead_s(self._on)
         wrong_s = self.wrong_s.get(self._on)
         return WALL_S + true_s + (wrong_s(true_s) if wrong_s else 0.0)
 
     def trains(self, number: int, host: str, began_s: float) -> None:
         """A training on a node that began at this time of the controller's monotonic clock."""
-        own_s = began_s + MONOTONIC_S[host]
+        own_s = began_s + self.ahead_s(host)
         self._on = host
         self.run.clock.now_s = own_s
         wrong_s = self.wall_s() - WALL_S - began_s
+        head, head_clock = self.reference.get(host, ("head", "controller"))
         place = self.run.attempt(number, own_s, *course(0.4, 0.85, 0.88))
         node(
             place,
@@ -78,10 +102,11 @@ class SteppedRun:
             else Clock(
                 offset_s=wrong_s,
                 uncertainty_s=1e-3,
-                monotonic_offset_s=MONOTONIC_S[host],
-                reference_clock="controller",
-                reference_zero_s=WALL_S,
+                monotonic_offset_s=self.ahead_s(host),
+                reference_clock=head_clock,
+                reference_zero_s=self.zero_s[host],
             ),
+            head,
         )
         self._sample(place, own_s)
         self._on = "controller"
@@ -136,13 +161,17 @@ class SteppedRun:
         self.run.clock.now_s = 1005.0
         with self.run.folder.start_attempt(job=0) as log:
             log.write("start", workload="image-classification")
-            self.run.clock.now_s = 1060.0
+            if self.ended_s is not None:
+                self.run.clock.now_s = self.ended_s
+                for model in models:
+                    log.write("job-ended", job=model.job)
+            self.run.clock.now_s = self.noted_s
             for model in models:
                 log.write("job-trained", job=model.job, attempt=0, sha256="0" * 64)
 
 
-def node(place: Path, host: str, clock: Clock) -> None:
-    names = {"host": host, "name": host, "reference": "head"}
+def node(place: Path, host: str, clock: Clock, reference: str) -> None:
+    names = {"host": host, "name": host, "reference": reference}
     NodeRecord(node=0, nodes=1, clock=clock, facts=(), **names).write(node_file(place, 0))
 
 
@@ -164,9 +193,18 @@ def after(true_s: float, step_s: float) -> Steps:
         {"a": after(1020.0, -HOUR_S)},
         {"b": after(1020.0, HOUR_S), "controller": after(1030.0, -HOUR_S / 2)},
         {"controller": after(1030.0, -HOUR_S)},
+        {"controller": after(1030.0, HOUR_S)},
         {"controller": after(995.0, HOUR_S), "a": after(0.0, 5.0)},
     ],
-    ids=["right", "node ahead", "node back", "both", "controller back", "between logs"],
+    ids=[
+        "right",
+        "node ahead",
+        "node back",
+        "both",
+        "controller back",
+        "controller ahead",
+        "between logs",
+    ],
 )
 def test_a_clock_that_is_set_changes_labels_only(
     stepped: SteppedRun, wrong_s: dict[str, Steps]
@@ -182,6 +220,115 @@ def test_a_clock_that_is_set_changes_labels_only(
     steps = [when for when in wrong_s.values() if abs(when(1040.0) - when(1010.0)) > 60]
     assert ("a wall clock was set" in evidence) == bool(steps)
     assert ("back by 60 min 00 s" in evidence) == any(when(1040.0) < 0 for when in steps[:1])
+
+
+@pytest.mark.parametrize("zero_s", [WALL_S - HOUR_S, WALL_S + HOUR_S])
+def test_the_controllers_clock_is_set_between_the_starts_of_two_nodes(
+    stepped: SteppedRun, zero_s: float
+) -> None:
+    """The first of two readings of one monotonic clock counts for both nodes."""
+    stepped.zero_s["b"] = zero_s
+    found = stepped.trained()
+    assert found.window_s == pytest.approx(LENGTH_S + 2.0, abs=1e-5)
+    members = Contents(stepped.run.folder).training_jobs
+    times_s = [Timeline(members).start_s(member) for member in members]
+    assert times_s == pytest.approx([WALL_S + 1004.0, WALL_S + 1006.0])
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [{"b": ("other", "controller")}, {"a": ("head", None), "b": ("other", None)}],
+    ids=["another host", "no ids"],
+)
+def test_clocks_of_two_reference_hosts_are_not_mixed(
+    stepped: SteppedRun, reference: dict[str, tuple[str, str | None]]
+) -> None:
+    """The monotonic clock of the second host has another zero."""
+    stepped.reference = reference
+    stepped.zero_s["b"] = WALL_S + 500.0
+    stepped.trained()
+    members = Contents(stepped.run.folder).training_jobs
+    times_s = [Timeline(members).start_s(member) for member in members]
+    assert times_s == pytest.approx([WALL_S + 1004.0, WALL_S + 1506.0])
+
+
+SET = "set ahead by 60 min 00 s during the run, which changes no duration"
+STOOD_STILL = "the node stood still for 60 min 00 s by the clock of the controller"
+
+
+@pytest.mark.parametrize(
+    ("ended_s", "noted_s", "verdict", "evidence"),
+    [
+        (None, 1060.0, "pass", SET),
+        (None, 1060.0 + HOUR_S, "fail", STOOD_STILL),
+        (None, 1060.0 + 2 * HOUR_S, "cannot tell", "its end was noted only 120 min"),
+        (1050.0, 1060.0 + HOUR_S, "pass", SET),
+        (1050.0 + HOUR_S, 1060.0 + 2 * HOUR_S, "fail", STOOD_STILL),
+    ],
+    ids=["set", "stood still", "noted late", "set, seen", "stood still, seen"],
+)
+def test_a_node_that_stood_still_is_not_one_whose_clock_was_set(
+    stepped: SteppedRun, ended_s: float | None, noted_s: float, verdict: str, evidence: str
+) -> None:
+    """In the log of the node, both look the same; the clock of the controller tells which."""
+    stepped.wrong_s = {"b": after(1020.0, HOUR_S)}
+    stepped.ended_s, stepped.noted_s = ended_s, noted_s
+    stepped.trained()
+    found = check_clocks(Contents(stepped.run.folder))
+    assert found.verdict == verdict, found.evidence
+    assert evidence in found.evidence
+    assert found.where is not None and "jobs/2/0/events.jsonl" in found.where
+
+
+def test_a_machine_alone_cannot_tell_whether_it_stood_still(stepped: SteppedRun) -> None:
+    """All logs are on one monotonic clock and have the same step."""
+    stepped.alone = True
+    stepped.wrong_s = {host: after(1020.0, HOUR_S) for host in ("a", "b", "controller")}
+    stepped.trained()
+    verdict, evidence, _ = check_clocks(Contents(stepped.run.folder))
+    assert verdict == "cannot tell" and "no other clock shows which" in evidence
+
+
+def test_a_second_log_on_the_machine_shows_that_it_did_not_stand_still(
+    stepped: SteppedRun,
+) -> None:
+    stepped.alone = True
+    stepped.wrong_s = {"b": after(1020.0, HOUR_S)}
+    stepped.trained()
+    verdict, evidence, _ = check_clocks(Contents(stepped.run.folder))
+    assert verdict == "pass" and SET in evidence
+
+
+def test_a_run_that_is_continued_before_its_first_part_ended_is_found(stepped: SteppedRun) -> None:
+    """No log has a step, so UTC counts as well as the monotonic clock."""
+    stepped.wrong_s = {"controller": after(995.0, -HOUR_S)}
+    stepped.trained()
+    verdict, evidence, where = check_clocks(Contents(stepped.run.folder))
+    assert (verdict, evidence) == ("fail", "the attempt started before the previous one ended")
+    assert where is not None and "jobs/0/1/events.jsonl" in where
+
+
+def test_equal_ids_do_not_stand_for_a_comparison_of_clocks(stepped: SteppedRun) -> None:
+    stepped.compared, stepped.cloned = False, True
+    stepped.trained()
+    verdict, evidence, _ = check_clocks(Contents(stepped.run.folder))
+    assert verdict == "pass", evidence
+
+
+def test_a_suspension_is_found_in_the_log(stepped: SteppedRun) -> None:
+    stepped.trained()
+    with stepped.run.folder.start_attempt(job=0) as log:
+        log.write("start")
+        stepped.suspended_s += 0.9  # the clocks are read one after the other
+        log.write("load", others_share=0.0)
+        stepped.suspended_s += HOUR_S
+        log.write("load", others_share=0.0)
+        log.write("end")
+    *_, before, suspended, last = Contents(stepped.run.folder).history.jobs[0][-1].events
+    assert (before.suspended_s, suspended.suspended_s, last.suspended_s) == (None, HOUR_S, None)
+    verdict, evidence, where = check_clocks(Contents(stepped.run.folder))
+    assert (verdict, evidence) == ("fail", "the machine was suspended for 60 min 00 s")
+    assert where == suspended.source
 
 
 def test_without_a_comparison_of_monotonic_clocks_a_step_is_a_fault(stepped: SteppedRun) -> None:

@@ -68,6 +68,12 @@ class JobGivenUp(Data):
     reason: str
 
 
+class JobEnded(Data):
+    """The controller saw the end of a job; the time of the event is by the controller's clock."""
+
+    job: int
+
+
 class JobTrained(Data):
     """A job finished; the event records the hashes of the files of its last attempt."""
 

@@ -1,8 +1,12 @@
-"""Which monotonic clock a process reads: it starts anew whenever the machine does."""
+"""The monotonic clock: which one a process reads, and how long it has stood still.
+
+It starts anew whenever the machine does, and stands still while the machine is suspended.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -23,3 +27,14 @@ def monotonic_clock_id() -> str | None:
         own = namespace.readlink() if namespace.exists() else ""
         return hashlib.sha256(f"{boot} {own}".encode()).hexdigest()[:_LENGTH]
     return None
+
+
+def suspended_s() -> float | None:
+    """Return how long the machine was suspended since it was started, plus a constant.
+
+    None where the system has no clock that also runs while the machine is suspended.
+    """
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    if clock is None:
+        return None
+    return time.clock_gettime(clock) - time.clock_gettime(time.CLOCK_MONOTONIC)

@@ -24,7 +24,10 @@ from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.document import Data, first_fault
 from vflops.record.files.read_once import read_bytes
-from vflops.record.log.boot import monotonic_clock_id
+from vflops.record.log.boot import monotonic_clock_id, suspended_s
+
+_SUSPENDED_S = 1.0
+"""Shorter suspensions are not recorded: the two clocks are read one after the other."""
 
 
 class EventLine(Data):
@@ -39,6 +42,8 @@ class EventLine(Data):
     """SHA-256 of the previous line; in the first line, of ``run.json`` or of the previous log."""
     clock: str | None = None
     """In the first line, the id of the monotonic clock: logs with the same id share it."""
+    suspended_s: float | None = None
+    """For how long the machine was suspended since the previous line, which ``time_s`` omits."""
 
 
 class Described(Data):
@@ -77,6 +82,8 @@ class Event:
     time_s: float = 0.0
     clock: str | None = None
     """The id of the monotonic clock, in the first event of a log; None in earlier versions."""
+    suspended_s: float | None = None
+    """For how long the machine was suspended before the event; None if it was not."""
 
     @property
     def utc_s(self) -> float:
@@ -119,6 +126,7 @@ class EventWriter:
         self._path = path
         self._prev = anchor
         self._clock = monotonic_clock_id()
+        self._suspended_s = suspended_s()
         try:
             # Unbuffered: a line that could not be written must not be tried again at the end.
             self._file = path.open("xb", buffering=0)
@@ -134,10 +142,12 @@ class EventWriter:
             utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
             prev=self._prev,
             clock=self._clock,
+            suspended_s=self._newly_suspended_s(),
         )
         fields = entry.model_dump(mode="json")
-        if self._clock is None:
-            del fields["clock"]
+        for optional in ("clock", "suspended_s"):
+            if fields[optional] is None:
+                del fields[optional]
         line = json.dumps(fields, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
         with interruption.protected():  # an event after Ctrl-C must follow this one
             try:
@@ -150,6 +160,14 @@ class EventWriter:
                 raise atomic.cannot_write(self._path, error, needed_b=needed_b) from error
             self._prev = hashlib.sha256(line).hexdigest()
             self._clock = None
+
+    def _newly_suspended_s(self) -> float | None:
+        """Return for how long the machine was suspended since the last line; None if it was not."""
+        before_s, self._suspended_s = self._suspended_s, suspended_s()
+        if before_s is None or self._suspended_s is None:
+            return None
+        new_s = self._suspended_s - before_s
+        return round(new_s, 3) if new_s > _SUSPENDED_S else None
 
     def sync(self) -> None:
         """Make sure that events written without ``sync`` are on disk."""
@@ -202,7 +220,15 @@ def read_log(path: Path, anchor: str, event_type: type[Event] = Event) -> Log:
             faults.append(f"{where}: not an event")
         else:
             events.append(
-                event_type(entry.kind, entry.data, entry.utc, where, entry.time_s, entry.clock)
+                event_type(
+                    entry.kind,
+                    entry.data,
+                    entry.utc,
+                    where,
+                    entry.time_s,
+                    entry.clock,
+                    entry.suspended_s,
+                )
             )
             if entry.prev != prev:
                 faults.append(f"{where}: does not follow the line before it")

@@ -69,11 +69,12 @@ class Timeline:
         }
         known = (node.reference for nodes in self._nodes.values() for node in nodes)
         self._reference = next((host for host in known if host is not None), None)
-        clocks = [node.clock for nodes in self._nodes.values() for node in nodes]
-        self._zeros_s: dict[str | None, float] = {}
-        for clock in reversed(clocks):  # the first reading of each monotonic clock is used
-            if clock.reference_zero_s is not None:
-                self._zeros_s[clock.reference_clock] = clock.reference_zero_s
+        self._zeros_s: dict[tuple[str | None, str | None], float] = {}
+        for node in (node for nodes in self._nodes.values() for node in nodes):
+            clock, zero_s = node.clock.reference_clock, node.clock.reference_zero_s
+            if clock is not None and zero_s is not None:
+                # The first reading counts: the wall clock of the reference may be set later.
+                self._zeros_s.setdefault((node.reference, clock), zero_s)
 
     @property
     def corrected_s(self) -> float:
@@ -135,7 +136,8 @@ class Timeline:
     def zero_s(self, node: NodeRecord) -> float | None:
         """Return the zero of the node's monotonic clock on the timeline; None if not known."""
         clock = node.clock
-        reference_s = self._zeros_s.get(clock.reference_clock, clock.reference_zero_s)
+        reading = node.reference, clock.reference_clock
+        reference_s = self._zeros_s.get(reading, clock.reference_zero_s)
         if reference_s is None or clock.monotonic_offset_s is None:
             return None
         return reference_s - clock.monotonic_offset_s

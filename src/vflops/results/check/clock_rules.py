@@ -2,7 +2,8 @@
 
 Durations come from monotonic clocks. A wall clock that was set while a log was written is noted; it
 is a fault only where times of a run of an earlier version, or of nodes whose monotonic clocks were
-not compared, depend on it.
+not compared, depend on it. In a log, a machine that stood still looks like one whose wall clock was
+set ahead: another clock of the run has to tell which it was.
 """
 
 from __future__ import annotations
@@ -66,6 +67,25 @@ class _Attempt:
                 found.append((after, after_s - before_s))
         return found
 
+    @property
+    def steps_ahead(self) -> list[tuple[Event, float]]:
+        """The steps that may also be times for which the machine stood still."""
+        return [(event, step_s) for event, step_s in self.steps if step_s > 0]
+
+    def set_ahead_s(self, start_s: float, end_s: float) -> float | None:
+        """Return by how much the wall clock was set ahead in an interval of the monotonic clock.
+
+        None if the log does not have events both before and after the interval.
+        """
+        ahead_s = list(zip(self.log.events, self._ahead_s, strict=True))
+        before_s = [each_s for event, each_s in ahead_s if event.time_s <= start_s]
+        after_s = [each_s for event, each_s in ahead_s if event.time_s >= end_s]
+        return after_s[0] - before_s[-1] if before_s and after_s else None
+
+    def before(self, event: Event) -> Event:
+        """Return the event before one of this log that is not the first."""
+        return self.log.events[self.log.events.index(event) - 1]
+
     def disagreement(self, own: bool) -> tuple[Event, str] | None:
         """Return an event whose wall clock cannot be right; ``own`` is the run's own log."""
         known = self.log.clock is not None and (own or self.reference_clock is not None)
@@ -93,12 +113,18 @@ def check_clocks(contents: Contents) -> Outcome:
             if after.time_s < before.time_s:
                 back_s = before.time_s - after.time_s
                 return Outcome("fail", f"the clock went back by {back_s:g} s", after.source)
+        for event in log.events:
+            if event.suspended_s is not None:
+                suspended = f"the machine was suspended for {seconds(event.suspended_s)}"
+                return Outcome("fail", suspended, event.source)
         lines += len(log.events)
     if not lines:
         return Outcome("cannot tell", "the run has no log", RUN_LOG)
     attempts = _attempts(contents)
     for fault in _faults(attempts):
         return Outcome("fail", fault[1], fault[0].source)
+    for doubt in _standstills(attempts):
+        return doubt
     steps = [step for logs in attempts.values() for attempt in logs for step in attempt.steps]
     text = f"{count(lines, 'line')}, none earlier than the previous one"
     if not steps:
@@ -141,6 +167,71 @@ def _faults(attempts: _Attempts) -> Iterator[tuple[Event, str]]:
     yield from _outside(attempts, was_set)
 
 
+def _standstills(attempts: _Attempts) -> Iterator[Outcome]:
+    """Yield the steps ahead that no other clock shows to be those of a wall clock that was set."""
+    recorded = _witnessed(attempts, "job-lost") | _recorded_ends(attempts)
+    for number, logs in attempts.items():
+        ends = [*map(_first, logs[1:]), recorded.get(number)]
+        for attempt, end in zip(logs, ends, strict=False):
+            for event, step_s in attempt.steps_ahead:
+                late_s = _noted_late_s(attempt, *end) if end else None
+                outcome = _standstill(event, step_s, late_s)
+                if outcome and not _others_went_on(attempts, attempt, event, step_s):
+                    yield outcome
+
+
+def _standstill(event: Event, step_s: float, late_s: float | None) -> Outcome | None:
+    """Return what a step ahead means if the end of the attempt was noted ``late_s`` after it."""
+    length = seconds(step_s)
+    if late_s is None:
+        known = f"a wall clock was set ahead by {length}, or the machine stood still"
+        return Outcome("cannot tell", f"{known}: no other clock shows which", event.source)
+    if late_s > step_s + MAX_CLOCK_STEP_S:
+        known = f"a wall clock was set ahead by {length}, or the node stood still"
+        noted = f"its end was noted only {seconds(late_s)} after its last event"
+        return Outcome("cannot tell", f"{known}: {noted}", event.source)
+    if late_s > step_s - MAX_CLOCK_STEP_S:
+        noted = "by the clock of the controller, which its own clock did not count"
+        return Outcome("fail", f"the node stood still for {length} {noted}", event.source)
+    return None
+
+
+def _first(attempt: _Attempt) -> tuple[_Attempt, Event] | None:
+    return (attempt, attempt.log.events[0]) if attempt.log.events else None
+
+
+def _noted_late_s(attempt: _Attempt, other: _Attempt, noted: Event) -> float | None:
+    """Return how long after the last event of an attempt its end was noted, by the reference.
+
+    None if the reference is the clock of the attempt itself, or is not known.
+    """
+    clock = attempt.reference_clock
+    if clock in (None, attempt.log.clock) or clock != (other.reference_clock or other.log.clock):
+        return None
+    return other.reference_s(noted) - attempt.reference_s(attempt.log.events[-1])
+
+
+def _others_went_on(attempts: _Attempts, attempt: _Attempt, event: Event, step_s: float) -> bool:
+    """Whether the log of another job shows that the machine did not stand still for a step."""
+    start_s, end_s = attempt.before(event).time_s, event.time_s
+    recorded = _recorded_ends(attempts)
+    others = ((job, other) for job, logs in attempts.items() for other in logs if other.log.events)
+    for job, other in others:
+        if other is attempt:
+            continue
+        if other.log.clock == attempt.log.clock:
+            # The machine is the same: if it had stood still, this log would have the same step.
+            set_ahead_s = other.set_ahead_s(start_s, end_s)
+            if set_ahead_s is not None and set_ahead_s < step_s - MAX_CLOCK_STEP_S:
+                return True
+        elif other.reference_clock == attempt.log.clock and job in recorded:
+            # If the reference had stood still, this job would go on after its recorded end.
+            first, last = other.log.events[0], other.log.events[-1]
+            if other.reference_s(first) < end_s and other.reference_s(last) > start_s:
+                return True
+    return False
+
+
 def _overlaps(attempts: Sequence[_Attempt], was_set: bool) -> Iterator[tuple[Event, str]]:
     """Yield the first event of each attempt that began before the previous one had ended."""
     for before, after in pairwise(attempt for attempt in attempts if attempt.log.events):
@@ -151,7 +242,7 @@ def _overlaps(attempts: Sequence[_Attempt], was_set: bool) -> Iterator[tuple[Eve
 
 def _outside(attempts: _Attempts, was_set: bool) -> Iterator[tuple[Event, str]]:
     """Yield the events of jobs from before their planning or after their recorded end."""
-    planned, ended = _witnessed(attempts, "job-planned"), _witnessed(attempts, "job-trained")
+    planned, ended = _witnessed(attempts, "job-planned"), _recorded_ends(attempts)
     for number, logs in attempts.items():
         for attempt in logs if number else ():
             for event in (*attempt.log.events[:1], *attempt.log.events[-1:]):
@@ -164,6 +255,14 @@ def _outside(attempts: _Attempts, was_set: bool) -> Iterator[tuple[Event, str]]:
                     yield event, f"the job logged this {seconds(early_s)} before it was planned"
                 if late_s > MAX_CLOCK_STEP_S:
                     yield event, f"the job logged this {seconds(late_s)} after its recorded end"
+
+
+def _recorded_ends(attempts: _Attempts) -> dict[int, tuple[_Attempt, Event]]:
+    """Return the event at the end of each job in the run's own logs.
+
+    Earlier versions recorded it only when all jobs had ended.
+    """
+    return _witnessed(attempts, "job-trained") | _witnessed(attempts, "job-ended")
 
 
 def _witnessed(attempts: _Attempts, kind: str) -> dict[int, tuple[_Attempt, Event]]:

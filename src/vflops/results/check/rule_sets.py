@@ -77,7 +77,7 @@ _PRACTICE = (
     ),
     _rule(
         "clocks",
-        "no clock went back",
+        "times in the logs are in order",
         check_clocks,
         _LOGS,
         "jobs/*/*/node-*.json",

@@ -44,6 +44,7 @@ EVENTS: dict[str, type[Data]] = {
     "job-begun": job_events.JobBegun,
     "job-lost": job_events.JobLost,
     "job-given-up": job_events.JobGivenUp,
+    "job-ended": job_events.JobEnded,
     "job-trained": job_events.JobTrained,
     "power-imported": job_events.PowerImported,
     "staged": job_events.Staged,
