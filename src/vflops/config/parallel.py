@@ -19,7 +19,7 @@ STAGES_PER_RANK = 2
 """Stages that each rank of an interleaved pipeline holds."""
 FIXED_ALGORITHMS: tuple[AllReduceAlgorithm, ...] = ("ring", "tree")
 NCCL_ALGORITHM = "NCCL_ALGO"
-"""The variable by which NCCL is told its algorithms."""
+"""The environment variable that sets the algorithms of NCCL."""
 
 
 def nccl_algorithm(algorithm: str) -> str:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from vflops.launch.node_ceilings.exchange import Exchange, Result
+from vflops.launch.node_ceilings.exchange import Exchange, LinkSize, Result
 from vflops.launch.node_ceilings.link_ranks import link_backend
 from vflops.launch.node_ceilings.link_results import links_measured
 from vflops.launch.node_ceilings.link_tasks import LinkTask, link_rounds
 from vflops.launch.node_layout import NodeLayout
 from vflops.record.formats.measured_node import MeasuredLinks
 
-SECOND = {"size_bytes": 1000, "times_s": [1.0, 1.0, 1.0], "error": 0.0, "sent_bytes": None}
+SECOND = LinkSize(size_bytes=1000, times_s=(1.0, 1.0, 1.0), error=0.0)
 """A message of 1,000 bytes that took a second."""
 
 
@@ -96,7 +96,7 @@ def test_the_value_is_the_bus_bandwidth(exchange: Exchange) -> None:
 
 def test_the_fastest_group_is_the_ceiling_and_all_are_listed(exchange: Exchange) -> None:
     results = all_results()
-    results[0, 0] = Result(sizes=({**SECOND, "times_s": [2.0] * 3},))
+    results[0, 0] = Result(sizes=(SECOND.model_copy(update={"times_s": (2.0,) * 3}),))
     group = measured(exchange, results).measurements[0]
     assert (group.value, group.node) == (1000.0, "n3, n4")
     assert {str(trial.setting["nodes"]): trial.value for trial in group.tried} == {
@@ -108,7 +108,7 @@ def test_the_fastest_group_is_the_ceiling_and_all_are_listed(exchange: Exchange)
 def test_the_pair_of_median_speed_is_the_ceiling(exchange: Exchange) -> None:
     results = all_results()
     for place, time_s in {(2, 0): 4.0, (2, 2): 2.0, (3, 1): 1.0, (3, 3): 0.5}.items():
-        results[place] = Result(sizes=({**SECOND, "times_s": [time_s] * 3},))
+        results[place] = Result(sizes=(SECOND.model_copy(update={"times_s": (time_s,) * 3}),))
     pairs = measured(exchange, results).measurements[-1]
     assert (pairs.value, pairs.node) == (1000.0, "n3, n4")
     assert [trial.value for trial in pairs.tried] == [500.0, 1000.0, 2000.0, 4000.0]
@@ -129,7 +129,7 @@ def test_a_fault_is_kept_and_does_not_hide_the_other_links(exchange: Exchange) -
 
 def test_wrong_sums_give_no_ceiling(exchange: Exchange) -> None:
     results = all_results()
-    results[1, 0] = Result(sizes=({**SECOND, "error": 0.5},))
+    results[1, 0] = Result(sizes=(SECOND.model_copy(update={"error": 0.5}),))
     whole = measured(exchange, results).measurements[1]
     assert whole.value is None
     assert "wrong result" in (whole.reason or "")

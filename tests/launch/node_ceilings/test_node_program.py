@@ -23,6 +23,7 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.measured_node import FOLDER, MeasuredNode, measured_node_file
 from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.system import SystemRecord
+from vflops.record.log.events import EventWriter
 from vflops.record.readout.contents import Contents
 from vflops.results.evidence.logged_hashes import hash_mismatches
 
@@ -149,6 +150,30 @@ def test_the_recorder_writes_each_node_once(folder: RunFolder) -> None:
     assert system.layer("problem domain") == submitting.layer("problem domain")
     assert len(contents.history.events("described")) == 2
     assert len(contents.history.events("node-measured")) == 2
+
+
+def test_a_controller_that_died_while_it_recorded_a_node_loses_no_ceiling(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure(folder, "n1", "7.0.0")
+    write = EventWriter.write
+
+    def dies(self: EventWriter, kind: str, /, **data: object) -> None:
+        if kind == "load":
+            raise KeyboardInterrupt
+        write(self, kind, **data)  # type: ignore[arg-type]  # as given
+
+    with folder.start_attempt(job=0) as events:
+        monkeypatch.setattr(EventWriter, "write", dies)
+        with pytest.raises(KeyboardInterrupt):
+            NodeRecorder(folder, events).poll()
+        monkeypatch.setattr(EventWriter, "write", write)
+    with folder.start_attempt(job=0) as events:
+        NodeRecorder(folder, events).poll()
+    history = folder.history(0)
+    assert len(history.events("node-measured")) == 1
+    assert len(history.events("load")) == 2  # one for each ceiling
+    assert {item.case for item in Contents(folder).measurements} == {"copy", "triad"}
 
 
 def test_a_controller_that_died_between_file_and_event_is_made_up_for(folder: RunFolder) -> None:

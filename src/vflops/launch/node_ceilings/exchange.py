@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from vflops.launch.waiting import free_port, wait_for
 from vflops.record.files import atomic
-from vflops.record.files.document import Document
+from vflops.record.files.document import Data, Document
 from vflops.record.formats.measured_node import FOLDER
 
 CLAIM = "kind-"
@@ -32,12 +32,21 @@ class Present(Document):
     """The kind of accelerator; None on a node without one."""
 
 
+class LinkSize(Data):
+    """The samples of one message size, as the ranks return them."""
+
+    size_bytes: int
+    times_s: tuple[float, ...]
+    error: float
+    sent_bytes: int | None = None
+
+
 class Result(Document):
     """``result-<round>-<first node>.json``: the message sizes that a task measured."""
 
     schema_name: ClassVar[str] = "vflops.link-result"
 
-    sizes: tuple[dict[str, object], ...] = ()
+    sizes: tuple[LinkSize, ...] = ()
     fault: str | None = None
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from vflops.launch.node_ceilings.exchange import Exchange, Result
+from vflops.launch.node_ceilings.exchange import Exchange, LinkSize, Result
 from vflops.launch.node_ceilings.link_tasks import LinkTask, link_rounds
 from vflops.launch.node_layout import NodeLayout
 from vflops.machine.ceilings.allreduce_steps import Rank
@@ -116,7 +116,7 @@ def _run(
     try:
         sizes = make(task, rank, backend, meeting, seconds, seed).measure()
         if rank == 0:
-            Result(sizes=tuple(sizes)).write(result)
+            Result(sizes=tuple(map(LinkSize.model_validate, sizes))).write(result)
     except BaseException as error:
         traceback.print_exc()
         lines = str(error).strip().splitlines() or [type(error).__name__]

@@ -47,7 +47,7 @@ def _measurement(task: LinkTask, result: Result, backend: str, names: Sequence[s
     measured = summarise(
         item,
         "cpu" if backend == "gloo" else "cuda",
-        [Size(**size) for size in result.sizes],  # type: ignore[arg-type]  # checked when used
+        [Size(size.size_bytes, list(size.times_s), size.error) for size in result.sizes],
         task.ranks,
         bus_share=share,
         tolerance=TOLERANCE,

@@ -146,7 +146,7 @@ class NodeCeilings:
         if not faults and self._claim(kind):
             micro = self._share(
                 1 - QUICK_SHARE - LINKS_SHARE,
-                benchmarks=[name for name in self._micro.benchmarks if name != _LINKS],
+                benchmarks=tuple(name for name in self._micro.benchmarks if name != _LINKS),
             )
             planned = [item.key for item in planned_items(micro)]
             load = HostLoad()
@@ -174,7 +174,7 @@ class NodeCeilings:
 
     def _quick(self) -> Iterator[Measurement]:
         """Measure every accelerator in turn, or the CPU."""
-        benchmarks = [name for name in _QUICK if name in self._micro.benchmarks]
+        benchmarks = tuple(name for name in _QUICK if name in self._micro.benchmarks)
         if not benchmarks:
             return
         device = pick(self._micro.device)
@@ -193,10 +193,6 @@ class NodeCeilings:
 
     def _share(self, share: float, **changes: object) -> MicroSettings:
         """Return the settings with a share of the time budget."""
-        changes = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in changes.items()
-        }
         return self._micro.model_copy(update={"budget_s": share * self._micro.budget_s, **changes})
 
     def _claim(self, kind: str) -> bool:

@@ -57,24 +57,22 @@ class NodeRecorder:
     def _record_node(self, node: MeasuredNode) -> None:
         if not self._nodes:
             self._describe(node)
-        self._nodes.add(node.node)
-        measured = NodeMeasured(node=node.node, sha256=node.digest())
-        self._events.write("node-measured", **measured.model_dump(mode="json"))
         if node.planned:
             self._events.write("plan", measurements=node.planned)
             for item in node.full:
                 self._events.write("measurement", **item.model_dump(mode="json"))
             for load in node.loads:
                 self._events.write("load", **load.model_dump(mode="json"))
+        # Last: a controller that takes over records again what has no such event.
+        measured = NodeMeasured(node=node.node, sha256=node.digest())
+        self._events.write("node-measured", **measured.model_dump(mode="json"))
+        self._nodes.add(node.node)
         for fault in node.faults:
             self._say(f"{node.node}: its ceilings were not measured: {fault}")
         if node.full:
             self._say(f"ceilings of {node.node} ({node.kind}): {_peaks(node)}")
 
     def _record_links(self, name: str, links: MeasuredLinks) -> None:
-        self._links.add(name)
-        measured = LinksMeasured(file=name, sha256=links.digest())
-        self._events.write("links-measured", **measured.model_dump(mode="json"))
         for item in links.measurements:
             self._events.write("measurement", **item.model_dump(mode="json"))
             if item.value is not None:
@@ -82,6 +80,9 @@ class NodeRecorder:
                 self._say(f"{item.benchmark} {where}: {quantity(item.value, 'B/s')}")
         for fault in links.faults:
             self._say(f"link not measured: {fault}")
+        measured = LinksMeasured(file=name, sha256=links.digest())
+        self._events.write("links-measured", **measured.model_dump(mode="json"))
+        self._links.add(name)
 
     def _describe(self, node: MeasuredNode) -> None:
         """Let system.json describe the node instead of the machine that submitted the run."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SUBMIT = {"pbs": "qsub", "lsf": "bsub", "flux": "flux"}
 _FLUX = "flux"
 _NO_CONTACT = ("cannot connect to server", "Connection refused", "LSF is down")
-"""Parts of what the commands print if there is no connection to the scheduler."""
+"""Parts of the messages of commands that cannot reach the scheduler."""
 _ID_LIMIT_S = 60.0
 """How long Flux may take to assign a job's id."""
 
