@@ -112,11 +112,7 @@ def count(graph: Graph, convention: Convention) -> Count:
     """Count the operations of ``graph`` by ``convention``, once for each convention."""
     known: Count | None = graph.counts.get(convention)
     if known is None:
-        ops = tuple(
-            Ops() if node.kind in NO_ARITHMETIC else convention.rule(graph, index)
-            for index, node in enumerate(graph.nodes)
-        )
-        known = graph.counts[convention] = Count(graph, convention, ops)
+        known = graph.counts[convention] = Count(graph, convention, convention.count_nodes(graph))
     return known
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from vflops.record.formats.graph import Graph, Node
+from vflops.record.formats.graph import NO_ARITHMETIC, Graph, Node
 
 
 @dataclass(frozen=True)
@@ -33,20 +33,49 @@ class Ops:
 Rule = Callable[[Graph, int], Ops | None]
 """Returns the operations of the node with a given index; None if the convention does not cover
 it."""
+Formula = Callable[[Graph], Mapping[int, Ops]]
+"""Returns the operations of all nodes that the convention covers, by index. It raises
+``UsageError`` if the formula does not apply to the model."""
 
 
 @dataclass(frozen=True)
 class Convention:
-    """A way of counting operations; every score records the id and the version."""
+    """A way of counting operations; every score records the id and the version.
+
+    It has either a ``rule``, which counts one node at a time, or a ``formula``, which counts the
+    nodes of a whole graph, for terms that depend on the model as a whole.
+    """
 
     id: str
     version: int
     title: str
     source: str
     """The paper and table, or the program, that defines it."""
-    rule: Rule
+    rule: Rule | None = None
     origin: str = "vflops"
     """The package that provides it."""
+    formula: Formula | None = None
+
+    def __post_init__(self) -> None:
+        if (self.rule is None) == (self.formula is None):
+            raise ValueError(f"convention {self.id!r} needs either a rule or a formula")
+
+    def count_nodes(self, graph: Graph) -> tuple[Ops | None, ...]:
+        """Return the operations of each node; None if the convention does not cover it.
+
+        Nodes without arithmetic have none.
+        """
+        covered = None if self.formula is None else self.formula(graph)
+
+        def ops(index: int) -> Ops | None:
+            if graph.nodes[index].kind in NO_ARITHMETIC:
+                return Ops()
+            if covered is not None:
+                return covered.get(index)
+            assert self.rule is not None
+            return self.rule(graph, index)
+
+        return tuple(ops(index) for index in range(len(graph.nodes)))
 
 
 def macc(graph: Graph, node: Node) -> int:
