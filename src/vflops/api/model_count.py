@@ -91,6 +91,16 @@ class Count:
         """The sum of forward, backward and update."""
         return self._total.total
 
+    @property
+    def tokens(self) -> int | None:
+        """The number of tokens in the batch; None if the model does not look up tokens."""
+        return self._counted.tokens
+
+    @property
+    def per_token(self) -> int | float | None:
+        """``total`` per token: an integer if the division is exact; None without tokens."""
+        return self._counted.per_token
+
     def by_kind(self) -> list[OperationRow]:
         """Return one row per kind of operator, largest first."""
         return [_operation_row(row) for row in self._counted.by_kind]
@@ -131,9 +141,11 @@ def count(
         needs no memory.
     :param inputs: the tensors that ``forward`` takes: one, several in order, or by name. Only
         shapes and types matter. The first dimension of each is the batch.
-    :param rules: the counting convention; ``vflops list`` shows all.
+    :param rules: the counting convention; ``vflops list`` shows all. Those for transformers,
+        such as ``palm``, need a model with attention whose inputs are token ids.
     :param loss: a function from the model's output to the loss, whose operations are counted too.
-    :raises VflopsError: if the model does not run on these inputs, or the rules are unknown.
+    :raises VflopsError: if the model does not run on these inputs, or the rules are unknown or do
+        not apply to it.
     """
     counting_convention = convention(rules)
     from vflops.counting.example_inputs import graph_on_inputs

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from vflops.counting.conventions.base import Convention, Ops
 from vflops.counting.conventions.executed import EXECUTED
+from vflops.counting.conventions.transformer_graph import token_count
 from vflops.record.formats.graph import NO_ARITHMETIC, Graph
 
 _KNOWN_NAMESPACES = ("aten", "prims", "vflops")
@@ -55,6 +56,19 @@ class Count:
     def total(self) -> Ops:
         """The operations of the whole model."""
         return _sum(self.ops)
+
+    @cached_property
+    def tokens(self) -> int | None:
+        """The number of tokens in the batch; None if the model does not look up tokens."""
+        return token_count(self.graph)
+
+    @property
+    def per_token(self) -> int | float | None:
+        """The operations of the whole model per token: an integer where the division is exact."""
+        if self.tokens is None:
+            return None
+        whole, rest = divmod(self.total.total, self.tokens)
+        return self.total.total / self.tokens if rest else whole
 
     @property
     def by_kind(self) -> list[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,20 +21,23 @@ Formatter = Callable[[int], str]
 
 
 def as_tables(counts: Sequence[Count], by: str, width: int) -> RenderableType:
-    """Return console tables for one convention, or for two conventions side by side.
+    """Return console tables for one convention, or for several conventions side by side.
 
-    Counts are exact if the console is at least 80 columns wide, and rounded otherwise.
+    Counts are exact if the console is at least 80 columns wide and they fit, and rounded otherwise.
     """
     from rich.console import Group
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(_heading(counts[0]), style="bold")]
+    notes = [line for count in counts for line in _totals(count)]
     if len(counts) == 1:
-        parts.append(_one_convention(counts[0], by, _formatter(width)))
+        parts.append(_one_convention(counts[0], by, _ops_formatter(counts, width)))
+    elif len(counts) == 2:
+        parts.append(_two_conventions(counts[0], counts[1], by, _ops_formatter(counts, width)))
     else:
-        parts.append(_two_conventions(counts[0], counts[1], by, _formatter(width)))
-    for count in counts:
-        parts.extend(Text(line, style="dim") for line in _footnotes(count))
+        parts += [*_side_by_side(counts, by, width), _comparison(counts, width)]
+        notes = []  # the comparison has the totals
+    parts.extend(Text(line, style="dim") for line in (*notes, *_uncounted(counts)))
     return Group(*parts)
 
 
@@ -55,9 +58,11 @@ def export(counts: Sequence[Count], by: str, path: Path, format: str) -> None:
         {
             "title": f"{count.convention.title} ({count.convention.id}/{count.convention.version})",
             "source": count.convention.source,
+            "id": count.convention.id,
             "rows": _rows(count, by),
             "total": count.total,
-            "notes": _footnotes(count),
+            "per_token": None if count.per_token is None else _exact(count.per_token),
+            "notes": [*_totals(count), *_uncounted([count])],
         }
         for count in counts
     ]
@@ -76,8 +81,30 @@ def _rows(count: Count, by: str) -> list[Row]:
     return count.by_kind if by == "kind" else count.by_layer
 
 
-def _formatter(width: int) -> Formatter:
-    return integer if width >= 80 else lambda value: quantity(value, "").strip()
+def _ops_formatter(counts: Sequence[Count], width: int) -> Formatter:
+    """Return how to write the counts of a table with four numbers and a ratio in each row."""
+    totals = [count.total for count in counts]
+    if len(totals) == 1:
+        numbers = [totals[0].forward, totals[0].backward, totals[0].update, totals[0].total]
+    else:
+        numbers = [n for ops in totals for n in (ops.forward, ops.backward + ops.update)]
+    return _formatter(width, numbers, _SHORTEST_NAME + len("1.0000") + 7)
+
+
+def _formatter(width: int, numbers: Iterable[int], other_width: int) -> Formatter:
+    """Return exact integers if the widest ``numbers`` of all columns fit, else rounded ones.
+
+    The rest of the table, with the lines between columns, needs ``other_width``.
+    """
+    needed = sum(len(integer(number)) for number in numbers) + other_width
+    return integer if needed <= width and width >= 80 else _rounded
+
+
+_SHORTEST_NAME = len("normalization")
+
+
+def _rounded(value: float) -> str:
+    return quantity(value, "").strip()
 
 
 def _one_convention(count: Count, by: str, format_count: Formatter) -> RenderableType:
@@ -104,7 +131,7 @@ def _table(by: str) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, padding=0)  # exact integers fit 80 columns
     table.title_justify, table.title_style = "left", "dim"
-    table.add_column(by, overflow="fold", min_width=len("normalization") if by == "kind" else None)
+    table.add_column(by, overflow="fold", min_width=_SHORTEST_NAME if by == "kind" else None)
     return table
 
 
@@ -145,28 +172,106 @@ def _ratio(first: Row, second: Row) -> str:
     return f"{first.ops.total / second.ops.total:.4f}"
 
 
-def _footnotes(count: Count) -> list[str]:
+def _side_by_side(counts: Sequence[Count], by: str, width: int) -> Iterator[Table]:
+    """Yield tables of totals with one column per convention, as many as fit in a table."""
+    names = [row.name for row in _rows(counts[0], by)]
+    columns = [_column(count, by, names) for count in counts]
+    name_width = max(min(max(map(len, names)), width // 3), _SHORTEST_NAME)
+    widest = [max(number for number in column if number is not None) for column in columns]
+    format_count = _formatter(width, widest, name_width + 2 + len(columns))
+    cells = [
+        ["no rule" if total is None else format_count(total) for total in column]
+        for column in columns
+    ]
+    widths = [
+        1 + max(map(len, (count.convention.id, *column)))
+        for count, column in zip(counts, cells, strict=True)
+    ]
+    for shown in _that_fit(widths, width - name_width - 2):
+        table = _table(by)
+        for column in shown:
+            heading = f"{counts[column].convention.id}\ntotal"
+            table.add_column(heading, justify="right", no_wrap=True)
+        for number, name in enumerate(names):
+            table.add_row(name, *(cells[column][number] for column in shown))
+        table.add_section()
+        table.add_row("total", *(cells[column][-1] for column in shown), style="bold")
+        yield table
+
+
+def _column(count: Count, by: str, names: Sequence[str]) -> list[int | None]:
+    """Return the totals of the rows ``names``, None where there is no rule, and of all rows."""
+    totals = {row.name: row.ops.total if row.ruled else None for row in _rows(count, by)}
+    return [*(totals[name] for name in names), count.total.total]
+
+
+def _that_fit(widths: Sequence[int], room: int) -> Iterator[list[int]]:
+    """Yield the columns of each table: as many of ``widths`` as fit in ``room``, at least one."""
+    columns: list[int] = []
+    for column, column_width in enumerate(widths):
+        if columns and sum(widths[known] for known in columns) + column_width > room:
+            yield columns
+            columns = []
+        columns.append(column)
+    yield columns
+
+
+def _comparison(counts: Sequence[Count], width: int) -> Table:
+    """Return the totals with one row per convention: of a batch and, if there are any, a token."""
+    table = _table("convention")
+    with_tokens = counts[0].tokens is not None
+    for heading in ("per batch", *(["per token"] if with_tokens else [])):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column(f"÷ {counts[0].convention.id}", justify="right", no_wrap=True)
+    exact = width >= 80
+    first = Row("", 0, counts[0].total, True)
+    for count in counts:
+        cells = [count.total.total, *([] if count.per_token is None else [count.per_token])]
+        texts = [_exact(cell) if exact else _rounded(cell) for cell in cells]
+        ratio = _ratio(Row("", 0, count.total, True), first)
+        table.add_row(count.convention.id, *texts, ratio)
+    return table
+
+
+def _exact(value: int | float) -> str:
+    """Return a count that may be a fraction, as operations per token are in some models."""
+    return integer(value) if isinstance(value, int) else f"{value:,.1f}"
+
+
+def _totals(count: Count) -> list[str]:
     total = count.total
-    lines = []
-    if total.forward:
-        backward_ops = total.backward + total.update
-        lines.append(
-            f"{count.convention.id}: {quantity(total.total, 'FLOP')} per batch, "
-            f"{quantity(total.total / count.graph.batch, 'FLOP')} per sample, "
-            f"backward and update are {backward_ops / total.forward:.4f} × forward"
-        )
-    uncounted = count.uncounted
-    if uncounted:
-        shares = ", ".join(
-            f"{item.op.removesuffix('.default')} ×{item.nodes} ({percent(item.share, digits=2)})"
-            for item in uncounted
-        )
-        executed = percent(sum_in_order(item.executed_share for item in uncounted), digits=2)
-        lines.append(
-            f"{count.convention.id} has no rule for these operators (share of elements), "
-            f"which are {executed} of the executed operations: {shares}"
-        )
-    return lines
+    if not total.forward:
+        return []
+    backward_ops = total.backward + total.update
+    per_token = count.per_token
+    tokens = "" if per_token is None else f"{_exact(per_token)} FLOP per token, "
+    return [
+        f"{count.convention.id}: {quantity(total.total, 'FLOP')} per batch, "
+        f"{quantity(total.total / count.graph.batch, 'FLOP')} per sample, {tokens}"
+        f"backward and update are {backward_ops / total.forward:.4f} × forward"
+    ]
+
+
+def _uncounted(counts: Sequence[Count]) -> list[str]:
+    """Return the operators without a rule, in one line for conventions that lack the same."""
+    conventions: dict[str, list[str]] = {}
+    for count in counts:
+        if count.uncounted:
+            conventions.setdefault(_uncounted_shares(count), []).append(count.convention.id)
+    return [
+        f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} no rule for these operators "
+        f"(share of elements), which are {shares}"
+        for shares, names in conventions.items()
+    ]
+
+
+def _uncounted_shares(count: Count) -> str:
+    shares = ", ".join(
+        f"{item.op.removesuffix('.default')} ×{item.nodes} ({percent(item.share, digits=2)})"
+        for item in count.uncounted
+    )
+    executed = percent(sum_in_order(item.executed_share for item in count.uncounted), digits=2)
+    return f"{executed} of the executed operations: {shares}"
 
 
 def _count_data(count: Count, by: str) -> dict[str, Any]:
@@ -189,6 +294,8 @@ def _count_data(count: Count, by: str) -> dict[str, Any]:
         "backward": total.backward,
         "update": total.update,
         "total": total.total,
+        "tokens": count.tokens,
+        "per_token": count.per_token,
         "uncounted": [
             {
                 "op": operator.op,

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from vflops.errors import UsageError
+
 
 class By(StrEnum):
     """What the rows of the table are."""
@@ -47,7 +49,10 @@ def count(
         ),
     ] = None,
     against: Annotated[
-        str | None, typer.Option(help="A second convention to compare with.")
+        str | None,
+        typer.Option(
+            help="Conventions to compare with, separated by commas, e.g. palm,megatron,causal."
+        ),
     ] = None,
     by: Annotated[By, typer.Option(help="What the rows of the table are.")] = By.KIND,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -65,8 +70,8 @@ def count(
     from vflops.publish import counts as show
     from vflops.record.folder import latest
 
-    rules = rules or _default_rules(default_convention(model), against)
-    conventions = [convention(name) for name in (rules, against) if name]
+    names = _compared(rules, _names(against), default_convention(model))
+    conventions = [convention(name) for name in names]
     inputs = [parse_input(text) for text in input or ()]
     with working("capturing the model"):
         graph = graph_of(model, inputs=inputs, batch=batch)
@@ -86,8 +91,8 @@ def count(
         shapes = "".join(f" --input {text}" for text in input or ())
         model_arguments = f"{model}{shapes}" + (f" --batch {batch}" if batch > 1 else "")
         if against is None:
-            other = _default_rules("executed", rules)
-            command = f"vflops count {model_arguments} --rules {rules} --against {other}"
+            other = _other_than(names[0])
+            command = f"vflops count {model_arguments} --rules {names[0]} --against {other}"
             next_step(command, _PURPOSES[other])
         elif latest(Path("runs")) is None:
             next_step("vflops micro", "measure the ceilings of this machine")
@@ -104,8 +109,29 @@ _PURPOSES = {
 """What a comparison with the usual conventions is for."""
 
 
-def _default_rules(default: str, other: str | None) -> str:
-    """Return ``default``, or the other one of the two usual conventions if it equals ``other``."""
-    if default != other:
-        return default
-    return "hpcai500" if default == "executed" else "executed"
+def _names(against: str | None) -> list[str]:
+    """Return the names of a list separated by commas."""
+    names = [name.strip() for name in (against or "").split(",")] if against is not None else []
+    if "" in names:
+        raise UsageError(
+            f"--against {against!r} has an empty name",
+            hint="separate the names of conventions by single commas: palm,megatron,causal",
+        )
+    return names
+
+
+def _compared(rules: str | None, against: list[str], default: str) -> list[str]:
+    """Return the names of all conventions to show, each once, the first one as the baseline.
+
+    Without ``rules``, a list that has the default needs no other; a single name does.
+    """
+    if rules is None and against == [default]:
+        rules = _other_than(default)
+    elif rules is None and default in against:
+        return list(dict.fromkeys(against))
+    return list(dict.fromkeys([rules or default, *against]))
+
+
+def _other_than(name: str) -> str:
+    """Return ``executed``, or ``hpcai500`` if ``name`` is ``executed``."""
+    return "hpcai500" if name == "executed" else "executed"
