@@ -5,31 +5,33 @@ Subclass ``ConventionConformance`` and provide a parameter or fixture ``conventi
     @pytest.mark.parametrize("convention", [MY_CONVENTION])
     class TestMine(ConventionConformance):
         pass
+
+A convention for transformers sets ``sample = staticmethod(sample_transformer)`` in the subclass.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import ClassVar
+
 from vflops.counting.conventions import Convention
 from vflops.counting.count import count
-from vflops.record.formats.graph import Graph, Node, Value
+from vflops.record.formats.graph import Attribute, Graph, Node, Value
 
 
 def sample_graph(batch: int = 1) -> Graph:
     """Return a graph of a convolution, batch norm, ReLU and a classifier on 4×4 images."""
 
-    def value(*shape: int, grad: bool = True, parameter: str | None = None) -> Value:
-        return Value(shape=shape, dtype="float32", grad=grad, parameter=parameter)
-
     values = (
-        value(batch, 3, 4, 4, grad=False),
-        value(8, 3, 3, 3, parameter="conv.weight"),
-        value(batch, 8, 4, 4),
-        value(8, parameter="norm.weight"),
-        value(batch, 8, 4, 4),
-        value(batch, 8, 4, 4),
-        value(batch, 128),
-        value(128, 10, parameter="classifier.weight"),
-        value(batch, 10),
+        _value(batch, 3, 4, 4, grad=False),
+        _value(8, 3, 3, 3, parameter="conv.weight"),
+        _value(batch, 8, 4, 4),
+        _value(8, parameter="norm.weight"),
+        _value(batch, 8, 4, 4),
+        _value(batch, 8, 4, 4),
+        _value(batch, 128),
+        _value(128, 10, parameter="classifier.weight"),
+        _value(batch, 10),
     )
     nodes = (
         Node(
@@ -71,8 +73,56 @@ def sample_graph(batch: int = 1) -> Graph:
     )
 
 
+def sample_transformer(batch: int = 1) -> Graph:
+    """Return a graph of one attention head without a mask on sequences of 4 tokens."""
+    values = (
+        _value(batch, 4, grad=False, dtype="int64"),
+        _value(10, 8, parameter="embedding.weight"),
+        _value(batch, 4, 8),
+        _value(8, 8, parameter="key.weight"),
+        _value(batch, 4, 8),
+        _value(batch, 8, 4),
+        _value(batch, 4, 4),
+        _value(batch, 4, 4),
+        _value(batch, 4, 8),
+        _value(8, 10, parameter="head.weight"),
+        _value(batch, 4, 10),
+    )
+    softmax: dict[str, Attribute] = {"function": "_softmax", "dim": -1}
+    nodes = (
+        Node(kind="embedding", op="embedding", scope="embedding", inputs=(1, 0), outputs=(2,)),
+        Node(kind="dense", op="linear", scope="key", inputs=(2, 3), outputs=(4,)),
+        Node(kind="layout", op="transpose", scope="", inputs=(4,), outputs=(5,)),
+        Node(kind="product", op="bmm", scope="", inputs=(2, 5), outputs=(6,)),
+        Node(
+            kind="softmax", op="softmax", scope="", inputs=(6,), outputs=(7,), attributes=softmax
+        ),
+        Node(kind="product", op="bmm", scope="", inputs=(7, 4), outputs=(8,)),
+        Node(kind="dense", op="linear", scope="head", inputs=(8, 9), outputs=(10,)),
+    )
+    return Graph(
+        model="sample transformer",
+        framework="none",
+        batch=batch,
+        inputs=(0,),
+        outputs=(10,),
+        parameters={"embedding.weight": 80, "key.weight": 64, "head.weight": 80},
+        values=values,
+        nodes=nodes,
+    )
+
+
+def _value(
+    *shape: int, grad: bool = True, parameter: str | None = None, dtype: str = "float32"
+) -> Value:
+    return Value(shape=shape, dtype=dtype, grad=grad, parameter=parameter)
+
+
 class ConventionConformance:
     """Tests that counts are reproducible, integer, linear in the batch, and complete."""
+
+    sample: ClassVar[Callable[[int], Graph]] = staticmethod(sample_graph)
+    """Returns a graph for a batch size, of a kind that the convention applies to."""
 
     def test_it_has_an_id_a_version_and_a_source(self, convention: Convention) -> None:
         """A score names the convention that it was counted with."""
@@ -83,7 +133,7 @@ class ConventionConformance:
 
     def test_counts_are_integers_and_not_negative(self, convention: Convention) -> None:
         """FLOP counts are exact integers."""
-        for ops in count(sample_graph(), convention).ops:
+        for ops in count(self.sample(1), convention).ops:
             if ops is not None:
                 for value in (ops.forward, ops.backward, ops.update):
                     assert type(value) is int
@@ -91,22 +141,22 @@ class ConventionConformance:
 
     def test_the_same_graph_gives_the_same_count(self, convention: Convention) -> None:
         """A convention is a pure function."""
-        assert count(sample_graph(), convention).ops == count(sample_graph(), convention).ops
+        assert count(self.sample(1), convention).ops == count(self.sample(1), convention).ops
 
     def test_work_grows_with_the_batch(self, convention: Convention) -> None:
         """The forward and backward operations of n samples are n times those of one."""
-        one, five = (count(sample_graph(batch), convention).total for batch in (1, 5))
+        one, five = (count(self.sample(batch), convention).total for batch in (1, 5))
         assert (five.forward, five.backward) == (5 * one.forward, 5 * one.backward)
 
     def test_kinds_and_layers_add_up_to_the_total(self, convention: Convention) -> None:
         """The tables by kind and by layer are complete."""
-        counted = count(sample_graph(), convention)
+        counted = count(self.sample(1), convention)
         for rows in (counted.by_kind, counted.by_layer):
             assert sum(row.ops.total for row in rows) == counted.total.total
 
     def test_uncounted_operators_are_listed(self, convention: Convention) -> None:
         """Every operator with arithmetic is either counted or listed as uncounted."""
-        counted = count(sample_graph(), convention)
+        counted = count(self.sample(1), convention)
         uncounted = {entry.op for entry in counted.uncounted}
         missing = [
             node.op
