@@ -54,6 +54,15 @@ def test_a_transformer_has_the_operations_that_torch_counts() -> None:
     assert vflops.count(model, tokens(8)).total == 2 * vflops.count(model, inputs).total
 
 
+def test_a_transformer_by_formula_per_token() -> None:
+    counted = vflops.count(Attention(), tokens(), rules="palm")
+    assert counted.tokens == 4 * 12
+    assert counted.per_token == 6 * counted.parameters + 12 * 16 * 12  # tied, without positions
+    assert counted.total == counted.per_token * counted.tokens
+    with pytest.raises(vflops.VflopsError, match="has no tokens"):
+        vflops.count(nn.Linear(10, 20), torch.zeros(3, 10), rules="palm")
+
+
 def test_the_default_rules_are_what_is_executed() -> None:
     model, inputs = nn.Linear(10, 20), torch.zeros(3, 10)
     assert vflops.count(model, inputs).rules == f"executed/{EXECUTED.version}"

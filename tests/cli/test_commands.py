@@ -47,6 +47,14 @@ class Leaves(Net):
     def forward(self, x):
         raise SystemExit(5)
 
+class Attention(Net):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(10, 10)
+    def forward(self, tokens):
+        x = self.words(tokens)
+        return self.layer(nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True))
+
 instance = Net()
 
 def words():
@@ -95,6 +103,25 @@ def test_count_against_another_rule_set_by_layer(vflops: Vflops, model_file: Pat
     )  # by default against each other: 3 × 40 by hpcai500, 80 + 80 executed: no input gradient
 
 
+def test_count_against_several_conventions(vflops: Vflops, model_file: Path) -> None:
+    model = ("count", "mine:Attention", "--input", "6:int64", "--batch", "2")
+    several = ("--against", "palm,megatron, causal,executed")
+    result = vflops(*model, *several, "--json")
+    assert result.returncode == 0, result.stderr
+    per_token = {item["rules"]["id"]: item["per_token"] for item in json.loads(result.stdout)}
+    attention = 12 * 10 * 6
+    assert per_token == {
+        "palm": 6 * 44 + attention,
+        "megatron": 6 * 40 + attention // 2,
+        "causal": 6 * 44 + attention // 2,
+        "executed": 6 * 40 + attention,
+    }
+    shown = vflops(*model, "--rules", "palm", *several)
+    assert [line.split()[:3] for line in shown.stdout.splitlines() if " palm " in line[:6]] == [
+        ["palm", "11,808", "984"]
+    ]
+
+
 def test_count_exports_a_page_and_a_graph(vflops: Vflops, tmp_path: Path) -> None:
     for format, name in (("html", "page.html"), ("graph", "graph.json")):
         result = vflops("count", "resnet50", "--export", format, "--out", name)
@@ -114,6 +141,9 @@ def test_count_exports_a_page_and_a_graph(vflops: Vflops, tmp_path: Path) -> Non
             "counting convention 'aipref'",
             "aiperf",
         ),
+        (("count", "resnet50", "--against", "palm,megatrom"), "'megatrom'", "megatron"),
+        (("count", "resnet50", "--against", "palm,"), "has an empty name", "palm,megatron"),
+        (("count", "resnet50", "--against", "palm"), "has no tokens", "executed"),
         (("count", "resnet50", "--input", "3x-1"), "input shape '3x-1'", "3x224x224"),
         (
             ("count", "resnet50", "--input", "4x32x32"),

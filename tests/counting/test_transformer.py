@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.support.networks import CASES
+from tests.support.paths import DOCS
 from tests.support.published_transformers import (
     LLAMA2_7B,
     QWEN3_30B_A3B,
@@ -69,10 +70,29 @@ def test_maxtexts_change_to_causal_attention() -> None:
         on_tokens(lambda layers=layers: Decoder(LLAMA2_7B.with_layers(layers)), 8192, 4)
         for layers in (1, 2)
     )
-    for rules, published in (("executed", 1721.22), ("maxtext", 1510.11)):
+    for rules, operations in (
+        ("executed", 1_721_216_733_806_592),
+        ("maxtext", 1_510_110_501_273_600),
+    ):
         first, second = by(rules, one).total.total, by(rules, two).total.total
-        tera = (first + (LLAMA2_7B.layers - 1) * (second - first)) / 1e12
-        assert round(tera, 2) == published
+        assert first + (LLAMA2_7B.layers - 1) * (second - first) == operations
+
+
+def test_the_documentation_has_these_figures(llama: Graph, qwen: Graph) -> None:
+    page = (DOCS / "explanation" / "counting.md").read_text()
+    table = page[page.index("| model, batch × sequence |") :].split("\n\n")[0]
+    rows = [[cell.strip(" `") for cell in row.strip("|").split("|")] for row in table.splitlines()]
+    checked = 0
+    for model, _, _, rules, operations in rows[2:]:
+        figure = int(operations.replace(",", ""))
+        if model.startswith("Qwen3"):
+            assert by(rules, qwen).per_token == figure
+        elif model.endswith("12 × 2048"):
+            assert by(rules, llama).total.total == figure
+        else:
+            continue  # tested on graphs of their own
+        checked += 1
+    assert checked == 4
 
 
 def test_only_routers_distinguish_megatron_from_maxtext(llama: Graph, qwen: Graph) -> None:

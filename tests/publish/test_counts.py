@@ -1,16 +1,37 @@
-"""Tables of counts on terminals of any width."""
+"""Tables of counts on terminals of any width, as JSON and as a page."""
 
 from __future__ import annotations
 
 import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from tests.support.published_transformers import LLAMA2_7B, Decoder
+from vflops.counting.capture import InputSpec, capture
 from vflops.counting.conventions import convention
-from vflops.counting.count import count
+from vflops.counting.count import Count, count
 from vflops.models.model_graph import graph_of
-from vflops.publish.counts import as_tables
+from vflops.publish.counts import as_json, as_tables, export
+
+SEVERAL = ("executed", "palm", "palm-all", "causal", "causal-all", "megatron", "maxtext")
+
+
+@pytest.fixture(scope="module")
+def several() -> list[Count]:
+    """Counts of a batch that is so large that exact counts do not fit side by side."""
+    tokens = [InputSpec((2048,), "int64")]
+    graph = capture(lambda: Decoder(LLAMA2_7B.with_layers(1)), tokens, name="wide", batch=4096)
+    return [count(graph, convention(name)) for name in SEVERAL]
+
+
+def printed(counts: Sequence[Count], width: int, by: str = "kind") -> str:
+    out = io.StringIO()
+    Console(file=out, width=width).print(as_tables(counts, by, width))
+    return out.getvalue()
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -19,12 +40,57 @@ from vflops.publish.counts import as_tables
 def test_no_number_and_no_name_is_cut(width: int, against: bool, by: str) -> None:
     graph = graph_of("resnet50")
     names = ["hpcai500", "executed"] if against else ["hpcai500"]
-    out = io.StringIO()
-    tables = as_tables([count(graph, convention(name)) for name in names], by, width)
-    Console(file=out, width=width).print(tables)
-    text = out.getvalue()
+    text = printed([count(graph, convention(name)) for name in names], width, by)
     assert "…" not in text
     assert ("8,174,272,512" if width >= 80 else "8.17 G") in text or by == "layer"
     for name in ("convolution", "normalization") if by == "kind" else ("stem.0", "classifier"):
         assert name in text
     assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [50, 60, 80, 120])
+@pytest.mark.parametrize("number", [1, 2, 3, 7])
+@pytest.mark.parametrize("by", ["kind", "layer"])
+def test_large_counts_of_any_number_of_conventions_fit(
+    several: list[Count], width: int, number: int, by: str
+) -> None:
+    counts = several[:number]
+    text = printed(counts, width, by)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    assert all(f" {counted.convention.id}" in text or number == 1 for counted in counts)
+    if width >= 80:
+        assert f"{counts[-1].per_token:,}" in text
+
+
+def test_rows_of_conventions_that_rank_kinds_differently_are_not_mixed_up(
+    several: list[Count],
+) -> None:
+    lines = printed(several, 120).splitlines()
+    heading = next(line.split() for line in lines if "executed" in line)
+    assert heading == list(SEVERAL)
+    rows = {line.split()[0]: line for line in lines if line.startswith(" ") and line.split()}
+    cells = rows["embedding"].replace("no rule", "none").replace(" P", "P").split()[1:]
+    lookups = 6 * LLAMA2_7B.vocabulary * LLAMA2_7B.width * 4096 * 2048
+    shown = f"{lookups / 1e15:.2f}P"
+    assert dict(zip(heading, cells, strict=True)) == {
+        name: shown if name.endswith("-all") else "none" for name in SEVERAL
+    }
+
+
+def test_json_has_the_operations_of_a_token(several: list[Count]) -> None:
+    for data, counted in zip(json.loads(as_json(several, "kind")), several, strict=True):
+        assert data["rules"]["id"] == counted.convention.id
+        assert data["tokens"] == 4096 * 2048
+        assert data["per_token"] == counted.total.total // data["tokens"]
+    image = json.loads(as_json([count(graph_of("resnet50"), convention("executed"))], "kind"))
+    assert image["tokens"] is image["per_token"] is None
+
+
+def test_a_page_compares_the_conventions(several: list[Count], tmp_path: Path) -> None:
+    export(several, "kind", tmp_path / "page.html", "html")
+    text = (tmp_path / "page.html").read_text()
+    assert text.count("<th>convention</th>") == 1
+    for counted in several:
+        assert f"<td>{counted.convention.id}</td>" in text
+        assert f">{counted.per_token:,}</td>" in text

@@ -94,9 +94,7 @@ def sample_transformer(batch: int = 1) -> Graph:
         Node(kind="dense", op="linear", scope="key", inputs=(2, 3), outputs=(4,)),
         Node(kind="layout", op="transpose", scope="", inputs=(4,), outputs=(5,)),
         Node(kind="product", op="bmm", scope="", inputs=(2, 5), outputs=(6,)),
-        Node(
-            kind="softmax", op="softmax", scope="", inputs=(6,), outputs=(7,), attributes=softmax
-        ),
+        Node(kind="softmax", op="softmax", scope="", inputs=(6,), outputs=(7,), attributes=softmax),
         Node(kind="product", op="bmm", scope="", inputs=(7, 4), outputs=(8,)),
         Node(kind="dense", op="linear", scope="head", inputs=(8, 9), outputs=(10,)),
     )
