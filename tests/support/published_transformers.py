@@ -107,7 +107,8 @@ class Experts(nn.Module):
         routed = routed.index_put((slot,), tokens[token]).view(self.experts, room, -1)
         mixed = functional.silu(routed @ self.gate) * (routed @ self.up) @ self.down
         returned = mixed.flatten(0, 1)[slot] * shares.reshape(-1, 1)
-        return returned.view(*x.shape[:-1], self.chosen, -1).sum(-2)
+        y: Tensor = returned.view(*x.shape[:-1], self.chosen, -1).sum(-2)
+        return y
 
 
 class Block(nn.Module):
