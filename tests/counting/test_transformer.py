@@ -230,6 +230,19 @@ def test_a_token_uses_the_experts_that_it_is_routed_to() -> None:
     assert by("palm-all", graph).per_token == 6 * graph.parameter_count + attention
 
 
+def test_experts_in_one_grouped_product_count_by_its_rows() -> None:
+    """A grouped product has a weight of 4 experts, and one row per token."""
+    graph = sample_transformer(batch=2)
+    values = list(graph.values)
+    values[9] = values[9].model_copy(update={"shape": (4, 8, 10)})
+    grouped = graph.model_copy(
+        update={"values": tuple(values), "parameters": {**graph.parameters, "head.weight": 320}}
+    )
+    attention = 12 * 8 * 4
+    assert by("palm", grouped).per_token == 6 * (64 + 320 // 4) + attention
+    assert by("palm-all", grouped).per_token == 6 * (80 + 64 + 320) + attention
+
+
 class TopWords(nn.Module):
     """A model that returns its most probable words: its head is not a router."""
 

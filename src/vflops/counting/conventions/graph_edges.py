@@ -58,9 +58,10 @@ class GraphEdges:
         """Return the nodes that ``values`` lead to, up to the next boundary and including it."""
         return self._search(self._users(values), lambda node: self._users(node.outputs))
 
-    def model_inputs(self, value: int) -> set[int]:
-        """Return the inputs of the model that ``value`` depends on."""
-        seen, waiting = {value}, [value]
+    def model_inputs(self, values: Iterable[int]) -> set[int]:
+        """Return the inputs of the model that ``values`` depend on."""
+        seen = set(values)
+        waiting = list(seen)
         while waiting:
             for index in self._producers([waiting.pop()]):
                 new = set(self._graph.nodes[index].inputs) - seen

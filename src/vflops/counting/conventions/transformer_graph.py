@@ -214,15 +214,10 @@ class TransformerGraph:
 
 def _token_counts(graph: Graph, edges: GraphEdges) -> set[int]:
     """Return the sizes of the inputs that embeddings look up; all equal in most models."""
-    looked_up = {
-        source
-        for node in graph.nodes
-        if node.kind == "embedding"
-        for source in edges.model_inputs(node.inputs[1])
-    }
-    return {
-        graph.values[index].elements for index in looked_up if "int" in graph.values[index].dtype
-    }
+    lookups = (node for node in graph.nodes if node.kind == "embedding")
+    indices = [value for node in lookups for value in node.inputs[1:2]]
+    looked_up = (graph.values[index] for index in edges.model_inputs(indices))
+    return {value.elements for value in looked_up if "int" in value.dtype}
 
 
 def _function(node: Node) -> str:
