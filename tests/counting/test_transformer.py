@@ -182,6 +182,20 @@ def test_tied_embeddings_count_at_the_head_and_positions_do_not_count() -> None:
     assert by("palm-all", graph).per_token == 6 * graph.parameter_count + ATTENTION
 
 
+class WithUnused(Gpt):
+    """A model with a parameter that it does not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = nn.Parameter(torch.empty(7))
+
+
+def test_all_parameters_are_all_even_if_nothing_reads_them() -> None:
+    graph = on_tokens(WithUnused, LENGTH, BATCH)
+    assert by("palm", graph).total == by("palm", gpt()).total
+    assert by("palm-all", graph).per_token == 6 * graph.parameter_count + ATTENTION
+
+
 @pytest.mark.parametrize("mask", ["is_causal", "tril", "triu", "order"])
 def test_a_causal_mask_halves_attention(mask: str) -> None:
     graph = gpt(mask)

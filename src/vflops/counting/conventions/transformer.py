@@ -37,7 +37,8 @@ def _formula(
         forward = {index: 2 * count for index, count in weights(transformer).items()}
         halved = frozenset(halved_attention(transformer))
         for index, product in transformer.attention.items():
-            forward[index] = product.multiply_adds * (1 if index in halved else 2)
+            ops = product.multiply_adds * (1 if index in halved else 2)
+            forward[index] = forward.get(index, 0) + ops
         return {index: Ops(forward=ops, backward=2 * ops) for index, ops in forward.items()}
 
     return count

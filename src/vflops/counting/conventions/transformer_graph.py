@@ -113,7 +113,10 @@ class TransformerGraph:
 
     @cached_property
     def parameter_uses_if_all(self) -> Mapping[int, int]:
-        """The same if every token used every parameter: embeddings and all experts."""
+        """The same if every token used every parameter: embeddings and all experts.
+
+        A parameter that no operator with arithmetic reads counts at the first attention product.
+        """
         charged, unused = self._charge_uses()
         first_use = self._first_use()
         for name, uses in unused.items():
