@@ -40,6 +40,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 gc.disable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests that wait for a scheduler first, beside others that compute.
+
+    They are the longest: at the end, one process would run them while the others have nothing to
+    do. Together they also share one SLURM.
+    """
+    items.sort(key=lambda item: "slurm" not in getattr(item, "fixturenames", ()))
+
+
 def pytest_collection_finish() -> None:
     """Have the garbage collector pass over what the tests' modules hold."""
     gc.freeze()
