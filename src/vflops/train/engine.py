@@ -55,6 +55,18 @@ def run(context: JobContext) -> None:
         plan.close()
 
 
+def fused_dtype(
+    train: TrainSettings, plan: ParallelPlan, precision: Precision, device: torch.device
+) -> torch.dtype | None:
+    """Return the type of a fused model's activations; None if these settings allow no such model.
+
+    A single rank must train in mixed precision.
+    """
+    plain = plan.ranks == 1 and train.ghosts == 1 and train.compile != "off"
+    mixed = precision.weights == torch.float32 and precision.products is None
+    return precision.operands if device.type != "cpu" and plain and mixed else None
+
+
 @dataclass
 class Engine:
     """The parts of a job's training: model, optimizer, step, evaluation and loop."""
@@ -104,14 +116,8 @@ class Engine:
 
     def _fast_model(self) -> nn.Module | None:
         """Return the workload's fused model, if a single rank trains it in mixed precision."""
-        train, operands = self.settings, self.precision.operands
-        plain = self.plan.ranks == 1 and train.ghosts == 1 and train.compile != "off"
-        mixed = operands is not None and self.precision.weights == torch.float32
-        mixed = mixed and self.precision.products is None
-        if self.device.type == "cpu" or not (plain and mixed):
-            return None
-        assert operands is not None
-        return self.workload.fast_model(operands, self.device)
+        dtype = fused_dtype(self.settings, self.plan, self.precision, self.device)
+        return None if dtype is None else self.workload.fast_model(dtype, self.device)
 
     def _compiles(self) -> bool:
         choice = self.settings.compile

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from vflops.errors import FolderError, Interrupted, RunFailed
 from vflops.machine.devices import first_line, is_out_of_memory
@@ -26,6 +25,7 @@ from vflops.train.engine import Engine
 from vflops.train.parallel.factory import ParallelPlan, parallel_plan
 from vflops.train.precision import Precision
 from vflops.train.rank_device import rank_device, use_threads
+from vflops.workloads.automl.architecture.module_builder import Network
 from vflops.workloads.automl.candidate import (
     CandidateContext,
     CandidateTraining,
@@ -113,7 +113,7 @@ class Worker:
         self.deadline = Deadline(self.context.stop, time.monotonic() + left_s)
         train, search = self.settings.train, self.settings.search
         self.compile_policy = CompilePolicy(
-            self.context, train, self.plan, self.device, self.deadline
+            self.context, train, self.plan, self.precision, self.device, self.deadline
         )
         self._ahead = (
             BuildAhead(self.builder, self.compile_policy.prepare, self.deadline)
@@ -251,10 +251,10 @@ class Worker:
         record = context.record
         settings = AutomlSettings.model_validate(record.settings)
         network = on_all_ranks(self.plan, lambda: self._network(candidate))
-        workload = CandidateTraining(settings, record.data, network)
+        workload = CandidateTraining(settings, record.data, network, candidate.architecture)
         return Engine(context, settings.train, workload, self.plan, self.precision, self.device)
 
-    def _network(self, candidate: Candidate) -> nn.Module:
+    def _network(self, candidate: Candidate) -> Network:
         ahead = self._ahead.take(candidate.turn) if self._ahead else None
         return self.builder.network(candidate) if ahead is None else ahead
 
