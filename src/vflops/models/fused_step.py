@@ -13,6 +13,7 @@ the mask of the ReLU and compute the sums that the batch normalisation needs, al
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -67,10 +68,14 @@ class _Gradient:
 
 @dataclass
 class TrunkStep:
-    """One forward and backward pass of a trunk, ended by the mean over pixels."""
+    """One forward and backward pass of a trunk, ended by the mean over pixels.
+
+    In evaluation it is only a forward pass, and batch normalisations use their running statistics.
+    """
 
     trunk: FusedLayers
     dtype: torch.dtype
+    evaluates: bool = False
     gradients: dict[Tensor, Tensor] = field(default_factory=dict, init=False)
     _values: dict[int, _Value] = field(default_factory=dict, init=False)
     _contributions: dict[int, list[Tensor]] = field(default_factory=dict, init=False)
@@ -86,6 +91,7 @@ class TrunkStep:
         ]
         torch._foreach_copy_(weights, masters)
         self._weights = dict(zip(convolutions, weights, strict=True))
+        self._running = _running_coefficients(self.trunk.norms) if self.evaluates else {}
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the features ``[batch, channels]``."""
@@ -124,7 +130,7 @@ class TrunkStep:
                 return self._convolve(layer, inputs[0])
             case "norm":
                 x = inputs[0].activation()
-                return _Value(x, self._normalise(layer, x, fused_operators.channel_sums(x)))
+                return _Value(x, self._normalise(layer, x))
             case "add":
                 return self._add(layer)
             case "concat":
@@ -142,13 +148,13 @@ class TrunkStep:
         from vflops.models.kernels import fused_operators
 
         conv, weight = self._conv(layer)
+        sums = None
         if inputs.stored is None and _fuses(conv, fused_operators.FORWARD, inputs.normalised[0]):
             y, sums = fused_operators.conv1x1_forward(*inputs.normalised, weight)
         elif _fuses(conv, fused_operators.FORWARD, inputs.activation()):
             y, sums = fused_operators.conv1x1_forward(inputs.activation(), None, weight)
         else:
             y = functional.conv2d(inputs.activation(), weight, None, conv.stride, conv.padding)
-            sums = fused_operators.channel_sums(y)
         return _Value(y, self._normalise(layer, y, sums))
 
     def _add(self, layer: FusedLayer) -> _Value:
@@ -368,13 +374,19 @@ class TrunkStep:
         like = value.y if value.y is not None else value.activation()
         return _sum(contributions, like)
 
-    def _normalise(self, layer: FusedLayer, y: Tensor, sums: Sums) -> Tensor:
+    def _normalise(self, layer: FusedLayer, y: Tensor, sums: Sums | None = None) -> Tensor:
+        """Return the coefficients of a layer's batch normalisation of y.
+
+        ``sums`` are those of y and y², if the convolution has computed them.
+        """
         from vflops.models.kernels import fused_operators
 
         bn = layer.bn
         assert bn is not None and bn.running_mean is not None and bn.running_var is not None
+        if self.evaluates:
+            return self._running[bn]
         return fused_operators.forward_coefficients(
-            sums,
+            sums or fused_operators.channel_sums(y),
             fused_operators.pixels(y),
             bn.weight.detach(),
             bn.bias.detach(),
@@ -396,6 +408,21 @@ class TrunkStep:
         self.gradients[bn.weight] = dweight
         self.gradients[bn.bias] = dbias
         return coefficients
+
+
+def _running_coefficients(norms: Sequence[nn.BatchNorm2d]) -> dict[nn.BatchNorm2d, Tensor]:
+    """Return scale and shift ``[2, channels]`` of batch normalisations in evaluation."""
+    variances = torch._foreach_add([_buffer(n.running_var) for n in norms], [n.eps for n in norms])
+    scales = torch._foreach_div([n.weight.detach() for n in norms], torch._foreach_sqrt(variances))
+    shifts = torch._foreach_mul([_buffer(n.running_mean) for n in norms], scales)
+    shifts = torch._foreach_sub([n.bias.detach() for n in norms], shifts)
+    pairs = zip(scales, shifts, strict=True)
+    return {norm: torch.stack(pair) for norm, pair in zip(norms, pairs, strict=True)}
+
+
+def _buffer(statistics: Tensor | None) -> Tensor:
+    assert statistics is not None
+    return statistics
 
 
 def _sum(contributions: list[Tensor], like: Tensor) -> Tensor:

@@ -30,8 +30,12 @@ class FusedTrunk:
         features: Tensor = run(self, x, *self._layers.parameters)
         return features
 
+    def evaluate(self, x: Tensor) -> Tensor:
+        """Return the features of images as a model in evaluation computes them."""
+        return TrunkStep(self._layers, self._dtype, evaluates=True).forward(x)
+
     def step(self) -> TrunkStep:
-        """Return a new step."""
+        """Return a new training step."""
         return TrunkStep(self._layers, self._dtype)
 
     def count_batch(self) -> None:

@@ -25,12 +25,15 @@ class WeightStore:
         atomic.make_folder(self._folder)
 
     def save(self, candidate: str, model: nn.Module) -> str:
-        """Write the weights of a trained model, and return their hash."""
+        """Write the weights of a trained model, and return their hash.
+
+        If a power failure loses them, its children cannot be trained, and the search goes on.
+        """
         buffer = io.BytesIO()
         state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
         torch.save(state, buffer)
         data = buffer.getbuffer()
-        atomic.write_bytes(self._file(candidate), data)
+        atomic.write_bytes(self._file(candidate), data, durable=False)
         return hashlib.sha256(data).hexdigest()
 
     def load(self, candidate: str, sha256: str | None, model: nn.Module) -> None:

@@ -84,6 +84,12 @@ def _distance(a: Tensor, b: Tensor) -> float:
     return float((a.double() - b.double()).norm() / b.double().norm().clamp(min=1e-12))
 
 
+def _gradients(network: nn.Module) -> dict[str, Tensor]:
+    gradients = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
+    assert len(gradients) == len(list(network.parameters()))
+    return gradients
+
+
 @kernel_test
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_fused_step_is_that_of_the_plain_network(name: str) -> None:
@@ -91,20 +97,21 @@ def test_a_fused_step_is_that_of_the_plain_network(name: str) -> None:
     assert can_fuse(architecture, BATCH)
     dtype = torch.bfloat16 if GPU else torch.float32
     plain = _randomised(architecture).to(DEVICE)
+    exact = copy.deepcopy(plain).double()
     fused = FusedNetwork(copy.deepcopy(plain), architecture, dtype)
     x = torch.randn(BATCH, *architecture.input_shape, generator=torch.Generator().manual_seed(3))
     x = x.to(DEVICE)
-    exact = copy.deepcopy(plain).double()
     _step(exact, x.double())
-    _step(plain, x)
     _step(fused, x)
-    # A ReLU whose input is within rounding of 0 may go either way, in the plain network too.
-    bound = 0.2 if GPU else 1e-3
-    for (key, a), b in zip(fused.named_parameters(), exact.parameters(), strict=True):
-        assert a.grad is not None and b.grad is not None, key
-        assert _distance(a.grad, b.grad) < bound, key
+    with torch.autocast(DEVICE, dtype, enabled=GPU):
+        _step(plain, x)
+    exact_gradients, plain_gradients = _gradients(exact), _gradients(plain)
+    for key, gradient in _gradients(fused).items():
+        # A ReLU whose input is within rounding of 0 may go either way, in the plain network too.
+        rounding = 2 * _distance(plain_gradients[key], exact_gradients[key])
+        assert _distance(gradient, exact_gradients[key]) < rounding + (0.05 if GPU else 1e-3), key
     for (key, a), b in zip(fused.named_buffers(), exact.buffers(), strict=True):
-        assert _distance(a, b) < bound, key
+        assert _distance(a, b) < (0.02 if GPU else 1e-4), key
 
 
 def test_it_takes_over_the_layers_and_their_names() -> None:
@@ -112,8 +119,30 @@ def test_it_takes_over_the_layers_and_their_names() -> None:
     fused = FusedNetwork(network, small("tiny"), torch.bfloat16)
     assert list(fused.state_dict()) == list(network.state_dict())
     assert all(a is b for a, b in zip(fused.parameters(), network.parameters(), strict=True))
-    x = torch.randn(2, 3, 16, 16)
+    x = torch.randn(2, 3, 16, 16)  # too few for the kernels
     torch.testing.assert_close(fused.eval()(x), network.eval()(x), rtol=0, atol=0)
+
+
+@kernel_test
+@pytest.mark.parametrize("name", ["first", "everything"])
+def test_a_fused_evaluation_is_that_of_the_plain_network(name: str) -> None:
+    architecture = NETWORKS[name]
+    dtype = torch.bfloat16 if GPU else torch.float32
+    plain = _randomised(architecture).to(DEVICE)
+    generator = torch.Generator().manual_seed(4)
+    for module in plain.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            assert module.running_mean is not None and module.running_var is not None
+            size = module.running_mean.shape
+            module.running_mean.copy_(0.1 * torch.randn(size, generator=generator))
+            module.running_var.copy_(0.5 + torch.rand(size, generator=generator))
+    fused = FusedNetwork(copy.deepcopy(plain), architecture, dtype)
+    x = torch.randn(BATCH, *architecture.input_shape, generator=generator).to(DEVICE)
+    with torch.no_grad():
+        found, expected = fused.eval()(x), plain.double().eval()(x.double())
+    assert _distance(found, expected) < (0.02 if GPU else 1e-5)
+    for a, b in zip(fused.buffers(), plain.buffers(), strict=True):
+        assert _distance(a, b) < 1e-6
 
 
 @pytest.mark.parametrize("batch", [128, 256, 448, 512])

@@ -33,7 +33,7 @@ def fuses_on(device: torch.device) -> bool:
 
 
 class FusedNetwork(Network):
-    """A network whose training step is fused; in evaluation it computes as the plain one.
+    """A network whose training step and evaluation are fused.
 
     It takes over the layers of ``network``, so weights and names of the state are the same. The
     activations have ``dtype``, and parameters stay in fp32.
@@ -42,21 +42,29 @@ class FusedNetwork(Network):
     def __init__(self, network: Network, architecture: Architecture, dtype: torch.dtype) -> None:
         nn.Module.__init__(self)
         self.layers, self._plan = network.layers, network._plan
-        self.dtype = dtype
+        self.dtype, self._known_batches = dtype, dict[int, bool]()
+        self._architecture = architecture
         self._trunk = FusedTrunk(_layers(architecture, network), dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return class scores (logits), one row per sample."""
-        if not (self.training and torch.is_grad_enabled()):
+        if not self.training and not self._fuses(len(x)):
             with torch.autocast(x.device.type, self.dtype, enabled=x.device.type != "cpu"):
                 return super().forward(x)
         *_, dense = self.layers.values()
         assert isinstance(dense, Dense)
         linear = dense.linear
         with torch.autocast(x.device.type, enabled=False):  # the dtypes are chosen here
+            features = self._trunk.features(x) if self.training else self._trunk.evaluate(x)
             return functional.linear(
-                self._trunk.features(x), linear.weight.to(self.dtype), linear.bias.to(self.dtype)
+                features, linear.weight.to(self.dtype), linear.bias.to(self.dtype)
             )
+
+    def _fuses(self, batch: int) -> bool:
+        """Whether a batch can be evaluated with the kernels; it may differ from that of training."""
+        if batch not in self._known_batches:
+            self._known_batches[batch] = can_fuse(self._architecture, batch)
+        return self._known_batches[batch]
 
 
 def _layers(architecture: Architecture, network: Network) -> FusedLayers:
