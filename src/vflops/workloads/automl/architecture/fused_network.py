@@ -61,7 +61,7 @@ class FusedNetwork(Network):
             )
 
     def _fuses(self, batch: int) -> bool:
-        """Whether a batch can be evaluated with the kernels; it may differ from that of training."""
+        """Whether a batch can be evaluated with the kernels."""
         if batch not in self._known_batches:
             self._known_batches[batch] = can_fuse(self._architecture, batch)
         return self._known_batches[batch]
