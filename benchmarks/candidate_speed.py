@@ -1,6 +1,7 @@
 """Steps per second of training candidates of a search on one GPU: fused, recorded and compiled.
 
-    python benchmarks/candidate_speed.py [--batch 256] [--pixels 160] [--children 4] [--compile]
+    python benchmarks/candidate_speed.py [--batch 256] [--pixels 160] [--children 4] [--tries 4]
+        [--compile]
 
 ResNet-50 and children of it by random morphs are trained on images that are already on the device,
 with SGD and momentum in bf16. Operations are counted by AIPerf's rules. ``ready`` is the time from
@@ -112,8 +113,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--pixels", type=int, default=160)
     parser.add_argument("--children", type=int, default=4)
+    parser.add_argument("--tries", type=int, default=4, help="cuDNN's algorithms to try")
     parser.add_argument("--compile", action="store_true", help="also compile, a minute a network")
     args = parser.parse_args()
+    torch.backends.cudnn.benchmark_limit = args.tries
     start = resnet50((3, args.pixels, args.pixels), 10)
     for name, architecture in children(start, args.children).items():
         network = build(architecture)

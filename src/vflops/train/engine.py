@@ -29,7 +29,7 @@ from vflops.train.precision import Precision
 from vflops.train.profiling import profile_steps
 from vflops.train.rank_device import rank_device, use_threads
 from vflops.train.state import TrainState
-from vflops.train.step import RecordedStep, Step
+from vflops.train.step import RecordedPrediction, RecordedStep, Step
 from vflops.workloads.contract.registry import workload as find
 from vflops.workloads.contract.workload import Indices, Split, Workload
 
@@ -111,7 +111,12 @@ class Engine:
         )
         plain = Step(module, optimizer, self.precision.scaler(self.plan.maximum), self.plan)
         self.recorded = self._can_record(plain)
-        step = RecordedStep(plain, self.device) if self.recorded else plain
+        step: Step | RecordedStep = plain
+        if self.recorded:
+            pool = torch.cuda.graph_pool_handle()
+            step = RecordedStep(plain, self.device, pool)
+            if fast is not None:
+                predict = RecordedPrediction(predict, self.device, pool)
         self.state = TrainState(model, step, predict, Checkpoints(self.context.checkpoints))
 
     def _fast_model(self) -> nn.Module | None:

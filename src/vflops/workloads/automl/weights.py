@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,10 @@ class WeightStore:
         state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
         torch.save(state, buffer)
         data = buffer.getbuffer()
-        atomic.write_bytes(self._file(candidate), data, durable=False)
-        return hashlib.sha256(data).hexdigest()
+        with ThreadPoolExecutor(1) as pool:  # the hash takes as long as writing the file
+            digest = pool.submit(hashlib.sha256, data)
+            atomic.write_bytes(self._file(candidate), data, durable=False)
+        return digest.result().hexdigest()
 
     def load(self, candidate: str, sha256: str | None, model: nn.Module) -> None:
         """Load the weights of ``candidate`` into ``model``; raise ``FolderError`` if damaged."""

@@ -59,6 +59,11 @@ from vflops.workloads.automl.shared_results import SharedResults
 from vflops.workloads.automl.weights import WeightStore
 from vflops.workloads.automl.worker_history import UnfinishedCandidate, WorkerHistory
 
+_TRIED_ALGORITHMS = 4
+"""How many of cuDNN's algorithms are tried for each convolution, the most promising first.
+
+With ten, torch's default, this takes half a minute for a network with large kernels.
+"""
 _CHECKPOINT_AFTER_S = 20.0
 """A candidate that has trained for less time is not checkpointed."""
 
@@ -73,6 +78,7 @@ def run(context: JobContext) -> None:
     precision = Precision.named(settings.train.precision, device)
     plan = parallel_plan(context.rank, record.ranks, device, context.store, settings.train)
     try:
+        torch.backends.cudnn.benchmark_limit = _TRIED_ALGORITHMS
         with precision.settings():
             Worker(context, settings, plan, precision, device, threads).run()
     finally:
