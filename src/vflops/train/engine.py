@@ -63,8 +63,10 @@ def fused_dtype(
     A single rank must train in mixed precision.
     """
     plain = plan.ranks == 1 and train.ghosts == 1 and train.compile != "off"
+    if device.type == "cpu" or not plain:
+        return None
     mixed = precision.weights == torch.float32 and precision.products is None
-    return precision.operands if device.type != "cpu" and plain and mixed else None
+    return precision.operands if mixed else None
 
 
 @dataclass
