@@ -16,6 +16,7 @@ import gc
 import random
 import statistics
 import time
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -63,8 +64,8 @@ def measure(network: Network, architecture: Architecture, batch: int, way: str) 
     """Return when a network is ready, and the speed of its steps."""
     torch.backends.cudnn.benchmark = way != "recorded"
     began = time.monotonic()
-    layout = {"memory_format": torch.channels_last}
-    network = copy.deepcopy(network).cuda().to(**layout)  # type: ignore[call-overload]
+    layout: Any = {"memory_format": torch.channels_last}
+    network = copy.deepcopy(network).cuda().to(**layout)
     model: nn.Module = network
     if way == "fused":
         model = FusedNetwork(network, architecture, DTYPE)

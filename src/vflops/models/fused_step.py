@@ -160,10 +160,11 @@ class TrunkStep:
         from vflops.models.kernels import fused_operators
 
         first, second = self._addends(layer)
-        if self.trunk.by_id[second].is_normalised:
-            shortcut = self._values[second].normalised
-        else:
-            shortcut = (self._values[second].activation(), None)
+        shortcut: tuple[Tensor, Tensor | None] = (
+            self._values[second].normalised
+            if self.trunk.by_id[second].is_normalised
+            else (self._values[second].activation(), None)
+        )
         return _Value(stored=fused_operators.normalise(*self._values[first].normalised, *shortcut))
 
     def _addends(self, layer: FusedLayer) -> tuple[int, int]:
@@ -186,27 +187,29 @@ class TrunkStep:
                 self._pool_backward(layer)
 
     def _add_backward(self, layer: FusedLayer) -> None:
-        from vflops.models.kernels import fused_operators
-
         first, second = self._addends(layer)
         complete = self._complete.pop(layer.id, None)
         if complete is None:
-            output = self._output(layer.id)
-            contributions = self._contributions.pop(layer.id)
-            contributions.sort(key=lambda part: part.shape != output.shape)  # whole ones first
-            if len(contributions) > 2 or contributions[0].shape != output.shape:
-                contributions = [_sum(contributions, output)]
-            complete = _Gradient(
-                *fused_operators.join_gradients(
-                    contributions[0], *(contributions[1:] or [None]), output, *self._sum_with(layer)
-                )
-            )
+            complete = self._join(layer)
         g, sums = complete.g, complete.sums
         self._complete[first] = _Gradient(g, sums)
         if self.trunk.by_id[second].is_normalised:
             self._complete[second] = _Gradient(g, sums, product=2)
         else:
             self._contribute(second, g)
+
+    def _join(self, layer: FusedLayer) -> _Gradient:
+        """Return the complete gradient of an ``add`` from the contributions of its consumers."""
+        from vflops.models.kernels import fused_operators
+
+        output, (y, y_other) = self._output(layer.id), self._sum_with(layer)
+        assert y is not None
+        parts = self._contributions.pop(layer.id)
+        parts.sort(key=lambda part: part.shape != output.shape)  # whole ones first
+        if len(parts) > 2 or parts[0].shape != output.shape:
+            parts = [_sum(parts, output)]
+        shortcut = parts[1] if len(parts) > 1 else None
+        return _Gradient(*fused_operators.join_gradients(parts[0], shortcut, output, y, y_other))
 
     def _sum_with(self, layer: FusedLayer) -> tuple[Tensor | None, Tensor | None]:
         """Return the tensors whose products with a layer's gradient its normalisations need."""
@@ -468,4 +471,4 @@ def _fuses(conv: nn.Conv2d, measured: dict[tuple[int, int], Any], x: Tensor) -> 
     tile = measured.get((conv.in_channels, conv.out_channels))
     if tile is None or (conv.kernel_size, conv.stride) != ((1, 1), (1, 1)):
         return False
-    return fused_operators.pixels(x) % tile.rows == 0
+    return fused_operators.pixels(x) % int(tile.rows) == 0
