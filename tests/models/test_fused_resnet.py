@@ -113,7 +113,7 @@ def test_a_step_with_the_kernels_is_that_of_the_plain_one(monkeypatch: pytest.Mo
 def test_which_batches_the_kernels_divide(
     shape: tuple[int, ...], fuses: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fused_resnet, "_runs_on", lambda device: True)
+    monkeypatch.setattr(fused_resnet, "runs_on", lambda device: True)
     with FakeTensorMode():
         model, x = FusedResNet(), torch.empty(shape, device="cuda")
         assert model.fuses(x) == fuses

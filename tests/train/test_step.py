@@ -12,7 +12,7 @@ from torch.nn import functional
 from vflops.models.resnet import ResNet
 from vflops.train.optimizers import build, parameter_groups
 from vflops.train.parallel.factory import SingleRank
-from vflops.train.step import RecordedStep, Step
+from vflops.train.step import RecordedPrediction, RecordedStep, Step
 from vflops.workloads.contract.workload import Inputs
 
 
@@ -65,3 +65,20 @@ def test_a_recorded_step_trains_as_a_launched_one_with_changing_rates() -> None:
         recorded = losses(RecordedStep(made("cuda"), device), "cuda", 10)
     assert recorded == pytest.approx(launched, rel=1e-3)
     assert launched[0] != launched[-1]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_recorded_predictions_follow_the_weights_and_the_inputs() -> None:
+    layer = torch.nn.Linear(4, 3, device="cuda")
+    recorded = RecordedPrediction(layer, torch.device("cuda"))
+    kept = []
+    with torch.no_grad():
+        for number in range(5):
+            x = torch.full((2, 4), float(number), device="cuda")
+            kept.append((recorded(x), layer(x)))
+            layer.weight.add_(1.0)
+        other = torch.ones(7, 4, device="cuda")
+        torch.testing.assert_close(recorded(other), layer(other))
+    for found, expected in kept:  # a later batch must not overwrite them
+        torch.testing.assert_close(found, expected)

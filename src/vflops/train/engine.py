@@ -29,7 +29,7 @@ from vflops.train.precision import Precision
 from vflops.train.profiling import profile_steps
 from vflops.train.rank_device import rank_device, use_threads
 from vflops.train.state import TrainState
-from vflops.train.step import RecordedStep, Step
+from vflops.train.step import RecordedPrediction, RecordedStep, Step
 from vflops.workloads.contract.registry import workload as find
 from vflops.workloads.contract.workload import Indices, Split, Workload
 
@@ -53,6 +53,20 @@ def run(context: JobContext) -> None:
             engine.train()
     finally:
         plan.close()
+
+
+def fused_dtype(
+    train: TrainSettings, plan: ParallelPlan, precision: Precision, device: torch.device
+) -> torch.dtype | None:
+    """Return the type of a fused model's activations; None if these settings allow no such model.
+
+    A single rank must train in mixed precision.
+    """
+    plain = plan.ranks == 1 and train.ghosts == 1 and train.compile != "off"
+    if device.type == "cpu" or not plain:
+        return None
+    mixed = precision.weights == torch.float32 and precision.products is None
+    return precision.operands if mixed else None
 
 
 @dataclass
@@ -99,19 +113,18 @@ class Engine:
         )
         plain = Step(module, optimizer, self.precision.scaler(self.plan.maximum), self.plan)
         self.recorded = self._can_record(plain)
-        step = RecordedStep(plain, self.device) if self.recorded else plain
+        step: Step | RecordedStep = plain
+        if self.recorded:
+            pool = torch.cuda.graph_pool_handle()
+            step = RecordedStep(plain, self.device, pool)
+            if fast is not None:
+                predict = RecordedPrediction(predict, self.device, pool)
         self.state = TrainState(model, step, predict, Checkpoints(self.context.checkpoints))
 
     def _fast_model(self) -> nn.Module | None:
         """Return the workload's fused model, if a single rank trains it in mixed precision."""
-        train, operands = self.settings, self.precision.operands
-        plain = self.plan.ranks == 1 and train.ghosts == 1 and train.compile != "off"
-        mixed = operands is not None and self.precision.weights == torch.float32
-        mixed = mixed and self.precision.products is None
-        if self.device.type == "cpu" or not (plain and mixed):
-            return None
-        assert operands is not None
-        return self.workload.fast_model(operands, self.device)
+        dtype = fused_dtype(self.settings, self.plan, self.precision, self.device)
+        return None if dtype is None else self.workload.fast_model(dtype, self.device)
 
     def _compiles(self) -> bool:
         choice = self.settings.compile

@@ -112,7 +112,7 @@ class TrainState:
         for name, tensor in sorted(state.items()):
             digest.update(name.encode())
             plain = tensor.detach().cpu().contiguous().reshape(-1)
-            digest.update(plain.view(torch.uint8).numpy().tobytes())
+            digest.update(plain.view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
     def peak_memory_bytes(self) -> int | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,7 @@ class Step:
         return loss
 
 
+_WARM_PREDICTIONS = 2
 _WARM_STEPS = 3
 """Steps before the recording, in which libraries choose kernels and allocate memory."""
 
@@ -51,8 +52,9 @@ class RecordedStep:
 
     warm_steps: ClassVar[int] = _WARM_STEPS + 1
 
-    def __init__(self, step: Step, device: torch.device) -> None:
-        self._step = step
+    def __init__(self, step: Step, device: torch.device, pool: Any = None) -> None:
+        """``pool`` is the memory of the recording; recordings that never overlap can share it."""
+        self._step, self._pool = step, pool
         self._stream = torch.cuda.Stream(device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: list[Inputs] = []
@@ -93,6 +95,52 @@ class RecordedStep:
         self._inputs = [tuple(tensor.clone() for tensor in part) for part in parts]
         torch.cuda.synchronize()
         self._graph = torch.cuda.CUDAGraph()
-        # Other threads keep reading and copying batches while this one records.
-        with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
+        with _recording(self._graph, self._stream, self._pool):
             self._loss = self._step(self._inputs, learning_rate, set_rate=False)
+
+
+class RecordedPrediction:
+    """Predictions for batches of one shape, recorded as a CUDA graph; others are computed plainly.
+
+    The first two batches of the shape are computed plainly too.
+    """
+
+    def __init__(
+        self, predict: Callable[..., Tensor | None], device: torch.device, pool: Any = None
+    ) -> None:
+        self._predict, self._pool = predict, pool
+        self._stream = torch.cuda.Stream(device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: Inputs = ()
+        self._outputs: Tensor | None = None
+        self._shapes: list[torch.Size] = []
+        self._taken = 0
+
+    def __call__(self, *inputs: Tensor) -> Tensor | None:
+        """Return the predictions for a batch."""
+        shapes = [tensor.shape for tensor in inputs]
+        self._shapes = self._shapes or shapes
+        if shapes != self._shapes:
+            return self._predict(*inputs)
+        self._taken += 1
+        if self._taken <= _WARM_PREDICTIONS:
+            return self._predict(*inputs)
+        if self._graph is None:
+            self._record(inputs)
+        for tensor, value in zip(self._inputs, inputs, strict=True):
+            tensor.copy_(value)
+        assert self._graph is not None and self._outputs is not None
+        self._graph.replay()
+        return self._outputs.clone()  # the next batch overwrites it
+
+    def _record(self, inputs: Inputs) -> None:
+        self._inputs = tuple(tensor.clone() for tensor in inputs)
+        torch.cuda.synchronize()
+        self._graph = torch.cuda.CUDAGraph()
+        with _recording(self._graph, self._stream, self._pool):
+            self._outputs = self._predict(*self._inputs)
+
+
+def _recording(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> Any:
+    # Other threads keep reading and copying batches while this one records.
+    return torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.support.automl_parts import candidate, settings, turn
+from vflops.train.precision import Precision
 from vflops.workloads.automl.candidate import Deadline
 from vflops.workloads.automl.compile_policy import CompileCosts, CompilePolicy
 
@@ -58,7 +59,8 @@ def policy(
     context = SimpleNamespace(record=SimpleNamespace(data=SimpleNamespace(train=10**12)))
     plan = SimpleNamespace(ranks=2, leads=leads, agree=lambda wish: max(wish, others))
     deadline = Deadline(SimpleNamespace(signal=None), time.monotonic() + 1e6)
-    return CompilePolicy(context, changed, plan, torch.device(device), deadline)  # type: ignore[arg-type]
+    precision = Precision.named("fp32", torch.device("cpu"))
+    return CompilePolicy(context, changed, plan, precision, torch.device(device), deadline)  # type: ignore[arg-type]
 
 
 def test_a_long_candidate_is_compiled_on_an_accelerator() -> None:

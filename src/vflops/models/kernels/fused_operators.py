@@ -64,6 +64,10 @@ BACKWARD: dict[tuple[int, int], Tile] = {
 """The same for the backward pass."""
 
 
+_TILE = 4096
+"""Elements per tile of a kernel that is limited by memory bandwidth."""
+
+
 def pixels(x: Tensor) -> int:
     """Return the number of pixels of a batch of activations."""
     return x.shape[0] * x.shape[2] * x.shape[3]
@@ -91,13 +95,13 @@ def conv1x1_forward(
     tiles = pixels(x) // tile.rows
     programs = max(1, min(tiles, processors(x) * tile.waves // columns))
     partial = torch.empty((programs, 2, channels_out), device=x.device)
-    coefficients = partial if bn is None else bn
+    scale, shift = (partial, partial) if bn is None else (bn, bn[1])
     launch(
         bottleneck_kernels.conv1x1_forward,
         (columns, programs),
         x,
-        coefficients,
-        coefficients[1],
+        scale,
+        shift,
         weight,
         y,
         partial,
@@ -212,9 +216,10 @@ def forward_coefficients(
     """Return scale, shift, mean and 1/deviation ``[4, channels]``; update running statistics."""
     channels = weight.shape[0]
     out = torch.empty((4, channels), device=weight.device)
+    cols = _columns(channels, 16)
     launch(
         bottleneck_kernels.forward_coefficients,
-        (channels // 16,),
+        (channels // cols,),
         sums.partial,
         sums.programs,
         weight,
@@ -227,7 +232,7 @@ def forward_coefficients(
         epsilon,
         C=channels,
         ROWS=128,
-        COLS=16,
+        COLS=cols,
         num_warps=8,
     )
     return out
@@ -243,9 +248,10 @@ def backward_coefficients(
     channels = weight.shape[0]
     out = torch.empty((3, channels), device=weight.device)
     dweight, dbias = torch.empty_like(weight), torch.empty_like(weight)
+    cols = _columns(channels, 16)
     launch(
         bottleneck_kernels.backward_coefficients,
-        (channels // 16,),
+        (channels // cols,),
         sums.partial,
         sums.programs,
         weight,
@@ -258,7 +264,7 @@ def backward_coefficients(
         SUMS=sums.partial.shape[1],
         PRODUCT=product,
         ROWS=128,
-        COLS=16,
+        COLS=cols,
         num_warps=8,
     )
     return out, dweight, dbias
@@ -270,8 +276,7 @@ def normalise(
     """Return ``relu(bn(y) + shortcut)``; the shortcut is normalised if ``shortcut_bn`` is given."""
     channels = y.shape[1]
     out = torch.empty_like(y)
-    cols = min(channels, 128)
-    rows = 4096 // cols
+    cols, rows = _tile(y)
     launch(
         bottleneck_kernels.normalise,
         (pixels(y) // rows, channels // cols),
@@ -360,8 +365,7 @@ def normalise_backward(
     """Return the gradient of y; with ``mask``, g is first set to 0 where ``relu(bn(y))`` is 0."""
     channels = y.shape[1]
     dy = torch.empty_like(y)
-    cols = min(channels, 128)
-    rows = 4096 // cols
+    cols, rows = _tile(y)
     launch(
         bottleneck_kernels.normalise_backward,
         (pixels(y) // rows, channels // cols),
@@ -388,7 +392,21 @@ def processors(x: Tensor) -> int:
 
 def _reduction_grid(y: Tensor, channels: int) -> tuple[int, int, int, int]:
     # Columns and rows per tile, number of programs and tiles of a reduction over pixels.
-    cols = min(channels, 128)
-    rows = 4096 // cols
+    cols, rows = _tile(y)
     tiles = pixels(y) // rows
     return cols, rows, max(1, min(tiles, processors(y) * 4 * cols // channels)), tiles
+
+
+def _tile(y: Tensor) -> tuple[int, int]:
+    """Return channels and pixels per tile: powers of two that divide those of ``y``."""
+    cols = _columns(y.shape[1], 128)
+    return cols, min(_TILE // cols, _power_of_two(pixels(y)))
+
+
+def _columns(channels: int, most: int) -> int:
+    return min(_power_of_two(channels), most)
+
+
+def _power_of_two(number: int) -> int:
+    """Return the largest power of two that divides ``number``."""
+    return number & -number

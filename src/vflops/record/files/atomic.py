@@ -24,16 +24,21 @@ _HINTS = {
 }
 
 
-def write_bytes(path: Path, data: bytes | memoryview) -> None:
-    """Replace ``path`` with ``data``, completely or not at all."""
+def write_bytes(path: Path, data: bytes | memoryview, *, durable: bool = True) -> None:
+    """Replace ``path`` with ``data``, completely or not at all.
+
+    If ``durable``, the data is on the disk on return; otherwise a power failure may lose it.
+    """
     temporary = path.parent / f".{os.getpid()}-{os.urandom(3).hex()}.tmp"
     try:
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         temporary.replace(path)
-        sync_folder(path.parent)
+        if durable:
+            sync_folder(path.parent)
     except BaseException as error:  # Ctrl-C too
         with suppress(OSError):  # there is nothing to remove on a read-only file system
             temporary.unlink()

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from vflops.config.training import Compile
@@ -16,6 +17,9 @@ from vflops.record.formats.job_events import Evaluated, Finished
 from vflops.train.context import JobContext
 from vflops.train.signals import StopSource
 from vflops.workloads.automl.architecture import architecture_cost
+from vflops.workloads.automl.architecture.fused_network import FusedNetwork, can_fuse, fuses_on
+from vflops.workloads.automl.architecture.layer_graph import Architecture
+from vflops.workloads.automl.architecture.module_builder import Network
 from vflops.workloads.automl.search_events import RULES, Candidate
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.image_classification.workload import ImageClassification
@@ -56,16 +60,26 @@ def candidate_record(
 class CandidateTraining(ImageClassification):
     """Image classification with the network of a candidate."""
 
-    def __init__(self, settings: AutomlSettings, data: DataFacts, network: nn.Module) -> None:
+    def __init__(
+        self,
+        settings: AutomlSettings,
+        data: DataFacts,
+        network: Network,
+        architecture: Architecture,
+    ) -> None:
         super().__init__(settings, data)
-        self._network = network
+        self._network, self._architecture = network, architecture
 
     def model(self) -> nn.Module:
         """Return the candidate's network with its initial weights."""
         return self._network
 
-    def fast_model(self, *_: object) -> None:
-        """Return None: the fused kernels are for ResNet only."""
+    def fast_model(self, dtype: torch.dtype, device: torch.device) -> nn.Module | None:
+        """Return the network with a fused step, if the kernels fit it and the device."""
+        batch = self._settings.train.rank_batch
+        if not (fuses_on(device) and can_fuse(self._architecture, batch)):
+            return None
+        return FusedNetwork(self._network, self._architecture, dtype)
 
 
 @dataclass(frozen=True)

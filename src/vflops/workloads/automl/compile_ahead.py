@@ -159,7 +159,7 @@ def main(run: str, job: str, name: str, local_rank: str) -> None:
             stop=StopRequest(),
         )
         network = build(candidate.architecture, torch.Generator().manual_seed(0))
-        workload = CandidateTraining(settings, record.data, network)
+        workload = CandidateTraining(settings, record.data, network, candidate.architecture)
         engine = Engine(context, settings.train, workload, SingleRank(), precision, device)
         parts = engine.loop().one_batch()
         for _ in range(_STEPS):

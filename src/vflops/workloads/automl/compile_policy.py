@@ -1,6 +1,8 @@
-"""Decides whether a candidate's steps are compiled or recorded as CUDA graphs.
+"""Decides whether a candidate's steps are fused, compiled, or only recorded as CUDA graphs.
 
-The choice is the one with which training is expected to finish sooner.
+Fused steps are the fastest and need almost no preparation, but not every network, precision and
+device can have them. Otherwise the choice is the one with which training is expected to finish
+sooner.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ import torch
 
 from vflops.config.training import Compile, TrainSettings
 from vflops.train.context import JobContext
-from vflops.train.engine import Engine
+from vflops.train.engine import Engine, fused_dtype
 from vflops.train.parallel.factory import ParallelPlan
+from vflops.train.precision import Precision
+from vflops.workloads.automl.architecture.fused_network import can_fuse, fuses_on
 from vflops.workloads.automl.candidate import Deadline, ops_per_sample
 from vflops.workloads.automl.compile_ahead import CompileAhead
 from vflops.workloads.automl.search_events import Candidate
@@ -86,10 +90,13 @@ class CompilePolicy:
         context: JobContext,
         train: TrainSettings,
         plan: ParallelPlan,
+        precision: Precision,
         device: torch.device,
         deadline: Deadline,
     ) -> None:
         self._context, self._train, self._plan = context, train, plan
+        may_fuse = fused_dtype(train, plan, precision, device) is not None
+        self._may_fuse = may_fuse and fuses_on(device)
         self._decides = train.compile == "auto" and device.type != "cpu"
         self._costs, self._deadline = CompileCosts(), deadline
         # In measurements, compiling in another process helped only workers with a single device.
@@ -99,12 +106,14 @@ class CompilePolicy:
 
     def prepare(self, candidate: Candidate) -> None:
         """Start compiling the next candidate if that pays; may be called from any thread."""
-        if self._ahead is not None and self._pays(candidate, math.inf):
+        if self._ahead is None or self._fuses(candidate):
+            return
+        if self._pays(candidate, math.inf):
             self._ahead.begin(candidate.turn)
 
     def choose(self, candidate: Candidate) -> Compile:
         """Return how a candidate's steps run, the same on all ranks."""
-        if not self._decides:
+        if not self._decides or self._fuses(candidate):
             return self._train.compile
         turn = candidate.turn
         ahead_s = self._ahead.elapsed_s(turn) if self._ahead is not None else None
@@ -131,6 +140,11 @@ class CompilePolicy:
         """Stop compiling ahead."""
         if self._ahead is not None:
             self._ahead.close()
+
+    def _fuses(self, candidate: Candidate) -> bool:
+        """Whether the candidate gets a fused step."""
+        batch = candidate.hyper.batch // self._train.accumulate
+        return self._may_fuse and can_fuse(candidate.architecture, batch)
 
     def _pays(self, candidate: Candidate, ahead_s: float | None) -> bool:
         """Whether the candidate's training finishes sooner if it is compiled."""

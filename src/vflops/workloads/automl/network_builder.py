@@ -10,12 +10,11 @@ from threading import Event
 from typing import TypeVar
 
 import torch
-from torch import nn
 
 from vflops.data.sampler import mix
 from vflops.errors import FolderError
 from vflops.train.parallel.factory import ParallelPlan
-from vflops.workloads.automl.architecture.module_builder import build
+from vflops.workloads.automl.architecture.module_builder import Network, build
 from vflops.workloads.automl.architecture.morphs import apply
 from vflops.workloads.automl.architecture.weight_transfer import transfer
 from vflops.workloads.automl.backoff import Backoff
@@ -52,7 +51,7 @@ class NetworkBuilder:
         """Whether the candidate starts from its parent's weights, which must have been stored."""
         return self.inherit and candidate.parent is not None and self.weights.has(candidate.parent)
 
-    def network(self, candidate: Candidate) -> nn.Module:
+    def network(self, candidate: Candidate) -> Network:
         """Return the network with its initial weights."""
         turn = candidate.turn
         # A separate generator: training uses torch's global one at the same time.
@@ -93,7 +92,7 @@ class _Task:
     cancelled: Event = field(default_factory=Event)
     proposed: Event = field(default_factory=Event)
     """Set once the proposal exists and building can begin."""
-    network: Future[nn.Module | None] | None = None
+    network: Future[Network | None] | None = None
 
 
 class BuildAhead:
@@ -113,7 +112,7 @@ class BuildAhead:
         self._task = task = _Task(turn)
         task.network = self._pool.submit(self._build, task)
 
-    def take(self, turn: Turn) -> nn.Module | None:
+    def take(self, turn: Turn) -> Network | None:
         """Return the network of this turn; None if it was not begun or the deadline passes."""
         task = self._task
         if task is None or task.turn != turn or not task.proposed.is_set():
@@ -136,7 +135,7 @@ class BuildAhead:
             self._task.cancelled.set()
             self._task = None
 
-    def _build(self, task: _Task) -> nn.Module | None:
+    def _build(self, task: _Task) -> Network | None:
         backoff = Backoff()
         while not task.cancelled.is_set():
             candidate = self._builder.buffer.get(task.turn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,18 @@ class WeightStore:
         atomic.make_folder(self._folder)
 
     def save(self, candidate: str, model: nn.Module) -> str:
-        """Write the weights of a trained model, and return their hash."""
+        """Write the weights of a trained model, and return their hash.
+
+        If a power failure loses them, its children cannot be trained, and the search goes on.
+        """
         buffer = io.BytesIO()
         state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
         torch.save(state, buffer)
         data = buffer.getbuffer()
-        atomic.write_bytes(self._file(candidate), data)
-        return hashlib.sha256(data).hexdigest()
+        with ThreadPoolExecutor(1) as pool:  # the hash takes as long as writing the file
+            digest = pool.submit(hashlib.sha256, data)
+            atomic.write_bytes(self._file(candidate), data, durable=False)
+        return digest.result().hexdigest()
 
     def load(self, candidate: str, sha256: str | None, model: nn.Module) -> None:
         """Load the weights of ``candidate`` into ``model``; raise ``FolderError`` if damaged."""

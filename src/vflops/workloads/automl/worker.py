@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from vflops.errors import FolderError, Interrupted, RunFailed
 from vflops.machine.devices import first_line, is_out_of_memory
@@ -26,6 +25,7 @@ from vflops.train.engine import Engine
 from vflops.train.parallel.factory import ParallelPlan, parallel_plan
 from vflops.train.precision import Precision
 from vflops.train.rank_device import rank_device, use_threads
+from vflops.workloads.automl.architecture.module_builder import Network
 from vflops.workloads.automl.candidate import (
     CandidateContext,
     CandidateTraining,
@@ -59,6 +59,11 @@ from vflops.workloads.automl.shared_results import SharedResults
 from vflops.workloads.automl.weights import WeightStore
 from vflops.workloads.automl.worker_history import UnfinishedCandidate, WorkerHistory
 
+_TRIED_ALGORITHMS = 4
+"""How many of cuDNN's algorithms are tried for each convolution, the most promising first.
+
+With ten, torch's default, this takes half a minute for a network with large kernels.
+"""
 _CHECKPOINT_AFTER_S = 20.0
 """A candidate that has trained for less time is not checkpointed."""
 
@@ -73,6 +78,7 @@ def run(context: JobContext) -> None:
     precision = Precision.named(settings.train.precision, device)
     plan = parallel_plan(context.rank, record.ranks, device, context.store, settings.train)
     try:
+        torch.backends.cudnn.benchmark_limit = _TRIED_ALGORITHMS
         with precision.settings():
             Worker(context, settings, plan, precision, device, threads).run()
     finally:
@@ -113,7 +119,7 @@ class Worker:
         self.deadline = Deadline(self.context.stop, time.monotonic() + left_s)
         train, search = self.settings.train, self.settings.search
         self.compile_policy = CompilePolicy(
-            self.context, train, self.plan, self.device, self.deadline
+            self.context, train, self.plan, self.precision, self.device, self.deadline
         )
         self._ahead = (
             BuildAhead(self.builder, self.compile_policy.prepare, self.deadline)
@@ -251,10 +257,10 @@ class Worker:
         record = context.record
         settings = AutomlSettings.model_validate(record.settings)
         network = on_all_ranks(self.plan, lambda: self._network(candidate))
-        workload = CandidateTraining(settings, record.data, network)
+        workload = CandidateTraining(settings, record.data, network, candidate.architecture)
         return Engine(context, settings.train, workload, self.plan, self.precision, self.device)
 
-    def _network(self, candidate: Candidate) -> nn.Module:
+    def _network(self, candidate: Candidate) -> Network:
         ahead = self._ahead.take(candidate.turn) if self._ahead else None
         return self.builder.network(candidate) if ahead is None else ahead
 
