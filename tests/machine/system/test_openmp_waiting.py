@@ -1,4 +1,4 @@
-"""OpenMP threads wait as the user chose, or else spin briefly; the system description says which."""
+"""OpenMP threads wait as the user chose, or else spin briefly; the description says which."""
 
 from __future__ import annotations
 
