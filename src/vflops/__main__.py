@@ -8,11 +8,13 @@ from contextlib import suppress
 
 from vflops import interruption
 from vflops.errors import Interrupted
+from vflops.machine.system.openmp_waiting import set_waiting_policy
 
 
 def main() -> None:
     """Run the command line; Ctrl-C gives one line even while modules are imported."""
     interruption.install(interruption.leave)
+    set_waiting_policy()
     from vflops.cli import main as run
 
     try:

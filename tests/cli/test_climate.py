@@ -90,17 +90,49 @@ def test_years_from_drawing_to_verifying(tmp_path: Path, vflops: Vflops) -> None
     }
 
 
-def bad_year(folder: Path) -> None:
+def bad_year(folder: Path, *, nan: bool = True) -> None:
     folder.mkdir()
     rows = np.full((9, 15, 5), -1)
     rows[:, 0] = [1, 20, 6, 29, 2]
     rows[:, 1] = [3, 2, 6, 9, 0]
     for year in (1979, 1980, 1981):
         images = np.random.default_rng(year).random((9, 16, 12, 32)).astype(np.float32)
-        if year == 1980:
+        if nan and year == 1980:
             images[4, 6, 1, 1] = np.nan
         with h5py.File(folder / f"climo_{year}.h5", "w") as file:
             file["images"], file["boxes"] = images, rows
+
+
+@pytest.mark.parametrize(("years", "share"), [(3, 0), (2, 0), (3, 1), (2, 1), (3, 9)])
+def test_the_command_that_check_proposes_works(
+    tmp_path: Path, vflops: Vflops, years: int, share: int
+) -> None:
+    """``share`` of 9 boxes of a year reach out of the frame."""
+    bad_year(tmp_path / "years", nan=False)
+    for path in sorted((tmp_path / "years").iterdir())[years:]:
+        path.unlink()
+    for path in (tmp_path / "years").iterdir():
+        with h5py.File(path, "r+") as file:
+            file["boxes"][:share, 0, 3] = 40
+    checked = vflops("data", "check", "years")
+    if "repeat the command with" in checked.stderr:
+        order = re.search(r"repeat the command with (--box-order \w+)", checked.stderr)
+        assert order is not None
+        checked = vflops("data", "check", "years", *order[1].split())
+    assert checked.returncode == (1 if share else 0)
+    proposed = re.search(r"vflops (data pack years[^(\n]*)", checked.stderr)
+    assert proposed is not None, checked.stderr
+    done = vflops(*proposed[1].split())
+    assert done.returncode == 0, done.stderr
+    assert ("mended" in done.stdout) == bool(share)
+
+
+def test_one_year_is_not_proposed_to_be_packed(tmp_path: Path, vflops: Vflops) -> None:
+    bad_year(tmp_path / "years", nan=False)
+    for year in (1980, 1981):
+        (tmp_path / "years" / f"climo_{year}.h5").unlink()
+    checked = vflops("data", "check", "years")
+    assert checked.returncode == 0 and "data pack" not in checked.stderr
 
 
 def test_a_bad_frame_is_shown_and_can_be_left_out(tmp_path: Path, vflops: Vflops) -> None:

@@ -29,7 +29,7 @@ from typing import IO, NoReturn
 
 from tests.support.forked_children import ROOM, TEMPLATE, enter, fork_children, forked_by
 
-_READ_AT_START = ("PYTHON", "OMP_", "MKL_", "KMP_", "LC_", "LANG", "TORCH_", "LD_")
+_READ_AT_START = ("PYTHON", "OMP_", "GOMP_", "MKL_", "KMP_", "LC_", "LANG", "TORCH_", "LD_")
 _LONGEST = 1 << 20
 """The size of a request, in bytes."""
 _WITH_THREADS = "vflops.launch.psij.executors"

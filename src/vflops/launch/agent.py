@@ -30,6 +30,7 @@ from vflops.launch.job_script import (
 from vflops.launch.node_group import CORES, NodeGroup
 from vflops.launch.waiting import node_name, open_run
 from vflops.machine.system.cpu_share import usable_cores
+from vflops.machine.system.openmp_waiting import set_waiting_policy
 from vflops.record.files.lock import InUse, locked
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -44,6 +45,7 @@ and the largest code becomes that of the step.
 
 def main(run: str, job: str) -> int:
     """Run one attempt at the job and return the exit code."""
+    set_waiting_policy()
     if CORES in os.environ:
         os.sched_setaffinity(0, {int(core) for core in os.environ[CORES].split(",")})
     try:

@@ -30,7 +30,14 @@ from vflops.metrics.statistics import (
     stdev,
 )
 from vflops.metrics.student_t import student_t_quantile
-from vflops.metrics.work import apc, epoch_ops, flops, out_of_bag_samples, system_scale
+from vflops.metrics.work import (
+    apc,
+    epoch_ops,
+    flops,
+    ops_of_samples,
+    out_of_bag_samples,
+    system_scale,
+)
 
 __all__ = [
     "EXPONENT_EXTREME_WEATHER",
@@ -49,6 +56,7 @@ __all__ = [
     "mean",
     "mfu",
     "olympic_mean",
+    "ops_of_samples",
     "out_of_bag_samples",
     "quality_factor",
     "regulated_score",

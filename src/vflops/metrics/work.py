@@ -35,6 +35,18 @@ def epoch_ops(*, ops_per_sample: int, samples: int, models: int = 1) -> int:
     return models * samples * ops_per_sample
 
 
+def ops_of_samples(*, samples: int, batch_ops: int, batch: int) -> int:
+    """Return the FLOPs of ``samples`` samples if a batch of ``batch`` samples takes ``batch_ops``.
+
+    The operations of one sample are a fraction if some operations occur once per batch. The result
+    is rounded to an integer, but exact for whole batches.
+    """
+    require_count("samples", samples)
+    require_count("batch_ops", batch_ops)
+    require_count("batch", batch, at_least=1)
+    return (2 * samples * batch_ops + batch) // (2 * batch)
+
+
 def out_of_bag_samples(samples: int) -> int:
     """Return how many of ``samples`` a bootstrap of the same size is expected to leave out.
 

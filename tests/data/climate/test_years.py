@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -568,6 +570,110 @@ def test_fields_may_lie_in_other_files(tmp_path: Path) -> None:
         file.create_virtual_dataset("images", layout)
     source = ClimateYears.open(tmp_path).years[0].source
     np.testing.assert_array_equal(source.frame(3), images[3])
+
+
+def virtual_year(folder: Path, name: str, *, mapped: int = 5) -> None:
+    """Write a year whose fields are those of the file ``name``."""
+    images = frames(5)
+    with h5py.File(write_year(folder / "climo_1979.h5", images), "r+") as file:
+        del file["images"]
+        layout = h5py.VirtualLayout(images.shape, images.dtype)
+        layout[:mapped] = h5py.VirtualSource(name, "images", images.shape)[:mapped]
+        file.create_virtual_dataset("images", layout)
+
+
+def half_written(folder: Path) -> None:
+    with h5py.File(folder / "fields", "w") as file:
+        file.create_dataset("images", (5, 16, HEIGHT, WIDTH), "f4", chunks=(1, 16, HEIGHT, WIDTH))
+
+
+def without_array(folder: Path) -> None:
+    h5py.File(folder / "fields", "w").close()
+
+
+def shorter(folder: Path) -> None:
+    write_year(folder / "fields", frames(4), boxes(4))
+
+
+def no_hdf5(folder: Path) -> None:
+    (folder / "fields").write_text("no HDF5")
+
+
+@pytest.mark.parametrize(
+    ("write", "says"),
+    [
+        (lambda folder: None, "its images are partly in fields, which does not exist"),
+        (half_written, "5 of 5 chunks of its images were never written"),
+        (without_array, "has no array 'images'"),
+        (shorter, "'images' is (4, 16, 24, 40), smaller than the part of images"),
+        (no_hdf5, "which cannot be read"),
+    ],
+)
+def test_a_virtual_array_without_its_source_is_refused(
+    tmp_path: Path, write: Callable[[Path], None], says: str
+) -> None:
+    virtual_year(tmp_path, "fields")
+    write(tmp_path)
+    message, _ = refused(tmp_path)
+    assert says in message and "fields" in message
+
+
+def test_values_that_no_source_has_are_refused(tmp_path: Path) -> None:
+    write_year(tmp_path / "fields", frames(5))
+    virtual_year(tmp_path, "fields", mapped=4)
+    message, _ = refused(tmp_path)
+    assert "15,360 of 76,800 values of its images are in no source" in message
+
+
+def test_numbered_sources_are_refused(tmp_path: Path) -> None:
+    shape, frame = (5, 16, HEIGHT, WIDTH), (1, 16, HEIGHT, WIDTH)
+    h5s = h5py.h5s
+    target = h5s.create_simple(shape, (h5s.UNLIMITED, *shape[1:]))
+    target.select_hyperslab((0,) * 4, (h5s.UNLIMITED, 1, 1, 1), block=frame)
+    numbered = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    numbered.set_virtual(target, b"fields-%b", b"images", h5s.create_simple(frame))
+    with h5py.File(write_year(tmp_path / "climo_1979.h5"), "r+") as file:
+        del file["images"]
+        h5py.h5d.create(file.id, b"images", h5py.h5t.IEEE_F32LE, target, numbered)
+    for number in range(5):
+        write_year(tmp_path / f"fields-{number}", frames(1), boxes(1))
+    message, hint = refused(tmp_path)
+    assert "without a fixed size, from fields-%b" in message and "one file" in hint
+
+
+@pytest.mark.parametrize(
+    ("size", "says"),
+    [
+        (None, "partly in {raw}, which does not exist"),
+        (1000, "306,200 bytes of its images are missing at the end of {raw}"),
+    ],
+)
+def test_external_storage_that_is_not_there_is_refused(
+    tmp_path: Path, size: int | None, says: str
+) -> None:
+    images, raw = frames(5), tmp_path / "raw"
+    with h5py.File(write_year(tmp_path / "climo_1979.h5", images), "r+") as file:
+        del file["images"]
+        file.create_dataset(
+            "images", images.shape, "f4", data=images, external=[(str(raw), 0, images.nbytes)]
+        )
+    np.testing.assert_array_equal(ClimateYears.open(tmp_path).years[0].source.frame(3), images[3])
+    if size is None:
+        raw.unlink()
+    else:
+        os.truncate(raw, size)
+    message, _ = refused(tmp_path)
+    assert says.format(raw=raw) in message
+
+
+def test_boxes_that_reach_out_of_the_frame_are_told_from_an_unknown_order(tmp_path: Path) -> None:
+    rows = boxes(12)
+    rows[:, 0, 2] = HEIGHT + 9
+    write_year(tmp_path / "climo_1979.h5", frames(12), rows)
+    message, hint = refused(tmp_path)
+    assert "12 of 36 boxes are not" in message and "has a part inside" in message
+    assert "--box-order yxyxc" in hint
+    ClimateYears.open(tmp_path, "yxyxc")
 
 
 @pytest.mark.parametrize("order", [None, *ORDERS])

@@ -77,6 +77,13 @@ def changed(notes: list[Note], kind: str, name: str = FIRST, **facts: Any) -> li
             f"jobs/1/0/events.jsonl:3: {FIRST}: 1,000,000,000 operations",
         ),
         ("charged", lambda n: changed(n, "candidate", SECOND, ops_forward=1), SECOND),
+        (
+            "charged",
+            lambda n: changed(
+                n, "candidate", batch_ops={"batch": 50, "forward": 10**8, "total": 10**9}
+            ),
+            "1,000,000,000 operations per 50 samples recorded",
+        ),
         ("charged", lambda n: changed(n, "candidate", parameters=3), "3 parameters recorded"),
         (
             "searched",

@@ -25,7 +25,7 @@ from vflops.counting.count import count
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import Goal
 from vflops.record.readout.contents import Contents
-from vflops.results.score import figure_text
+from vflops.results.score import figure_text, parallelism_text
 from vflops.results.score.score_file import Score, TrainingScore
 from vflops.results.score.scoring import score
 
@@ -303,3 +303,22 @@ def test_one_is_not_many(number: int, text: str) -> None:
     assert figure_text.count(number, "seed") == text.replace("boxes", "seeds").replace(
         "box", "seed"
     )
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(5.008, "epoch 5"), (0.5, "epoch 0.5"), (12.0, "epoch 12")]
+)
+def test_the_batch_that_ends_an_epoch_is_not_shown_as_a_part_of_the_next(
+    number: float, text: str
+) -> None:
+    assert figure_text.epoch(number) == text
+
+
+def test_a_precision_that_a_command_does_not_state_cannot_be_compared(
+    handmade_run: HandmadeRun,
+) -> None:
+    found = one_job(handmade_run, course(0.9))
+    stated = found.model_copy(update={"precision": "mixed-bf16"})
+    assert "--precisions fp32,mixed-bf16" in parallelism_text.precision(stated)
+    unstated = found.model_copy(update={"precision": "unstated precision"})
+    assert parallelism_text.precision(unstated) == "unstated precision"

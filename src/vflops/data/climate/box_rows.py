@@ -108,9 +108,16 @@ def recognise(rows: Rows, height: int, width: int, source: str) -> RecognisedOrd
         and wrong[best] > 0
         and wrong[best] >= min(_WRONG_COUNT, count)
     ):
+        what = f"{source}: {wrong[PUBLISHED]} of {count} boxes are not {column_names(PUBLISHED)} "
+        what += f"inside {height}x{width}"
+        if all(clip_box(row, height, width) is not None for row in rows):
+            raise UsageError(
+                f"{what}, but each of them has a part inside",
+                hint="if that is their order, repeat the command with --box-order "
+                f"{PUBLISHED}; --policy skip cuts them at the edge",
+            )
         raise UsageError(
-            f"{source}: {wrong[PUBLISHED]} of {count} boxes are not {column_names(PUBLISHED)} "
-            f"inside {height}x{width}, nor do they fit another known order",
+            f"{what}, nor do they fit another known order",
             hint="expected ymin < ymax, xmin < xmax in pixels and a class from 0 to "
             f"{len(CLASSES) - 1}; padding rows are all -1. If you know the order, give it: "
             f"--box-order {'|'.join(ORDERS)}",

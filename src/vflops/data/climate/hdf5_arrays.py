@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from vflops.data.climate.hdf5_sources import check_external, check_virtual
 from vflops.errors import UsageError
 
 
@@ -33,15 +34,20 @@ def array_of(file: Any, key: str, path: Path) -> Any:
 
 
 def require_fully_written(array: Any, key: str, path: Path) -> None:
-    """Raise ``UsageError`` if a part was never written: HDF5 would read it as 0."""
+    """Raise ``UsageError`` if a part was never written, or is in a missing file.
+
+    HDF5 would read it as 0.
+    """
     if array.chunks:
         unit = "chunks"
         total = math.prod(
             -(-size // chunk) for size, chunk in zip(array.shape, array.chunks, strict=True)
         )
         written = array.id.get_num_chunks()
-    elif array.is_virtual or array.external:  # its values are in other files
-        return
+    elif array.is_virtual:
+        return check_virtual(array, key, path, require_fully_written)
+    elif array.external:
+        return check_external(array, key, path)
     else:
         unit, total, written = "bytes", array.nbytes, array.id.get_storage_size()
     if written < total:

@@ -105,12 +105,14 @@ def _split_hint(years: Sequence[int], option_format: str, test: Sequence[int] = 
     if len(years) < 2:
         return "add years: one year cannot both train and validate"
     left = [year for year in years if year not in test]
-    left = left if len(left) > 1 else list(years)
-    options = [
-        option_format.format(split="train", years=min(left)),
-        option_format.format(split="validation", years=max(left)),
-    ]
-    return f"add years, or give a split: {' '.join(options)}"
+    options = two_year_options(left if len(left) > 1 else years, option_format)
+    return f"add years, or give a split: {options}"
+
+
+def two_year_options(years: Sequence[int], option_format: str = OPTIONS) -> str:
+    """Return the options that train on the first and validate on the last of some years."""
+    train = option_format.format(split="train", years=min(years))
+    return f"{train} {option_format.format(split='validation', years=max(years))}"
 
 
 def parse_years(text: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Measures one node: ``python -m vflops.launch.node_ceilings.node_program RUN RANKS SLOTS``.
+"""Measures one node: ``python -m vflops.launch.node_ceilings RUN RANKS SLOTS``.
 
 A job script starts it on every node before the first job: RANKS is the number of ranks of a job,
 SLOTS that of all jobs on a node. What one allocation measured is not measured again by the next
@@ -226,7 +226,3 @@ class NodeCeilings:
         if exchange.node == 0:
             atomic.make_folder(file.parent)
             links_measured(exchange, rounds, self._names).write(file)
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4]))

@@ -10,6 +10,7 @@ from typing import Any
 import vflops
 from vflops.machine.probe import AbsentError, fact
 from vflops.machine.system.cpu_share import cpu_threads
+from vflops.machine.system.openmp_waiting import waiting_policy
 from vflops.record.formats.system import Fact
 
 
@@ -19,6 +20,7 @@ def framework_facts(torch: Any) -> list[Fact]:
         fact("torch", "torch", lambda: str(torch.__version__)),
         fact("torch commit", "torch", lambda: str(torch.version.git_version)),
         _threads(),
+        fact("OpenMP waiting", "environment", _waiting),
         fact("torch threads between ops", "torch", lambda: int(torch.get_num_interop_threads())),
         fact("python", "python", _python),
         *(fact(name, f"package {name}", partial(_package, name)) for name in ("numpy", "triton")),
@@ -30,6 +32,14 @@ def _threads() -> Fact:
     """Return the number of CPU threads in ceilings and in a training on one rank."""
     threads = cpu_threads()
     return fact("torch threads", threads.source, lambda: threads.count)
+
+
+def _waiting() -> str:
+    """Return the variables that determine how OpenMP threads wait for each other."""
+    policy = waiting_policy()
+    if policy is None:
+        raise AbsentError("no variable is set, the library chooses")
+    return policy
 
 
 def _python() -> str:

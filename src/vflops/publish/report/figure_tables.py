@@ -83,7 +83,7 @@ def _notes(training: TrainingScore) -> dict[Key, str]:
         "quality": f"target {quality.target:g}",
         "time_to_quality": "from the start of the processes"
         if epochs is None
-        else f"epoch {epochs:g}",
+        else figure_text.epoch(epochs),
         "throughput": "of training",
         "mfu": mfu.reason or ceiling,
         "vflops_per_watt": _power_text(training),

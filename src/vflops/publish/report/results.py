@@ -153,7 +153,7 @@ def _training(run: _Run, training: TrainingScore) -> Result:
     total = f"{seconds(training.wall_s)} in all"
     time = Cell(figure_text.NOT_REACHED, (total,), "bad")
     if quality.time_to_quality_s is not None:
-        epoch = f"epoch {quality.epochs_to_quality:g}"
+        epoch = figure_text.epoch(quality.epochs_to_quality)
         time = Cell(seconds(quality.time_to_quality_s), (f"{epoch}; {total}",))
     return Result(
         training.workload,
@@ -382,7 +382,7 @@ def _ensemble_time(ensemble: EnsembleScore) -> Cell:
     if ensemble.time_to_quality_s is None:
         return Cell(figure_text.NOT_REACHED, (trained,), "bad")
     waited = "; models waited for others" if ensemble.waves else ""
-    epoch = f"epoch {ensemble.epochs_to_quality:g}; {trained}{waited}"
+    epoch = f"{figure_text.epoch(ensemble.epochs_to_quality)}; {trained}{waited}"
     return Cell(seconds(ensemble.time_to_quality_s), (epoch,))
 
 

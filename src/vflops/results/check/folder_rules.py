@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import vflops
 from vflops.record.files.read_once import is_file, read_bytes
@@ -21,6 +22,29 @@ _MAX_NAMED = 3
 """The number of altered files that the evidence names."""
 _REDEFINED = frozenset({"mfu"})
 """Figures that earlier versions computed otherwise: MFU came from the scored operations."""
+_FROM_OPERATIONS = frozenset(
+    {
+        *("ops", "ops_training", "ops_evaluation", "apc"),
+        *("flops", "flops_evaluation", "flops_whole", "flops_epoch"),
+        *("vflops", "vflops_capped", "vflops_per_watt"),
+        *("ops_per_s", "last_ops_per_s", "ops_per_watt", "regulated", "last_regulated"),
+    }
+)
+"""Figures that versions before 0.3 based on operations per sample, which they rounded down."""
+_OPERATIONS_ROUNDING = 1e-5
+"""Their largest relative error: one operation of 100,000, fewer than any network in use has."""
+_TIME_ROUNDING_S = {"covered_s": 1e-3}
+"""The rounding of times in versions before 0.3, by name; that of others is 1 µs."""
+
+
+class Rounding(NamedTuple):
+    """The largest difference between a figure and its rounded value."""
+
+    relative: float = 0.0
+    absolute: float = 0.0
+
+
+EXACT = Rounding()
 
 
 def check_complete(contents: Contents) -> Outcome:
@@ -73,7 +97,7 @@ def check_score(contents: Contents) -> Outcome:
     """Fail unless ``score.json`` follows from the record, byte for byte.
 
     A run of an earlier version may keep its score, as long as each value in it is the one that this
-    version computes.
+    version computes, except for the rounding of times and of operations per sample.
     """
     path = contents.folder.score_file
     if not is_file(path):
@@ -111,16 +135,41 @@ def _read_json(path: Path) -> Any:
         return None
 
 
-def _contains(computed: Any, recorded: Any) -> bool:
-    """Whether ``computed`` has every value of ``recorded``, whose objects may have fewer fields."""
+def _contains(computed: Any, recorded: Any, rounding: Rounding = EXACT) -> bool:
+    """Whether ``computed`` has every value of ``recorded``, whose objects may have fewer fields.
+
+    Numbers may differ by ``rounding``.
+    """
     if isinstance(recorded, dict) and isinstance(computed, dict):
         return all(
-            name in computed and (name in _REDEFINED or _contains(computed[name], value))
+            name in computed
+            and (
+                name in _REDEFINED or _contains(computed[name], value, _rounding(name) or rounding)
+            )
             for name, value in recorded.items()
         )
     if isinstance(recorded, list) and isinstance(computed, list):
-        return len(recorded) == len(computed) and all(map(_contains, computed, recorded))
-    return type(recorded) is type(computed) and bool(recorded == computed)
+        return len(recorded) == len(computed) and all(
+            _contains(*pair, rounding) for pair in zip(computed, recorded, strict=True)
+        )
+    if type(recorded) is not type(computed):
+        return False
+    if isinstance(recorded, int | float) and not isinstance(recorded, bool):
+        return math.isclose(
+            computed, recorded, rel_tol=rounding.relative, abs_tol=rounding.absolute
+        )
+    return bool(recorded == computed)
+
+
+def _rounding(name: str) -> Rounding | None:
+    """Return how far a figure of an earlier version may differ; None if its name does not say."""
+    if name in _FROM_OPERATIONS:
+        return Rounding(relative=_OPERATIONS_ROUNDING)
+    if name == "power_w":  # an ensemble's is a mean over rounded times
+        return Rounding(relative=1e-6)
+    if name == "phases" or (name.endswith("_s") and not name.endswith("_per_s")):
+        return Rounding(absolute=_TIME_ROUNDING_S.get(name, 1e-6))
+    return None
 
 
 def check_manifest(contents: Contents) -> Outcome:

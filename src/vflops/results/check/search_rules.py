@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 
 from vflops.errors import FolderError
+from vflops.record.formats.batch_ops import BatchOps
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
@@ -20,7 +21,6 @@ from vflops.results.score.figure_text import count
 from vflops.results.score.search_workers import search_history, searches
 from vflops.units import integer
 from vflops.workloads.automl.architecture import architecture_cost
-from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.candidate_history import END_EVENTS, CandidateHistory
 from vflops.workloads.automl.search import learning_curve
 from vflops.workloads.automl.search_events import RULES, Candidate, Claim
@@ -161,7 +161,7 @@ def check_operation_counts(contents: Contents) -> Outcome:
     """Fail unless the recorded operations equal those of the architectures, counted again."""
     if not contents.workers:
         return NONE
-    counted: dict[tuple[str, int], tuple[int, int]] = {}
+    counted: dict[tuple[str, int], BatchOps] = {}
     fault = _first_fault(contents.once(all_searches), partial(_operations_fault, counted=counted))
     if fault:
         return fault
@@ -170,28 +170,28 @@ def check_operation_counts(contents: Contents) -> Outcome:
 
 
 def _operations_fault(
-    searched: Searched, history: CandidateHistory, counted: dict[tuple[str, int], tuple[int, int]]
+    searched: Searched, history: CandidateHistory, counted: dict[tuple[str, int], BatchOps]
 ) -> Fault | None:
     network, begun = searched.proposal(history).architecture, history.begun
     parts = searched.record.ranks * searched.settings.train.accumulate
     batch = max(begun.batch // parts, 1)
     key = (network.digest, batch)
     if key not in counted:
-        counted[key] = _per_sample(network, batch)
-    if (begun.ops_forward, begun.ops_total) != counted[key]:
-        recorded, actual = integer(begun.ops_total), integer(counted[key][1])
-        return Fault(
-            f"{recorded} operations per sample recorded, but its architecture has {actual}"
-        )
+        ops = architecture_cost.ops(network, RULES, batch)
+        counted[key] = BatchOps(batch=batch, forward=ops.forward, total=ops.total)
+    actual = counted[key]
+    per_sample = actual.forward // batch, actual.total // batch
+    if (begun.ops_forward, begun.ops_total) != per_sample:
+        recorded = f"{integer(begun.ops_total)} operations per sample recorded"
+        return Fault(f"{recorded}, but its architecture has {integer(per_sample[1])}")
+    exact = begun.batch_ops
+    if exact is not None and exact != actual:
+        recorded = f"{integer(exact.total)} operations per {integer(exact.batch)} samples recorded"
+        return Fault(f"{recorded}, but its architecture has {integer(actual.total)} per {batch}")
     if begun.parameters != network.parameters:
-        actual = integer(network.parameters)
-        return Fault(f"{integer(begun.parameters)} parameters recorded, but {actual} counted")
+        parameters = integer(network.parameters)
+        return Fault(f"{integer(begun.parameters)} parameters recorded, but {parameters} counted")
     return None
-
-
-def _per_sample(network: Architecture, batch: int) -> tuple[int, int]:
-    ops = architecture_cost.ops(network, RULES, batch)
-    return ops.forward // batch, ops.total // batch
 
 
 def check_candidate_results(contents: Contents) -> Outcome:

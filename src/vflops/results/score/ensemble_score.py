@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from vflops.metrics import (
     capped_factor,
-    epoch_ops,
     flops,
     mean,
     time_to_quality,
@@ -88,6 +87,8 @@ def _score(
     ]
     # Models may also have waited in a queue: one started after another had finished.
     in_waves = contents.folder.record.settings.bagging.waves or max(starts) >= min(ends)
+    # In waves, M models do not train their epochs in the time of one.
+    epoch = _epoch(members, scores) if is_known and not in_waves else None
     return EnsembleScore(
         workload=ensembled.workload,
         repeat=ensembled.repeat,
@@ -105,15 +106,16 @@ def _score(
         mean_quality=mean([score.quality.achieved or 0.0 for score in scores]),
         out_of_bag=mean(out_of_bag) if out_of_bag else None,
         waves=in_waves,
-        started_apart_s=round(max(starts) - min(starts), 6),
-        window_s=round(window_s, 6),
+        started_apart_s=max(starts) - min(starts),
+        window_s=window_s,
         ops_training=ops,
         flops=rate,
-        # In waves, M models do not train their epochs in the time of one.
-        flops_epoch=_epoch_flops(members, scores) if is_known and not in_waves else None,
+        flops_epoch=flops(ops=epoch[0], time_s=epoch[1]) if epoch else None,
+        ops_epoch=epoch[0] if epoch else None,
+        epoch_s=epoch[1] if epoch else None,
         vflops=valid,
         vflops_capped=None if rate is None else rate * capped_factor(factor),
-        clock_corrected_s=round(timeline.corrected_s, 6),
+        clock_corrected_s=timeline.corrected_s,
         clock_unknown=timeline.jobs_without_clock,
         nodes=nodes,
         power=power,
@@ -143,9 +145,7 @@ def _moments(
     evaluations_s = [timeline.evaluations_s(member) for member in members]
     return tuple(
         EnsembleMoment(
-            time_s=round(
-                max(_done_s(by_step, point.step) for by_step in evaluations_s) - began_s, 6
-            ),
+            time_s=max(_done_s(by_step, point.step) for by_step in evaluations_s) - began_s,
             step=point.step,
             epoch=point.epoch,
             quality=point.quality,
@@ -180,19 +180,18 @@ def training_window_s(members: Sequence[TrainedJob]) -> float:
     return max(ends) - min(timeline.start_s(member) for member in members)
 
 
-def _epoch_flops(members: Sequence[TrainedJob], scores: Sequence[TrainingScore]) -> float | None:
-    """Return the FLOPS of HPC AI500 V3.0, eq. 4 and 6.
+def _epoch(
+    members: Sequence[TrainedJob], scores: Sequence[TrainingScore]
+) -> tuple[int, float] | None:
+    """Return operations and time, whose quotient is the FLOPS of HPC AI500 V3.0, eq. 4 and 6.
 
-    These are the operations of one epoch of all models over the epoch time of the slowest model.
+    These are the operations of one epoch of all models, and the epoch time of the slowest model.
     """
     epoch_s = max((_epoch_s(member) for member in members), default=0.0)
     work = scores[0].work
-    if work is None or epoch_s <= 0:
+    if work is None or work.batch_ops is None or epoch_s <= 0:
         return None
-    ops = epoch_ops(
-        ops_per_sample=work.ops_total, samples=members[0].record.data.train, models=len(members)
-    )
-    return flops(ops=ops, time_s=epoch_s)
+    return len(members) * work.batch_ops.of_training(members[0].record.data.train), epoch_s
 
 
 def _epoch_s(member: TrainedJob) -> float:

@@ -136,11 +136,16 @@ def reached(quality: QualityScore) -> str:
     return f"reached after {seconds(quality.time_to_quality_s)}"
 
 
+def epoch(number: float | None) -> str:
+    """Return ``epoch 5`` for 5.008: an evaluation follows the batch that ends an epoch."""
+    return "epoch —" if number is None else f"epoch {round(number, 1):g}"
+
+
 def time_to_quality(quality: QualityScore) -> str:
     """Return the time to the target with its epoch, or that it was not reached."""
     if quality.time_to_quality_s is None:
         return NOT_REACHED
-    return f"{seconds(quality.time_to_quality_s)}, epoch {quality.epochs_to_quality:g}"
+    return f"{seconds(quality.time_to_quality_s)}, {epoch(quality.epochs_to_quality)}"
 
 
 def ensemble_time(ensemble: EnsembleScore) -> str:
@@ -148,7 +153,7 @@ def ensemble_time(ensemble: EnsembleScore) -> str:
     combined = combined_at(ensemble)
     if ensemble.time_to_quality_s is None:
         return f"{NOT_REACHED}; {combined}" if ensemble.moments else f"not known: {combined}"
-    time = f"{seconds(ensemble.time_to_quality_s)}, epoch {ensemble.epochs_to_quality:g}"
+    time = f"{seconds(ensemble.time_to_quality_s)}, {epoch(ensemble.epochs_to_quality)}"
     waited = ", including the time that models waited for others" if ensemble.waves else ""
     return f"{time}{waited}; {combined}"
 

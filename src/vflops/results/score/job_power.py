@@ -49,7 +49,7 @@ def job_power(
     return PowerScore(
         power_w=power_w,
         energy_j=energy_j,
-        covered_s=round(covered_s, 3),
+        covered_s=covered_s,
         includes=measured[0][0].includes,
         sources=measured[0][0].sources,
         shared_with=shared_with,

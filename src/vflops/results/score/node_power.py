@@ -51,7 +51,7 @@ def total_power(nodes: Sequence[NodeScore], length_s: float) -> PowerScore:
     return PowerScore(
         power_w=math.fsum((n.power.power_w or 0.0) * n.trained_s for n in nodes) / length_s,
         energy_j=math.fsum(node.power.energy_j or 0.0 for node in nodes),
-        covered_s=round(length_s * min(_covered_share(node) for node in nodes), 3),
+        covered_s=length_s * min(_covered_share(node) for node in nodes),
         includes=nodes[0].power.includes,
         sources=tuple(sources),
     )
@@ -116,7 +116,7 @@ def _power_score(summary: PowerSummary, span_s: float) -> PowerScore:
     return PowerScore(
         power_w=summary.power_w,
         energy_j=summary.energy_j,
-        covered_s=round(span_s * summary.covered, 3),
+        covered_s=span_s * summary.covered,
         includes=summary.includes,
         sources=summary.sources,
     )
@@ -153,7 +153,7 @@ def _node_score(
         offset_s=best.offset_s if best else None,
         uncertainty_s=best.uncertainty_s if best else None,
         fault=None if best else (faults or ["it was not compared with this run's clock"])[0],
-        trained_s=round(end_s - start_s, 6),
+        trained_s=end_s - start_s,
         power=power,
         accelerators=len(busy),
         utilisation=mean(busy) if busy else None,

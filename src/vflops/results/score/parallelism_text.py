@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vflops.config.training import CEILING_PRECISIONS
 from vflops.record.formats.job_events import StagesRun
 from vflops.results.score.figure_text import count
 from vflops.results.score.parallelism import ExchangeScore, SharedScore
@@ -38,8 +39,8 @@ def shared_rows(training: TrainingScore) -> list[tuple[str, str]]:
 def precision(training: TrainingScore) -> str:
     """Return the precision of a training job, and which parts used fewer bits."""
     name = training.precision or "—"
-    if training.precision in (None, "fp32"):
-        return name
+    if training.precision not in CEILING_PRECISIONS or training.precision == "fp32":
+        return name  # of a command that does not state one
     bits, factor = _EIGHT_BITS.get(name), training.quality.penalty
     eight_bit_part = ""
     if bits is not None:

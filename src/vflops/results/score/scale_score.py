@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.metrics import apc, system_scale
+from vflops.metrics import system_scale
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.score_file import ScaleScore, WorkScore
 
@@ -18,8 +18,8 @@ def scale_score(job: TrainedJob, work: WorkScore | None, *, models: int = 1) -> 
         ranks=ranks,
         sys_scale=system_scale(models=models, parallel_degree=ranks),
         slots=slots,
-        apc=apc(ops_per_sample=work.ops_total, batch_size=started.batch, models=models)
-        if work and started
+        apc=models * work.batch_ops.of_training(started.batch)
+        if work and work.batch_ops and started
         else None,
     )
 

@@ -8,6 +8,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from vflops.metrics.summation import sum_in_order
 from vflops.record.files.document import Data, Document
+from vflops.record.formats.batch_ops import BatchOps
 from vflops.record.formats.job_events import EnsembleSize, KernelTime
 from vflops.record.formats.measurement import Unit
 from vflops.results.score.node_outliers import NodesNamed
@@ -101,10 +102,15 @@ class WorkScore(Data):
     rules: str | None
     rules_version: int | None
     ops_forward: int
+    """Operations per sample, rounded down, for reading: figures are based on ``batch_ops``."""
     ops_total: int
     ops_executed: int | None = None
     """Operations by the convention ``executed``, which MFU is based on; None without a graph."""
     uncounted: tuple[UncountedOperator, ...] = ()
+    batch_ops: BatchOps | None = None
+    """The exact operations; None in a score of an older version."""
+    batch_ops_executed: BatchOps | None = None
+    """The same by the convention ``executed``; None without a graph."""
 
     @property
     def uncounted_share(self) -> float:
@@ -149,16 +155,23 @@ class SpeedScore(Data):
     """FLOPS by eq. 6: operations of the samples actually processed / time."""
 
     samples_per_s: float
+    """``samples_timed`` / ``work_s``."""
     ops_training: int
     ops_evaluation: int
     flops: float
-    """Training operations / time of training, waiting for data and checkpointing."""
+    """``ops_timed`` / ``work_s``: the time of training, waiting for data and checkpointing."""
     flops_evaluation: float | None
+    """``ops_evaluation`` / the phase ``evaluation``."""
     flops_whole: float
-    """All operations / total time, including start-up and compilation."""
+    """All operations / ``wall_s``, including start-up and compilation."""
     vflops: float | None
     vflops_capped: float | None = None
     """VFLOPS with a quality factor of at most 1."""
+    samples_timed: int | None = None
+    """The trained samples without those whose steps compiled kernels, since ``work_s`` does not
+    include these steps."""
+    ops_timed: int | None = None
+    """Their training operations."""
 
 
 class MfuScore(Data):
@@ -166,7 +179,10 @@ class MfuScore(Data):
 
     value: float | None
     flops: float | None = None
-    """Executed operations per second of training; declared ones if there is no graph."""
+    """``ops_timed`` / ``work_s``."""
+    ops_timed: int | None = None
+    """Executed operations of the samples of ``SpeedScore.samples_timed``; declared ones if there
+    is no graph."""
     ceiling_flops: float | None
     ceiling: str | None
     reason: str | None
@@ -327,8 +343,15 @@ class CandidateScore(Data):
     """Whether batch and kernel size were tuned."""
     parameters: int
     ops_per_sample: int
+    """Training operations per sample, rounded down, for reading."""
     ops: int
     """Operations of its training and its evaluations."""
+    samples: int | None = None
+    """The samples that it was trained on; None in a score of an older version."""
+    evaluated: int | None = None
+    """The samples of its evaluations."""
+    batch_ops: BatchOps | None = None
+    """The exact operations of a batch; None if the run is of an older version."""
     inherited: bool
     waited_s: float
     """Seconds that the worker waited for the proposal."""
@@ -503,8 +526,11 @@ class EnsembleScore(Data):
     flops: float | None
     """Operations of all models / the window."""
     flops_epoch: float | None
-    """FLOPS as published (equations 4 and 6): operations of one epoch of all models / epoch time of
-    the slowest model."""
+    """FLOPS as published (equations 4 and 6): ``ops_epoch`` / ``epoch_s``."""
+    ops_epoch: int | None = None
+    """Operations of one epoch of all models; None without ``flops_epoch``."""
+    epoch_s: float | None = None
+    """The epoch time of the slowest model; None without ``flops_epoch``."""
     vflops: float | None
     vflops_capped: float | None = None
     """VFLOPS with a quality factor of at most 1."""

@@ -14,6 +14,7 @@ from vflops.metrics import (
     vflops_per_watt,
 )
 from vflops.metrics.quality import finite_quality_factor
+from vflops.record.formats.batch_ops import BatchOps
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
@@ -74,9 +75,9 @@ def _score(contents: Contents, trained: TrainedJob, shared_with: tuple[int, ...]
         samples_redone=trained.samples_redone,
         samples_evaluated=trained.samples_evaluated,
         epochs=round(trained.samples_trained / record.data.train, 4) if record.data.train else 0.0,
-        phases={name: round(seconds, 6) for name, seconds in trained.phases.items()},
-        wall_s=round(trained.wall_s, 6),
-        work_s=round(trained.work_s, 6),
+        phases=trained.phases,
+        wall_s=trained.wall_s,
+        work_s=trained.work_s,
         quality=quality,
         speed=speed,
         mfu=_mfu(trained, work, job_ceilings(contents, trained)),
@@ -107,6 +108,9 @@ def work_score(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:
             rules_version=None,
             ops_forward=record.declared.ops_forward,
             ops_total=record.declared.ops_total,
+            batch_ops=BatchOps(
+                batch=1, forward=record.declared.ops_forward, total=record.declared.ops_total
+            ),
         )
     for graph in graphs:
         if graph.model == record.workload:
@@ -121,8 +125,15 @@ def work_score(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:
                 ops_total=counted.total.total // graph.batch,
                 ops_executed=executed.total.total // graph.batch,
                 uncounted=_uncounted(counted),
+                batch_ops=_batch_ops(counted),
+                batch_ops_executed=_batch_ops(executed),
             )
     return None
+
+
+def _batch_ops(counted: Count) -> BatchOps:
+    total = counted.total
+    return BatchOps(batch=counted.graph.batch, forward=total.forward, total=total.total)
 
 
 def _uncounted(counted: Count) -> tuple[UncountedOperator, ...]:
@@ -164,20 +175,23 @@ def _quality(trained: TrainedJob) -> QualityScore:
         tested=trained.tested.quality if trained.tested else None,
         penalty=factor,
         penalty_capped=None if achieved is None else capped_factor(factor),
-        time_to_quality_s=None if reached_s is None else round(reached_s, 6),
+        time_to_quality_s=reached_s,
         epochs_to_quality=epochs,
     )
 
 
 def _speed(trained: TrainedJob, work: WorkScore | None, quality: QualityScore) -> SpeedScore | None:
-    if work is None or trained.work_s <= 0 or trained.wall_s <= 0:
+    ops = work.batch_ops if work else None
+    if ops is None or trained.work_s <= 0 or trained.wall_s <= 0:
         return None
-    ops_training = trained.samples_trained * work.ops_total
-    ops_evaluation = trained.samples_evaluated * work.ops_forward
-    rate = _training_flops(trained, work.ops_total)
+    ops_training = ops.of_training(trained.samples_trained)
+    ops_evaluation = ops.of_evaluation(trained.samples_evaluated)
+    samples_timed = _timed_samples(trained)
+    ops_timed = ops.of_training(samples_timed)
+    rate = flops(ops=ops_timed, time_s=trained.work_s)
     evaluating_s = trained.phases["evaluation"]
     return SpeedScore(
-        samples_per_s=_timed_samples(trained) / trained.work_s,
+        samples_per_s=samples_timed / trained.work_s,
         ops_training=ops_training,
         ops_evaluation=ops_evaluation,
         flops=rate,
@@ -187,15 +201,13 @@ def _speed(trained: TrainedJob, work: WorkScore | None, quality: QualityScore) -
         flops_whole=flops(ops=ops_training + ops_evaluation, time_s=trained.wall_s),
         vflops=None if quality.penalty is None else rate * quality.penalty,
         vflops_capped=None if quality.penalty_capped is None else rate * quality.penalty_capped,
+        samples_timed=samples_timed,
+        ops_timed=ops_timed,
     )
 
 
 def _timed_samples(trained: TrainedJob) -> int:
     return trained.samples_trained - trained.samples_compiling
-
-
-def _training_flops(trained: TrainedJob, ops_per_sample: int) -> float:
-    return flops(ops=_timed_samples(trained) * ops_per_sample, time_s=trained.work_s)
 
 
 def _mfu(trained: TrainedJob, work: WorkScore | None, bounding: JobCeilings) -> MfuScore:
@@ -206,11 +218,11 @@ def _mfu(trained: TrainedJob, work: WorkScore | None, bounding: JobCeilings) -> 
     """
     started = trained.started
     precision = started.ceiling_precision if started else None
-    speed = _executed_flops(trained, work)
-    if speed is None or precision is None:
+    ops = _executed_ops(trained, work)
+    if ops is None or precision is None:
         reason = "nothing was trained"
         if trained.samples_trained:
-            known = speed is not None
+            known = ops is not None
             reason = "its precision is not known" if known else "its operations are not known"
         return MfuScore(value=None, ceiling_flops=None, ceiling=None, reason=reason)
     compute = measured_ceilings(bounding.measurements).compute
@@ -221,18 +233,20 @@ def _mfu(trained: TrainedJob, work: WorkScore | None, bounding: JobCeilings) -> 
     benchmark = max(peaks, key=lambda name: peaks[name])
     devices = trained.devices
     ceiling = peaks[benchmark] * devices
+    speed = flops(ops=ops, time_s=trained.work_s)
     return MfuScore(
         value=mfu(flops=speed, ceiling_flops=ceiling),
         flops=speed,
+        ops_timed=ops,
         ceiling_flops=ceiling,
         ceiling=f"{precision} {benchmark}" + (f" × {devices}" if devices > 1 else ""),
         reason=None,
     )
 
 
-def _executed_flops(trained: TrainedJob, work: WorkScore | None) -> float | None:
-    """Return executed, or else declared, operations per second; None if neither is known."""
-    if work is None or trained.work_s <= 0 or trained.wall_s <= 0:
+def _executed_ops(trained: TrainedJob, work: WorkScore | None) -> int | None:
+    """Return executed, or else declared, operations of training; None if neither is known."""
+    ops = (work.batch_ops_executed or work.batch_ops) if work else None
+    if ops is None or trained.work_s <= 0 or trained.wall_s <= 0:
         return None
-    ops = work.ops_total if work.ops_executed is None else work.ops_executed
-    return _training_flops(trained, ops)
+    return ops.of_training(_timed_samples(trained))

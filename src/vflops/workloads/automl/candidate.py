@@ -12,6 +12,7 @@ from torch import nn
 from vflops.config.training import Compile
 from vflops.data.sampler import mix
 from vflops.record.files.document import Data
+from vflops.record.formats.batch_ops import BatchOps
 from vflops.record.formats.job import DataFacts, JobRecord
 from vflops.record.formats.job_events import Evaluated, Finished
 from vflops.train.context import JobContext
@@ -25,9 +26,15 @@ from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.image_classification.workload import ImageClassification
 
 
-def ops_per_sample(candidate: Candidate, batch: int) -> tuple[int, int]:
-    """Return forward and total operations per sample, by the counting rules of a search."""
+def batch_ops(candidate: Candidate, batch: int) -> BatchOps:
+    """Return the operations of a batch, by the counting rules of a search."""
     ops = architecture_cost.ops(candidate.architecture, RULES, batch)
+    return BatchOps(batch=batch, forward=ops.forward, total=ops.total)
+
+
+def ops_per_sample(candidate: Candidate, batch: int) -> tuple[int, int]:
+    """Return forward and total operations per sample, rounded down, for estimates of the time."""
+    ops = batch_ops(candidate, batch)
     return ops.forward // batch, ops.total // batch
 
 

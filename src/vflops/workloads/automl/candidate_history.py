@@ -84,6 +84,9 @@ class CandidateHistory:
     @property
     def ops(self) -> int:
         """Operations charged for training and evaluation."""
+        exact = self.begun.batch_ops
+        if exact is not None:
+            return exact.of_training(self.samples) + exact.of_evaluation(self.evaluated)
         return self.samples * self.begun.ops_total + self.evaluated * self.begun.ops_forward
 
     @property

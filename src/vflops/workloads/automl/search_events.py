@@ -9,6 +9,7 @@ from pydantic import Field
 
 from vflops.errors import FolderError
 from vflops.record.files.document import Data, Document
+from vflops.record.formats.batch_ops import BatchOps
 from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.architecture.morphs import Morph
 
@@ -148,8 +149,10 @@ class CandidateBegun(Data):
     batch: int
     parameters: int
     ops_forward: int
-    """Operations per sample, by the convention that scores a search."""
+    """Operations per sample, by the convention that scores a search, rounded down."""
     ops_total: int
+    batch_ops: BatchOps | None = None
+    """The exact operations of a batch of one rank, which are charged; None in older runs."""
     waited_s: float
     """Time spent waiting for the proposal."""
     built_s: float

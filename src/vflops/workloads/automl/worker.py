@@ -30,8 +30,8 @@ from vflops.workloads.automl.candidate import (
     CandidateContext,
     CandidateTraining,
     Deadline,
+    batch_ops,
     candidate_record,
-    ops_per_sample,
 )
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.candidate_source import CandidateSource, ReplaySource, SearchSource
@@ -266,7 +266,7 @@ class Worker:
 
     def _begun(self, candidate: Candidate, built_s: float, compiled: bool) -> CandidateBegun:
         batch = candidate.hyper.batch // (self.plan.ranks * self.settings.train.accumulate)
-        forward, total = ops_per_sample(candidate, batch)
+        ops = batch_ops(candidate, batch)
         return CandidateBegun(
             candidate=candidate.turn.name,
             digest=candidate.architecture.digest,
@@ -276,8 +276,9 @@ class Worker:
             epochs=candidate.epochs,
             batch=candidate.hyper.batch,
             parameters=candidate.architecture.parameters,
-            ops_forward=forward,
-            ops_total=total,
+            ops_forward=ops.forward // batch,
+            ops_total=ops.total // batch,
+            batch_ops=ops,
             waited_s=round(self.claimer.waited_s, 6),
             built_s=round(built_s, 6),
             compiled=compiled,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,17 +65,30 @@ def check(source: Path, json: bool, order: Order | None, workers: int | None) ->
         typer.echo(report.to_json(), nl=False)
     else:
         _show_report(report)
-    pack_it = f"vflops data pack {shell_path(source)}" + (f" --box-order {order}" if order else "")
+    pack_it = _pack_command(source, sorted(report.years), order)
     if not report.ok:
         skipped = bool(report.bad_frames) + bool(report.bad_boxes)  # all else stays as it is
+        suffices = pack_it is not None and skipped == len(report.problems)
         raise CheckFailed(
             f"{shell_path(source)} is not ok: {'; '.join(report.problems)}",
-            hint="fix what is listed above"
-            + (f", or {pack_it} --policy skip" if skipped == len(report.problems) else ""),
+            hint="fix what is listed above" + (f", or {pack_it} --policy skip" if suffices else ""),
         )
     if not json:
         print("no errors")
-        next_step(pack_it, "pack it for fast reading")
+        if pack_it is not None:
+            next_step(pack_it, "pack it for fast reading")
+
+
+def _pack_command(source: Path, years: Sequence[int], order: Order | None) -> str | None:
+    """Return the command that packs these years; None for one year, which cannot be split."""
+    from vflops.cli.terminal.console import shell_path
+    from vflops.data.climate.year_split import two_year_options
+
+    if len(years) < 2:
+        return None
+    words = ["vflops data pack", shell_path(source)]
+    words += [f"--box-order {order}"] if order else []
+    return " ".join(words + ([two_year_options(years)] if len(years) == 2 else []))
 
 
 def pack(
