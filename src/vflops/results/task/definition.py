@@ -65,7 +65,11 @@ NOT_IN_THE_TASK: dict[str, str] = {
 The keys are names or prefixes of settings.
 """
 
-ADDED_SETTINGS: dict[str, object] = {"search.tuning": "pooled"}
+ADDED_SETTINGS: dict[str, object] = {
+    "search.tuning": "pooled",
+    "search.end": "time",
+    "search.least_s": 3600.0,
+}
 """Settings that version 1 did not have, with the value of all tasks before them. With this value
 they are not in the definition, so that earlier results stay comparable."""
 
@@ -75,6 +79,8 @@ LEFT_TO_THE_PAPERS: dict[str, dict[str, str]] = {
     "automl": {
         "train.precision": "rule precision",
         "search.duration_s": "rule duration: an hour or more",
+        "search.end": "rule ended: as planned, or converged",
+        "search.least_s": "rule duration: an hour or more",
         "search.error": "rule error: at most the paper's limit",
         **dict.fromkeys(
             (

@@ -34,6 +34,11 @@ class SearchSettings(Section):
     workers: int = Field(default=1, ge=1, le=65536)
     duration_s: float = Field(default=3600.0, gt=0, le=30 * 86400)
     """How long each worker searches and trains."""
+    end: Literal["time", "converged"] = "time"
+    """Whether a search lasts for ``duration_s``, or may end before, after ``least_s`` and once its
+    score has converged."""
+    least_s: float = Field(default=3600.0, gt=0, le=30 * 86400)
+    """How long each worker searches at least before a search that has converged ends."""
     candidates: int | None = Field(default=None, ge=1)
     """Rounds after which a worker ends early; None if it uses all of its time."""
     ledger: str | None = None
