@@ -67,6 +67,10 @@ NOT_IN_THE_TASK: dict[str, str] = {
 The keys are names or prefixes of settings.
 """
 
+ADDED_SETTINGS: dict[str, object] = {"search.tuning": "pooled"}
+"""Settings that version 1 did not have, with the value of all tasks before them. With this value
+they are not in the definition, so that earlier results stay comparable."""
+
 LEFT_TO_THE_PAPERS: dict[str, dict[str, str]] = {
     "image-classification": {"train.precision": "rule precision"},
     "extreme-weather": {"train.precision": "rule precision"},
@@ -80,6 +84,7 @@ LEFT_TO_THE_PAPERS: dict[str, dict[str, str]] = {
                 "search.inherit",
                 "search.searcher",
                 "search.tune_from",
+                "search.tuning",
                 "search.batches",
                 "train.batch",
                 "train.optimizer",
@@ -194,7 +199,7 @@ def _definition(
     values["train.precision"] = "8 bits" if is_8_bit else "16 bits or more"
     if values.get("search.ledger") is not None:  # a path
         values["search.ledger"] = "a replay"
-    omitted = set()
+    omitted = {key for key, value in ADDED_SETTINGS.items() if values.get(key) == value}
     if values["train.linear_scaling"]:  # the recipe itself adapts to the batch, as published
         omitted |= {"train.batch", "search.batches"}
     if data == PUBLISHED:

@@ -56,6 +56,9 @@ class SearchSettings(Section):
     limits: LimitSettings = LimitSettings()
     tune_from: int = Field(default=5, ge=1)
     """The first round, counted from 1, in which hyperparameters are tuned."""
+    tuning: Literal["pooled", "separate"] = "pooled"
+    """Whether hyperparameters are tuned from the results of all workers, or as published: from
+    those of the worker itself, which then trains only its own proposals."""
     batches: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), max_length=32)
     """Batch sizes to choose from; if empty, train.batch, half of it and twice as much."""
     kernels: tuple[Kernel, ...] = (3, 5, 7)
@@ -119,6 +122,11 @@ class AutomlSettings(ImageSettings):
         if self.search.order == "auto":
             return self.search.workers < _ORDERED_BELOW
         return self.search.order == "ordered"
+
+    @property
+    def own_proposals(self) -> bool:
+        """Whether a worker trains only the candidates that it proposed itself."""
+        return self.ordered or self.search.tuning == "separate"
 
 
 def _with_search(

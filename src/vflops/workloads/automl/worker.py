@@ -158,7 +158,7 @@ class Worker:
     def _source(self) -> CandidateSource:
         if self.settings.search.ledger is not None:
             return ReplaySource(self.buffer, self.shared, self.settings.search.turn_s)
-        worker = self.index if self.settings.ordered else None
+        worker = self.index if self.settings.own_proposals else None
         return SearchSource(ProposerProcess(self.context), self.buffer, worker)
 
     def _train(self, claimed: ClaimedCandidate) -> None:
