@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vflops.config.profiles import PUBLISHED_PROFILES
 from vflops.config.settings import Settings
 from vflops.counting.conventions import conventions
 from vflops.errors import UsageError, unknown_name
@@ -388,9 +389,9 @@ def rule_set(name: str) -> RuleSet:
 
 
 def rule_set_of(settings: Settings) -> RuleSet:
-    """Return a paper's rule set for a run with profile ``reference``, otherwise ``practice``."""
+    """Return a paper's rule set for a run whose profile follows it, otherwise ``practice``."""
     published = [name for name in settings.workloads if name in HPCAI500_V2.workloads]
-    if settings.profile != "reference":
+    if settings.profile not in PUBLISHED_PROFILES:
         return RULE_SETS["practice"]
     if published:
         bagged = any(settings.models_of(name) > 1 for name in published)

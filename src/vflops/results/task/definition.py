@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from vflops.config.profiles import PUBLISHED_PROFILES
 from vflops.config.training import EIGHT_BIT_PRECISIONS, WorkloadSettings
 from vflops.record.formats.job import DataFacts, Goal, JobRecord
 from vflops.results.task.drawn_data import is_as_drawn
@@ -36,6 +37,7 @@ _DATA = "part of the data, which is in the definition"
 NOT_IN_THE_TASK: dict[str, str] = {
     "models": "the number of base models M is the size of the system in HPC AI500 V3.0",
     "train.ranks": _SCALE,
+    "train.batch_per_rank": "train.batch follows from it",
     "train.device": _PLACE,
     "train.parallel": _PLACE,
     "train.communication.mode": "the route of the gradients; their mean is the same",
@@ -97,6 +99,10 @@ LEFT_TO_THE_PAPERS: dict[str, dict[str, str]] = {
                 "train.schedule",
                 "train.momentum",
                 "train.nesterov",
+                "train.power",
+                "train.end_rate",
+                "train.schedule_epochs",
+                "train.stop_by",
             ),
             "a default of AIPerf's table IV: the score lists how a search deviates from it",
         ),
@@ -105,8 +111,19 @@ LEFT_TO_THE_PAPERS: dict[str, dict[str, str]] = {
 """By workload: settings that are not in tasks on the published data, because the papers' rule sets
 judge them, with the reason."""
 
+ADDED_SETTINGS: dict[str, object] = {
+    "train.power": 2.0,
+    "train.end_rate": 0.0,
+    "train.schedule_epochs": None,
+    "train.stop_by": "quality",
+}
+"""Settings that earlier releases of this version lack, with the values that their tasks have.
+
+With these values they do not enter the digest, so that the tasks of earlier runs keep theirs.
+"""
+
 REFERENCE = "reference"
-"""The profile with the papers' tasks."""
+"""The profile with the tasks of HPC AI500."""
 SYNTHETIC, PUBLISHED = "synthetic data", "the published data"
 
 
@@ -120,7 +137,12 @@ class TaskDefinition:
     @cached_property
     def digest(self) -> str:
         """A short hash, equal for equal tasks on any machine."""
-        content = {"version": VERSION, "workload": self.workload, "values": dict(self.values)}
+        values = {
+            name: value
+            for name, value in self.values.items()
+            if name not in ADDED_SETTINGS or value != ADDED_SETTINGS[name]
+        }
+        content = {"version": VERSION, "workload": self.workload, "values": values}
         text = json.dumps(content, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
 
@@ -146,8 +168,8 @@ def job_definition(record: JobRecord) -> TaskDefinition:
 def profile_definition(
     spec: WorkloadSpec, profile: str, settings: WorkloadSettings
 ) -> TaskDefinition:
-    """Return the task of a profile with these settings; ``reference`` has the published data."""
-    data = PUBLISHED if profile == REFERENCE else SYNTHETIC
+    """Return the task of a profile with these settings; papers' profiles have published data."""
+    data = PUBLISHED if profile in PUBLISHED_PROFILES else SYNTHETIC
     validated = with_section(settings)
     section = validated.section
     goal = Goal(

@@ -74,7 +74,7 @@ class Candidate(Document):
     """Whether tuning chose ``hyper``."""
     epochs: int
     patience: int | None
-    """Evaluations without a better accuracy after which training stops; None for no limit."""
+    """Evaluations without improvement after which training stops; None for no limit."""
     end_epoch: int | None = None
     """In a replay: the epoch after which training stops, as it did in the search."""
     known: int

@@ -1,4 +1,4 @@
-"""Settings of the AutoML workload, and its four profiles."""
+"""Settings of the AutoML workload, and its five profiles."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from vflops.workloads.image_classification.settings import ImageSettings
 
 _ORDERED_BELOW = 16
 """With this many workers or more, the time spent waiting outweighs repeatability."""
+
+_AIPERF_BATCH = 448
+"""Samples per accelerator, by default, in AIPerf's table IV."""
+_AIPERF_EPOCHS = 60
+"""The largest number of epochs in AIPerf's table IV, over which the learning rate falls to 0."""
 
 Kernel = Annotated[int, Field(ge=3, le=7)]
 
@@ -89,6 +94,13 @@ class AutomlSettings(ImageSettings):
             raise ValueError(
                 f"parallel.mode {self.train.parallel.mode}: the candidates of a search can only be "
                 "trained data-parallel: use parallel.mode data"
+            )
+        smallest = self.train.model_copy(update={"batch": min(self.batches)})
+        if self.train.end_rate > smallest.peak_rate:
+            raise ValueError(
+                f"train.end_rate {self.train.end_rate:g} is more than {smallest.peak_rate:g}, the "
+                f"rate that the schedule starts from with a batch of {smallest.batch}: use a "
+                "smaller --set train.end_rate"
             )
         parts = self.train.ranks * self.train.accumulate * self.train.ghosts
         for batch in self.batches:
@@ -176,9 +188,39 @@ def reference() -> AutomlSettings:
     return _with_search(settings.reference(), 60, SearchSettings())
 
 
+def aiperf() -> AutomlSettings:
+    """AIPerf's table IV: ResNet-50 v1 and the paper's recipe, with new weights.
+
+    What the paper leaves open, such as weight decay and augmentation, is as in ``reference``.
+    """
+    base = settings.reference()
+    train = base.train.model_copy(
+        update={
+            "batch": _AIPERF_BATCH,
+            "batch_per_rank": _AIPERF_BATCH,
+            "optimizer": "sgd",
+            "momentum": 0.9,
+            "nesterov": False,
+            "learning_rate": 0.1,
+            "linear_scaling": False,
+            "schedule": "polynomial",
+            "power": 1.0,
+            "end_rate": 0.0,
+            "schedule_epochs": _AIPERF_EPOCHS,
+            "stop_by": "loss",
+        }
+    )
+    search = SearchSettings(
+        duration_s=3600, v1=True, inherit=False, order="free", tune_from=5, error=0.3
+    )
+    base = base.model_copy(update={"train": train, "label_smoothing": 0.0, "target": 0.7})
+    return _with_search(base, _AIPERF_EPOCHS, search)
+
+
 PROFILES: dict[str, Callable[[], AutomlSettings]] = {
     "tiny": tiny,
     "laptop": laptop,
     "gpu": gpu,
     "reference": reference,
+    "aiperf": aiperf,
 }
