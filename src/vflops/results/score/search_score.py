@@ -9,6 +9,7 @@ from vflops.metrics.summation import sum_in_order
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.aiperf_conformance import verdict
+from vflops.results.score.aiperf_table import SearchSetup
 from vflops.results.score.node_power import node_scores, total_power, utilisation
 from vflops.results.score.score_file import CandidateScore, NodeScore, SearchMoment, SearchScore
 from vflops.results.score.search_workers import (
@@ -33,9 +34,19 @@ from vflops.workloads.automl.search_moments import (
 )
 from vflops.workloads.automl.settings import AutomlSettings
 
+
 def search_scores(contents: Contents) -> tuple[SearchScore, ...]:
     """Return one score per search, in the order of the searches."""
     return tuple(_score(contents, members) for members in searches(contents))
+
+
+def stopped_when_converged(contents: Contents) -> bool:
+    """Whether the user stopped a run of nothing but searches, all of them when that is valid."""
+    searched = {job.record.workload for job in contents.workers}
+    if contents.state.complete or set(contents.folder.record.settings.workloads) != searched:
+        return False
+    scores = contents.once(search_scores)
+    return all("ended" not in score.aiperf.broken for score in scores)
 
 
 def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
@@ -103,10 +114,9 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
         else vflops_per_watt(vflops=ops_per_s, power_w=power.power_w),
         utilisation=utilisation(nodes),
         aiperf=verdict(
-            settings,
+            SearchSetup(settings, record.data, RULES),
             members,
             search.candidates,
-            rules=RULES,
             durations_s=_durations(search, members, {worker.job for worker in lost}),
             error=error,
             ending=ending,

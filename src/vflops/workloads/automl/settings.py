@@ -184,8 +184,11 @@ def gpu() -> AutomlSettings:
 
 
 def reference() -> AutomlSettings:
-    """The published rules: ImageNet, 60 epochs, at least an hour."""
-    return _with_search(settings.reference(), 60, SearchSettings())
+    """The published rules: ImageNet, 60 epochs, at least an hour; the recipe of HPC AI500."""
+    base = settings.reference()
+    train = base.train.model_copy(update={"stop_by": "loss"})
+    base = base.model_copy(update={"train": train, "label_smoothing": 0.0})
+    return _with_search(base, 60, SearchSettings())
 
 
 def aiperf() -> AutomlSettings:
@@ -211,7 +214,13 @@ def aiperf() -> AutomlSettings:
         }
     )
     search = SearchSettings(
-        duration_s=3600, v1=True, inherit=False, order="free", tune_from=5, error=0.3
+        duration_s=3600,
+        v1=True,
+        inherit=False,
+        order="free",
+        tune_from=5,
+        tuning="separate",
+        error=0.3,
     )
     base = base.model_copy(update={"train": train, "label_smoothing": 0.0, "target": 0.7})
     return _with_search(base, _AIPERF_EPOCHS, search)
