@@ -68,7 +68,7 @@ def search_ending(contents: Contents, members: Sequence[TrainedJob]) -> SearchEn
         for job in members
         if job.record.job not in lost
     ]
-    in_order = bool(last) and set(last) <= {"stopped", "end"}
+    in_order = "stopped" in last and set(last) <= {"stopped", "end"}
     return "stopped" if in_order and not contents.in_progress else None
 
 
