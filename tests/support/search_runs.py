@@ -162,12 +162,10 @@ class HandmadeSearch:
         candidate = Candidate(
             turn=turn,
             architecture=base,
-            parent=parent,
-            morphs=morphs,
             known=0,
             known_sha256="0" * 64,
             took_s=0.1,
-            **{"tuned": False, **given, **facts},
+            **{"parent": parent, "morphs": morphs, "tuned": False, **given, **facts},
         )
         self.buffer.put(candidate)
         self.buffer.claim(turn, turn.worker, 1 + turn.worker)

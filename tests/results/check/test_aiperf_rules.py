@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.sample_parts import write_system
-from tests.support.search_runs import HandmadeSearch, Note, evaluated, progress, started
+from tests.support.search_runs import ZERO_S, HandmadeSearch, Note, evaluated, progress, started
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
@@ -29,7 +29,6 @@ AIPERF = ("duration", "precision", "error", "new-weights", "ended")
 AIPERF += ("table-iv", "search-space", "tuned")
 ENDED = ("complete", "trained", "ledger")
 ROUNDS = 6
-Settings = Callable[[AutomlSettings], AutomlSettings]
 
 
 def conforming(**changes: Any) -> AutomlSettings:
@@ -142,17 +141,11 @@ def test_what_the_paper_fixes_is_required(
     make: Callable[..., Conforming], changes: dict[str, Any], evidence: str
 ) -> None:
     run = make(conforming(**changes))
-    run.first = make_resnet(run)
     folder = ended(run, run.candidates())
     found = failures(folder, "table-iv")
     assert evidence in found["table-iv"]
     assert found["table-iv"].count("to conform") == 1  # nothing else is broken
     assert not only_search(folder).aiperf.valid
-
-
-def make_resnet(run: Conforming) -> Any:
-    """The network of the settings of this run, which may not be ResNet-50."""
-    return run.first
 
 
 def test_every_violation_is_named_and_defaults_are_not_failures(
@@ -289,8 +282,6 @@ def test_a_search_whose_score_still_changes_may_not_be_stopped(
 
 
 def converged(run: Conforming, at_s: float) -> dict[str, Any]:
-    from tests.support.search_runs import ZERO_S
-
     figures = {"worker": 0, "utc_s": ZERO_S + at_s, "duration_s": at_s, "ops_per_s": 1.0}
     message = "the search has converged after 72 min 00 s"
     return {"worker": 0, "message": message, "converged": {**figures, "variation": 0.001}}
