@@ -6,7 +6,7 @@ a sample is charged 30 operations and evaluating one 10, unless the true ones ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Any
@@ -148,9 +148,17 @@ class HandmadeSearch:
         return {"worker": worker, "left_s": duration_s - began_s, "clock": None}
 
     def propose(
-        self, turn: Turn, parent: str | None = None, morphs: tuple[Morph, ...] = (), **facts: Any
+        self,
+        turn: Turn,
+        parent: str | None = None,
+        morphs: tuple[Morph, ...] = (),
+        recorded: Mapping[str, Any] | None = None,
+        **facts: Any,
     ) -> Candidate:
-        """Put a candidate into the buffer, and claim it for the worker of its turn."""
+        """Put a candidate into the buffer, and claim it for the worker of its turn.
+
+        ``recorded``: what the record says instead of how its architecture was derived.
+        """
         base = self.network(parent)
         for morph in morphs:
             base = apply(base, morph)
@@ -165,7 +173,14 @@ class HandmadeSearch:
             known=0,
             known_sha256="0" * 64,
             took_s=0.1,
-            **{"parent": parent, "morphs": morphs, "tuned": False, **given, **facts},
+            **{
+                "parent": parent,
+                "morphs": morphs,
+                "tuned": False,
+                **given,
+                **facts,
+                **(recorded or {}),
+            },
         )
         self.buffer.put(candidate)
         self.buffer.claim(turn, turn.worker, 1 + turn.worker)

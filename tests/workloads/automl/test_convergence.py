@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.sample_parts import write_system
 from tests.support.search_runs import ZERO_S, HandmadeSearch, Note, progress, started
 from vflops.workloads.automl import convergence
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
@@ -82,6 +83,7 @@ def test_a_search_goes_on_until_every_worker_and_the_score_have_what_they_need(
 
 
 def test_a_replay_of_such_a_search_does_all_of_its_work(run: HandmadeSearch) -> None:
+    write_system(run.folder)
     for worker in (0, 1):
         candidate = run.propose(Turn(round=1, worker=worker))
         run.worker(worker, [*run.trained(candidate, 10.0, 0.5, 0.6), (LAST_S, "end", {})])
