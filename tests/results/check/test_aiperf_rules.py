@@ -313,6 +313,20 @@ def test_a_search_that_ended_when_converged_is_valid_and_lasts_until_then(
     assert ("end", "ended when converged after 1 h 12 min") in search_text.search_rows(found)
 
 
+def test_a_search_that_ended_as_converged_and_had_not_is_not_valid(
+    make: Callable[..., Conforming],
+) -> None:
+    run = make(conforming(search={"duration_s": 43200.0, "end": "converged"}))
+    notes = run.notes(run.candidates(), 3000.0)
+    end = [(4200.0, "search-ended", converged(run, 4200.0)), (4200.0, "end", {})]
+    run.worker(0, [*notes, *end])
+    folder = run.end()
+    found = failures(folder)
+    assert set(found) == {"ended"}
+    assert found["ended"].startswith("it ended as converged before its time: its score has not")
+    assert search_text.early_end(only_search(folder)).endswith("it still varied")
+
+
 def test_the_documentation_has_the_rows_that_judge() -> None:
     text = (ROOT / "docs" / "reference" / "checks.md").read_text(encoding="utf-8")
     for row in ROWS:

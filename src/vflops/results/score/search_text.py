@@ -20,6 +20,7 @@ CANDIDATES = (
 )
 UNDEFINED_REGULATED = "not defined for an error of 0"
 """AIPerf's equation 3 is for errors between 0 and 1: the logarithm of 0 is infinite."""
+_STILL_VARIES = ", but by the whole record it still varied"
 MAX_CANDIDATES = 10
 """The maximum number of candidates that a terminal shows."""
 
@@ -47,10 +48,11 @@ def early_end(search: SearchScore) -> str:
         return ""
     hours, minutes = divmod(round(search.duration_s / 60), 60)
     after = f"{hours} h {minutes:02d} min" if hours else seconds(search.duration_s)
-    converged = " and had converged" if search.converged else " and had not converged"
     if search.ending == "converged":
-        return f"ended when converged after {after}"
-    return f"stopped by the user after {after}{converged}"
+        return f"ended when converged after {after}{'' if search.converged else _STILL_VARIES}"
+    return (
+        f"stopped by the user after {after} and had{' ' if search.converged else ' not '}converged"
+    )
 
 
 def has_started(search: SearchScore) -> bool:
