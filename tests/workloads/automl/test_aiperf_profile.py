@@ -46,6 +46,7 @@ TABLE_IV: dict[str, object] = {
     "train.communication.mode": "all-reduce",
     "search.searcher": "bayesian",
     "search.tune_from": 5,
+    "search.tuning": "separate",
     "search.v1": True,
     "search.inherit": False,
     "search.order": "free",

@@ -67,9 +67,15 @@ NOT_IN_THE_TASK: dict[str, str] = {
 The keys are names or prefixes of settings.
 """
 
-ADDED_SETTINGS: dict[str, object] = {"search.tuning": "pooled"}
+ADDED_SETTINGS: dict[str, object] = {
+    "search.tuning": "pooled",
+    "train.power": 2.0,
+    "train.end_rate": 0.0,
+    "train.schedule_epochs": None,
+    "train.stop_by": "quality",
+}
 """Settings that version 1 did not have, with the value of all tasks before them. With this value
-they are not in the definition, so that earlier results stay comparable."""
+they do not enter the digest, so that earlier results stay comparable."""
 
 LEFT_TO_THE_PAPERS: dict[str, dict[str, str]] = {
     "image-classification": {"train.precision": "rule precision"},
@@ -104,17 +110,6 @@ LEFT_TO_THE_PAPERS: dict[str, dict[str, str]] = {
 }
 """By workload: settings that are not in tasks on the published data, because the papers' rule sets
 judge them, with the reason."""
-
-ADDED_SETTINGS: dict[str, object] = {
-    "train.power": 2.0,
-    "train.end_rate": 0.0,
-    "train.schedule_epochs": None,
-    "train.stop_by": "quality",
-}
-"""Settings that earlier releases of this version lack, with the values that their tasks have.
-
-With these values they do not enter the digest, so that the tasks of earlier runs keep theirs.
-"""
 
 REFERENCE = "reference"
 """The profile with the tasks of HPC AI500."""
@@ -199,7 +194,7 @@ def _definition(
     values["train.precision"] = "8 bits" if is_8_bit else "16 bits or more"
     if values.get("search.ledger") is not None:  # a path
         values["search.ledger"] = "a replay"
-    omitted = {key for key, value in ADDED_SETTINGS.items() if values.get(key) == value}
+    omitted = set()
     if values["train.linear_scaling"]:  # the recipe itself adapts to the batch, as published
         omitted |= {"train.batch", "search.batches"}
     if data == PUBLISHED:
