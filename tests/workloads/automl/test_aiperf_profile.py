@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from tests.support.automl_workers import concluded, planned, planned_replay, worked
 from vflops.config.flatten import flatten
@@ -15,6 +18,8 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import Evaluated, Finished
 from vflops.results.check.rule_sets import rule_set_of
 from vflops.train.schedules import learning_rate
+from vflops.workloads.automl.architecture.module_builder import build
+from vflops.workloads.automl.architecture.starting_networks import small
 from vflops.workloads.automl.proposer import first_network
 from vflops.workloads.automl.replay import SearchLedger
 from vflops.workloads.automl.search_events import CandidateBegun
@@ -116,6 +121,22 @@ def test_its_first_network_is_resnet50_with_strides_in_the_1x1_convolutions() ->
     }
     assert strided == {1, 7}
     assert network.parameters == 25_557_032
+
+
+def test_new_convolutions_have_the_variance_of_he_et_al() -> None:
+    """Equation 14 of their paper: 2 / (outputs × kernel area), with a normal distribution."""
+    network = build(small("laptop", (3, 32, 32)), torch.Generator().manual_seed(1))
+    convolutions = [module for module in network.modules() if isinstance(module, nn.Conv2d)]
+    large = [module for module in convolutions if module.weight.numel() >= 4096]
+    assert large
+    for module in large:
+        outputs, _, height, width = module.weight.shape
+        scaled = module.weight.detach().double() / math.sqrt(2 / (outputs * height * width))
+        error = 1 / math.sqrt(scaled.numel())
+        assert abs(float(scaled.mean())) < 5 * error
+        assert abs(float(scaled.var()) - 1) < 5 * math.sqrt(2) * error
+        kurtosis = float((scaled**4).mean())  # 3 of a normal, 1.8 of a uniform distribution
+        assert abs(kurtosis - 3) < 6 * math.sqrt(96) * error
 
 
 @pytest.mark.parametrize(

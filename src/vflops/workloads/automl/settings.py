@@ -215,11 +215,11 @@ def aiperf() -> AutomlSettings:
     )
     search = SearchSettings(
         duration_s=3600,
-        v1=True,
-        inherit=False,
         order="free",
+        inherit=False,
         tune_from=5,
         tuning="separate",
+        v1=True,
         error=0.3,
     )
     base = base.model_copy(update={"train": train, "label_smoothing": 0.0, "target": 0.7})
