@@ -62,10 +62,13 @@ def candidate(at: Turn, **facts: Any) -> Candidate:
 
 def trained(name: str, accuracy: float, **facts: Any) -> CandidateTrained:
     """A made-up result."""
-    usual: dict[str, Any] = {"epochs": 2, "reason": "epochs", "inherited": False}
-    return CandidateTrained(
-        candidate=name, accuracy=accuracy, hyper=Hyperparameters(batch=32), **(usual | facts)
-    )
+    usual: dict[str, Any] = {
+        "epochs": 2,
+        "reason": "epochs",
+        "inherited": False,
+        "hyper": Hyperparameters(batch=32),
+    }
+    return CandidateTrained(candidate=name, accuracy=accuracy, **(usual | facts))
 
 
 def new_run(folder: Path) -> RunFolder:

@@ -19,9 +19,9 @@ from vflops.workloads.contract.run_settings import load, profile
 _RANK = Path(__file__).with_name("forked_rank.py")
 
 
-def planned(folder: Path, *settings: str) -> RunFolder:
+def planned(folder: Path, *settings: str, of_profile: str = "tiny") -> RunFolder:
     """Return the run folder of a search whose workers have not begun."""
-    base = for_single_workload(profile("tiny", ["automl"]))
+    base = for_single_workload(profile(of_profile, ["automl"]))
     return _planned(folder, load(base, None, [*SMALL, *settings]))
 
 

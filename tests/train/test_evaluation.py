@@ -44,7 +44,10 @@ class Total:
 def engine_of(said: list[str]) -> Engine:
     """Return what an evaluation needs of an engine; heartbeats add to ``said``."""
     workload = SimpleNamespace(
-        samples=lambda split: Samples(), meter=lambda device: Total(), quality=sum
+        samples=lambda split: Samples(),
+        meter=lambda device: Total(),
+        quality=sum,
+        validation_loss=lambda summaries: None,
     )
     parts = SimpleNamespace(
         workload=workload,

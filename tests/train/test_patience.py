@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
+from vflops.config.training import TrainSettings
+from vflops.errors import RunFailed
 from vflops.metrics.quality import Better
+from vflops.record.formats.job import Goal
 from vflops.train.checkpoint import Checkpoints
+from vflops.train.evaluation import Outcome
+from vflops.train.loop import Loop
 from vflops.train.parallel.factory import SingleRank
 from vflops.train.state import TrainState
 from vflops.train.step import Step
@@ -38,6 +45,36 @@ def test_an_equal_quality_is_not_better(
         training.step += 1
         counts.append(training.since_best(quality, better))
     assert counts == since
+
+
+def loop(directory: Path, stop_by: str) -> Loop:
+    """Return what a loop needs to decide whether training has improved."""
+    made = object.__new__(Loop)
+    made.state = state(directory)
+    made.settings = TrainSettings.model_validate({"stop_by": stop_by})
+    made.goal = Goal(quality="accuracy", better="higher", exponent=1, target=0.5)
+    made.context = SimpleNamespace(record=SimpleNamespace(workload="mine"))  # type: ignore[assignment]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("stop_by", "since"), [("quality", [0, 0, 0, 1, 2]), ("loss", [0, 1, 0, 1, 2])]
+)
+def test_training_waits_for_the_quality_or_for_the_loss(
+    tmp_path: Path, stop_by: str, since: list[int]
+) -> None:
+    training, counts = loop(tmp_path, stop_by), []
+    losses = [math.nan, math.inf, 1.5, 2.0, 1.5]  # losses that are not finite are the worst
+    for quality, loss in zip([0.1, 0.2, 0.3, 0.3, 0.2], losses, strict=True):
+        training.state.step += 1
+        counts.append(training._evaluations_since_best(Outcome(quality, 1, [], loss)))
+    assert counts == since
+
+
+def test_a_workload_without_a_loss_cannot_stop_by_it(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="mine measures no loss") as caught:
+        loop(tmp_path, "loss")._evaluations_since_best(Outcome(0.5, 1, []))
+    assert caught.value.hint == "--set train.stop_by=quality"
 
 
 def test_an_evaluation_that_a_resume_repeats_counts_once(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import (
     Checkpointed,
+    Evaluated,
     Fallback,
     Finished,
     JobTrained,
@@ -89,6 +90,32 @@ def test_a_target_that_was_reached_when_the_kill_came_still_ends_the_training(
     done = next(event for event in log.events if event.kind == "finished").payload(Finished)
     assert (done.reason, done.step, done.samples) == ("target", 8, 256)
     assert len([event for event in log.events if event.kind == "evaluation"]) == 1
+
+
+def test_a_training_that_stops_by_the_loss_stops_at_the_same_step_after_a_kill(
+    tmp_path: Path,
+) -> None:
+    """The lowest loss and the wait since it survive in the checkpoint."""
+    settings = ("train.stop_by=loss", "train.patience=2", "train.epochs=6")
+    undisturbed = planned(tmp_path / "undisturbed", *settings)
+    run_ranks(undisturbed)
+    folder = killed(tmp_path / "killed", *settings, KILL_AFTER="18")
+    run_ranks(folder)
+
+    def end(of: RunFolder) -> tuple[object, ...]:
+        done = of.history().events("finished", job=1)[-1].payload(Finished)
+        points = {
+            point.step: point.loss
+            for event in of.history().events("evaluation", job=1)
+            if (point := event.payload(Evaluated))
+        }
+        return done.reason, done.step, points
+
+    reason, step, points = end(undisturbed)
+    assert end(folder) == (reason, step, points)
+    in_order = [loss for _, loss in sorted(points.items())]  # type: ignore[attr-defined]
+    since_best = len(in_order) - 1 - in_order.index(min(in_order))
+    assert (reason == "patience") == (since_best == 2)
 
 
 def test_an_attempt_with_no_step_left_still_profiles_and_ends(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ Out = Annotated[Path, typer.Option(help="Folder in which run folders are created
 Profile = Annotated[
     str | None,
     typer.Option(
-        help="tiny, laptop, gpu or reference; by default gpu with an accelerator, else laptop."
+        help="tiny, laptop, gpu, reference or, for automl, aiperf; by default gpu with an "
+        "accelerator, else laptop."
     ),
 ]
 Seed = Annotated[int | None, typer.Option(help="Random seed.")]

@@ -46,12 +46,22 @@ def reference() -> Settings:
     )
 
 
+def aiperf() -> Settings:
+    """AIPerf's table IV, for automl only: an hour or more on accelerators, ImageNet."""
+    return reference().model_copy(update={"profile": "aiperf"})
+
+
 PROFILES: dict[str, Callable[[], Settings]] = {
     "tiny": tiny,
     "laptop": laptop,
     "gpu": gpu,
     "reference": reference,
+    "aiperf": aiperf,
 }
+SHARED_PROFILES = ("tiny", "laptop", "gpu", "reference")
+"""The profiles that every workload has."""
+PUBLISHED_PROFILES = ("reference", "aiperf")
+"""The profiles that follow the papers, with the published data and rules."""
 
 
 def check_profile_name(name: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
 from vflops.config.bagging import BaggingSettings
+from vflops.config.flatten import flatten
 from vflops.config.launch import LaunchSettings
 from vflops.config.names import BENCHMARKS, OPT_IN_BENCHMARKS, PRECISIONS
 from vflops.config.section import Section
@@ -71,7 +72,7 @@ class TelemetrySettings(Section):
 class Settings(Section):
     """All settings of a run, as recorded in ``run.json``."""
 
-    profile: Literal["tiny", "laptop", "gpu", "reference"]
+    profile: Literal["tiny", "laptop", "gpu", "reference", "aiperf"]
     seed: int = Field(default=1, ge=0, lt=2**63)
     repeat: int = Field(default=1, ge=1, le=1000)
     """How often each workload is trained, each time with the next seed after ``seed``."""
@@ -112,13 +113,16 @@ def load_settings(
     A key that is not a section of a run belongs to its workloads: ``train.epochs=3`` applies to
     every workload with that setting, ``image-classification.train.epochs=3`` only to that workload.
     ``parallel.mode`` is short for ``train.parallel.mode``, also after the name of a workload.
+    ``train.batch_per_rank`` is replaced by the ``train.batch`` that follows from it.
     """
     data = base.model_dump()
-    if file is not None:
-        _apply(data, read_toml(file), where=f" in {file}")
+    changes = [] if file is None else [(read_toml(file), f" in {file}")]
     for assignment in assignments:
         change = parse_assignment(assignment, example="micro.budget_s=20")
-        _apply(data, change, where=f" in --set {assignment}")
+        changes.append((change, f" in --set {assignment}"))
+    for change, where in changes:
+        _apply(data, change, where=where)
+    _replace_batches_per_rank(data, {name for change, _ in changes for name in flatten(change)})
     settings = _validate(Settings, data, "", base.model_dump())
     try:
         checked = typed_settings(settings, types, base)
@@ -129,6 +133,27 @@ def load_settings(
         raise
     sections = {name: section.model_dump(mode="json") for name, section in checked.items()}
     return settings.model_copy(update={"workloads": sections})
+
+
+def _replace_batches_per_rank(data: dict[str, Any], given: Set[str]) -> None:
+    """Replace ``train.batch_per_rank`` by ``train.batch``; ``given`` names what the user set."""
+    for workload, section in data["workloads"].items():
+        train = section.get("train", {})
+        per_rank, ranks = train.get("batch_per_rank"), train.get("ranks")
+        if not (isinstance(per_rank, int) and isinstance(ranks, int) and per_rank > 0):
+            continue  # none, or one that validation rejects
+        batch = per_rank * ranks
+        prefixes = ("", f"{workload}.", f"workloads.{workload}.")
+        if not given.isdisjoint(f"{prefix}train.batch" for prefix in prefixes):
+            is_set = not given.isdisjoint(f"{prefix}train.batch_per_rank" for prefix in prefixes)
+            if is_set and train["batch"] != batch:
+                raise UsageError(
+                    f"train.batch is {train['batch']}, but train.batch_per_rank {per_rank} × "
+                    f"{ranks} ranks is {batch}",
+                    hint="set only one of them",
+                )
+            batch = train["batch"]
+        train |= {"batch": batch, "batch_per_rank": None}
 
 
 def typed_settings(

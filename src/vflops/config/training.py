@@ -28,7 +28,11 @@ CEILING_PRECISIONS: dict[str, str] = {
 EIGHT_BIT_PRECISIONS = ("mixed-fp8", "mixed-int8")
 """The training precisions with 8-bit matrix products."""
 BatchNorm = Literal["local", "synchronised"]
+StopBy = Literal["quality", "loss"]
 Compile = Literal["auto", "on", "off", "record"]
+
+
+_POWER = 2.0
 
 
 class TrainSettings(Section):
@@ -37,6 +41,9 @@ class TrainSettings(Section):
     epochs: int = Field(default=1, ge=1, le=100_000)
     batch: int = Field(default=64, ge=1)
     """Samples per parameter update, over all ranks."""
+    batch_per_rank: int | None = Field(default=None, ge=1)
+    """Samples per parameter update of each rank, from which ``batch`` is computed when the settings
+    of a run are loaded, unless ``batch`` is given; a run records only its ``batch``."""
     accumulate: int = Field(default=1, ge=1)
     """Number of parts of a batch that are computed one after the other to fit into memory; for a
     pipeline, the number of micro-batches."""
@@ -56,6 +63,13 @@ class TrainSettings(Section):
     warmup_epochs: float = Field(default=0.0, ge=0)
     milestones: tuple[float, ...] = ()
     """Epochs after which the schedule ``step`` divides the learning rate by ten."""
+    power: float = Field(default=_POWER, gt=0, le=100)
+    """The exponent of the schedule ``polynomial``; 1 for a straight line."""
+    end_rate: float = Field(default=0.0, ge=0)
+    """The learning rate at the end of the schedule ``polynomial``."""
+    schedule_epochs: int | None = Field(default=None, ge=1, le=100_000)
+    """Epochs from the start of training to the end of the schedules ``cosine`` and ``polynomial``;
+    None for ``epochs``. In a search, None stands for the epochs of each candidate."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     nesterov: bool = False
     weight_decay: float = Field(default=0.0, ge=0)
@@ -81,6 +95,9 @@ class TrainSettings(Section):
     stop_at_target: bool = False
     patience: int | None = Field(default=None, ge=1)
     """Evaluations without improvement after which training ends; None to train for all epochs."""
+    stop_by: StopBy = "quality"
+    """The measure whose improvement ``patience`` waits for: the ``quality``, or the ``loss`` on the
+    validation set."""
     checkpoint_s: float = Field(default=300.0, gt=0)
     """Maximum time between two checkpoints; each evaluation is preceded by a checkpoint as well."""
     checkpoint_share: float = Field(default=0.05, gt=0, le=1)
@@ -110,6 +127,7 @@ class TrainSettings(Section):
                 f"warmup_epochs {self.warmup_epochs:g} is not less than the {self.epochs} epochs: "
                 "use a smaller value, or none: --set train.warmup_epochs=0"
             )
+        self._check_schedule()
         if bool(self.milestones) != (self.schedule == "step"):
             raise ValueError(
                 f"milestones {list(self.milestones)} do not fit schedule {self.schedule!r}: "
@@ -138,6 +156,26 @@ class TrainSettings(Section):
                 "ghosts split a batch, but synchronised batch norm needs it whole: choose one"
             )
         return self
+
+    def _check_schedule(self) -> None:
+        """Raise ``ValueError`` if settings of the schedule contradict each other."""
+        if self.schedule_epochs is not None and self.schedule_epochs < self.epochs:
+            raise ValueError(
+                f"schedule_epochs {self.schedule_epochs} is less than the {self.epochs} epochs: "
+                f"the schedule would end before training, use --set train.schedule_epochs="
+                f"{self.epochs} or more"
+            )
+        if self.schedule != "polynomial" and (self.power, self.end_rate) != (_POWER, 0.0):
+            raise ValueError(
+                f"power {self.power:g} and end_rate {self.end_rate:g} do not fit schedule "
+                f"{self.schedule!r}: use --set train.schedule=polynomial, or --set train.power="
+                f"{_POWER:g} --set train.end_rate=0"
+            )
+        if self.end_rate > self.peak_rate:
+            raise ValueError(
+                f"end_rate {self.end_rate:g} is more than {self.peak_rate:g}, the rate that the "
+                "schedule starts from: use a smaller --set train.end_rate"
+            )
 
     def _accumulate_advice(self) -> str:
         """Return ``; or train.accumulate 1, 2, 4`` with the values that fit the batch, if any."""

@@ -32,6 +32,7 @@ def check_all(settings: Settings, *, here: bool = True) -> None:
             check(settings, workload(name), section)
             continue
         check_ensemble(settings, workload(name))
+        _check_early_stop(workload(name), section.train)
         if workload(name).is_search:
             _check_search(settings, name, section.train)
 
@@ -40,6 +41,7 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
     """Raise if a workload's models or workers do not fit the nodes, or its settings conflict."""
     convention(spec.rules)  # raises if it is not installed
     check_ensemble(settings, spec)
+    _check_early_stop(spec, section.train)
     workers = spec.load_code().workers(section)
     if workers is not None:
         _check_workers_fit(settings, spec.name, workers, section.train)
@@ -103,6 +105,15 @@ def check_ensemble(settings: Settings, spec: WorkloadSpec) -> None:
         raise UsageError(
             f"twins come in pairs, but {name} has {models} model{'s' * (models > 1)}",
             hint=f"use --models {models + 1}" + (f" or {models - 1}" if models > 1 else ""),
+        )
+
+
+def _check_early_stop(spec: WorkloadSpec, train: TrainSettings) -> None:
+    """Raise if training shall stop by a loss that the workload does not measure."""
+    if train.stop_by == "loss" and not spec.measures_loss:
+        raise UsageError(
+            f"train.stop_by is loss, but the evaluations of {spec.name} measure no loss",
+            hint="stop by the quality: --set train.stop_by=quality",
         )
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 from pydantic import ValidationError
 
-from vflops.config.profiles import PROFILES
+from vflops.config.profiles import SHARED_PROFILES
 from vflops.counting.conventions import convention
 from vflops.errors import UsageError
 from vflops.extensions import import_object
@@ -67,7 +67,7 @@ class SpecConformance:
         """The score counts operations by these rules."""
         assert convention(self.spec.rules).id == self.spec.rules
 
-    @pytest.mark.parametrize("name", sorted(PROFILES))
+    @pytest.mark.parametrize("name", sorted(SHARED_PROFILES))
     def test_its_settings_survive_a_round_trip(self, name: str) -> None:
         """Every profile is valid, and unchanged after a round trip through JSON."""
         settings = self.spec.profile(name)
@@ -93,7 +93,7 @@ class SpecConformance:
     def test_its_targets_are_positive(self) -> None:
         """The quality factor divides by the target, so it must be positive in every profile."""
         code = self.spec.load_code()
-        for name in PROFILES:
+        for name in self.spec.profiles:
             try:
                 target = code.target(self.spec.profile(name))
             except UsageError as error:  # the target depends on the user's data

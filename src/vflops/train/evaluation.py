@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -27,6 +28,13 @@ class Outcome:
     """Number of samples evaluated, each counted once."""
     summaries: list[Summary]
     """One summary per rank."""
+    loss: float | None = None
+    """The mean loss of the samples; None if the workload does not measure it."""
+
+    @property
+    def finite_loss(self) -> float | None:
+        """The loss if it is a finite number, otherwise None."""
+        return self.loss if self.loss is not None and math.isfinite(self.loss) else None
 
 
 class LoopEvaluation(Protocol):
@@ -116,7 +124,12 @@ class Evaluation:
         self._tick()
         summaries = self._plan.gather(meter.summary())
         self._tick()
-        return Outcome(self._workload.quality(summaries), len(self._indices), summaries)
+        return Outcome(
+            self._workload.quality(summaries),
+            len(self._indices),
+            summaries,
+            self._workload.validation_loss(summaries),
+        )
 
     def first_batch(self, predict: Callable[..., Tensor | None]) -> None:
         """Predict one batch and discard the result, so that compilation is not timed later."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ class Loop:
         size = len(self._samples) if self._bag is None else len(self._bag)
         self._sampler = Sampler(size, mix(record.seed))
         self._steps = self._steps_in(self.settings.epochs)
+        self._schedule_steps = self._steps_in(self.settings.schedule_epochs or self.settings.epochs)
         end_epoch = self.settings.end_epoch or self.settings.epochs
         self._end = min(self._steps_in(end_epoch), self._steps)
         self._losses = Losses(self.device)
@@ -141,8 +143,20 @@ class Loop:
         if self._evaluate() and self.settings.stop_at_target:
             return "target"
         assert self.outcome is not None
-        evaluations = self.state.since_best(self.outcome.quality, self.goal.better)
+        evaluations = self._evaluations_since_best(self.outcome)
         return "patience" if evaluations == self.settings.patience else None
+
+    def _evaluations_since_best(self, outcome: Outcome) -> int:
+        """Return the number of evaluations since the best one, by quality or by loss."""
+        if self.settings.stop_by == "quality":
+            return self.state.since_best(outcome.quality, self.goal.better)
+        if outcome.loss is None:
+            raise RunFailed(
+                f"{self.context.record.workload} measures no loss in evaluations",
+                hint="--set train.stop_by=quality",
+            )
+        loss = math.inf if outcome.finite_loss is None else outcome.finite_loss
+        return self.state.since_best(loss, "lower")
 
     def _step(self, incoming: Iterator[Inputs]) -> None:
         state = self.state
@@ -199,6 +213,8 @@ class Loop:
             epoch=self._epoch,
             quality=quality,
             evaluated=self.outcome.evaluated,
+            loss=self.outcome.finite_loss,
+            learning_rate=self._rate(),
             phases=self._clock.spent_s(),
             samples_compiling=self._compiling,
         )
@@ -310,12 +326,14 @@ class Loop:
         return learning_rate(
             train.schedule,
             step=min(self.state.step, self._steps - 1),
-            steps=self._steps,
+            steps=self._schedule_steps,
             warmup_steps=round(train.warmup_epochs * per_epoch),
             peak=train.peak_rate,
             milestones_steps=tuple(
                 dict.fromkeys(round(epoch * per_epoch) for epoch in train.milestones)
             ),
+            power=train.power,
+            end=train.end_rate,
         )
 
     @property

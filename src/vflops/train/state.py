@@ -34,7 +34,7 @@ class TrainState:
     checkpoints: Checkpoints
     step: int = 0
     best: float | None = None
-    """The best quality so far."""
+    """The best quality so far, or the lowest loss with ``train.stop_by=loss``."""
     worse: int = 0
     """Number of evaluations since the best one."""
     judged: int | None = None
@@ -62,7 +62,10 @@ class TrainState:
             self.model.train()
 
     def since_best(self, quality: float, better: Better) -> int:
-        """Return the number of evaluations since the best one, after one that gave ``quality``."""
+        """Return the number of evaluations since the best one, after one that gave ``quality``.
+
+        The loss on the validation set may take the place of the quality.
+        """
         if self.judged != self.step:
             is_best = self.best is None or (
                 quality > self.best if better == "higher" else quality < self.best

@@ -9,7 +9,7 @@ import pytest
 from tests.support.trained_runs import HandmadeRun, course
 from tests.support.trained_runs import job as job_record
 from vflops.config.flatten import flatten
-from vflops.config.profiles import PROFILES, for_suite
+from vflops.config.profiles import PUBLISHED_PROFILES, for_suite
 from vflops.record.formats.job import BagRecord, DataFacts, Goal, JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.task.closed_tasks import closed_tasks, job_task, tasks
@@ -28,7 +28,8 @@ DIGESTS = {
     ("automl", "laptop"): "61fd96355cc4",
     ("automl", "gpu"): "d92120962d4a",
     ("automl", "gpu, in the suite"): "c87c73281905",
-    ("automl", "reference"): "0503de3fb7b5",
+    ("automl", "reference"): "076db798bd22",
+    ("automl", "aiperf"): "aac6ba43a7f0",
     ("extreme-weather", "tiny"): "395aa5d6f051",
     ("extreme-weather", "laptop"): "b6d3c04990ea",
     ("extreme-weather", "gpu"): "5d6632ad23df",
@@ -101,7 +102,7 @@ def task(
     base = run_settings.profile(profile, [name])
     base = for_suite(base, cpus=2) if as_suite else base
     settings = run_settings.load(base, None, assignments).workloads[name]
-    is_published = profile == "reference" and data is None
+    is_published = profile in PUBLISHED_PROFILES and data is None
     if is_published:
         settings = {**settings, "data": "/data"}
     return job_task(
@@ -120,8 +121,10 @@ def test_the_digests_of_the_closed_tasks_are_these() -> None:
     assert found == DIGESTS
 
 
-@pytest.mark.parametrize("name", suite())
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [(name, profile) for name in suite() for profile in workload(name).profiles],
+)
 def test_a_run_of_a_profile_is_closed(name: str, profile: str) -> None:
     found = task(name, profile)
     assert (found.kind, found.profile, found.differences) == ("closed", profile, ())
@@ -146,6 +149,8 @@ def test_the_shorter_search_of_the_suite_is_a_closed_task_of_its_own() -> None:
         ("network.width=16", "network.width 16 instead of 8"),
         ("synthetic.seed=2", "synthetic.seed 2 instead of 1"),
         ("train.stop_at_target=true", "train.stop_at_target True instead of False"),
+        ("train.stop_by=loss", "train.stop_by loss instead of quality"),
+        ("train.schedule_epochs=9", "train.schedule_epochs 9 instead of none"),
         ("synthetic.target=0.001", "target 0.001 instead of"),
     ],
 )

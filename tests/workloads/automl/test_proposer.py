@@ -7,14 +7,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.automl_parts import DATA, proposer, settings, trained, turn
+from tests.support.automl_parts import DATA, candidate, proposer, settings, trained, turn
 from vflops.workloads.automl import proposer as propose
 from vflops.workloads.automl.architecture import architecture_cost, morphs
 from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.proposer import first_network, grow_kernels, limits_of
 from vflops.workloads.automl.search.searcher import SearchSpaceExhausted
 from vflops.workloads.automl.search.tuning import Setting, Space, TuningResult
-from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Turn
+from vflops.workloads.automl.search_events import (
+    Candidate,
+    CandidateTrained,
+    Hyperparameters,
+    Turn,
+)
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.automl.shared_results import CandidateResult
 from vflops.workloads.automl.turns import KnownResults
@@ -107,6 +112,38 @@ def test_tuning_learns_from_tuned_rounds_alone(monkeypatch: pytest.MonkeyPatch) 
     found = searched(settings(tune_from=3), 5)
     tuned = [Setting(item.hyper.batch, item.hyper.kernel or 0) for item in found[2:]]
     assert asked == [[], tuned[:1], tuned[:2]]
+
+
+@pytest.mark.parametrize(("tuning", "workers"), [("pooled", (0, 1, 2)), ("separate", (1,))])
+def test_a_worker_tunes_from_the_results_of_all_or_from_its_own(
+    monkeypatch: pytest.MonkeyPatch, tuning: str, workers: tuple[int, ...]
+) -> None:
+    tried: list[TuningResult] = []
+
+    def suggest(space: Space, results: Sequence[TuningResult], seed: int) -> Setting:
+        tried.extend(results)
+        return Setting(16, 5)
+
+    monkeypatch.setattr(propose, "suggest", suggest)
+    candidates = {turn(0, worker).name: candidate(turn(0, worker)) for worker in range(3)}
+    results = tuple(
+        CandidateResult(at, trained(at.name, worker / 4, hyper=Hyperparameters(batch=32, kernel=3)))
+        for worker in range(3)
+        for at in [turn(0, worker)]
+    )
+    known = KnownResults(results, tuple(result.turn for result in results))
+    proposer(settings(tune_from=2, tuning=tuning), candidates).propose(turn(1, 1), known)
+    assert [result.accuracy for result in tried] == [worker / 4 for worker in workers]
+
+
+def test_a_worker_that_tunes_on_its_own_trains_its_own_proposals_in_any_order() -> None:
+    """The search proposes with all results, but the worker that tuned a candidate trains it."""
+    own = {
+        (order, tuning): settings(order=order, tuning=tuning).own_proposals
+        for order in ("ordered", "free")
+        for tuning in ("pooled", "separate")
+    }
+    assert [key for key, value in own.items() if not value] == [("free", "pooled")]
 
 
 def test_patience_counts_evaluations_however_far_apart_they_are() -> None:

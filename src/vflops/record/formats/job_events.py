@@ -190,6 +190,11 @@ class Evaluated(ProgressPoint):
     quality: float
     evaluated: NonNegative
     """Number of samples that were evaluated."""
+    loss: float | None = None
+    """Mean loss of these samples, without label smoothing; None if the workload does not measure
+    it or if it is not finite."""
+    learning_rate: float | None = None
+    """Learning rate of the next step; after the last step, of that step."""
 
 
 class Tested(Data):

@@ -7,12 +7,17 @@ from functools import cache
 
 from pydantic import ValidationError
 
-from vflops.config.profiles import PROFILES, for_suite
+from vflops.config.profiles import for_suite
 from vflops.errors import UsageError
 from vflops.record.files.document import first_fault
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
-from vflops.results.task.definition import TaskDefinition, job_definition, profile_definition
+from vflops.results.task.definition import (
+    REFERENCE,
+    TaskDefinition,
+    job_definition,
+    profile_definition,
+)
 from vflops.results.task.task import Task
 from vflops.workloads.contract import run_settings
 from vflops.workloads.contract.registry import workload, workloads
@@ -36,7 +41,8 @@ def job_task(record: JobRecord, profile: str) -> Task:
     for task_name, task in closed.items():
         if task.values == definition.values:
             return Task(workload=name, kind="closed", digest=definition.digest, profile=task_name)
-    return _open(name, definition, profile, *_differences(definition, closed[profile]))
+    nearest = closed.get(profile, closed[REFERENCE])
+    return _open(name, definition, profile, *_differences(definition, nearest))
 
 
 def _open(name: str, definition: TaskDefinition | None, profile: str, *differences: str) -> Task:
@@ -96,9 +102,9 @@ def _own_workload(spec: WorkloadSpec) -> str:
 def _closed_tasks(name: str) -> dict[str, TaskDefinition]:
     """Return the tasks of a workload's profiles, and of the suite where its task differs."""
     spec, found = workload(name), {}
-    for profile in PROFILES:
+    for profile in spec.profiles:
         found[profile] = profile_definition(spec, profile, spec.profile(profile))
-    for profile in PROFILES:
+    for profile in spec.profiles:
         suite = for_suite(run_settings.profile(profile, [name]), cpus=1)
         in_suite = profile_definition(spec, profile, run_settings.workload_settings(suite)[name])
         if in_suite.values != found[profile].values:

@@ -19,6 +19,7 @@ def automl() -> WorkloadSpec:
         combine="vflops.workloads.contract.combine:mean",
         settings=AutomlSettings,
         profiles=PROFILES,
+        measures_loss=True,
         rules=AIPERF.id,
         code="vflops.workloads.automl.workload:Automl",
         runner="vflops.workloads.automl.worker:run",

@@ -28,12 +28,12 @@ class CandidateSource(ABC):
 
 
 class SearchSource(CandidateSource):
-    """The proposals of the search; in ordered mode only the next one of this worker."""
+    """The proposals of the search: those of all workers, or only the next one of this worker."""
 
     def __init__(
         self, process: ProposerProcess, buffer: CandidateBuffer, worker: int | None
     ) -> None:
-        """``worker`` is the index of this worker in ordered mode, otherwise None."""
+        """``worker`` is the index of this worker if it trains only its own proposals, else None."""
         self._process, self._buffer, self._worker = process, buffer, worker
 
     def available(self) -> Sequence[Turn] | None:

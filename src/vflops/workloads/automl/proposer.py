@@ -128,14 +128,22 @@ class Proposer:
         if turn.round + 1 < settings.search.tune_from:
             return Hyperparameters(batch=settings.train.batch), False
         space = Space(settings.batches, tuple(sorted(settings.search.kernels)))
-        # Results without a kernel size were not tuned, and were trained for fewer epochs.
-        tuning_results = [
+        suggested = suggest(space, self._tuning_results(turn, known), rng.getrandbits(32))
+        return Hyperparameters(batch=suggested.batch, kernel=suggested.kernel), True
+
+    def _tuning_results(self, turn: Turn, known: KnownResults) -> list[TuningResult]:
+        """Return the results that hyperparameters are tuned from: of all workers, or of its own.
+
+        Results without a kernel size were not tuned, and were trained for fewer epochs.
+        """
+        pooled = self.settings.search.tuning == "pooled"
+        return [
             TuningResult(Setting(hyper.batch, hyper.kernel), result.trained.accuracy)
             for result in known.results
-            if result.trained is not None and (hyper := result.trained.hyper).kernel is not None
+            if (pooled or result.turn.worker == turn.worker)
+            and result.trained is not None
+            and (hyper := result.trained.hyper).kernel is not None
         ]
-        suggested = suggest(space, tuning_results, rng.getrandbits(32))
-        return Hyperparameters(batch=suggested.batch, kernel=suggested.kernel), True
 
     def _grow_kernels(
         self, chosen: _DerivedArchitecture, hyper: Hyperparameters, known: KnownResults

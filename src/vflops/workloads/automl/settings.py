@@ -1,4 +1,4 @@
-"""Settings of the AutoML workload, and its four profiles."""
+"""Settings of the AutoML workload, and its five profiles."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from vflops.workloads.image_classification.settings import ImageSettings
 
 _ORDERED_BELOW = 16
 """With this many workers or more, the time spent waiting outweighs repeatability."""
+
+_AIPERF_BATCH = 448
+"""Samples per accelerator, by default, in AIPerf's table IV."""
+_AIPERF_EPOCHS = 60
+"""The largest number of epochs in AIPerf's table IV, over which the learning rate falls to 0."""
 
 Kernel = Annotated[int, Field(ge=3, le=7)]
 
@@ -34,6 +39,11 @@ class SearchSettings(Section):
     workers: int = Field(default=1, ge=1, le=65536)
     duration_s: float = Field(default=3600.0, gt=0, le=30 * 86400)
     """How long each worker searches and trains."""
+    end: Literal["time", "converged"] = "time"
+    """Whether a search lasts for ``duration_s``, or may end before, after ``least_s`` and once its
+    score has converged."""
+    least_s: float = Field(default=3600.0, gt=0, le=30 * 86400)
+    """How long each worker searches at least before a search that has converged ends."""
     candidates: int | None = Field(default=None, ge=1)
     """Rounds after which a worker ends early; None if it uses all of its time."""
     ledger: str | None = None
@@ -51,6 +61,9 @@ class SearchSettings(Section):
     limits: LimitSettings = LimitSettings()
     tune_from: int = Field(default=5, ge=1)
     """The first round, counted from 1, in which hyperparameters are tuned."""
+    tuning: Literal["pooled", "separate"] = "pooled"
+    """Whether hyperparameters are tuned from the results of all workers, or as published: from
+    those of the worker itself, which then trains only its own proposals."""
     batches: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), max_length=32)
     """Batch sizes to choose from; if empty, train.batch, half of it and twice as much."""
     kernels: tuple[Kernel, ...] = (3, 5, 7)
@@ -82,6 +95,13 @@ class AutomlSettings(ImageSettings):
                 f"parallel.mode {self.train.parallel.mode}: the candidates of a search can only be "
                 "trained data-parallel: use parallel.mode data"
             )
+        smallest = self.train.model_copy(update={"batch": min(self.batches)})
+        if self.train.end_rate > smallest.peak_rate:
+            raise ValueError(
+                f"train.end_rate {self.train.end_rate:g} is more than {smallest.peak_rate:g}, the "
+                f"rate that the schedule starts from with a batch of {smallest.batch}: use a "
+                "smaller --set train.end_rate"
+            )
         parts = self.train.ranks * self.train.accumulate * self.train.ghosts
         for batch in self.batches:
             if batch % parts:
@@ -107,6 +127,11 @@ class AutomlSettings(ImageSettings):
         if self.search.order == "auto":
             return self.search.workers < _ORDERED_BELOW
         return self.search.order == "ordered"
+
+    @property
+    def own_proposals(self) -> bool:
+        """Whether a worker trains only the candidates that it proposed itself."""
+        return self.ordered or self.search.tuning == "separate"
 
 
 def _with_search(
@@ -159,8 +184,46 @@ def gpu() -> AutomlSettings:
 
 
 def reference() -> AutomlSettings:
-    """The published rules: ImageNet, 60 epochs, at least an hour."""
-    return _with_search(settings.reference(), 60, SearchSettings())
+    """The published rules: ImageNet, 60 epochs, at least an hour; the recipe of HPC AI500."""
+    base = settings.reference()
+    train = base.train.model_copy(update={"stop_by": "loss"})
+    base = base.model_copy(update={"train": train, "label_smoothing": 0.0})
+    return _with_search(base, 60, SearchSettings())
+
+
+def aiperf() -> AutomlSettings:
+    """AIPerf's table IV: ResNet-50 v1 and the paper's recipe, with new weights.
+
+    What the paper leaves open, such as weight decay and augmentation, is as in ``reference``.
+    """
+    base = settings.reference()
+    train = base.train.model_copy(
+        update={
+            "batch": _AIPERF_BATCH,
+            "batch_per_rank": _AIPERF_BATCH,
+            "optimizer": "sgd",
+            "momentum": 0.9,
+            "nesterov": False,
+            "learning_rate": 0.1,
+            "linear_scaling": False,
+            "schedule": "polynomial",
+            "power": 1.0,
+            "end_rate": 0.0,
+            "schedule_epochs": _AIPERF_EPOCHS,
+            "stop_by": "loss",
+        }
+    )
+    search = SearchSettings(
+        duration_s=3600,
+        order="free",
+        inherit=False,
+        tune_from=5,
+        tuning="separate",
+        v1=True,
+        error=0.3,
+    )
+    base = base.model_copy(update={"train": train, "label_smoothing": 0.0, "target": 0.7})
+    return _with_search(base, _AIPERF_EPOCHS, search)
 
 
 PROFILES: dict[str, Callable[[], AutomlSettings]] = {
@@ -168,4 +231,5 @@ PROFILES: dict[str, Callable[[], AutomlSettings]] = {
     "laptop": laptop,
     "gpu": gpu,
     "reference": reference,
+    "aiperf": aiperf,
 }

@@ -11,13 +11,27 @@ from pathlib import Path
 from vflops.config import profiles
 from vflops.config.settings import Settings, SettingsTypes, load_settings, typed_settings
 from vflops.config.training import WorkloadSettings
+from vflops.errors import UsageError
 from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.registry import workloads as registered
 
 
 def profile(name: str, workloads: Sequence[str] = ()) -> Settings:
     """Return the settings of the profile ``name``, including each of ``workloads``."""
     profiles.check_profile_name(name)
-    return profiles.with_workloads(name, {key: workload(key).profile(name) for key in workloads})
+    return profiles.with_workloads(name, {key: _profile_of(key, name) for key in workloads})
+
+
+def _profile_of(name: str, profile: str) -> WorkloadSettings:
+    spec = workload(name)
+    owners = [owner.name for owner in registered().values() if profile in owner.profiles]
+    if profile in spec.profiles or not owners:
+        return spec.profile(profile)
+    raise UsageError(
+        f"{name} has no profile {profile!r}, which is for {' and '.join(owners)} only",
+        hint=f"vflops run {owners[0]} --profile {profile}; the profiles of {name} are "
+        f"{', '.join(spec.profiles)}",
+    )
 
 
 def load(base: Settings, file: Path | None, assignments: Sequence[str]) -> Settings:

@@ -45,7 +45,7 @@ class WorkloadSpec:
     """``package.module:function`` that combines the predictions of several models (no torch)."""
     settings: type[WorkloadSettings]
     profiles: Mapping[str, Callable[[], WorkloadSettings]]
-    """The settings of each profile: tiny, laptop, gpu and reference."""
+    """The settings of each profile: tiny, laptop, gpu and reference, and possibly others."""
     code: str
     """``package.module:class``: a subclass of ``Workload``, or of ``WorkloadCode`` if the workload
     has another ``runner``."""
@@ -63,6 +63,8 @@ class WorkloadSpec:
     """Whether its jobs are the workers of one search instead of independent training runs."""
     can_be_bagged: bool = True
     """Whether its models leave predictions that an ensemble can combine."""
+    measures_loss: bool = False
+    """Whether evaluations measure the loss, which ``train.stop_by=loss`` needs."""
     rules: str = EXECUTED_CONVENTION
     """The counting convention that its FLOPS are based on; MFU always uses ``executed``."""
     in_suite: bool = True

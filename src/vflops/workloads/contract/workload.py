@@ -135,6 +135,14 @@ class Workload(WorkloadCode):
     def quality(self, summaries: Sequence[Summary]) -> float:
         """Return the quality that follows from the summaries of all ranks."""
 
+    def validation_loss(self, summaries: Sequence[Summary]) -> float | None:
+        """Return the mean loss of the evaluated samples, from the summaries of all ranks.
+
+        None if the meter does not measure it; otherwise, ``WorkloadSpec.measures_loss`` must be
+        True.
+        """
+        return None
+
     def exhibit(self, summaries: Sequence[Summary]) -> Mapping[str, NDArray[Any]] | None:
         """Return arrays of the last evaluation that the report can show, if any.
 

@@ -19,6 +19,7 @@ def image_classification() -> WorkloadSpec:
         combine="vflops.workloads.contract.combine:mean",
         settings=ImageSettings,
         profiles=PROFILES,
+        measures_loss=True,
         rules=PUBLISHED_CONVENTION,
         code="vflops.workloads.image_classification.workload:ImageClassification",
         expected="vflops.workloads.image_classification.expected:expected",

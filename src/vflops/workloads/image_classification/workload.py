@@ -19,7 +19,7 @@ from vflops.record.formats.job import DataFacts
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.contract.workload import Inputs, Meter, Split, Summary, Workload
 from vflops.workloads.image_classification.data import ImageSamples, open_split, prepare, verify
-from vflops.workloads.image_classification.quality import Top1Meter, accuracy
+from vflops.workloads.image_classification.quality import Top1Meter, accuracy, cross_entropy
 from vflops.workloads.image_classification.settings import ImageSettings
 
 _SHIFT_DIVISOR = 10
@@ -126,9 +126,13 @@ class ImageClassification(Workload):
         return probabilities
 
     def meter(self, device: torch.device) -> Meter:
-        """Return a meter of the top-1 accuracy."""
+        """Return a meter of the top-1 accuracy and the cross entropy."""
         return Top1Meter(device)
 
     def quality(self, summaries: Sequence[Summary]) -> float:
         """Return the top-1 accuracy over all ranks."""
         return accuracy(summaries)
+
+    def validation_loss(self, summaries: Sequence[Summary]) -> float:
+        """Return the mean cross entropy over all ranks, without label smoothing."""
+        return cross_entropy(summaries)

@@ -147,8 +147,8 @@ def pack(
     profile: Annotated[
         str | None,
         typer.Option(
-            help="Images only: the profile to pack for: tiny, laptop, gpu or reference; by default "
-            "gpu with an accelerator, else laptop."
+            help="Images only: the profile to pack for: tiny, laptop, gpu, reference or aiperf; by "
+            "default gpu with an accelerator, else laptop."
         ),
     ] = None,
     short_side: Annotated[

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vflops.data.images.packed_images import PackedImages
     from vflops.data.images.synthetic_images import Format
     from vflops.data.packing import Policy
+    from vflops.workloads.contract.spec import WorkloadSpec
     from vflops.workloads.image_classification.settings import ImageSettings
 
 MAX_UNPACKED_BYTES = 2 << 30
@@ -141,16 +142,26 @@ def _trains_unpacked(folder: ImageFolder, recipe: ImageSettings) -> bool:
 def _training(data: Path, profile: str) -> str:
     from vflops.cli.terminal.console import shell_path
 
-    options = f"--profile {profile} --data {shell_path(data)} --set target=0.8"
-    return f"vflops run image-classification {options}"
+    spec = _image_workload(profile)
+    command = f"vflops run {spec.name} --profile {profile} --data {shell_path(data)}"
+    return command if spec.is_search else f"{command} --set target=0.8"
 
 
 def _recipe(profile: str) -> ImageSettings:
-    from vflops.config.profiles import check_profile_name
-    from vflops.workloads.image_classification.settings import PROFILES
+    from vflops.workloads.image_classification.settings import ImageSettings
+
+    settings = _image_workload(profile).profile(profile)
+    assert isinstance(settings, ImageSettings)
+    return settings
+
+
+def _image_workload(profile: str) -> WorkloadSpec:
+    """Return image classification, or the search if only that has the profile."""
+    from vflops.config.profiles import SHARED_PROFILES, check_profile_name
+    from vflops.workloads.contract.registry import workload
 
     check_profile_name(profile)
-    return PROFILES[profile]()
+    return workload("image-classification" if profile in SHARED_PROFILES else "automl")
 
 
 def _show_packed(packed: PackedImages) -> None:
