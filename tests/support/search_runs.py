@@ -6,7 +6,7 @@ a sample is charged 30 operations and evaluating one 10, unless the true ones ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,11 @@ from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.architecture.morphs import Morph, apply
 from vflops.workloads.automl.architecture.starting_networks import small
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
+from vflops.workloads.automl.proposer import first_network
 from vflops.workloads.automl.replay import write_ledger
 from vflops.workloads.automl.search import learning_curve
 from vflops.workloads.automl.search_events import RULES, Candidate, Hyperparameters, Turn
+from vflops.workloads.automl.settings import AutomlSettings
 
 TRAIN, VALIDATION, BATCH = 1000, 200, 100
 OPS_FORWARD, OPS_TOTAL = 10, 30
@@ -48,7 +50,17 @@ FIRST = small("tiny", (3, 8, 8))
 class HandmadeSearch:
     """A run folder whose workers' events are written at chosen times."""
 
-    def __init__(self, parent: Path, patch: pytest.MonkeyPatch, workers: int = 1, **search: Any):
+    def __init__(
+        self,
+        parent: Path,
+        patch: pytest.MonkeyPatch,
+        workers: int = 1,
+        *,
+        base: AutomlSettings | None = None,
+        imagenet: bool = False,
+        **search: Any,
+    ):
+        """``base`` replaces the settings of the profile ``tiny``, ``imagenet`` its data."""
         self.now_s, self.jump_s, self.true_ops = 0.0, 0.0, False
         run = self
 
@@ -60,22 +72,18 @@ class HandmadeSearch:
         patch.setattr(events, "time", self)
         patch.setattr(events, "datetime", Now)
         patch.setattr(closed_tasks, "job_task", closed_if_handmade)
-        base = automl.tiny()
-        train = base.train.model_copy(update={"batch": BATCH, "epochs": 2})
-        given = base.search.model_copy(
-            update={"workers": workers, "duration_s": 100.0, "batches": (BATCH,), **search}
-        )
-        settings = base.model_copy(update={"train": train, "search": given, "target": 0.8})
+        settings = base or _tiny(workers, **search)
         told = {"seed": 7, "workloads": {"automl": settings.model_dump(mode="json")}}
         self.folder = RunFolder.create(parent, "automl", tiny().model_copy(update=told))
         data = DataFacts(
             path="/data",
-            synthetic=True,
+            synthetic=not imagenet,
             fingerprint="0" * 64,
-            train=TRAIN,
-            validation=VALIDATION,
-            facts={"classes": 4},
+            train=1_281_167 if imagenet else TRAIN,
+            validation=50_000 if imagenet else VALIDATION,
+            facts={"classes": 1000 if imagenet else 4},
         )
+        self.first = first_network(settings, data) if imagenet else FIRST
         goal = Goal(quality="top-1 accuracy", better="higher", target=0.8, exponent=5)
         self.records = [
             JobRecord(
@@ -113,7 +121,7 @@ class HandmadeSearch:
         number = self.folder.next_attempt(job)
         between_s, free_s = 0.0, began_s
         with self.folder.start_attempt(job) as log:
-            for at_s, kind, data in [(began_s, "worker", _began(worker, began_s)), *notes]:
+            for at_s, kind, data in [(began_s, "worker", self._began(worker, began_s)), *notes]:
                 self.now_s, self.jump_s = at_s, self.jump_s or ahead_s
                 if kind in ("progress", "evaluation", "finished"):
                     data = {**data, "phases": _phases(at_s - began_s, between_s)}
@@ -135,10 +143,22 @@ class HandmadeSearch:
         ).write(place / "node-0.json")
         return place
 
+    def _began(self, worker: int, began_s: float) -> dict[str, Any]:
+        duration_s = self.records[0].settings["search"]["duration_s"]
+        return {"worker": worker, "left_s": duration_s - began_s, "clock": None}
+
     def propose(
-        self, turn: Turn, parent: str | None = None, morphs: tuple[Morph, ...] = (), **facts: Any
+        self,
+        turn: Turn,
+        parent: str | None = None,
+        morphs: tuple[Morph, ...] = (),
+        recorded: Mapping[str, Any] | None = None,
+        **facts: Any,
     ) -> Candidate:
-        """Put a candidate into the buffer, and claim it for the worker of its turn."""
+        """Put a candidate into the buffer, and claim it for the worker of its turn.
+
+        ``recorded``: what the record says instead of how its architecture was derived.
+        """
         base = self.network(parent)
         for morph in morphs:
             base = apply(base, morph)
@@ -150,13 +170,17 @@ class HandmadeSearch:
         candidate = Candidate(
             turn=turn,
             architecture=base,
-            parent=parent,
-            morphs=morphs,
-            tuned=False,
             known=0,
             known_sha256="0" * 64,
             took_s=0.1,
-            **{**given, **facts},
+            **{
+                "parent": parent,
+                "morphs": morphs,
+                "tuned": False,
+                **given,
+                **facts,
+                **(recorded or {}),
+            },
         )
         self.buffer.put(candidate)
         self.buffer.claim(turn, turn.worker, 1 + turn.worker)
@@ -165,7 +189,7 @@ class HandmadeSearch:
     def network(self, name: str | None) -> Architecture:
         """Return the architecture of a candidate, or the first one."""
         found = self.buffer.get(Turn.named(name)) if name else None
-        return found.architecture if found else FIRST
+        return found.architecture if found else self.first
 
     def begun(self, candidate: Candidate, *, inherited: bool | None = None) -> dict[str, Any]:
         """Return the payload with which a worker begins a candidate."""
@@ -208,6 +232,13 @@ class HandmadeSearch:
         }
         return [*notes, (ends, "finished", standing), (ends, "candidate-trained", result)]
 
+    def stop(self) -> RunFolder:
+        """Job 0 again: the user stops the run."""
+        with self.folder.start_attempt(job=0) as log:
+            log.write("described", sha256=file_hash(self.folder.system_file))
+            log.write("stopped", message="interrupted (Ctrl-C)")
+        return self.folder
+
     def end(self, *given_up: int) -> RunFolder:
         """Job 0 again: the ledger is written, the last log of every worker pinned.
 
@@ -227,6 +258,15 @@ class HandmadeSearch:
             log.write("ledger", **written.model_dump(mode="json"))
             log.write("end")
         return self.folder
+
+
+def _tiny(workers: int, **search: Any) -> AutomlSettings:
+    base = automl.tiny()
+    train = base.train.model_copy(update={"batch": BATCH, "epochs": 2})
+    given = base.search.model_copy(
+        update={"workers": workers, "duration_s": 100.0, "batches": (BATCH,), **search}
+    )
+    return base.model_copy(update={"train": train, "search": given, "target": 0.8})
 
 
 def stands(epoch: float) -> dict[str, Any]:
@@ -271,10 +311,6 @@ def one_worker(run: HandmadeSearch) -> list[Note]:
         (100.0, "candidate-cut", {"candidate": third.turn.name, "samples": 300}),
         (100.0, "end", {}),
     ]
-
-
-def _began(worker: int, began_s: float) -> dict[str, Any]:
-    return {"worker": worker, "left_s": 100.0 - began_s, "clock": None}
 
 
 def _phases(since_s: float, between_s: float) -> dict[str, float]:

@@ -20,7 +20,16 @@ from vflops.workloads.automl.replay import SearchLedger
 from vflops.workloads.automl.search_events import Claim, Turn
 
 RULES = ("searched", "charged", "results", "ledger", "timed")
-AIPERF = ("duration", "precision", "error", "new-weights", "table-iv")
+AIPERF = (
+    "duration",
+    "precision",
+    "error",
+    "new-weights",
+    "ended",
+    "table-iv",
+    "search-space",
+    "tuned",
+)
 FIRST, SECOND = "r00000-w00000", "r00001-w00000"
 
 

@@ -19,7 +19,7 @@ from vflops.workloads.automl.backoff import Backoff
 from vflops.workloads.automl.candidate import Deadline
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.claiming import CandidateClaimer, ClaimedCandidate
-from vflops.workloads.automl.search_events import Turn
+from vflops.workloads.automl.search_events import ConvergedEnd, Turn
 from vflops.workloads.automl.worker_history import UnfinishedCandidate
 
 
@@ -182,3 +182,18 @@ def test_ranks_agree_on_the_end_and_on_a_stop_that_only_one_of_them_heard(tmp_pa
     with pytest.raises(Interrupted, match="SIGTERM"):
         claims.next(Later(0, [turn(0, 0)]))
     assert claims.buffer.claimed_by(turn(0, 0)) is None
+
+
+def test_a_search_that_has_converged_is_over_also_for_a_worker_that_resumes(
+    tmp_path: Path,
+) -> None:
+    end = ConvergedEnd(worker=1, utc_s=1e9, duration_s=4320, ops_per_s=1.0, variation=0.001)
+    decided: list[str] = []
+    convergence: Any = SimpleNamespace(end=end, decide=lambda: decided.append("asked"))
+    claims = claimer(tmp_path, UnfinishedCandidate(turn(1, 0), samples=96), convergence=convergence)
+    claims.deadline = Deadline(claims.context.stop, time.monotonic() + 60, convergence)
+    assert claims.next(None) is None and not decided
+    (cut, (kind, ended)) = claims.context.events
+    assert cut[0] == "candidate-cut" and kind == "search-ended"
+    assert (ended.converged, ended.message) == (end, "the search has converged after 72 min 00 s")
+    assert claims.next(Later(0, [turn(5, 0)])) is None and decided == ["asked"]

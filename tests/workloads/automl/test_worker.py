@@ -262,7 +262,7 @@ def test_a_deadline_is_a_wish_to_stop_and_a_signal_comes_first() -> None:
     quiet, told = SimpleNamespace(signal=None), SimpleNamespace(signal="SIGTERM")
     now_s = time.monotonic()
     assert Deadline(quiet, now_s + 60).signal is None
-    assert Deadline(quiet, now_s - 1).signal == "the end of its time"
+    assert Deadline(quiet, now_s - 1).signal == "the end of its search"
     assert Deadline(told, now_s - 1).signal == "SIGTERM"
 
 

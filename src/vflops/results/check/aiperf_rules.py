@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from vflops.errors import UsageError
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.locations import candidate_event_location, event_location, job_file
 from vflops.results.check.rule import Outcome
-from vflops.results.score.aiperf_conformance import AT_LEAST_16_BITS, MIN_DURATION_S
+from vflops.results.check.search_rules import Fault, Searched, all_searches, first_fault
+from vflops.results.score.aiperf_conformance import (
+    AT_LEAST_16_BITS,
+    MIN_DURATION_S,
+    is_violation,
+)
+from vflops.results.score.aiperf_table import TUNE_FROM
+from vflops.results.score.figure_text import count
 from vflops.results.score.score_file import SearchScore
 from vflops.results.score.search_score import search_scores
-from vflops.results.score.search_text import max_error
+from vflops.results.score.search_text import early_end, max_error
 from vflops.results.score.search_workers import search_history, searches
 from vflops.units import seconds
+from vflops.workloads.automl.architecture import morphs
+from vflops.workloads.automl.candidate_history import CandidateHistory
+from vflops.workloads.automl.proposer import first_network, smallest_kernel
 
 _NONE = Outcome("not applicable", "nothing was searched in this run")
 _FindFault = Callable[[SearchScore], str | None]
@@ -112,16 +123,97 @@ def _locate_pretrained(members: Sequence[TrainedJob], score: SearchScore) -> str
     return candidate_event_location(members, next(matches), ("candidate",), {})
 
 
+def check_ended(contents: Contents) -> Outcome:
+    """Fail unless the search ended as planned, or early with an hour and a converged score."""
+    endings = [early_end(score) or "as planned" for score in contents.once(search_scores)]
+    return _all_searches(
+        contents, _broken("ended"), _locate_shortest_search, "; ".join(dict.fromkeys(endings))
+    )
+
+
 def check_table_iv(contents: Contents) -> Outcome:
-    """Fail unless the data and the first network are those of table IV; list other deviations."""
+    """Fail for every difference from what the paper fixes; list those from its defaults."""
 
     def fault(score: SearchScore) -> str | None:
-        for deviation in score.aiperf.deviations:
-            if deviation.fixed and deviation.conforms is not None:
-                return f"{deviation.what}: set {deviation.conforms} to conform"
-        return None
+        violations = [item for item in score.aiperf.deviations if is_violation(item)]
+        return "; ".join(f"{v.what} (set {v.conforms} to conform)" for v in violations) or None
 
     scores = contents.once(search_scores)
     others = [deviation.what for score in scores[:1] for deviation in score.aiperf.deviations]
-    passed = "as table IV requires; other deviations: " + "; ".join(others)
+    passed = "what the paper fixes is met; differences from its defaults: " + "; ".join(others)
     return _all_searches(contents, fault, _locate_job_file, passed)
+
+
+def check_tuning(contents: Contents) -> Outcome:
+    """Fail unless each worker tuned its candidates from the fifth round on, and none before."""
+    known = contents.once(all_searches) if contents.workers else []
+    if not known:
+        return _NONE
+    fault = first_fault(known, _tuning_fault)
+    if fault:
+        return fault
+    tuned = [c for s in known for c in s.history.candidates if _is_to_be_tuned(c)]
+    if not tuned:
+        return Outcome("pass", f"no worker reached round {TUNE_FROM}, from which on it is tuned")
+    workers = count(len({(c.worker, c.begun.candidate[-5:]) for c in tuned}), "worker")
+    candidates = count(len(tuned), "candidate")
+    return Outcome("pass", f"{candidates} of {workers} tuned, from round {TUNE_FROM} on")
+
+
+def _is_to_be_tuned(history: CandidateHistory) -> bool:
+    return history.turn.round + 1 >= TUNE_FROM
+
+
+def _tuning_fault(searched: Searched, history: CandidateHistory) -> Fault | None:
+    candidate, expected = searched.proposal(history), _is_to_be_tuned(history)
+    proposal = f"buffer/{history.begun.candidate}.json"
+    number = history.turn.round + 1
+    if not expected:
+        if candidate.tuned or candidate.hyper.kernel is not None:
+            return Fault(f"tuned in round {number}, before round {TUNE_FROM}", file=proposal)
+        return None
+    if not candidate.tuned or candidate.hyper.kernel is None:
+        return Fault(
+            f"not tuned in round {number}: search with search.tune_from={TUNE_FROM}", file=proposal
+        )
+    if candidate.hyper.batch not in searched.settings.batches:
+        batches = ", ".join(map(str, searched.settings.batches))
+        return Fault(f"batch {candidate.hyper.batch} is not one of {batches}", file=proposal)
+    kernel = smallest_kernel(candidate.architecture)
+    if candidate.hyper.kernel != kernel:
+        evidence = f"tuned to kernels of {candidate.hyper.kernel}, but its network has {kernel}"
+        return Fault(evidence, file=proposal)
+    return None
+
+
+def check_search_space(contents: Contents) -> Outcome:
+    """Fail unless every network follows by morphs from its parent, and the first is ResNet-50."""
+    known = contents.once(all_searches) if contents.workers else []
+    if not known:
+        return _NONE
+    fault = first_fault(known, _morph_fault)
+    if fault:
+        return fault
+    networks = count(sum(len(search.history.candidates) for search in known), "network")
+    return Outcome("pass", f"{networks}, derived by morphs from the first one")
+
+
+def _morph_fault(searched: Searched, history: CandidateHistory) -> Fault | None:
+    candidate = searched.proposal(history)
+    proposal = f"buffer/{history.begun.candidate}.json"
+    base = first_network(searched.settings, searched.record.data)
+    if candidate.parent is not None:
+        parents = (c for c in searched.history.candidates if c.begun.candidate == candidate.parent)
+        parent = next(parents, None)
+        if parent is None:
+            return Fault(f"its parent {candidate.parent} was not trained", file=proposal)
+        base = searched.proposal(parent).architecture
+    try:
+        for morph in candidate.morphs:
+            base = morphs.apply(base, morph)
+    except UsageError as error:
+        return Fault(error.message, file=proposal)
+    if base.digest != candidate.architecture.digest:
+        origin = candidate.parent or "the first network"
+        return Fault(f"its network does not follow by its morphs from {origin}", file=proposal)
+    return None

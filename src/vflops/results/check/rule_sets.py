@@ -359,7 +359,30 @@ _AIPERF = tuple(
             aiperf_rules.check_new_weights,
             (_LOGS,),
         ),
-        ("table-iv", "the search conforms to table IV", aiperf_rules.check_table_iv, (_JOBS,)),
+        (
+            "ended",
+            "the search ended as planned, or once it had converged",
+            aiperf_rules.check_ended,
+            (_LOGS,),
+        ),
+        (
+            "table-iv",
+            "the search has what the paper fixes",
+            aiperf_rules.check_table_iv,
+            (_JOBS,),
+        ),
+        (
+            "search-space",
+            "every network was derived by morphs",
+            aiperf_rules.check_search_space,
+            (_BUFFER, _JOBS, _LOGS),
+        ),
+        (
+            "tuned",
+            "every worker tuned from the fifth round on",
+            aiperf_rules.check_tuning,
+            (_BUFFER, _JOBS, _LOGS),
+        ),
     )
 )
 

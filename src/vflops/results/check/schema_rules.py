@@ -124,6 +124,8 @@ def _documents(contents: Contents) -> Iterator[tuple[Path, type[Document]]]:
     for path in matching_files(folder.path / "buffer", "r*-w*.json"):
         if path.name.count(".") == 1:  # names with a second dot mark a turn that was skipped
             yield path, search_events.Candidate
+    for path in matching_files(folder.path / "buffer", "converged.json"):
+        yield path, search_events.ConvergedEnd
     for path in matching_files(folder.path / "claims", "*.json"):
         yield path, search_events.Claim
     for path in matching_files(folder.path, "ledger*.json"):

@@ -95,7 +95,7 @@ def all_searches(contents: Contents) -> list[Searched]:
     return [Searched(contents, members) for members in searches(contents)]
 
 
-def _first_fault(
+def first_fault(
     searches: Sequence[Searched], find_fault: Callable[[Searched, CandidateHistory], Fault | None]
 ) -> Outcome | None:
     """Return the failure for the first faulty candidate."""
@@ -113,7 +113,7 @@ def check_proposals(contents: Contents) -> Outcome:
         return NONE
     seen: dict[tuple[int, str], int] = {}
     known = contents.once(all_searches)
-    fault = _first_fault(known, partial(_proposal_fault, seen=seen, weights={}))
+    fault = first_fault(known, partial(_proposal_fault, seen=seen, weights={}))
     if fault:
         return fault
     claims = len(list((contents.folder.path / "claims").glob("r*-w*.json")))
@@ -162,7 +162,7 @@ def check_operation_counts(contents: Contents) -> Outcome:
     if not contents.workers:
         return NONE
     counted: dict[tuple[str, int], tuple[int, int]] = {}
-    fault = _first_fault(contents.once(all_searches), partial(_operations_fault, counted=counted))
+    fault = first_fault(contents.once(all_searches), partial(_operations_fault, counted=counted))
     if fault:
         return fault
     known = count(len(counted), "architecture and batch", "architectures and batches")
@@ -199,7 +199,7 @@ def check_candidate_results(contents: Contents) -> Outcome:
     if not contents.workers:
         return NONE
     known = contents.once(all_searches)
-    fault = _first_fault(known, _results_fault)
+    fault = first_fault(known, _results_fault)
     if fault:
         return fault
     total = sum(history.samples for search in known for history in search.history.candidates)

@@ -5,39 +5,24 @@ A search that breaks a rule is still scored, and the score lists the broken rule
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.score.score_file import AiperfVerdict, Deviation
-from vflops.results.task.published_data import IMAGENET, data_fault
-from vflops.units import seconds
+from vflops.results.score.aiperf_table import MAX_ERROR_IN_TEXT, SearchSetup, deviations
+from vflops.results.score.score_file import AiperfVerdict, Deviation, SearchEnding
+from vflops.units import percent, seconds
 from vflops.workloads.automl.candidate_history import CandidateHistory
+from vflops.workloads.automl.search_moments import MAX_VARIATION
 from vflops.workloads.automl.settings import AutomlSettings
-from vflops.workloads.image_classification.settings import ResNetSettings
 
 MIN_DURATION_S = 3600.0
-MAX_ERROR, MAX_ERROR_IN_TEXT = 0.3, 0.35
-"""The error limits of the paper's table IV and of its text; a setting chooses between them."""
 _ROUNDING = 1e-9
 """Tolerance of errors, because 1 − 0.7 is slightly more than 0.3 in floating point."""
 _CLOCK_S = 1.0
 """The largest difference between two clocks over an hour."""
-_RULES = "aiperf"
 AT_LEAST_16_BITS = ("fp16", "bf16", "tf32", "fp32", "fp64")
 """Precisions of at least 16 bits, by the names of their ceilings."""
-_RESNET50 = (3, 4, 6, 3)
-_TUNE_FROM = 5
-_PIXELS = 224
-_RECIPE: dict[str, object] = {
-    "optimizer": "sgd",
-    "momentum": 0.9,
-    "nesterov": False,
-    "learning_rate": 0.1,
-    "linear_scaling": False,
-    "schedule": "polynomial",
-}
-"""The defaults of table IV: SGD with momentum and a learning rate falling linearly from 0.1."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +32,13 @@ class Facts:
     settings: AutomlSettings
     members: Sequence[TrainedJob]
     candidates: Sequence[CandidateHistory]
-    rules: str
     durations_s: Mapping[int, float]
     """The duration of each worker that was not lost, by worker number from 1."""
     error: float | None
-    ended: bool
+    ending: SearchEnding | None
+    converged: bool | None
+    variation: float | None
+    """How much the score varies in the last fifth of the time."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +55,27 @@ def _search(facts: Facts) -> str | None:
 
 
 def _ended(facts: Facts) -> str | None:
-    return None if facts.ended else "it has not come to its end"
+    """A search may end before its time once it took an hour and its score has converged."""
+    if facts.ending is None:
+        return "it has not come to its end"
+    if facts.ending == "planned":
+        return None
+    missing = [reason for reason in (_hour(facts), _not_converged(facts)) if reason]
+    if not missing:
+        return None
+    ended = "it was stopped" if facts.ending == "stopped" else "it ended as converged"
+    return f"{ended} before its time: {'; '.join(missing)}"
+
+
+def _not_converged(facts: Facts) -> str | None:
+    if facts.converged:
+        return None
+    if facts.variation is None:
+        return "it is too short to tell whether its score has converged"
+    return (
+        f"its score has not converged: it varies by {percent(facts.variation)} in the last fifth "
+        f"of the time, and less than {percent(MAX_VARIATION)} is converged"
+    )
 
 
 def _hour(facts: Facts) -> str | None:
@@ -117,7 +124,7 @@ def _pretrained(facts: Facts) -> str | None:
 
 VALIDITY: tuple[ValidityRule, ...] = (
     ValidityRule("search", "it is a search", _search),
-    ValidityRule("ended", "it finished", _ended),
+    ValidityRule("ended", "it finished, or was ended once converged", _ended),
     ValidityRule("hour", "at least 1 hour", _hour),
     ValidityRule("precision", "at least 16 bits", _precision),
     ValidityRule("error", "the best model's error is within the limit", _error),
@@ -125,80 +132,34 @@ VALIDITY: tuple[ValidityRule, ...] = (
 )
 
 
-def _requirement_deviations(facts: Facts) -> Iterator[Deviation]:
-    """Yield the deviations from requirements of table IV, with the settings that conform."""
-    data, network = facts.members[0].record.data, facts.settings.network
-    yield _deviation("no master: workers meet in files that all of them see", None, fixed=True)
-    imagenet = "--data DIR with ImageNet packed in it"
-    if data.synthetic:
-        yield _deviation("synthetic data in place of ImageNet", imagenet, fixed=True)
-    elif fault := data_fault(data, IMAGENET):
-        yield _deviation(f"other data than ImageNet: {fault}", imagenet, fixed=True)
-    if not _is_resnet50(network):
-        start = 'network.blocks=[3,4,6,3] network.width=64 network.stem="imagenet"'
-        yield _deviation("it starts from another network than ResNet-50", start, fixed=True)
-
-
-def _default_deviations(facts: Facts) -> Iterator[Deviation]:
-    """Yield the deviations from the defaults of table IV, of the paper's text and its program."""
-    settings, search = facts.settings, facts.settings.search
-    if _is_resnet50(settings.network) and not search.v1:
-        yield _deviation(
-            "it starts from ResNet-50 v1.5, 24.7 GOP a sample; the paper's v1 has 23.3",
-            "search.v1=true",
-        )
-    if settings.size != _PIXELS:
-        yield _deviation(
-            f"images of {settings.size} pixels, not {_PIXELS}", f"size={_PIXELS} resize=256"
-        )
-    if search.inherit:
-        yield _deviation("candidates start from their parents' weights", "search.inherit=false")
-    if settings.ordered:
-        yield _deviation("proposals wait for results in a fixed order", "search.order=free")
-    if search.searcher != "bayesian":
-        yield _deviation(f"its searcher is {search.searcher}", "search.searcher=bayesian")
-    if search.tune_from != _TUNE_FROM:
-        yield _deviation(
-            f"hyper-parameters are tuned from round {search.tune_from} on",
-            f"search.tune_from={_TUNE_FROM}",
-        )
-    if search.error > MAX_ERROR:
-        yield _deviation(
-            f"an error of up to {min(search.error, MAX_ERROR_IN_TEXT):g} is taken for valid, as "
-            f"in the paper's text; its table has {MAX_ERROR:g}",
-            f"search.error={MAX_ERROR:g}",
-        )
-    train = settings.train.model_dump()
-    different = {name: value for name, value in _RECIPE.items() if train[name] != value}
-    if different:
-        used = ", ".join(f"{name} {train[name]}" for name in different)
-        assignments = (f"train.{name}={str(value).lower()}" for name, value in different.items())
-        yield _deviation(f"another recipe of training: {used}", " ".join(assignments))
-    yield _deviation("training stops early by the accuracy, not by the loss", None)
-    if facts.rules != _RULES:
-        yield _deviation(f"operations are counted by the rules {facts.rules}, not {_RULES}", None)
-
-
-def _deviation(what: str, conforms: str | None, *, fixed: bool = False) -> Deviation:
-    return Deviation(what=what, conforms=conforms, fixed=fixed)
-
-
-def _is_resnet50(network: ResNetSettings) -> bool:
-    return (network.blocks, network.width, network.stem) == (_RESNET50, 64, "imagenet")
-
-
 def verdict(
-    settings: AutomlSettings,
+    setup: SearchSetup,
     members: Sequence[TrainedJob],
     candidates: Sequence[CandidateHistory],
     *,
-    rules: str,
     durations_s: Mapping[int, float],
     error: float | None,
-    ended: bool,
+    ending: SearchEnding | None,
+    converged: bool | None,
+    variation: float | None,
 ) -> AiperfVerdict:
     """Return whether a search is a valid result by AIPerf's rules, and why not otherwise."""
-    facts = Facts(settings, members, candidates, rules, durations_s, error, ended)
+    facts = Facts(
+        setup.settings,
+        members,
+        candidates,
+        durations_s=durations_s,
+        error=error,
+        ending=ending,
+        converged=converged,
+        variation=variation,
+    )
     broken = {rule.id: reason for rule in VALIDITY if (reason := rule.broken(facts))}
-    deviations = (*_requirement_deviations(facts), *_default_deviations(facts))
-    return AiperfVerdict(valid=not broken, broken=broken, deviations=deviations)
+    differences = deviations(setup)
+    conforms = not any(is_violation(difference) for difference in differences)
+    return AiperfVerdict(valid=conforms and not broken, broken=broken, deviations=differences)
+
+
+def is_violation(deviation: Deviation) -> bool:
+    """Whether it differs from what the paper fixes and a setting would conform."""
+    return deviation.fixed and deviation.conforms is not None

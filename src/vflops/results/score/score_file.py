@@ -362,6 +362,10 @@ class Deviation(Data):
     """Whether table IV of the paper requires it; otherwise it is a default of the paper."""
 
 
+SearchEnding = Literal["planned", "converged", "stopped"]
+"""A search ended as planned, by itself because its score had converged, or the user stopped it."""
+
+
 class AiperfVerdict(Data):
     """Whether a search is a valid result by AIPerf's rules. It is scored in any case."""
 
@@ -418,6 +422,10 @@ class SearchScore(Data):
     last_regulated: float | None
     converged: bool | None
     """Whether operations per second were stable in the last fifth of the time."""
+    variation: float | None = None
+    """(largest − smallest) / mean of the operations per second in that fifth."""
+    ending: SearchEnding | None = None
+    """How it ended; None if it did not."""
     error: float | None
     """The error of the best model."""
     error_limit: float

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
-from math import ceil
 
-from vflops.metrics import (
-    flops,
-    mean,
-    regulated_score_so_far,
-    relative_range,
-    vflops_per_watt,
-)
+from vflops.metrics import mean, regulated_score_so_far, vflops_per_watt
 from vflops.metrics.summation import sum_in_order
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.aiperf_conformance import verdict
+from vflops.results.score.aiperf_table import SearchSetup
 from vflops.results.score.node_power import node_scores, total_power, utilisation
 from vflops.results.score.score_file import CandidateScore, NodeScore, SearchMoment, SearchScore
 from vflops.results.score.search_workers import (
     ACTIVITIES,
     WorkerTimeline,
     lost_workers,
+    search_ending,
     search_history,
     searches,
     time_by_activity,
@@ -32,15 +26,13 @@ from vflops.workloads.automl.candidate_history import CandidateHistory
 from vflops.workloads.automl.search.learning_curve import predict
 from vflops.workloads.automl.search_events import RULES
 from vflops.workloads.automl.search_history import SearchHistory
+from vflops.workloads.automl.search_moments import (
+    Moment,
+    has_converged,
+    search_moments,
+    variation,
+)
 from vflops.workloads.automl.settings import AutomlSettings
-
-MOMENTS = 100
-"""The number of moments, evenly spaced over a search."""
-_ROUNDING_S = 1e-6
-"""The resolution of Unix time in floating point."""
-_CONVERGED_SHARE = 0.2
-_CONVERGED_RANGE = 0.02
-"""A search has converged if its score varies by less than this range in the last share of time."""
 
 
 def search_scores(contents: Contents) -> tuple[SearchScore, ...]:
@@ -48,11 +40,21 @@ def search_scores(contents: Contents) -> tuple[SearchScore, ...]:
     return tuple(_score(contents, members) for members in searches(contents))
 
 
+def stopped_when_converged(contents: Contents) -> bool:
+    """Whether the user stopped a run of nothing but searches, all of them when that is valid."""
+    searched = {job.record.workload for job in contents.workers}
+    if contents.state.complete or set(contents.folder.record.settings.workloads) != searched:
+        return False
+    scores = contents.once(search_scores)
+    return all("ended" not in score.aiperf.broken for score in scores)
+
+
 def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
     record = members[0].record
     settings = record.settings_as(AutomlSettings)
     search, timeline = search_history(members), WorkerTimeline(members)
-    moments = _moments(search, settings.search.score_from_round)
+    over_time = search_moments(search, settings.search.score_from_round)
+    moments = [_score_at(moment) for moment in over_time]
     counted = [moment for moment in moments if moment.counts]
     trained = [history for history in search.candidates if history.trained is not None]
     winner = _winner(search.candidates)
@@ -69,6 +71,7 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
     phases = {name: sum_in_order(by_name[name] for by_name in times_s) for name in ACTIVITIES}
     between_s = phases["idle"] + phases["building"]
     lost = lost_workers(contents, members)
+    converged, ending = has_converged(over_time), search_ending(contents, members)
     return SearchScore(
         workload=record.workload,
         repeat=record.repeat,
@@ -86,7 +89,9 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
         regulated=_largest_regulated(best),
         last_ops_per_s=moments[-1].ops_per_s if moments else None,
         last_regulated=moments[-1].regulated if moments else None,
-        converged=_converged(moments, counted),
+        converged=converged,
+        variation=variation(over_time),
+        ending=ending,
         error=error,
         error_limit=settings.search.error,
         winner=winner.begun.candidate if winner else None,
@@ -109,13 +114,14 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
         else vflops_per_watt(vflops=ops_per_s, power_w=power.power_w),
         utilisation=utilisation(nodes),
         aiperf=verdict(
-            settings,
+            SearchSetup(settings, record.data, RULES),
             members,
             search.candidates,
-            rules=RULES,
             durations_s=_durations(search, members, {worker.job for worker in lost}),
             error=error,
-            ended=contents.state.complete,
+            ending=ending,
+            converged=converged,
+            variation=variation(over_time),
         ),
         task=contents.once(tasks)[record.job].kind,
     )
@@ -153,66 +159,17 @@ def _nodes(
     return node_scores(contents.folder, timeline, window_s) if window_s[1] > window_s[0] else ()
 
 
-@dataclass
-class _Step:
-    """What candidates added between two moments."""
-
-    ops: int = 0
-    ended: int = 0
-    accuracies: list[float] = field(default_factory=list)
-
-
-def _moments(search: SearchHistory, first_round: int) -> list[SearchMoment]:
-    """Return the score at evenly spaced times. Only moments after the warm-up count."""
-    if search.span_s is None or search.span_s[1] <= search.span_s[0]:
-        return []
-    start_s, end_s = search.span_s
-    warm_up_end_s = max(
-        (history.last_s for history in search.candidates if history.turn.round + 1 < first_round),
-        default=start_s,
+def _score_at(moment: Moment) -> SearchMoment:
+    error = None if moment.accuracy is None else 1 - moment.accuracy
+    return SearchMoment(
+        time_s=round(moment.time_s, 6),
+        ops=moment.ops,
+        ops_per_s=moment.ops_per_s,
+        error=error,
+        regulated=regulated_score_so_far(flops=moment.ops_per_s, error=error),
+        trained=moment.ended,
+        counts=moment.counts,
     )
-    step_s = (end_s - start_s) / MOMENTS
-    moments: list[SearchMoment] = []
-    ops, ended, best = 0, 0, list[float]()
-    for number, step in enumerate(_steps(search, start_s, step_s), start=1):
-        time_s = number * step_s
-        ops, ended = ops + step.ops, ended + step.ended
-        best = [max(best + step.accuracies)] if best or step.accuracies else []
-        error = 1 - best[0] if best else None
-        ops_per_s = flops(ops=ops, time_s=time_s)
-        moments.append(
-            SearchMoment(
-                time_s=round(time_s, 6),
-                ops=ops,
-                ops_per_s=ops_per_s,
-                error=error,
-                regulated=regulated_score_so_far(flops=ops_per_s, error=error),
-                trained=ended,
-                counts=ops > 0 and start_s + time_s >= warm_up_end_s - _ROUNDING_S,
-            )
-        )
-    return moments
-
-
-def _steps(search: SearchHistory, start_s: float, step_s: float) -> list[_Step]:
-    """Return what each time step added. Events at the end of a step belong to it."""
-    steps = [_Step() for _ in range(MOMENTS)]
-
-    def step(utc_s: float) -> _Step:
-        number = ceil((utc_s - start_s - _ROUNDING_S) / step_s) - 1
-        return steps[min(max(number, 0), MOMENTS - 1)]
-
-    for history in search.candidates:
-        before = 0
-        for point in history.points:
-            current = step(point.utc_s)
-            current.ops += point.ops - before
-            before = point.ops
-            if point.quality is not None:
-                current.accuracies.append(point.quality)
-        if history.ended_s is not None and history.state != "cut":
-            step(history.ended_s).ended += 1
-    return steps
 
 
 def _largest_regulated(counted: Sequence[SearchMoment]) -> float | None:
@@ -221,14 +178,6 @@ def _largest_regulated(counted: Sequence[SearchMoment]) -> float | None:
         return None
     scores = [moment.regulated for moment in counted if moment.regulated is not None]
     return max(scores, default=None)
-
-
-def _converged(moments: Sequence[SearchMoment], counted: Sequence[SearchMoment]) -> bool | None:
-    """Whether the score was stable at the end; None if too few moments count."""
-    last = moments[-round(MOMENTS * _CONVERGED_SHARE) :]
-    if not last or len(counted) < len(last):
-        return None
-    return relative_range([moment.ops_per_s for moment in last]) < _CONVERGED_RANGE
 
 
 def _prediction_error(histories: Sequence[CandidateHistory]) -> float | None:

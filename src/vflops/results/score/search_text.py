@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from vflops.results.score import figure_text
-from vflops.results.score.aiperf_conformance import MAX_ERROR_IN_TEXT
+from vflops.results.score.aiperf_conformance import is_violation
+from vflops.results.score.aiperf_table import MAX_ERROR_IN_TEXT
 from vflops.results.score.score_file import CandidateScore, LostWorker, SearchScore
 from vflops.units import percent, quantity, seconds
 
@@ -19,6 +20,7 @@ CANDIDATES = (
 )
 UNDEFINED_REGULATED = "not defined for an error of 0"
 """AIPerf's equation 3 is for errors between 0 and 1: the logarithm of 0 is infinite."""
+_STILL_VARIES = ", but by the whole record it still varied"
 MAX_CANDIDATES = 10
 """The maximum number of candidates that a terminal shows."""
 
@@ -33,9 +35,24 @@ def search_line(search: SearchScore) -> str:
         workers += f", {len(search.lost_workers)} of them lost"
     summary = f"{verb} {architectures(search)}{_cut_short(search)}"
     summary += f" in {seconds(search.duration_s)} with {workers}"
+    if ending := early_end(search):
+        summary += f", {ending}"
     if search.ops_per_s is None:
         return f"{summary}: no step was completed"
     return f"{summary}: {_speed(search)}, {_result(search)}"
+
+
+def early_end(search: SearchScore) -> str:
+    """Return that a search ended before its time, and when; empty if it did not."""
+    if search.ending not in ("converged", "stopped"):
+        return ""
+    hours, minutes = divmod(round(search.duration_s / 60), 60)
+    after = f"{hours} h {minutes:02d} min" if hours else seconds(search.duration_s)
+    if search.ending == "converged":
+        return f"ended when converged after {after}{'' if search.converged else _STILL_VARIES}"
+    return (
+        f"stopped by the user after {after} and had{' ' if search.converged else ' not '}converged"
+    )
 
 
 def has_started(search: SearchScore) -> bool:
@@ -62,7 +79,7 @@ def aiperf_line(search: SearchScore) -> str:
     """Return whether a search is a valid result by AIPerf's rules, or why not."""
     if search.aiperf.valid:
         return "a valid result by AIPerf's rules"
-    fixed = [item.what for item in search.aiperf.deviations if item.fixed and item.conforms]
+    fixed = [item.what for item in search.aiperf.deviations if is_violation(item)]
     return f"not a valid result by AIPerf's rules: {'; '.join([*search.aiperf.reasons, *fixed])}"
 
 
@@ -92,6 +109,8 @@ def search_rows(search: SearchScore) -> list[tuple[str, str]]:
         rows.append(("utilisation", f"{search.utilisation:.1f} % of the accelerators' time"))
     if search.prediction_error is not None:
         rows.append(("prediction", f"accuracies predicted with a mean error of {_error(search)}"))
+    if ending := early_end(search):
+        rows.append(("end", ending))
     rows += [("lost", lost_line(worker)) for worker in search.lost_workers]
     rows.append(("AIPerf", aiperf_line(search)))
     rows += [("", f"unlike the paper: {line}") for line in deviations(search)]

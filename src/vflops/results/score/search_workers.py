@@ -13,7 +13,7 @@ from vflops.record.log.events import Event, Log
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Part, Timeline
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, Attempt, TrainedJob
-from vflops.results.score.score_file import LostWorker
+from vflops.results.score.score_file import LostWorker, SearchEnding
 from vflops.workloads.automl.candidate_history import END_EVENTS
 from vflops.workloads.automl.search_events import CandidateBegun
 from vflops.workloads.automl.search_history import SearchHistory
@@ -56,6 +56,20 @@ def _lost_worker(member: TrainedJob, event: JobGivenUp) -> LostWorker:
         trained=sum(history.state == "trained" for history in histories),
         candidates=tuple(s.begun.candidate for s in histories if s.state == "training"),
     )
+
+
+def search_ending(contents: Contents, members: Sequence[TrainedJob]) -> SearchEnding | None:
+    """Return how a search ended; None if it is in progress or its workers did not end in order."""
+    if contents.state.complete:
+        return "converged" if search_history(members).converged_end else "planned"
+    lost = {worker.job for worker in lost_workers(contents, members)}
+    last = [
+        job.logs[-1].events[-1].kind if job.logs and job.logs[-1].events else None
+        for job in members
+        if job.record.job not in lost
+    ]
+    in_order = "stopped" in last and set(last) <= {"stopped", "end"}
+    return "stopped" if in_order and not contents.in_progress else None
 
 
 def time_by_activity(member: TrainedJob) -> dict[str, float]:

@@ -16,6 +16,7 @@ from vflops.record.formats.job_events import Evaluated, Finished
 from vflops.train.context import JobContext
 from vflops.train.signals import StopSource
 from vflops.workloads.automl.architecture import architecture_cost
+from vflops.workloads.automl.convergence import Convergence
 from vflops.workloads.automl.search_events import RULES, Candidate
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.image_classification.workload import ImageClassification
@@ -70,21 +71,24 @@ class CandidateTraining(ImageClassification):
 
 @dataclass(frozen=True)
 class Deadline:
-    """A request to stop, by a signal or because the time is up."""
+    """A request to stop: by a signal, because the time is up, or the search has converged."""
 
     stop: StopSource
     end_s: float
     """On the monotonic clock."""
+    convergence: Convergence | None = None
+    """None if only the time ends the search."""
 
     @property
     def passed(self) -> bool:
-        """Whether the time is up."""
-        return time.monotonic() >= self.end_s
+        """Whether the search is over."""
+        is_converged = self.convergence is not None and self.convergence.end is not None
+        return is_converged or time.monotonic() >= self.end_s
 
     @property
     def signal(self) -> str | None:
         """The reason to stop; None to continue."""
-        return self.stop.signal or ("the end of its time" if self.passed else None)
+        return self.stop.signal or ("the end of its search" if self.passed else None)
 
     def set_unsaved_work(self, unsaved: bool) -> None:
         """Set whether a signal waits until work is saved; the end of the time always does."""

@@ -3,6 +3,7 @@
 RUN/buffer/<candidate>.json         a proposal
 RUN/buffer/<candidate>.passed.json  a turn that the other workers no longer wait for
 RUN/buffer/<candidate>.last.json    a worker proposes nothing from this turn on
+RUN/buffer/converged.json           the search ends, because its score has converged
 RUN/claims/<candidate>.json         the worker that trains it
 """
 
@@ -17,7 +18,13 @@ from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
 from vflops.record.folder import file_hash
-from vflops.workloads.automl.search_events import Candidate, Claim, Turn, TurnPassed
+from vflops.workloads.automl.search_events import (
+    Candidate,
+    Claim,
+    ConvergedEnd,
+    Turn,
+    TurnPassed,
+)
 
 
 class CandidateBuffer:
@@ -89,6 +96,14 @@ class CandidateBuffer:
         passed = TurnPassed(turn=turn, by=turn.worker, waited_s=0.0)
         return _create(passed, self._proposals / f"{turn.name}.last.json")
 
+    def end_search(self, end: ConvergedEnd) -> bool:
+        """End the search for all workers; return False if another worker has ended it."""
+        return _create(end, self._end_file)
+
+    def search_end(self) -> ConvergedEnd | None:
+        """Return the decision to end the search, if there is one."""
+        return ConvergedEnd.read(self._end_file) if self._end_file.is_file() else None
+
     def is_given_up(self, turn: Turn) -> bool:
         """Whether no worker waits for this turn any more, as of the last refresh."""
         last = self._last_rounds.get(turn.worker)
@@ -110,6 +125,10 @@ class CandidateBuffer:
         """Return those of ``turns`` that no worker has claimed yet."""
         claimed = {path.name.removesuffix(".json") for path in self._claims.glob("r*-w*.json")}
         return tuple(turn for turn in self.turns() if turn.name not in claimed)
+
+    @property
+    def _end_file(self) -> Path:
+        return self._proposals / "converged.json"
 
     def _proposal_file(self, turn: Turn) -> Path:
         return self._proposals / f"{turn.name}.json"

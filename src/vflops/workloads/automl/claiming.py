@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from vflops.errors import Interrupted
 from vflops.train.context import JobContext
 from vflops.train.parallel.factory import ParallelPlan
+from vflops.units import seconds
 from vflops.workloads.automl.backoff import Backoff
 from vflops.workloads.automl.candidate import Deadline
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.candidate_source import CandidateSource
+from vflops.workloads.automl.convergence import Convergence
 from vflops.workloads.automl.search_events import (
     CandidateCut,
     CandidateFailed,
@@ -63,6 +65,8 @@ class CandidateClaimer:
     """Called with the name of a candidate that is given up."""
     max_candidates: int | None = None
     """The number of candidates to train; None if only the time limit ends the search."""
+    convergence: Convergence | None = None
+    """Decides whether the search has converged; None if that does not end it."""
     done: int = 0
     """The number of candidates that have ended, including those of earlier attempts."""
     waited_s: float = field(default=0.0, init=False)
@@ -73,6 +77,8 @@ class CandidateClaimer:
         """Return the candidate to train, the same on all ranks; None if there are no more."""
         self.context.clock.enter("start-up")
         began_s = self._heartbeat_s = time.monotonic()
+        if self.convergence is not None and source is not None:
+            self.convergence.decide()
         backoff = Backoff()
         while (agreed := self._agree(source, backoff)) == _NOT_YET:
             pass
@@ -106,13 +112,13 @@ class CandidateClaimer:
             candidate = self.unfinished[0]
             return _FIRST + 2 * candidate.turn.number + (candidate.tries >= _MAX_TRIES)
         if source is None:
-            return _OVER
+            return self._over()
         end_s = time.monotonic() + _ANNOUNCE_S
         while time.monotonic() < end_s:
             if self.deadline.signal or (
                 self.max_candidates is not None and self.done >= self.max_candidates
             ):
-                return _OVER
+                return self._over()
             available = source.available()
             if available is None:
                 self._write_end(source)
@@ -123,6 +129,15 @@ class CandidateClaimer:
             self._write_heartbeat()
             backoff.wait()
         return _NOT_YET
+
+    def _over(self) -> int:
+        """Announce the end; write an event if the search has converged."""
+        end = self.convergence.end if self.convergence is not None else None
+        if end is not None and self.context.stop.signal is None:
+            message = f"the search has converged after {seconds(end.duration_s)}"
+            ended = SearchEnded(worker=self.worker, message=message, converged=end)
+            self.context.write_event("search-ended", ended)
+        return _OVER
 
     def _fail_lost(self) -> None:
         """Report candidates with unreadable results as failed, so that no worker waits for them."""

@@ -27,8 +27,8 @@ from vflops.workloads.automl.search_history import SearchHistory
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.contract.run_settings import load, profile
 
-_NO_END_S = 30 * 86400.0
-"""A replay has no time limit; settings require one."""
+_NO_END = {"candidates": None, "duration_s": 30 * 86400.0, "end": "time"}
+"""A replay ends with its work; settings require a time limit."""
 _DAMAGED = "the ledger is damaged: copy it from the run folder again"
 REPLAYED_LEDGER = "ledger-replayed.json"
 """The file name of the ledger that a replay was given."""
@@ -141,7 +141,7 @@ class SearchLedger(Document):
         file = path / "ledger.json" if path.is_dir() else path
         section = {
             **self.settings,
-            "search": {**self.settings["search"], "candidates": None, "duration_s": _NO_END_S},
+            "search": {**self.settings["search"], **_NO_END},
         }
         base = for_single_workload(profile(self.profile, ["automl"]))
         base = base.model_copy(update={"seed": self.seed, "workloads": {"automl": section}})

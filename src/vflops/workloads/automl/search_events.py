@@ -127,11 +127,33 @@ class WorkerWaiting(Data):
     worker: int
 
 
+class ConvergedEnd(Document):
+    """``buffer/converged.json``: the search ends, because its score has converged.
+
+    The first worker that finds so creates this file, and all workers end when they see it.
+    """
+
+    schema_name: ClassVar[str] = "vflops.search-converged"
+
+    worker: int
+    """The worker that found it."""
+    utc_s: float
+    """When, by the clock of its node."""
+    duration_s: float
+    """Seconds since the first worker began."""
+    ops_per_s: float
+    """The score at this time."""
+    variation: float
+    """How much the score varied in the last fifth of the time: (largest − smallest) / mean."""
+
+
 class SearchEnded(Data):
-    """A worker ends early because its search found nothing more within the limits."""
+    """A worker ends early: its search found nothing more within the limits, or has converged."""
 
     worker: int
     message: str
+    converged: ConvergedEnd | None = None
+    """The decision, if the search has converged."""
 
 
 class CandidateBegun(Data):

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 from vflops.record.log.events import Event, Log
 from vflops.workloads.automl.candidate_history import CandidateHistory, CandidateTracker
-from vflops.workloads.automl.search_events import CandidateFailed, WorkerBegun
+from vflops.workloads.automl.search_events import (
+    CandidateFailed,
+    ConvergedEnd,
+    SearchEnded,
+    WorkerBegun,
+)
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,8 @@ class SearchHistory:
     def spans_s(self) -> tuple[tuple[float, float] | None, ...]:
         """Start and end of each worker; None for a worker that never began.
 
-        A worker ends with its last progress or when its time is up. An attempt that starts after
-        that does not extend it.
+        A worker ends with its last progress, when its time is up or when the search has converged.
+        An attempt that starts after that does not extend it.
         """
         return tuple(self._span_s(worker) for worker in range(len(self.workers)))
 
@@ -58,6 +64,13 @@ class SearchHistory:
         if not spans or not any(candidate.points for candidate in self.candidates):
             return None
         return min(start_s for start_s, _ in spans), max(end_s for _, end_s in spans)
+
+    @cached_property
+    def converged_end(self) -> ConvergedEnd | None:
+        """The decision to end the search because its score had converged, if there is one."""
+        events = (event for logs in self.workers for log in logs for event in log.events)
+        ends = (event.payload(SearchEnded) for event in events if event.kind == "search-ended")
+        return next((end.converged for end in ends if end.converged is not None), None)
 
     @property
     def clock_faults(self) -> list[str]:
@@ -79,11 +92,12 @@ class SearchHistory:
         ends = [candidate.points[-1].utc_s for candidate in candidates if candidate.points]
         began_s: float | None = None
         until_s = 0.0
+        converged_s = self.converged_end.utc_s if self.converged_end else inf
         for event, utc_s in self._events(worker):
             if event.kind == "worker" and began_s is None:
                 began_s, until_s = utc_s, utc_s + event.payload(WorkerBegun).left_s
             elif event.kind == "end" and began_s is not None:
-                ends.append(min(utc_s, until_s))
+                ends.append(min(utc_s, until_s, converged_s))
         return None if began_s is None else (began_s, max(ends, default=began_s))
 
     def _events(self, worker: int) -> Iterator[tuple[Event, float]]:

@@ -39,6 +39,11 @@ class SearchSettings(Section):
     workers: int = Field(default=1, ge=1, le=65536)
     duration_s: float = Field(default=3600.0, gt=0, le=30 * 86400)
     """How long each worker searches and trains."""
+    end: Literal["time", "converged"] = "time"
+    """Whether a search lasts for ``duration_s``, or may end before, after ``least_s`` and once its
+    score has converged."""
+    least_s: float = Field(default=3600.0, gt=0, le=30 * 86400)
+    """How long each worker searches at least before a search that has converged ends."""
     candidates: int | None = Field(default=None, ge=1)
     """Rounds after which a worker ends early; None if it uses all of its time."""
     ledger: str | None = None
@@ -179,8 +184,11 @@ def gpu() -> AutomlSettings:
 
 
 def reference() -> AutomlSettings:
-    """The published rules: ImageNet, 60 epochs, at least an hour."""
-    return _with_search(settings.reference(), 60, SearchSettings())
+    """The published rules: ImageNet, 60 epochs, at least an hour; the recipe of HPC AI500."""
+    base = settings.reference()
+    train = base.train.model_copy(update={"stop_by": "loss"})
+    base = base.model_copy(update={"train": train, "label_smoothing": 0.0})
+    return _with_search(base, 60, SearchSettings())
 
 
 def aiperf() -> AutomlSettings:
@@ -207,11 +215,11 @@ def aiperf() -> AutomlSettings:
     )
     search = SearchSettings(
         duration_s=3600,
-        order="free",
+        v1=True,
         inherit=False,
+        order="free",
         tune_from=5,
         tuning="separate",
-        v1=True,
         error=0.3,
     )
     base = base.model_copy(update={"train": train, "label_smoothing": 0.0, "target": 0.7})

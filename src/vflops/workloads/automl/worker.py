@@ -37,6 +37,7 @@ from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.candidate_source import CandidateSource, ReplaySource, SearchSource
 from vflops.workloads.automl.claiming import CandidateClaimer, ClaimedCandidate
 from vflops.workloads.automl.compile_policy import CompilePolicy
+from vflops.workloads.automl.convergence import Convergence
 from vflops.workloads.automl.network_builder import (
     BuildAhead,
     CandidateUnbuildable,
@@ -110,7 +111,13 @@ class Worker:
             shutil.rmtree(self._checkpoints(name), ignore_errors=True)
         spent_s, clock_fault = history.spent_s()
         left_s = max(self.settings.search.duration_s - spent_s, 0.0)
-        self.deadline = Deadline(self.context.stop, time.monotonic() + left_s)
+        convergence = None
+        if self.settings.search.end == "converged":
+            due_s = time.monotonic() + self.settings.search.least_s - spent_s
+            convergence = Convergence(
+                self.folder, jobs, self.index, self.buffer, self.settings, due_s
+            )
+        self.deadline = Deadline(self.context.stop, time.monotonic() + left_s, convergence)
         train, search = self.settings.train, self.settings.search
         self.compile_policy = CompilePolicy(
             self.context, train, self.plan, self.device, self.deadline
@@ -130,6 +137,7 @@ class Worker:
             search.turn_s,
             self._clean,
             search.candidates,
+            convergence,
             len(history.ended),
         )
         began = WorkerBegun(worker=self.index, left_s=left_s, clock=clock_fault)
