@@ -11,15 +11,17 @@ import torch
 from torch import nn
 
 from vflops.config.training import TrainSettings
-from vflops.errors import RunFailed
+from vflops.errors import RunFailed, UsageError
 from vflops.metrics.quality import Better
 from vflops.record.formats.job import Goal
+from vflops.run.validate import check_all
 from vflops.train.checkpoint import Checkpoints
 from vflops.train.evaluation import Outcome
 from vflops.train.loop import Loop
 from vflops.train.parallel.factory import SingleRank
 from vflops.train.state import TrainState
 from vflops.train.step import Step
+from vflops.workloads.contract.run_settings import load, profile
 
 
 def state(directory: Path) -> TrainState:
@@ -90,3 +92,12 @@ def test_an_evaluation_that_a_resume_repeats_counts_once(tmp_path: Path) -> None
     assert resumed.since_best(0.4, "higher") == 1
     resumed.step += 1
     assert resumed.since_best(0.4, "higher") == 2
+
+
+def test_a_run_that_would_stop_by_a_loss_that_is_not_measured_is_refused() -> None:
+    stop_by_loss = ["train.stop_by=loss"]
+    check_all(load(profile("tiny", ["image-classification"]), None, stop_by_loss), here=False)
+    weather = load(profile("tiny", ["extreme-weather"]), None, stop_by_loss)
+    with pytest.raises(UsageError, match="extreme-weather measure no loss") as caught:
+        check_all(weather, here=False)
+    assert caught.value.hint == "stop by the quality: --set train.stop_by=quality"

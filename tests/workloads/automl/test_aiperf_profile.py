@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tests.support.automl_workers import concluded, planned, planned_replay, worked
+from vflops.cli.train.data import image_data
 from vflops.config.flatten import flatten
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
@@ -234,3 +235,14 @@ def test_a_replay_stops_where_the_search_stopped(search: RunFolder, tmp_path: Pa
         for folder in (search, again)
     )
     assert told == repeated
+
+
+def test_the_end_rate_must_be_reached_from_above_with_the_smallest_batch() -> None:
+    with pytest.raises(UsageError, match=r"more than 0.05, .* with a batch of 128"):
+        train("train.linear_scaling=true", "train.batch=256", "train.end_rate=0.06")
+
+
+def test_images_are_packed_for_the_profile_and_then_searched_on() -> None:
+    assert image_data._recipe("aiperf").resize == 256
+    command = image_data._training(Path("packed"), "aiperf")
+    assert command == "vflops run automl --profile aiperf --data packed"
