@@ -60,7 +60,8 @@ def count(
     from vflops.cli.terminal.console import console, next_step, shell_path, working
     from vflops.counting.conventions import convention
     from vflops.counting.count import count as count_graph
-    from vflops.models.model_graph import graph_of, parse_input
+    from vflops.counting.input_specs import parse_input
+    from vflops.models.model_graph import graph_of
     from vflops.models.model_registry import default_convention
     from vflops.publish import counts as show
     from vflops.record.folder import latest

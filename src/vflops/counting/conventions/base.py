@@ -16,10 +16,12 @@ class Ops:
     forward: int = 0
     backward: int = 0
     update: int = 0
+    recompute: int = 0
+    """Forward operations that activation checkpointing repeats; a rule does not return them."""
 
     @property
     def total(self) -> int:
-        """The sum of all three."""
+        """The sum of forward, backward and update, without recomputation."""
         return self.forward + self.backward + self.update
 
     def __add__(self, other: Ops) -> Ops:
@@ -27,6 +29,7 @@ class Ops:
             self.forward + other.forward,
             self.backward + other.backward,
             self.update + other.update,
+            self.recompute + other.recompute,
         )
 
 
@@ -47,6 +50,8 @@ class Convention:
     rule: Rule
     origin: str = "vflops"
     """The package that provides it."""
+    counts_gradients: bool = False
+    """Whether backward operations are those of autograd, and not a multiple of the forward ones."""
 
 
 def macc(graph: Graph, node: Node) -> int:

@@ -32,6 +32,7 @@ EXECUTED = Convention(
     title="what the framework runs",
     source="convolutions and products with the gradients that training needs",
     rule=lambda graph, index: _count(graph, index, like_torch=False),
+    counts_gradients=True,
 )
 EXECUTED_TORCH = Convention(
     id="executed-torch",
@@ -39,4 +40,5 @@ EXECUTED_TORCH = Convention(
     title="what FlopCounterMode says",
     source="torch.utils.flop_counter",
     rule=lambda graph, index: _count(graph, index, like_torch=True),
+    counts_gradients=True,
 )
