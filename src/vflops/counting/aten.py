@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vflops.counting.products import FORMULAS, operations
 from vflops.record.formats.graph import Attribute, Kind
 
 
@@ -12,7 +13,7 @@ def _kinds() -> dict[str, Kind]:
     names_by_kind: dict[Kind, str] = {
         "convolution": "convolution _convolution convolution_overrideable cudnn_convolution "
         "_slow_conv2d_forward",
-        "product": "mm addmm bmm baddbmm mv addmv dot vdot linear _scaled_mm",
+        "product": "mm addmm bmm baddbmm mv addmv dot vdot linear _scaled_mm " + " ".join(FORMULAS),
         "normalization": "native_batch_norm _native_batch_norm_legit cudnn_batch_norm "
         "miopen_batch_norm _batch_norm_with_update native_layer_norm native_group_norm "
         "_fused_rms_norm",
@@ -57,7 +58,7 @@ NEEDS_DATA = frozenset(
 )
 """Operators whose result depends on the values of tensors, which the meta device lacks."""
 
-_ADDEND_FIRST = frozenset({"addmm", "baddbmm", "addmv"})
+_ADDEND_FIRST = frozenset({"addmm", "baddbmm", "addmv", "addbmm", "addr"})
 
 
 def base_name(op: str) -> str:
@@ -89,7 +90,7 @@ def attributes(
         return {"function": name, "dim": int(arguments["dim"])}
     if kind in ("activation", "elementwise", "normalization", "reduction", "loss"):
         return {"function": name}
-    return {}
+    return operations(name, arguments)
 
 
 def is_global_pool(

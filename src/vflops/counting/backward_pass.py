@@ -242,11 +242,7 @@ def _reconciled(
         )
         return made == forward.backward
 
-    differing = {
-        number
-        for number in {*derived, *gradients}
-        if not follows_from_operands(number)
-    }
+    differing = {number for number in {*derived, *gradients} if not follows_from_operands(number)}
     kept = [
         index
         for index, call in enumerate(calls)

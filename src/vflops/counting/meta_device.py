@@ -135,9 +135,7 @@ class _BuildingWithValues(MetaMode):
         if any(tensor.is_meta for tensor in tensors):
             if str(func) in INITIALISATIONS and args[0].is_meta:
                 return args[0]
-            args, kwargs = tree_map_only(
-                Tensor, lambda tensor: tensor.to("meta"), (args, kwargs)
-            )
+            args, kwargs = tree_map_only(Tensor, lambda tensor: tensor.to("meta"), (args, kwargs))
         return func(*args, **kwargs)
 
 

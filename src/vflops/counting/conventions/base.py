@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vflops.record.formats.graph import Graph, Node
+from vflops.record.formats.graph import OPERATIONS, Graph, Node
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,9 @@ class Convention:
 
 def macc(graph: Graph, node: Node) -> int:
     """Return the multiply-accumulates of a convolution, a dense layer or a matrix product."""
+    operations = node.attributes.get(OPERATIONS)
+    if isinstance(operations, int):
+        return operations // 2
     left, right = graph.inputs_of(node)[:2]
     result = graph.output_of(node)
     if node.kind != "convolution":

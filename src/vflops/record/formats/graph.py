@@ -7,6 +7,8 @@ node. The order of the operands is fixed for the kinds that conventions inspect:
                                              groups, transposed
     dense         input, weight[, bias]      a product with a parameter: rows×in · in×out
     product       left, right[, addend]      a product of two activations
+                                             attributes of other products than left · right:
+                                             operations[, flop_counter, formula]
     max-pool, average-pool                   attributes: kernel
     activation, elementwise, normalization   attributes: function
 """
@@ -67,6 +69,13 @@ _REQUIRED: dict[Kind, tuple[int, tuple[tuple[str, type], ...]]] = {
 _PRODUCTS: frozenset[Kind] = frozenset({"dense", "product"})
 
 MAX_ELEMENTS = 2**62
+
+OPERATIONS = "operations"
+"""The attribute with the forward operations of a node, if they do not follow from its operands."""
+FLOP_COUNTER = "flop_counter"
+"""The attribute with what FlopCounterMode counts instead, if it differs."""
+FORMULA = "formula"
+"""The attribute that names who provided the formula for ``OPERATIONS``, if not vflops."""
 
 
 def _has_type(value: object, kind: type) -> bool:
@@ -151,6 +160,10 @@ class Graph(Document):
             missing = [
                 name for name, kind in attributes if not _has_type(node.attributes.get(name), kind)
             ]
+            for name in (OPERATIONS, FLOP_COUNTER):
+                value = node.attributes.get(name, 0)
+                if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                    raise ValueError(f"node {number} ({node.op}) has {name} {value!r}")
             if missing or len(node.inputs) < operands or len(node.outputs) < results:
                 what = f"attribute {missing[0]}" if missing else "operands or results"
                 raise ValueError(f"node {number} ({node.kind}) lacks {what}")
