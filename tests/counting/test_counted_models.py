@@ -7,9 +7,7 @@ import pytest
 from tests.support.counted_models import MODELS
 from tests.support.counted_models.expected import (
     AWAITS_CAPTURE,
-    AWAITS_OPERATORS,
     REFUSED,
-    TORCH_ONLY,
     TRUTH,
     UNCOUNTED,
 )
@@ -17,9 +15,8 @@ from tests.support.counted_models.oracle import counted, flop_counter_mode
 
 
 def _row(name: str) -> object:
-    missing = {**AWAITS_OPERATORS, **AWAITS_CAPTURE}
-    waits = pytest.mark.xfail(strict=True, reason=missing.get(name, ""))
-    return pytest.param(name, marks=[waits] if name in missing else [])
+    waits = pytest.mark.xfail(strict=True, reason=AWAITS_CAPTURE.get(name, ""))
+    return pytest.param(name, marks=[waits] if name in AWAITS_CAPTURE else [])
 
 
 @pytest.mark.parametrize("name", [_row(name) for name in MODELS if name not in REFUSED])
@@ -27,10 +24,7 @@ def test_it_counts_what_flop_counter_mode_counts_or_the_documented_truth(name: s
     ours = counted(MODELS[name])
     assert ours.error is None
     oracle = flop_counter_mode(MODELS[name])
-    if name in TORCH_ONLY:
-        assert ours.executed_torch != oracle, "remove its entry in TORCH_ONLY"
-    else:
-        assert ours.executed_torch == oracle
+    assert ours.executed_torch == oracle
     if name in TRUTH:
         assert ours.executed == (TRUTH[name].forward, TRUTH[name].backward)
         assert ours.executed != oracle, "remove its entry in TRUTH"
@@ -52,4 +46,4 @@ def test_the_table_is_long_and_names_are_unique() -> None:
 
 
 def test_every_documented_name_is_a_model() -> None:
-    assert {*TRUTH, *REFUSED, *TORCH_ONLY, *AWAITS_CAPTURE} <= set(MODELS)
+    assert {*TRUTH, *REFUSED, *AWAITS_CAPTURE} <= set(MODELS)

@@ -8,12 +8,15 @@ from typing import Any
 from vflops.counting.products import FORMULAS, operations
 from vflops.record.formats.graph import Attribute, Kind
 
+_OF_ONE_OPERAND = {"affine_grid_generator"}  # a product with a constant
+
 
 def _kinds() -> dict[str, Kind]:
     names_by_kind: dict[Kind, str] = {
         "convolution": "convolution _convolution convolution_overrideable cudnn_convolution "
         "_slow_conv2d_forward",
-        "product": "mm addmm bmm baddbmm mv addmv dot vdot linear _scaled_mm " + " ".join(FORMULAS),
+        "product": "mm addmm bmm baddbmm mv addmv dot vdot linear _scaled_mm "
+        + " ".join(FORMULAS.keys() - _OF_ONE_OPERAND),
         "normalization": "native_batch_norm _native_batch_norm_legit cudnn_batch_norm "
         "miopen_batch_norm _batch_norm_with_update native_layer_norm native_group_norm "
         "_fused_rms_norm",

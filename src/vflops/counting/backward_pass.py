@@ -2,8 +2,8 @@
 
 The gradients of a product or convolution follow from its operands, and most backward passes consist
 of nothing else. Two parts do not follow from the forward pass: operators that a custom
-``torch.autograd.Function`` calls in its ``backward``, and recomputation by activation checkpointing.
-They are recorded as nodes of their own. The same goes for an operator whose gradients take other
+``torch.autograd.Function`` calls in its ``backward``, and recomputation by checkpointing. They
+are recorded as nodes of their own. The same goes for an operator whose gradients take other
 operations than its operands suggest, so that the count is always that of autograd.
 """
 
@@ -198,7 +198,7 @@ class _BackwardRecorder(OperatorMode):
                 scope=self.path[-1] or self._scope_of.get(number or 0, ""),
                 inputs=inputs,
                 outputs=tuple(self._value(tensor) for tensor in results),
-                attributes=aten.attributes(operator.name, kind, arguments, shapes),
+                attributes=operator.attributes(kind, args, kwargs, shapes, results),
                 phase="recompute" if is_forward and signature in self._forward else "backward",
                 follows=number if is_gradient else None,
                 autograd_node=_created_node(tensors) if is_forward else None,

@@ -8,6 +8,7 @@ because custom autograd functions and activation checkpointing are seen only the
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vflops.counting import aten
 from vflops.counting.backward_pass import with_backward_pass
 from vflops.counting.input_specs import Input, InputSpec, arguments
 from vflops.counting.meta_device import (
@@ -94,7 +96,7 @@ def capture_call(
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Keep Python from searching the recorded operators, which grow, for garbage again and again."""
+    """Keep Python from searching the growing list of operators for garbage again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -127,11 +129,24 @@ def _empty(sizes: Sequence[int], dtype_name: str) -> Tensor:
 
 
 def _capture_error(name: str, inputs: Sequence[Tensor], error: BaseException) -> UsageError:
+    unavailable = re.match(r"([\w:.]+): .* no fake impl or Meta kernel", str(error))
+    if unavailable and unavailable[1].removeprefix("aten::") not in aten.NEEDS_DATA:
+        return UsageError(
+            f"model {name} calls {unavailable[1]}, which torch cannot run without values"
+            f"{user_line(error)}",
+            hint="for an operator of your own, register its shapes with torch.library.register_fake"
+            "; otherwise count the model without it",
+        )
     if isinstance(error, NeedsDataError) or reads_values(error):
         return UsageError(
             f"model {name} depends on the values of its data{user_line(error)}",
             hint="capture sees shapes, not values: replace the branch, .item() or mask "
             "by torch.where or a fixed choice",
+        )
+    if "Sparse" in str(error):
+        return UsageError(
+            f"model {name} uses sparse tensors, whose work depends on values{user_line(error)}",
+            hint="count it with dense tensors, or gather rows and add them with index_add",
         )
     shapes = ", ".join(shape(tensor.shape[1:]) or "scalar" for tensor in inputs)
     wants_integers = "indices" in str(error)

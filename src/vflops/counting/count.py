@@ -8,7 +8,7 @@ from functools import cached_property
 
 from vflops.counting.conventions.base import Convention, Ops
 from vflops.counting.conventions.executed import EXECUTED
-from vflops.record.formats.graph import NO_ARITHMETIC, BackwardNode, Graph, Node
+from vflops.record.formats.graph import FORMULA, NO_ARITHMETIC, BackwardNode, Graph, Node
 
 _KNOWN_NAMESPACES = ("aten", "prims", "vflops")
 
@@ -71,7 +71,7 @@ class Count:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know of the backward pass, each a sentence; usually none."""
+        """What a reader must know of the count, each a sentence; usually none."""
         return tuple(_notes(self.graph))
 
     @cached_property
@@ -174,6 +174,11 @@ def _notes(graph: Graph) -> Iterator[str]:
             "forward pass; operators that run only in the backward pass are missing: "
             + graph.backward.failure
         )
+
+    nodes = (*graph.nodes, *(graph.backward.nodes if graph.backward else ()))
+    formulas = {node.op: node.attributes[FORMULA] for node in nodes if FORMULA in node.attributes}
+    for op, origin in sorted(formulas.items()):
+        yield f"the operations of {op} are by a formula that {origin} registered with torch"
 
 
 def _share(amounts: Sequence[int], indices: Sequence[int]) -> float:

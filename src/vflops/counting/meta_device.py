@@ -19,7 +19,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from vflops.counting.meta_shapes import INITIALISATIONS, SHORTCUTS
 from vflops.errors import UsageError
 
-
 _SMALL = 4096
 """Elements up to which a tensor that a constructor makes may have values."""
 

@@ -31,7 +31,8 @@ class ShapeInference:
 
     def __call__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return the result of ``func``: new tensors of the right shapes."""
-        shortcut = None if kwargs else SHORTCUTS.get(str(func))
+        op = str(func)
+        shortcut = None if kwargs else SHORTCUTS.get(op) or WITHOUT_META_KERNEL.get(op)
         if shortcut:
             return shortcut(*args)
         key = self._key(func, args, kwargs)
@@ -149,6 +150,10 @@ def _mean(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor:
     return x.new_empty([n for dim, n in enumerate(x.shape) if dim not in reduced])
 
 
+def _fake_quantised(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
+
+
 def _format_shape(shape: Sequence[int]) -> str:
     return "x".join(str(size) for size in shape)
 
@@ -162,6 +167,13 @@ SHORTCUTS: Mapping[str, Shortcut] = {
     "aten._log_softmax.default": _like,
     "aten.nll_loss_forward.default": _nll_loss,
 }
+
+WITHOUT_META_KERNEL: Mapping[str, Shortcut] = {
+    "aten.fake_quantize_per_tensor_affine_cachemask.default": _fake_quantised,
+    "aten.fake_quantize_per_channel_affine_cachemask.default": _fake_quantised,
+    "aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default": _fake_quantised,
+}
+"""Operators that torch cannot run on the meta device."""
 
 INITIALISATIONS = frozenset(
     {"aten.normal_.default", "aten.uniform_.default", "aten.fill_.Scalar", "aten.zero_.default"}

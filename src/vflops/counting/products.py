@@ -42,7 +42,7 @@ def _packed_weight(call: Arguments) -> int:
 
 
 def _trilinear(call: Arguments) -> int:
-    """Sum the product of three tensors in two steps, as torch does: first · second, then · third."""
+    """Multiply three tensors in two steps, as torch does: first · second, then · third."""
     sizes = _common_sizes(call)
     absent = [set(call[f"expand{number}"]) for number in (1, 2, 3)]
     first = [d for d in sizes if d not in absent[0] & absent[1]]

@@ -16,6 +16,7 @@ from torch.nn.modules.module import (
 from vflops.counting import aten
 from vflops.counting.meta_device import MetaMode
 from vflops.counting.meta_shapes import ShapeInference
+from vflops.counting.registered_formulas import operations_by, registered_formula
 from vflops.record.formats.graph import NO_ARITHMETIC, Attribute, Graph, Kind, Node, Value
 
 _SELECTION_KINDS = ("elementwise", "reduction")
@@ -31,7 +32,7 @@ class NeedsDataError(Exception):
 class Operator:
     """What is known of an operator before it is called."""
 
-    __slots__ = ("argument_names", "kind", "name", "op", "writes")
+    __slots__ = ("argument_names", "formula", "kind", "name", "op", "writes")
 
     def __init__(self, func: Any) -> None:
         self.op = str(func)
@@ -39,12 +40,26 @@ class Operator:
         self.kind: Kind = aten.KIND_OF.get(self.name, "other")
         parts = self.op.split(".")
         self.writes = len(parts) > 1 and parts[1].endswith("_")
+        self.formula = registered_formula(func)
         schema = getattr(func, "_schema", None)
         self.argument_names = [argument.name for argument in schema.arguments] if schema else []
 
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name."""
         return {**dict(zip(self.argument_names, args, strict=False)), **kwargs}
+
+    def attributes(
+        self,
+        kind: Kind,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        shapes: Sequence[Sequence[int]],
+        results: Sequence[Tensor],
+    ) -> dict[str, Attribute]:
+        """Return the attributes of a call that conventions use."""
+        if self.formula is not None:
+            return operations_by(self.formula, self.op, args, kwargs, results)
+        return aten.attributes(self.name, kind, self.arguments(args, kwargs), shapes)
 
 
 @dataclass(slots=True)
@@ -192,7 +207,8 @@ class Recorder(OperatorMode):
         results: list[Tensor],
     ) -> None:
         kind, name = operator.kind, operator.name
-        if results and not any(_is_real(tensor) for tensor in results):
+        is_product = kind == "product"  # also of integers, as in quantised networks
+        if results and not is_product and not any(_is_real(tensor) for tensor in results):
             kind = "bookkeeping"  # integers and booleans: no floating-point operation
         if kind in _SELECTION_KINDS and not torch.is_grad_enabled():
             kind = "bookkeeping"  # it selects what to train on, such as matching boxes
@@ -204,7 +220,7 @@ class Recorder(OperatorMode):
                 kind = "global-pool"
             if kind == "product" and any(self._parameter_of[index] for index in inputs[:2]):
                 kind = "dense"
-            attributes = aten.attributes(name, kind, arguments, shapes)
+            attributes = operator.attributes(kind, args, kwargs, shapes, results)
         parameter = self._parameter_of[inputs[0]] if kind == "layout" and inputs else None
         outputs = tuple(self._add(tensor, parameter=parameter) for tensor in results)
         if operator.writes:  # in place: all views of the memory change
@@ -324,6 +340,7 @@ def _without_unused(calls: Sequence[Call], outputs: Iterable[int]) -> list[Call]
 
 
 def leaves(arguments: Iterable[Any]) -> Iterator[Any]:
+    """Return the items of nested lists and tuples."""
     for argument in arguments:
         if isinstance(argument, list | tuple):
             yield from leaves(argument)

@@ -50,7 +50,11 @@ def counted(model: CountedModel) -> Counted:
     )
     return Counted(
         executed=(executed.total.forward, executed.total.backward),
-        executed_torch=(like_torch.total.forward, like_torch.total.backward),
+        # FlopCounterMode cannot tell recomputation from the rest of the backward pass.
+        executed_torch=(
+            like_torch.total.forward,
+            like_torch.total.backward + like_torch.total.recompute,
+        ),
         uncounted=frozenset(
             base_name(operator.op) for operator in executed.uncounted if operator.kind == "other"
         ),

@@ -450,7 +450,7 @@ def written_buffer(m: Any, x: Tensor) -> Tensor:
 
 def cached_keys(m: Any, x: Tensor) -> Tensor:
     cache = torch.zeros(x.shape[0], 3, 4, device=x.device)
-    for step in range(3):
+    for _ in range(3):
         cache = torch.cat([cache[:, 1:], m.first(x)[:, None]], 1)
     return m.second(cache.flatten(1))
 

@@ -2,11 +2,11 @@
 
 A multiply-accumulate counts as 2 operations. Only gradients that training needs are counted: none
 for an input image, none for an operand that was detached.
-``executed`` counts all products as they are executed. ``executed-torch`` gives exactly the counts of
-torch's FlopCounterMode, which counts the weight gradient of a grouped convolution as if there were
-no groups (``groups`` times too much) and misses products for which it has no formula, such as those
-with a vector. With it, a depthwise network would exceed any ceiling; it exists for comparison with
-published figures that were obtained with FlopCounterMode.
+``executed`` counts all products as they are executed. ``executed-torch`` gives exactly the counts
+of torch's FlopCounterMode, which counts the weight gradient of a grouped convolution as if there
+were no groups (``groups`` times too much) and misses products for which it has no formula, such as
+those with a vector. With it, a depthwise network would exceed any ceiling; it exists for comparison
+with published figures that were obtained with FlopCounterMode.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from vflops.counting.conventions.base import Convention, Ops, macc
 from vflops.record.formats.graph import FLOP_COUNTER, OPERATIONS, Graph, Node
 
-_TORCH_HAS_A_FORMULA = frozenset(
+TORCH_HAS_A_FORMULA = frozenset(
     "mm addmm bmm baddbmm _scaled_mm convolution _convolution cudnn_convolution "
     "convolution_overrideable _slow_conv2d_forward convolution_backward "
     "_scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention "
@@ -67,7 +67,7 @@ def _is_product(node: Node) -> bool:
 
 def _torch_counts(node: Node) -> bool:
     namespace, _, name = node.op.partition(".")
-    return namespace != "aten" or name.split(".")[0] in _TORCH_HAS_A_FORMULA
+    return namespace != "aten" or name.split(".")[0] in TORCH_HAS_A_FORMULA
 
 
 def _gradients_of(graph: Graph, index: int, operations: int) -> int:
