@@ -28,8 +28,8 @@ from vflops.counting.recorder import (
     RecordedGraph,
     Recorder,
     ValueTable,
-    leaves,
     memory,
+    tensors_of,
 )
 from vflops.record.formats.graph import (
     NO_ARITHMETIC,
@@ -162,8 +162,7 @@ class _BackwardRecorder(OperatorMode):
         args, kwargs, tensors = self.on_meta(operator.name, args, kwargs or {})
         result = self.infer(func, args, kwargs)
         if operator.kind not in _LIGHT:
-            results = [leaf for leaf in leaves((result,)) if isinstance(leaf, Tensor)]
-            self._record(operator, tensors, args, kwargs, results)
+            self._record(operator, tensors, args, kwargs, tensors_of((result,)))
         return result
 
     def _record(
@@ -299,7 +298,7 @@ def _with_backward(
         )
         for index, call in enumerate(calls)
     )
-    return Graph(
+    return Graph.model_construct(  # the recorder has checked the rest
         model=graph.model,
         framework=graph.framework,
         batch=graph.batch,

@@ -26,6 +26,7 @@ from vflops.counting.meta_device import (
     reads_values,
     user_line,
     without_compiler,
+    without_value_checks,
 )
 from vflops.counting.output_tensors import tensors_in
 from vflops.counting.recorder import NeedsDataError, Recorder
@@ -77,7 +78,7 @@ def capture_call(
     model = on_meta(build, name)
     inputs = tensors_in([*args, keywords])
     try:
-        with _without_garbage_collection(), without_compiler():
+        with _without_garbage_collection(), without_compiler(), without_value_checks():
             initialise_lazy_modules(model, args, keywords)
             with Recorder(model, inputs) as recorder, torch.device("meta"):
                 result = model(*args, **keywords)
@@ -147,6 +148,12 @@ def _capture_error(name: str, inputs: Sequence[Tensor], error: BaseException) ->
         return UsageError(
             f"model {name} uses sparse tensors, whose work depends on values{user_line(error)}",
             hint="count it with dense tensors, or gather rows and add them with index_add",
+        )
+    if "FlexAttention" in str(error):
+        return UsageError(
+            f"model {name} calls flex_attention, which needs a real device{user_line(error)}",
+            hint="for counting, call torch.nn.functional.scaled_dot_product_attention instead: it "
+            "has the same two products, over all blocks, masked or not",
         )
     shapes = ", ".join(shape(tensor.shape[1:]) or "scalar" for tensor in inputs)
     wants_integers = "indices" in str(error)

@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map_only
 
 from vflops.counting.capture import Loss, capture_call
+from vflops.counting.meta_device import lazy_on_meta
 from vflops.counting.output_tensors import tensors_in
 from vflops.errors import UsageError, format_value
 from vflops.record.formats.graph import Graph
@@ -101,7 +102,9 @@ def _meta_copy(model: nn.Module) -> nn.Module:
     """Return a copy of ``model`` whose tensors are on the meta device; no values are copied."""
     memo: dict[int, Any] = {}
     for tensor in _tensors_of(model):
-        if id(tensor) not in memo and not is_lazy(tensor):
+        if is_lazy(tensor):
+            memo[id(tensor)] = lazy_on_meta(tensor)
+        elif id(tensor) not in memo:
             on_meta = torch.empty_like(tensor, device="meta", requires_grad=False)
             is_parameter = isinstance(tensor, nn.Parameter)
             memo[id(tensor)] = (

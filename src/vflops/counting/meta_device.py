@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
+from torch.distributions import Distribution
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -42,7 +43,7 @@ def on_meta(build: Callable[[], nn.Module], name: str) -> nn.Module:
             f"model {name} returned {type(model).__name__}, expected a torch.nn.Module",
             hint="name a class of the model or a function that returns an instance",
         )
-    return _uncompiled(model).to("meta").train()
+    return _moved_to_meta(_uncompiled(model)).train()
 
 
 def _built(build: Callable[[], nn.Module]) -> nn.Module:
@@ -75,6 +76,40 @@ def _uncompiled(model: nn.Module) -> nn.Module:
                 setattr(module, name, _uncompiled(child))
         module._compiled_call_impl = None
     return model
+
+
+def _moved_to_meta(model: nn.Module) -> nn.Module:
+    """Return ``model`` on the meta device; parameters without a shape keep waiting for one."""
+    lazy = [
+        (tensors, name, lazy_on_meta(tensor))
+        for module in model.modules()
+        for tensors in (module._parameters, module._buffers)
+        for name, tensor in tensors.items()
+        if is_lazy(tensor)
+    ]
+    model = model.to("meta")
+    for tensors, name, tensor in lazy:
+        tensors[name] = tensor
+    return model
+
+
+def lazy_on_meta(tensor: Any) -> Any:
+    """Return a parameter or buffer without a shape, like ``tensor``, on the meta device."""
+    dtype = tensor.data.dtype
+    if isinstance(tensor, UninitializedParameter):
+        return UninitializedParameter(tensor.requires_grad, device="meta", dtype=dtype)
+    return UninitializedBuffer(tensor.requires_grad, device="meta", dtype=dtype)
+
+
+@contextmanager
+def without_value_checks() -> Iterator[None]:
+    """Let probability distributions accept parameters whose values do not exist."""
+    before = Distribution._validate_args
+    Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(before)
 
 
 @contextmanager

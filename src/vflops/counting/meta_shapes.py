@@ -26,45 +26,65 @@ class ShapeInference:
     """
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, tuple[_Layout, ...] | _Layout] = {}
-        self._repeatable: dict[Any, bool] = {}
+        self._operators: dict[Any, _Inference] = {}
 
     def __call__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return the result of ``func``: new tensors of the right shapes."""
-        op = str(func)
-        shortcut = None if kwargs else SHORTCUTS.get(op) or WITHOUT_META_KERNEL.get(op)
-        if shortcut:
-            return shortcut(*args)
-        key = self._key(func, args, kwargs)
+        """Return the result of ``func``: tensors of the right shapes."""
+        operator = self._operators.get(func)
+        if operator is None:
+            operator = self._operators[func] = _Inference(func)
+        return operator.result(args, kwargs)
+
+
+class _Inference:
+    """One operator and its results so far, by the arguments."""
+
+    def __init__(self, func: Any) -> None:
+        self._func = func
+        self._shortcut = SHORTCUTS.get(str(func)) or WITHOUT_META_KERNEL.get(str(func))
+        self._writes = _writes_first_argument(func)
+        self._repeats = self._writes or _makes_new_tensors(func)
+        self._known: dict[Hashable, tuple[_Layout, ...] | _Layout] = {}
+
+    def result(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return the result of a call."""
+        if self._shortcut and not kwargs:
+            return self._shortcut(*args)
+        key = _key(args, kwargs) if self._repeats else None
         known = None if key is None else self._known.get(key)
-        if known is not None:
-            if isinstance(known[0], torch.Size):
-                return _new(known)
-            return tuple(_new(layout) for layout in known)
-        result = func(*args, **kwargs)
-        if key is not None:
-            layouts = _layouts(result)
-            if layouts is not None:
-                self._known[key] = layouts
+        if known is None:
+            return self._new_result(key, args, kwargs)
+        if self._writes:
+            return args[0]
+        if isinstance(known[0], torch.Size):
+            return _empty_strided(known[0], known[1], dtype=known[2], device=_META)
+        return tuple(_empty_strided(x[0], x[1], dtype=x[2], device=_META) for x in known)
+
+    def _new_result(self, key: Hashable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        before = _layout(args[0]) if self._writes and isinstance(args[0], Tensor) else None
+        result = self._func(*args, **kwargs)
+        layouts = None if key is None else _layouts(result)
+        is_unchanged = not self._writes or (result is args[0] and layouts == before)
+        if layouts is not None and is_unchanged:
+            self._known[key] = layouts
         return result
 
-    def _key(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable:
-        repeatable = self._repeatable.get(func)
-        if repeatable is None:
-            repeatable = self._repeatable[func] = _makes_new_tensors(func)
-        if not repeatable:
-            return None
-        try:
-            parts = [_described(argument) for argument in args]
-            parts += [(name, _described(argument)) for name, argument in kwargs.items()]
-        except _NotRepeatableError:
-            return None
-        key = (func, *parts)
-        try:
-            hash(key)
-        except TypeError:
-            return None
-        return key
+
+_META = torch.device("meta")
+_empty_strided = torch.ops.aten.empty_strided.default
+
+
+def _key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable:
+    """Return what the shapes of the results depend on; None if it is more than a value can say."""
+    try:
+        key = tuple([_described(argument) for argument in args])
+        if kwargs:
+            named = ((name, _described(argument)) for name, argument in kwargs.items())
+            key = (*key, None, *named)
+        hash(key)
+    except (_NotRepeatableError, TypeError):
+        return None
+    return key
 
 
 class _NotRepeatableError(Exception):
@@ -72,19 +92,17 @@ class _NotRepeatableError(Exception):
 
 
 def _described(argument: Any) -> Hashable:
-    if isinstance(argument, Tensor):
+    kind = type(argument)
+    if kind is Tensor or kind is torch.nn.Parameter:
         # Scalar tensors promote types differently if they come from Python numbers.
-        if type(argument) not in _PLAIN or not argument.is_meta or not argument.dim():
-            raise _NotRepeatableError
-        if argument.is_complex():
+        if not argument.is_meta or not argument.dim() or argument.is_complex():
             raise _NotRepeatableError
         return argument.shape, argument.stride(), argument.dtype
-    if isinstance(argument, list | tuple):
-        return tuple(_described(item) for item in argument)
-    return type(argument), argument
-
-
-_PLAIN = (Tensor, torch.nn.Parameter)
+    if isinstance(argument, Tensor):
+        raise _NotRepeatableError
+    if kind is list or kind is tuple:
+        return tuple([_described(item) for item in argument])
+    return kind, argument
 
 
 def _makes_new_tensors(func: Any) -> bool:
@@ -95,6 +113,16 @@ def _makes_new_tensors(func: Any) -> bool:
     return all(item.alias_info is None for item in (*schema.arguments, *schema.returns)) and all(
         str(result.type) == "Tensor" for result in schema.returns
     )
+
+
+def _writes_first_argument(func: Any) -> bool:
+    """Whether ``func`` works in place: it writes to its first argument and returns it."""
+    schema = getattr(func, "_schema", None)
+    if schema is None or len(schema.returns) != 1 or not schema.arguments:
+        return False
+    written = [argument.alias_info is not None for argument in schema.arguments]
+    alias = schema.arguments[0].alias_info
+    return written == [True] + [False] * (len(written) - 1) and alias.is_write
 
 
 def _layouts(result: Any) -> Any:
@@ -110,11 +138,6 @@ def _layout(tensor: Tensor) -> _Layout | None:
     if not tensor.is_meta or type(tensor) is not Tensor or tensor.is_complex():
         return None
     return tensor.shape, tensor.stride(), tensor.dtype
-
-
-def _new(layout: Any) -> Tensor:
-    size, stride, dtype = layout
-    return torch.empty_strided(size, stride, dtype=dtype, device="meta")
 
 
 def _batch_norm(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:

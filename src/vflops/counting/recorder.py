@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -121,11 +121,11 @@ class OperatorMode(MetaMode):
 
         Operators on constants alone compute real values, which the model may read.
         """
-        tensors = [leaf for leaf in leaves(args) if isinstance(leaf, Tensor)]
+        tensors = tensors_of(args)
         if kwargs:
-            tensors += [leaf for leaf in leaves(kwargs.values()) if isinstance(leaf, Tensor)]
+            tensors += tensors_of(kwargs.values())
         on_meta = [tensor.is_meta for tensor in tensors]
-        if any(on_meta) and not all(on_meta):
+        if True in on_meta and False in on_meta:
             args = self._without_values(args)
             kwargs = {key: self._without_values([value])[0] for key, value in kwargs.items()}
             return self.on_meta(name, args, kwargs)
@@ -178,12 +178,11 @@ class Recorder(OperatorMode):
     ) -> Any:
         operator = self.operator(func)
         args, kwargs, tensors = self.on_meta(operator.name, args, kwargs or {})
+        if tensors and not tensors[0].is_meta:
+            return func(*args, **kwargs)  # constants, which have values
         inputs = [self._lookup(tensor) for tensor in aten.operands(operator.name, tensors)]
         result = self.infer(func, args, kwargs)
-        if isinstance(result, Tensor):
-            results = [result]
-        else:
-            results = [leaf for leaf in leaves((result,)) if isinstance(leaf, Tensor)]
+        results = tensors_of((result,))
         self._record(operator, inputs, args, kwargs, results)
         self._calls_autograd(tensors)
         return result
@@ -339,13 +338,15 @@ def _without_unused(calls: Sequence[Call], outputs: Iterable[int]) -> list[Call]
     return kept[::-1]
 
 
-def leaves(arguments: Iterable[Any]) -> Iterator[Any]:
-    """Return the items of nested lists and tuples."""
+def tensors_of(arguments: Iterable[Any]) -> list[Tensor]:
+    """Return the tensors among the arguments of an operator, also those in lists."""
+    tensors: list[Tensor] = []
     for argument in arguments:
-        if isinstance(argument, list | tuple):
-            yield from leaves(argument)
-        else:
-            yield argument
+        if isinstance(argument, Tensor):
+            tensors.append(argument)
+        elif isinstance(argument, list | tuple):
+            tensors += tensors_of(argument)
+    return tensors
 
 
 def _is_real(tensor: Tensor) -> bool:

@@ -67,7 +67,7 @@ def export(counts: Sequence[Count], by: str, path: Path, format: str) -> None:
 
 def _heading(count: Count) -> str:
     graph = count.graph
-    inputs = ", ".join(shape(graph.values[index].shape[1:]) for index in graph.inputs)
+    inputs = ", ".join(shape(graph.values[index].shape[1:]) or "scalar" for index in graph.inputs)
     parameters = integer(graph.parameter_count)
     return f"{graph.model}: {parameters} parameters, input {inputs}, batch {graph.batch}"
 
@@ -83,18 +83,22 @@ def _formatter(width: int) -> Formatter:
 def _one_convention(count: Count, by: str, format_count: Formatter) -> RenderableType:
     table = _table(by)
     table.title = f"{count.convention.title} · {count.convention.source}"
+    recomputes = count.total.recompute > 0
     for heading in ("forward", "backward", "update", "total", "share"):
         table.add_column(heading, justify="right", no_wrap=True)
+    if recomputes:
+        table.add_column("recompute", justify="right", no_wrap=True)
     total = count.total.total or 1
     for row in _rows(count, by):
         if row.ruled:
-            table.add_row(
-                row.name, *_format_ops(row.ops, format_count), percent(row.ops.total / total)
-            )
+            again = [format_count(row.ops.recompute)] if recomputes else []
+            share = percent(row.ops.total / total)
+            table.add_row(row.name, *_format_ops(row.ops, format_count), share, *again)
         else:
             table.add_row(row.name, "no rule", style="dim")
     table.add_section()
-    table.add_row("total", *_format_ops(count.total, format_count), style="bold")
+    again = ["", format_count(count.total.recompute)] if recomputes else []
+    table.add_row("total", *_format_ops(count.total, format_count), *again, style="bold")
     return table
 
 
@@ -155,6 +159,13 @@ def _footnotes(count: Count) -> list[str]:
             f"{quantity(total.total / count.graph.batch, 'FLOP')} per sample, "
             f"backward and update are {backward_ops / total.forward:.4f} × forward"
         )
+    if total.recompute:
+        lines.append(
+            f"{count.convention.id}: activation checkpointing recomputes "
+            f"{quantity(total.recompute, 'FLOP')} per batch, which the total does not contain; "
+            f"with it, the hardware executes {quantity(total.total + total.recompute, 'FLOP')}"
+        )
+    lines.extend(f"note: {note}" for note in count.notes)
     uncounted = count.uncounted
     if uncounted:
         shares = ", ".join(
@@ -189,6 +200,8 @@ def _count_data(count: Count, by: str) -> dict[str, Any]:
         "backward": total.backward,
         "update": total.update,
         "total": total.total,
+        "recompute": total.recompute,
+        "notes": list(count.notes),
         "uncounted": [
             {
                 "op": operator.op,
@@ -202,9 +215,20 @@ def _count_data(count: Count, by: str) -> dict[str, Any]:
     }
 
 
-_NO_RULE = {"forward": None, "backward": None, "update": None, "reason": "no rule"}
+_NO_RULE = {
+    "forward": None,
+    "backward": None,
+    "update": None,
+    "recompute": None,
+    "reason": "no rule",
+}
 
 
 def _ops_data(row: Row) -> dict[str, int]:
     ops = row.ops
-    return {"forward": ops.forward, "backward": ops.backward, "update": ops.update}
+    return {
+        "forward": ops.forward,
+        "backward": ops.backward,
+        "update": ops.update,
+        "recompute": ops.recompute,
+    }

@@ -35,7 +35,8 @@ def count(
     input: Annotated[
         list[str] | None,
         typer.Option(
-            help="Shape of one sample, e.g. 3x224x224 or 128:int64; repeat for each input."
+            help="Shape of one sample, e.g. 3x224x224, 128:int64 or scalar; tokens=128:int64 for "
+            "a keyword argument, value:7 for a plain value; repeat for each input."
         ),
     ] = None,
     batch: Annotated[int, typer.Option(help="Batch size.", min=1)] = 1,
