@@ -144,6 +144,11 @@ def _capture_error(name: str, inputs: Sequence[Tensor], error: BaseException) ->
             hint="capture sees shapes, not values: replace the branch, .item() or mask "
             "by torch.where or a fixed choice",
         )
+    if "'lengths' argument" in str(error):
+        return UsageError(
+            f"model {name} packs sequences, whose work depends on their lengths{user_line(error)}",
+            hint="count it with padded sequences, all of the same length",
+        )
     if "Sparse" in str(error):
         return UsageError(
             f"model {name} uses sparse tensors, whose work depends on values{user_line(error)}",

@@ -64,6 +64,7 @@ REFUSED: dict[str, str] = {
     "adaptive softmax": "depends on the values of its data",
     "covariance": "depends on the values of its data",
     "least squares": "calls aten::linalg_lstsq.out, which torch cannot run without values",
+    "packed sequence": "packs sequences, whose work depends on their lengths",
     "sparse adjacency": "uses sparse tensors",
     "flex attention": "calls flex_attention, which needs a real device",
 }
@@ -89,8 +90,3 @@ UNCOUNTED: dict[str, str] = {
     ),
 }
 """Operators that are listed as not counted, and why they are none of the products."""
-
-AWAITS_CAPTURE: dict[str, str] = {
-    "packed sequence": "constants on the CPU",
-}
-"""Models that capture does not count yet."""
