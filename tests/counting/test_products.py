@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, flop_registry, register_flop_formula
 
+from vflops.counting.aten import TORCH_HAS_A_FORMULA
 from vflops.counting.conventions import convention
-from vflops.counting.conventions.executed import TORCH_HAS_A_FORMULA
 from vflops.counting.count import Count, count
 from vflops.counting.example_inputs import graph_on_inputs
 from vflops.counting.meta_shapes import WITHOUT_META_KERNEL
@@ -113,6 +113,16 @@ def test_shapes_that_torch_does_not_infer_are_those_on_the_cpu(op: str) -> None:
     theirs = getattr(aten, name).default(*arguments[name])
     ours = WITHOUT_META_KERNEL[op](*(arguments[name]))
     assert [(t.shape, t.dtype) for t in ours] == [(t.shape, t.dtype) for t in theirs]
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, True])
+def test_a_graph_with_impossible_operations_is_refused(wrong: Any) -> None:
+    graph = graph_on_inputs(lambda: nn.Bilinear(3, 3, 2), [torch.randn(4, 3), torch.randn(4, 3)])
+    data = graph.model_dump(mode="json")
+    (node,) = (node for node in data["nodes"] if OPERATIONS in node["attributes"])
+    node["attributes"][OPERATIONS] = wrong
+    with pytest.raises(ValueError, match=f"has operations {wrong}"):
+        type(graph).model_validate(data)
 
 
 @torch.library.custom_op("vflops_tests::product", mutates_args=())

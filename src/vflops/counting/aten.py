@@ -64,6 +64,18 @@ NEEDS_DATA = frozenset(
 _ADDEND_FIRST = frozenset({"addmm", "baddbmm", "addmv", "addbmm", "addr"})
 
 
+TORCH_HAS_A_FORMULA = frozenset(
+    "mm addmm bmm baddbmm _scaled_mm convolution _convolution cudnn_convolution "
+    "convolution_overrideable _slow_conv2d_forward convolution_backward "
+    "_scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention "
+    "_scaled_dot_product_cudnn_attention _scaled_dot_product_efficient_attention_backward "
+    "_scaled_dot_product_flash_attention_backward _scaled_dot_product_cudnn_attention_backward "
+    "_flash_attention_forward _efficient_attention_forward _flash_attention_backward "
+    "_efficient_attention_backward".split()
+)
+"""ATen operators that FlopCounterMode counts; operators that write in place have other names."""
+
+
 def base_name(op: str) -> str:
     """Return the plain name of an operator: ``relu`` for ``aten.relu_.default``."""
     name = op.split(".")[1] if op.startswith("aten.") else op
@@ -94,6 +106,14 @@ def attributes(
     if kind in ("activation", "elementwise", "normalization", "reduction", "loss"):
         return {"function": name}
     return operations(name, arguments)
+
+
+def flop_counter_knows(op: str) -> bool:
+    """Whether torch's FlopCounterMode has a formula for an operator that contains products."""
+    namespace, _, rest = op.partition(".")
+    name = rest.split(".")[0]
+    is_split_into_known_ones = name == "linear"
+    return namespace != "aten" or is_split_into_known_ones or name in TORCH_HAS_A_FORMULA
 
 
 def is_global_pool(

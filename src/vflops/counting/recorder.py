@@ -17,7 +17,16 @@ from vflops.counting import aten
 from vflops.counting.meta_device import MetaMode
 from vflops.counting.meta_shapes import ShapeInference
 from vflops.counting.registered_formulas import operations_by, registered_formula
-from vflops.record.formats.graph import NO_ARITHMETIC, Attribute, Graph, Kind, Node, Value
+from vflops.record.formats.graph import (
+    FLOP_COUNTER,
+    NO_ARITHMETIC,
+    OPERATIONS,
+    Attribute,
+    Graph,
+    Kind,
+    Node,
+    Value,
+)
 
 _SELECTION_KINDS = ("elementwise", "reduction")
 """Kinds that are not counted while gradients are disabled: they only select what to train on."""
@@ -32,7 +41,15 @@ class NeedsDataError(Exception):
 class Operator:
     """What is known of an operator before it is called."""
 
-    __slots__ = ("argument_names", "formula", "kind", "name", "op", "writes")
+    __slots__ = (
+        "argument_names",
+        "flop_counter_knows",
+        "formula",
+        "kind",
+        "name",
+        "op",
+        "writes",
+    )
 
     def __init__(self, func: Any) -> None:
         self.op = str(func)
@@ -41,6 +58,7 @@ class Operator:
         parts = self.op.split(".")
         self.writes = len(parts) > 1 and parts[1].endswith("_")
         self.formula = registered_formula(func)
+        self.flop_counter_knows = aten.flop_counter_knows(self.op)
         schema = getattr(func, "_schema", None)
         self.argument_names = [argument.name for argument in schema.arguments] if schema else []
 
@@ -59,7 +77,11 @@ class Operator:
         """Return the attributes of a call that conventions use."""
         if self.formula is not None:
             return operations_by(self.formula, self.op, args, kwargs, results)
-        return aten.attributes(self.name, kind, self.arguments(args, kwargs), shapes)
+        attributes = aten.attributes(self.name, kind, self.arguments(args, kwargs), shapes)
+        is_product = self.kind == "product" or OPERATIONS in attributes
+        if is_product and not self.flop_counter_knows:
+            attributes[FLOP_COUNTER] = 0
+        return attributes
 
 
 @dataclass(slots=True)

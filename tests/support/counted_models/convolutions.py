@@ -7,106 +7,107 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
+from torch.nn import grad
 from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 
 from tests.support.counted_models.definition import applied, built, conv, linear, real
 
 
-def residual_block(m: Any, x: Tensor) -> Tensor:
+def residual_block(m: Any, x: Tensor) -> Any:
     x = m.stem(x)
     return torch.relu(x + m.second(m.norm(m.first(x)).relu()))
 
 
-def inception(m: Any, x: Tensor) -> Tensor:
+def inception(m: Any, x: Tensor) -> Any:
     return torch.cat([m.one(x), m.three(m.reduce(x)), m.pooled(F.max_pool2d(x, 3, 1, 1))], 1)
 
 
-def dense_block(m: Any, x: Tensor) -> Tensor:
+def dense_block(m: Any, x: Tensor) -> Any:
     x = torch.cat([x, m.first(x)], 1)
     return torch.cat([x, m.second(x)], 1)
 
 
-def squeeze_excite(m: Any, x: Tensor) -> Tensor:
+def squeeze_excite(m: Any, x: Tensor) -> Any:
     x = m.stem(x)
     gate = m.expand(m.squeeze(x.mean((2, 3))).relu()).sigmoid()
     return x * gate[:, :, None, None]
 
 
-def unet(m: Any, x: Tensor) -> Tensor:
+def unet(m: Any, x: Tensor) -> Any:
     fine = m.down(x).relu()
     coarse = m.bottom(F.max_pool2d(fine, 2)).relu()
     return m.head(torch.cat([fine, m.up(coarse)], 1))
 
 
-def segmentation(m: Any, x: Tensor) -> Tensor:
+def segmentation(m: Any, x: Tensor) -> Any:
     features = m.encode(x).relu()
     return F.interpolate(m.classify(features), size=x.shape[2:], mode="bilinear")
 
 
-def as_matrix_product(m: Any, x: Tensor) -> Tensor:
+def as_matrix_product(m: Any, x: Tensor) -> Any:
     columns = F.unfold(x, 3, padding=1)
     return (m.weight.flatten(1) @ columns).unflatten(2, tuple(x.shape[2:]))
 
 
-def folded(m: Any, x: Tensor) -> Tensor:
+def folded(m: Any, x: Tensor) -> Any:
     return F.fold(m.mix(F.unfold(x, 2, stride=2).mT).mT, tuple(x.shape[2:]), 2, stride=2)
 
 
-def dynamic_filter(m: Any, x: Tensor) -> Tensor:
+def dynamic_filter(m: Any, x: Tensor) -> Any:
     """A kernel per sample, as one convolution with a group per sample."""
     kernels = m.generate(x.mean((2, 3))).view(-1, x.shape[1], 3, 3)
     together = x.flatten(0, 1)[None]
     return F.conv2d(together, kernels, padding=1, groups=x.shape[0])
 
 
-def standardised(m: Any, x: Tensor) -> Tensor:
+def standardised(m: Any, x: Tensor) -> Any:
     weight = m.weight - m.weight.mean((1, 2, 3), keepdim=True)
     return F.conv2d(m.stem(x), weight / (weight.std() + 1e-5), padding=1)
 
 
-def warped(m: Any, x: Tensor) -> Tensor:
+def warped(m: Any, x: Tensor) -> Any:
     grid = torch.tanh(m.offsets(x)).permute(0, 2, 3, 1)
     return m.head(F.grid_sample(m.stem(x), grid, align_corners=False))
 
 
-def spatial_transformer(m: Any, x: Tensor) -> Tensor:
+def spatial_transformer(m: Any, x: Tensor) -> Any:
     angles = m.locate(x.flatten(1)).view(-1, 2, 3)
     grid = F.affine_grid(angles, list(x.shape), align_corners=False)
     return m.head(F.grid_sample(x, grid, align_corners=False))
 
 
-def inverted_residual(m: Any, x: Tensor) -> Tensor:
+def inverted_residual(m: Any, x: Tensor) -> Any:
     return x + m.project(F.relu6(m.depthwise(F.relu6(m.expand(x)))))
 
 
-def shuffled(m: Any, x: Tensor) -> Tensor:
+def shuffled(m: Any, x: Tensor) -> Any:
     return m.second(F.channel_shuffle(m.first(x), 2))
 
 
-def causal(m: Any, x: Tensor) -> Tensor:
+def causal(m: Any, x: Tensor) -> Any:
     for layer, dilation in ((m.first, 1), (m.second, 2)):
         x = x + layer(F.pad(x, (2 * dilation, 0))).tanh()
     return x
 
 
-def correlation(m: Any, x: Tensor) -> Tensor:
+def correlation(m: Any, x: Tensor) -> Any:
     left, right = m.features(x).flatten(2), m.features(x.flip(3)).flatten(2)
     return m.head((left.mT @ right).unflatten(2, tuple(x.shape[2:])).movedim(1, 1))
 
 
-def time_major(m: Any, x: Tensor) -> Tensor:
+def time_major(m: Any, x: Tensor) -> Any:
     return F.conv_tbc(m.layer(x).transpose(0, 1).contiguous(), m.weight, m.bias, pad=1)
 
 
-def dilated_pyramid(m: Any, x: Tensor) -> Tensor:
+def dilated_pyramid(m: Any, x: Tensor) -> Any:
     x = m.stem(x)
     return sum((layer(x) for layer in (m.near, m.far)), m.point(x))
 
 
-def gradient_of_a_convolution(m: Any, x: Tensor) -> Tensor:
+def gradient_of_a_convolution(m: Any, x: Tensor) -> Any:
     """An explicit call: the gradient of the input, as networks that invert others use it."""
     y = m.stem(x)
-    return torch.nn.grad.conv2d_input(list(y.shape), m.weight, y, padding=1)
+    return grad.conv2d_input(list(y.shape), m.weight, y, padding=1)
 
 
 def detector(m: Any, x: Tensor) -> dict[str, Tensor]:

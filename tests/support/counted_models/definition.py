@@ -71,13 +71,13 @@ def linear(width_in: int, width_out: int, **options: Any) -> Part:
     return lambda: nn.Linear(width_in, width_out, **options)
 
 
-def conv(*arguments: int, **options: Any) -> Part:
+def conv(*arguments: Any, **options: Any) -> Part:
     """Return a part that is a 2-D convolution with padding for a kernel of 3."""
     options.setdefault("padding", 1 if len(arguments) > 2 and arguments[2] == 3 else 0)
     return lambda: nn.Conv2d(*arguments, **options)
 
 
-def heads(x: Tensor, count: int) -> Tensor:
+def heads(x: Tensor, count: int) -> Any:
     """Split the last dimension into heads: (batch, length, width) to (batch, head, length, …)."""
     return x.unflatten(-1, (count, -1)).transpose(1, 2)
 

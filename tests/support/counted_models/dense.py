@@ -19,27 +19,27 @@ from tests.support.counted_models.definition import (
 )
 
 
-def variational(m: Any, x: Tensor) -> Tensor:
+def variational(m: Any, x: Tensor) -> Any:
     mean, log_variance = m.encode(x).chunk(2, -1)
     code = mean + torch.randn_like(mean) * (log_variance / 2).exp()
     return F.mse_loss(m.decode(code), x) + (mean**2 + log_variance.exp() - log_variance).mean()
 
 
-def highway(m: Any, x: Tensor) -> Tensor:
+def highway(m: Any, x: Tensor) -> Any:
     gate = m.gate(x).sigmoid()
     return gate * m.plain(x).relu() + (1 - gate) * x
 
 
-def tied_autoencoder(m: Any, x: Tensor) -> Tensor:
+def tied_autoencoder(m: Any, x: Tensor) -> Any:
     return F.linear(F.linear(x, m.weight).relu(), m.weight.t())
 
 
-def detached_branch(m: Any, x: Tensor) -> Tensor:
+def detached_branch(m: Any, x: Tensor) -> Any:
     teacher, student = m.teacher(x).detach(), m.student(x)
     return F.mse_loss(m.predict(student), teacher)
 
 
-def momentum_teacher(m: Any, x: Tensor) -> Tensor:
+def momentum_teacher(m: Any, x: Tensor) -> Any:
     with torch.no_grad():
         target = m.teacher(x)
     return F.mse_loss(m.student(x), target)
@@ -51,142 +51,142 @@ def auxiliary_losses(m: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return m.early(first), m.late(second), second.pow(2).mean()
 
 
-def unused_output(m: Any, x: Tensor) -> Tensor:
+def unused_output(m: Any, x: Tensor) -> Any:
     m.unused(x)
     return m.used(x)
 
 
-def siamese(m: Any, left: Tensor, right: Tensor) -> Tensor:
+def siamese(m: Any, left: Tensor, right: Tensor) -> Any:
     return F.cosine_similarity(m.branch(left), m.branch(right))
 
 
-def triplet(m: Any, anchor: Tensor, near: Tensor, far: Tensor) -> Tensor:
+def triplet(m: Any, anchor: Tensor, near: Tensor, far: Tensor) -> Any:
     return F.triplet_margin_loss(m.embed(anchor), m.embed(near), m.embed(far))
 
 
-def contrastive(m: Any, images: Tensor, texts: Tensor) -> Tensor:
+def contrastive(m: Any, images: Tensor, texts: Tensor) -> Any:
     left, right = F.normalize(m.image(images)), F.normalize(m.text(texts))
     scores = left @ right.t() * m.temperature.exp()
     labels = torch.arange(scores.shape[0], device=scores.device)
     return F.cross_entropy(scores, labels) + F.cross_entropy(scores.t(), labels)
 
 
-def low_rank_update(m: Any, x: Tensor) -> Tensor:
+def low_rank_update(m: Any, x: Tensor) -> Any:
     return m.base(x) + m.up(m.down(x))
 
 
-def hypernetwork(m: Any, x: Tensor, condition: Tensor) -> Tensor:
+def hypernetwork(m: Any, x: Tensor, condition: Tensor) -> Any:
     weight = m.generate(condition).view(-1, 4, 6)
     return torch.bmm(weight, x.unsqueeze(2)).squeeze(2)
 
 
-def generated_weight(m: Any, x: Tensor) -> Tensor:
+def generated_weight(m: Any, x: Tensor) -> Any:
     return F.linear(x, m.generate(m.code).view(4, 6))
 
 
-def member_products(m: Any, x: Tensor) -> Tensor:
+def member_products(m: Any, x: Tensor) -> Any:
     hidden = torch.einsum("bi,kij->kbj", x, m.first).relu()
     return torch.einsum("kbi,kij->bkj", hidden, m.second)
 
 
-def block_diagonal(m: Any, x: Tensor) -> Tensor:
+def block_diagonal(m: Any, x: Tensor) -> Any:
     blocks = x.unflatten(1, (2, 4)).transpose(0, 1)
     return torch.bmm(blocks, m.weight).transpose(0, 1).flatten(1)
 
 
-def kronecker(m: Any, x: Tensor) -> Tensor:
+def kronecker(m: Any, x: Tensor) -> Any:
     return F.linear(x, torch.kron(m.left, m.right))
 
 
-def two_layer_kronecker(m: Any, x: Tensor) -> Tensor:
+def two_layer_kronecker(m: Any, x: Tensor) -> Any:
     return m.left @ x.unflatten(1, (3, 4)) @ m.right
 
 
-def recommender(m: Any, numbers: Tensor, items: Tensor) -> Tensor:
+def recommender(m: Any, numbers: Tensor, items: Tensor) -> Any:
     vectors = torch.cat([m.bottom(numbers)[:, None], m.table(items)], 1)
     products = torch.bmm(vectors, vectors.mT)
     rows, columns = torch.tril_indices(vectors.shape[1], vectors.shape[1], -1)
     return m.top(products[:, rows, columns])
 
 
-def factorization(m: Any, pairs: Tensor) -> Tensor:
+def factorization(m: Any, pairs: Tensor) -> Any:
     left, right = m.table(pairs).unbind(1)
     return (left * right).sum(1)
 
 
-def bag(m: Any, words: Tensor) -> Tensor:
+def bag(m: Any, words: Tensor) -> Any:
     return m.classify(m.bag(words))
 
 
-def tied_language_model(m: Any, words: Tensor) -> Tensor:
+def tied_language_model(m: Any, words: Tensor) -> Any:
     hidden = m.hidden(m.table(words)).tanh()
     return F.cross_entropy(F.linear(hidden, m.table.weight).flatten(0, 1), words.flatten())
 
 
-def fourier_features(m: Any, x: Tensor) -> Tensor:
+def fourier_features(m: Any, x: Tensor) -> Any:
     angles = x @ m.frequencies
     return m.head(torch.cat([angles.sin(), angles.cos()], -1))
 
 
-def einsum_many(m: Any, x: Tensor) -> Tensor:
+def einsum_many(m: Any, x: Tensor) -> Any:
     return torch.einsum("bi,bj,ijk->bk", x, x, m.weight)
 
 
-def matrix_vector(m: Any, x: Tensor) -> Tensor:
+def matrix_vector(m: Any, x: Tensor) -> Any:
     return m.layer(x) @ m.vector
 
 
-def added_matrix_vector(m: Any, x: Tensor) -> Tensor:
+def added_matrix_vector(m: Any, x: Tensor) -> Any:
     return torch.addmv(m.bias, m.layer(x), m.vector)
 
 
-def dot_product(m: Any, x: Tensor) -> Tensor:
+def dot_product(m: Any, x: Tensor) -> Any:
     return x.sum() * (torch.dot(m.left, m.right) + torch.vdot(m.right, m.left))
 
 
-def inner_product(m: Any, x: Tensor) -> Tensor:
+def inner_product(m: Any, x: Tensor) -> Any:
     return torch.inner(x, m.weight) + torch.tensordot(x, m.weight, dims=([1], [1]))
 
 
-def chained(m: Any, x: Tensor) -> Tensor:
+def chained(m: Any, x: Tensor) -> Any:
     return torch.linalg.multi_dot([x, m.first, m.second]) + torch.chain_matmul(x, m.first, m.second)
 
 
-def added_batch_product(m: Any, x: Tensor) -> Tensor:
+def added_batch_product(m: Any, x: Tensor) -> Any:
     return torch.addbmm(m.bias, x, m.weight.expand(x.shape[0], -1, -1))
 
 
-def batch_added_product(m: Any, x: Tensor) -> Tensor:
+def batch_added_product(m: Any, x: Tensor) -> Any:
     return torch.baddbmm(m.bias, x, m.weight.expand(x.shape[0], -1, -1), beta=0.5)
 
 
-def outer_products(m: Any, x: Tensor) -> Tensor:
+def outer_products(m: Any, x: Tensor) -> Any:
     return x @ torch.outer(m.left, m.right) + x @ torch.addr(m.bias, m.left, m.right)
 
 
-def normal_distribution(m: Any, x: Tensor) -> Tensor:
+def normal_distribution(m: Any, x: Tensor) -> Any:
     mean, scale = m.layer(x).chunk(2, -1)
     return -torch.distributions.Normal(mean, F.softplus(scale), validate_args=False).log_prob(x)
 
 
-def distances(m: Any, x: Tensor) -> Tensor:
+def distances(m: Any, x: Tensor) -> Any:
     return torch.cdist(m.layer(x), m.centres)
 
 
-def many_distances(m: Any, x: Tensor) -> Tensor:
+def many_distances(m: Any, x: Tensor) -> Any:
     return torch.cdist(m.layer(x), m.centres, compute_mode="use_mm_for_euclid_dist")
 
 
-def batched_distances(m: Any, x: Tensor) -> Tensor:
+def batched_distances(m: Any, x: Tensor) -> Any:
     return torch.cdist(x, m.centres.expand(x.shape[0], -1, -1).contiguous())
 
 
-def radial_basis(m: Any, x: Tensor) -> Tensor:
+def radial_basis(m: Any, x: Tensor) -> Any:
     squares = (x[:, None] - m.centres).square().sum(-1)
     return m.head((-squares).exp())
 
 
-def covariance(m: Any, x: Tensor) -> Tensor:
+def covariance(m: Any, x: Tensor) -> Any:
     return torch.cov(m.layer(x).t()) + torch.corrcoef(x.t())
 
 

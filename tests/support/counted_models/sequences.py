@@ -21,21 +21,21 @@ from tests.support.counted_models.definition import (
 )
 
 
-def cells(m: Any, x: Tensor) -> Tensor:
+def cells(m: Any, x: Tensor) -> Any:
     state = x.new_zeros(x.shape[0], 4)
     for step in x.unbind(1):
         state = m.cell(step, state)
     return state
 
 
-def long_cells(m: Any, x: Tensor) -> Tensor:
+def long_cells(m: Any, x: Tensor) -> Any:
     state = memory = x.new_zeros(x.shape[0], 4)
     for step in x.unbind(1):
         state, memory = m.cell(step, (state, memory))
     return state
 
 
-def convolutional_memory(m: Any, x: Tensor) -> Tensor:
+def convolutional_memory(m: Any, x: Tensor) -> Any:
     state = x.new_zeros(x.shape[0], 2, *x.shape[3:])
     for frame in x.unbind(1):
         gate, update = m.gates(torch.cat([frame, state], 1)).chunk(2, 1)
@@ -43,71 +43,71 @@ def convolutional_memory(m: Any, x: Tensor) -> Tensor:
     return state
 
 
-def sequence_to_sequence(m: Any, source: Tensor, target: Tensor) -> Tensor:
+def sequence_to_sequence(m: Any, source: Tensor, target: Tensor) -> Any:
     states, last = m.encoder(m.table(source))
     decoded, _ = m.decoder(m.table(target), last)
     weights = (decoded @ states.mT).softmax(-1)
     return m.head(torch.cat([decoded, weights @ states], -1))
 
 
-def packed(m: Any, x: Tensor) -> Tensor:
+def packed(m: Any, x: Tensor) -> Any:
     lengths = torch.tensor([3, 2])
     sequence = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
     return m.lstm(sequence)[1][0]
 
 
-def self_attention(m: Any, x: Tensor) -> Tensor:
+def self_attention(m: Any, x: Tensor) -> Any:
     return m.attention(x, x, x)[0]
 
 
-def masked_attention(m: Any, x: Tensor) -> Tensor:
+def masked_attention(m: Any, x: Tensor) -> Any:
     mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device=x.device)
     return m.attention(x, x, x, attn_mask=mask, need_weights=False)[0]
 
 
-def cross_attention(m: Any, x: Tensor, memory: Tensor) -> Tensor:
+def cross_attention(m: Any, x: Tensor, memory: Tensor) -> Any:
     return m.attention(x, memory, memory, need_weights=False)[0]
 
 
-def fused_attention(m: Any, x: Tensor) -> Tensor:
+def fused_attention(m: Any, x: Tensor) -> Any:
     query, key, value = (heads(part, 2) for part in m.qkv(x).chunk(3, -1))
     return m.out(joined(F.scaled_dot_product_attention(query, key, value, is_causal=True)))
 
 
-def grouped_queries(m: Any, x: Tensor) -> Tensor:
+def grouped_queries(m: Any, x: Tensor) -> Any:
     query, key, value = heads(m.query(x), 4), heads(m.key(x), 2), heads(m.value(x), 2)
     return joined(F.scaled_dot_product_attention(query, key, value, enable_gqa=True))
 
 
-def one_key_head(m: Any, x: Tensor) -> Tensor:
+def one_key_head(m: Any, x: Tensor) -> Any:
     query, key, value = heads(m.query(x), 4), m.key(x)[:, None], m.value(x)[:, None]
     return joined(F.scaled_dot_product_attention(query, key, value))
 
 
-def flexible(m: Any, x: Tensor) -> Tensor:
+def flexible(m: Any, x: Tensor) -> Any:
     query, key, value = (heads(part, 2) for part in m.qkv(x).chunk(3, -1))
-    return joined(flex_attention(query, key, value))  # type: ignore[arg-type]
+    return joined(flex_attention(query, key, value))
 
 
-def linear_attention(m: Any, x: Tensor) -> Tensor:
+def linear_attention(m: Any, x: Tensor) -> Any:
     query, key, value = m.qkv(x).chunk(3, -1)
     query, key = F.elu(query) + 1, F.elu(key) + 1
     scale = (query @ key.sum(1)[:, :, None]).clamp(min=1e-3)
     return query @ (key.mT @ value) / scale
 
 
-def random_features(m: Any, x: Tensor) -> Tensor:
+def random_features(m: Any, x: Tensor) -> Any:
     query, key, value = m.qkv(x).chunk(3, -1)
     projected = [torch.exp(part @ m.features) for part in (query, key)]
     return projected[0] @ (projected[1].mT @ value)
 
 
-def low_rank_keys(m: Any, x: Tensor) -> Tensor:
+def low_rank_keys(m: Any, x: Tensor) -> Any:
     query, key, value = m.qkv(x).chunk(3, -1)
     return (query @ (m.project @ key).mT).softmax(-1) @ (m.project @ value)
 
 
-def windows(m: Any, x: Tensor) -> Tensor:
+def windows(m: Any, x: Tensor) -> Any:
     """Attention in windows of 2×2, with a bias for relative positions and a shift."""
     x = x.roll((-1, -1), (1, 2))
     batch, height, width, channels = x.shape
@@ -117,7 +117,7 @@ def windows(m: Any, x: Tensor) -> Tensor:
     return m.out(joined(weights @ value)).view(batch, -1, channels)
 
 
-def rotary(m: Any, x: Tensor) -> Tensor:
+def rotary(m: Any, x: Tensor) -> Any:
     angles = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)[:, None] * m.speeds
 
     def turned(part: Tensor) -> Tensor:
@@ -128,77 +128,77 @@ def rotary(m: Any, x: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(turned(query), turned(key), value)
 
 
-def sloped(m: Any, x: Tensor) -> Tensor:
+def sloped(m: Any, x: Tensor) -> Any:
     positions = torch.arange(x.shape[1], device=x.device)
     distance = -(positions[:, None] - positions).abs().float()
     query, key, value = m.qkv(x).chunk(3, -1)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=distance)
 
 
-def talking_heads(m: Any, x: Tensor) -> Tensor:
+def talking_heads(m: Any, x: Tensor) -> Any:
     query, key, value = (heads(part, 2) for part in m.qkv(x).chunk(3, -1))
     scores = torch.einsum("bhij,hg->bgij", query @ key.mT, m.before).softmax(-1)
     return joined(torch.einsum("bhij,hg->bgij", scores, m.after) @ value)
 
 
-def latent_attention(m: Any, x: Tensor) -> Tensor:
+def latent_attention(m: Any, x: Tensor) -> Any:
     """Keys and values from a small latent vector."""
     latent = m.compress(x)
     query, key, value = heads(m.query(x), 2), heads(m.key(latent), 2), heads(m.value(latent), 2)
     return joined(F.scaled_dot_product_attention(query, key, value))
 
 
-def perceiver(m: Any, x: Tensor) -> Tensor:
+def perceiver(m: Any, x: Tensor) -> Any:
     latents = m.latents.expand(x.shape[0], -1, -1)
     latents = latents + m.read(latents, x, x)[0]
     return latents + m.think(latents)
 
 
-def differential(m: Any, x: Tensor) -> Tensor:
+def differential(m: Any, x: Tensor) -> Any:
     first, second, key, value = m.parts(x).chunk(4, -1)
     return ((first @ key.mT).softmax(-1) - m.share * (second @ key.mT).softmax(-1)) @ value
 
 
-def relative_keys(m: Any, x: Tensor) -> Tensor:
+def relative_keys(m: Any, x: Tensor) -> Any:
     query, key, value = m.qkv(x).chunk(3, -1)
     return (query @ key.mT + torch.einsum("bid,ijd->bij", query, m.positions)).softmax(-1) @ value
 
 
-def pointer(m: Any, x: Tensor) -> Tensor:
+def pointer(m: Any, x: Tensor) -> Any:
     return (m.score(torch.tanh(m.query(x)[:, None] + m.key(x)[:, :, None]))).squeeze(-1)
 
 
-def vision_transformer(m: Any, x: Tensor) -> Tensor:
+def vision_transformer(m: Any, x: Tensor) -> Any:
     patches = m.patches(x).flatten(2).mT
     x = torch.cat([m.token.expand(x.shape[0], -1, -1), patches], 1) + m.positions
     return m.head(m.layers(x)[:, 0])
 
 
-def mixer(m: Any, x: Tensor) -> Tensor:
+def mixer(m: Any, x: Tensor) -> Any:
     x = x + m.tokens(m.norm(x).mT).mT
     return x + m.channels(x)
 
 
-def spatial_gate(m: Any, x: Tensor) -> Tensor:
+def spatial_gate(m: Any, x: Tensor) -> Any:
     left, right = m.expand(x).gelu().chunk(2, -1) if False else F.gelu(m.expand(x)).chunk(2, -1)
     return m.shrink(left * m.mix(right.mT).mT)
 
 
-def language_model(m: Any, words: Tensor) -> Tensor:
+def language_model(m: Any, words: Tensor) -> Any:
     mask = nn.Transformer.generate_square_subsequent_mask(words.shape[1], device=words.device)
     logits = m.head(m.layers(m.table(words), mask=mask, is_causal=True))
     return F.cross_entropy(logits[:, :-1].flatten(0, 1), words[:, 1:].flatten())
 
 
-def translation(m: Any, source: Tensor, target: Tensor) -> Tensor:
+def translation(m: Any, source: Tensor, target: Tensor) -> Any:
     return m.head(m.transformer(m.table(source), m.table(target)))
 
 
-def decoder(m: Any, x: Tensor, memory: Tensor) -> Tensor:
+def decoder(m: Any, x: Tensor, memory: Tensor) -> Any:
     return m.layer(x, memory)
 
 
-def state_space(m: Any, x: Tensor) -> Tensor:
+def state_space(m: Any, x: Tensor) -> Any:
     state = x.new_zeros(x.shape[0], 3)
     outputs = []
     for step in x.unbind(1):
@@ -207,7 +207,7 @@ def state_space(m: Any, x: Tensor) -> Tensor:
     return torch.stack(outputs, 1)
 
 
-def selective_scan(m: Any, x: Tensor) -> Tensor:
+def selective_scan(m: Any, x: Tensor) -> Any:
     """A diagonal state whose decay depends on the input."""
     decay, enter, leave = m.parts(x).split([4, 3, 3], -1)
     state = x.new_zeros(x.shape[0], 4, 3)
@@ -219,20 +219,20 @@ def selective_scan(m: Any, x: Tensor) -> Tensor:
     return torch.stack(outputs, 1)
 
 
-def long_convolution(m: Any, x: Tensor) -> Tensor:
+def long_convolution(m: Any, x: Tensor) -> Any:
     """A convolution over the whole sequence by FFT."""
     length = 2 * x.shape[1]
     spectrum = torch.fft.rfft(x, n=length, dim=1) * torch.fft.rfft(m.kernel, n=length, dim=0)
     return m.out(torch.fft.irfft(spectrum, n=length, dim=1)[:, : x.shape[1]])
 
 
-def retention(m: Any, x: Tensor) -> Tensor:
+def retention(m: Any, x: Tensor) -> Any:
     query, key, value = m.qkv(x).chunk(3, -1)
     distance = torch.ones(x.shape[1], x.shape[1], device=x.device).tril()
     return (query @ key.mT * distance) @ value
 
 
-def fast_weights(m: Any, x: Tensor) -> Tensor:
+def fast_weights(m: Any, x: Tensor) -> Any:
     memory = x.new_zeros(x.shape[0], 4, 4)
     for step in m.mix(x).unbind(1):
         seen = torch.bmm(memory, step[:, :, None])

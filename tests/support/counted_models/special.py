@@ -25,26 +25,26 @@ from tests.support.counted_models.definition import (
 # Experts
 
 
-def all_experts(m: Any, x: Tensor) -> Tensor:
+def all_experts(m: Any, x: Tensor) -> Any:
     weights = m.gate(x).softmax(-1)
     return torch.einsum("be,ebj->bj", weights, torch.einsum("bi,eij->ebj", x, m.experts))
 
 
-def gathered_experts(m: Any, x: Tensor) -> Tensor:
+def gathered_experts(m: Any, x: Tensor) -> Any:
     """The two best experts of each row, by gathering their weights."""
     weights, chosen = m.gate(x).softmax(-1).topk(2)
     outputs = torch.einsum("bi,bkij->bkj", x, m.experts[chosen])
     return (weights[..., None] * outputs).sum(1)
 
 
-def soft_experts(m: Any, x: Tensor) -> Tensor:
+def soft_experts(m: Any, x: Tensor) -> Any:
     scores = torch.einsum("bnd,eds->bnes", x, m.slots)
     entering = torch.einsum("bnd,bnes->besd", x, scores.softmax(1))
     outputs = torch.einsum("besd,edf->besf", entering, m.experts)
     return torch.einsum("besf,bnes->bnf", outputs, scores.flatten(2).softmax(-1).view_as(scores))
 
 
-def experts_choose(m: Any, x: Tensor) -> Tensor:
+def experts_choose(m: Any, x: Tensor) -> Any:
     weights, rows = m.gate(x).softmax(-1).t().topk(2)
     outputs = torch.bmm(x[rows], m.experts) * weights[..., None]
     return (
@@ -54,7 +54,7 @@ def experts_choose(m: Any, x: Tensor) -> Tensor:
     )
 
 
-def masked_experts(m: Any, x: Tensor) -> Tensor:
+def masked_experts(m: Any, x: Tensor) -> Any:
     chosen = m.gate(x).argmax(-1)
     result = torch.zeros_like(x)
     for number in range(2):
@@ -63,7 +63,7 @@ def masked_experts(m: Any, x: Tensor) -> Tensor:
     return result
 
 
-def grouped_experts(m: Any, x: Tensor) -> Tensor:
+def grouped_experts(m: Any, x: Tensor) -> Any:
     ends = torch.tensor([2, 6, 8], dtype=torch.int32, device=x.device)
     hidden = torch._grouped_mm(x.bfloat16(), m.experts.bfloat16(), offs=ends)
     return m.out(hidden.float())
@@ -72,31 +72,31 @@ def grouped_experts(m: Any, x: Tensor) -> Tensor:
 # Graphs
 
 
-def graph_convolution(m: Any, x: Tensor, edges: Tensor) -> Tensor:
+def graph_convolution(m: Any, x: Tensor, edges: Tensor) -> Any:
     degrees = edges.sum(-1, keepdim=True).abs() + 1
     return m.second((edges / degrees) @ m.first((edges / degrees) @ x).relu())
 
 
-def graph_attention(m: Any, x: Tensor, edges: Tensor) -> Tensor:
+def graph_attention(m: Any, x: Tensor, edges: Tensor) -> Any:
     x = m.mix(x)
     scores = F.leaky_relu(m.left(x) + m.right(x).mT)
     return scores.masked_fill(edges < 0, -1e9).softmax(-1) @ x
 
 
-def message_passing(m: Any, x: Tensor, pairs: Tensor) -> Tensor:
+def message_passing(m: Any, x: Tensor, pairs: Tensor) -> Any:
     sources, targets = pairs.unbind(1)
     messages = m.message(torch.cat([x[sources], x[targets]], -1)).relu()
     return m.update(torch.zeros_like(x).index_add(0, targets, messages))
 
 
-def scatter_reduce(m: Any, x: Tensor, pairs: Tensor) -> Tensor:
+def scatter_reduce(m: Any, x: Tensor, pairs: Tensor) -> Any:
     sources, targets = pairs.unbind(1)
     index = targets[:, None].expand(-1, x.shape[1])
     sums = torch.zeros_like(x).scatter_reduce(0, index, m.message(x)[sources], "amax")
     return m.update(sums)
 
 
-def sparse_adjacency(m: Any, x: Tensor) -> Tensor:
+def sparse_adjacency(m: Any, x: Tensor) -> Any:
     places = torch.tensor([[0, 1, 2], [1, 2, 3]], device=x.device)
     edges = torch.sparse_coo_tensor(places, torch.ones(3, device=x.device), (4, 4))
     return torch.sparse.mm(edges, m.layer(x))
@@ -105,19 +105,19 @@ def sparse_adjacency(m: Any, x: Tensor) -> Tensor:
 # Linear algebra
 
 
-def inverse(m: Any, x: Tensor) -> Tensor:
+def inverse(m: Any, x: Tensor) -> Any:
     return x @ torch.linalg.inv(m.weight @ m.weight.t() + 4 * torch.eye(6, device=x.device))
 
 
-def solved(m: Any, x: Tensor) -> Tensor:
+def solved(m: Any, x: Tensor) -> Any:
     return torch.linalg.solve(m.weight + 9 * torch.eye(6, device=x.device), x.t())
 
 
-def solved_vector(m: Any, x: Tensor) -> Tensor:
+def solved_vector(m: Any, x: Tensor) -> Any:
     return torch.linalg.solve(m.weight + 9 * torch.eye(6, device=x.device), x)
 
 
-def gaussian_process(m: Any, x: Tensor) -> Tensor:
+def gaussian_process(m: Any, x: Tensor) -> Any:
     points = m.embed(x)
     covariance = points @ points.t() + 3 * torch.eye(x.shape[0], device=x.device)
     lower = torch.linalg.cholesky(covariance)
@@ -125,60 +125,60 @@ def gaussian_process(m: Any, x: Tensor) -> Tensor:
     return whitened.square().sum() + lower.diagonal().log().sum()
 
 
-def cholesky_solved(m: Any, x: Tensor) -> Tensor:
+def cholesky_solved(m: Any, x: Tensor) -> Any:
     points = m.embed(x)
     lower = torch.linalg.cholesky(points @ points.t() + 3 * torch.eye(4, device=x.device))
     return torch.cholesky_solve(x, lower)
 
 
-def whitening(m: Any, x: Tensor) -> Tensor:
+def whitening(m: Any, x: Tensor) -> Any:
     points = m.embed(x)
     values, vectors = torch.linalg.eigh(points.t() @ points)
     return points @ vectors @ (values.abs() + 1).rsqrt().diag() @ vectors.t()
 
 
-def eigenvalues(m: Any, x: Tensor) -> Tensor:
+def eigenvalues(m: Any, x: Tensor) -> Any:
     return torch.linalg.eigvalsh(m.embed(x).t() @ m.embed(x))
 
 
-def singular_values(m: Any, x: Tensor) -> Tensor:
+def singular_values(m: Any, x: Tensor) -> Any:
     return torch.linalg.svdvals(m.embed(x))
 
 
-def singular_vectors(m: Any, x: Tensor) -> Tensor:
+def singular_vectors(m: Any, x: Tensor) -> Any:
     left, values, right = torch.linalg.svd(m.embed(x), full_matrices=False)
     return (left * values.log1p()) @ right
 
 
-def orthonormal(m: Any, x: Tensor) -> Tensor:
+def orthonormal(m: Any, x: Tensor) -> Any:
     return x @ torch.linalg.qr(m.weight).Q
 
 
-def log_determinant(m: Any, x: Tensor) -> Tensor:
+def log_determinant(m: Any, x: Tensor) -> Any:
     return F.linear(x, m.weight).sum() - torch.linalg.slogdet(m.weight).logabsdet
 
 
-def determinant(m: Any, x: Tensor) -> Tensor:
+def determinant(m: Any, x: Tensor) -> Any:
     return x.sum() * torch.linalg.det(m.weight)
 
 
-def rotation(m: Any, x: Tensor) -> Tensor:
+def rotation(m: Any, x: Tensor) -> Any:
     return x @ torch.linalg.matrix_exp(m.weight - m.weight.t())
 
 
-def matrix_power(m: Any, x: Tensor) -> Tensor:
+def matrix_power(m: Any, x: Tensor) -> Any:
     return x @ torch.linalg.matrix_power(m.weight, 5)
 
 
-def pseudo_inverse(m: Any, x: Tensor) -> Tensor:
+def pseudo_inverse(m: Any, x: Tensor) -> Any:
     return x @ torch.linalg.pinv(m.weight)
 
 
-def least_squares(m: Any, x: Tensor) -> Tensor:
+def least_squares(m: Any, x: Tensor) -> Any:
     return torch.linalg.lstsq(m.weight, x).solution
 
 
-def newton_schulz(m: Any, x: Tensor) -> Tensor:
+def newton_schulz(m: Any, x: Tensor) -> Any:
     weight = m.weight / m.weight.norm()
     for _ in range(3):
         square = weight @ weight.t()
@@ -186,11 +186,11 @@ def newton_schulz(m: Any, x: Tensor) -> Tensor:
     return x @ weight
 
 
-def norms(m: Any, x: Tensor) -> Tensor:
+def norms(m: Any, x: Tensor) -> Any:
     return x.sum() * (torch.linalg.norm(m.weight) + torch.linalg.matrix_norm(m.weight, 2))
 
 
-def householder(m: Any, x: Tensor) -> Tensor:
+def householder(m: Any, x: Tensor) -> Any:
     for vector in m.vectors.unbind(0):
         x = x - 2 * (x @ vector)[:, None] * vector / (vector @ vector)
     return x
@@ -205,7 +205,7 @@ def coupling(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([left, right * scale.exp() + shift], -1), scale.sum()
 
 
-def denoising(m: Any, x: Tensor, time: Tensor) -> Tensor:
+def denoising(m: Any, x: Tensor, time: Tensor) -> Any:
     frequencies = torch.arange(2, device=x.device).exp()
     angles = time.float()[:, None] * frequencies
     features = m.time(torch.cat([angles.sin(), angles.cos()], -1))
@@ -214,14 +214,14 @@ def denoising(m: Any, x: Tensor, time: Tensor) -> Tensor:
     return F.mse_loss(m.leave(hidden), noise)
 
 
-def runge_kutta(m: Any, x: Tensor) -> Tensor:
+def runge_kutta(m: Any, x: Tensor) -> Any:
     for _ in range(2):
         slope = m.field(x).tanh()
         x = x + m.field(x + slope / 2).tanh()
     return x
 
 
-def capsules(m: Any, x: Tensor) -> Tensor:
+def capsules(m: Any, x: Tensor) -> Any:
     votes = torch.einsum("bid,iodk->biok", x, m.weight)
     logits = votes.new_zeros(votes.shape[:3])
     for _ in range(2):
@@ -233,32 +233,32 @@ def capsules(m: Any, x: Tensor) -> Tensor:
 # Gradients inside the model
 
 
-def gradient_penalty(m: Any, x: Tensor) -> Tensor:
+def gradient_penalty(m: Any, x: Tensor) -> Any:
     x = x.detach().requires_grad_()
     scores = F.linear(F.linear(x, m.first).tanh(), m.second)
     (slope,) = torch.autograd.grad(scores.sum(), x, create_graph=True)
     return scores.mean() + slope.square().sum()
 
 
-def convolutional_penalty(m: Any, x: Tensor) -> Tensor:
+def convolutional_penalty(m: Any, x: Tensor) -> Any:
     x = x.detach().requires_grad_()
     scores = F.conv2d(F.conv2d(x, m.first).tanh(), m.second)
     (slope,) = torch.autograd.grad(scores.sum(), x, create_graph=True)
     return scores.mean() + slope.square().sum()
 
 
-def inner_steps(m: Any, x: Tensor) -> Tensor:
+def inner_steps(m: Any, x: Tensor) -> Any:
     """One step of gradient descent in the forward pass, as in meta-learning."""
     loss = F.linear(x, m.weight).square().mean()
     (slope,) = torch.autograd.grad(loss, m.weight, create_graph=True)
     return F.linear(x, m.weight - 0.1 * slope)
 
 
-def functional_jacobian(m: Any, x: Tensor) -> Tensor:
+def functional_jacobian(m: Any, x: Tensor) -> Any:
     return torch.func.vmap(torch.func.jacrev(lambda row: F.linear(row, m.weight).tanh()))(x)
 
 
-def vectorised(m: Any, x: Tensor) -> Tensor:
+def vectorised(m: Any, x: Tensor) -> Any:
     return torch.vmap(lambda weight: F.linear(x, weight), out_dims=1)(m.weight)
 
 
@@ -270,7 +270,7 @@ class StraightThroughSign(torch.autograd.Function):
         return torch.where(x > 0, 1.0, -1.0) * x.abs().mean()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         return gradient
 
 
@@ -283,7 +283,7 @@ class ProductFunction(torch.autograd.Function):
         return (x @ weight).relu()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         x, weight = ctx.saved_tensors
         return gradient @ weight.t(), x.t() @ gradient
 
@@ -296,29 +296,34 @@ class Reversed(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         return -gradient
 
 
-def signed(m: Any, x: Tensor) -> Tensor:
-    return m.second(StraightThroughSign.apply(m.first(x)))
+def call(function: Any, *arguments: Tensor) -> Any:
+    """Apply a custom function, whose ``apply`` torch does not annotate."""
+    return function.apply(*arguments)
 
 
-def binary_weights(m: Any, x: Tensor) -> Tensor:
-    hidden = F.linear(x, StraightThroughSign.apply(m.weight))
+def signed(m: Any, x: Tensor) -> Any:
+    return m.second(call(StraightThroughSign, m.first(x)))
+
+
+def binary_weights(m: Any, x: Tensor) -> Any:
+    hidden = F.linear(x, call(StraightThroughSign, m.weight))
     return m.second(hidden)
 
 
-def own_product(m: Any, x: Tensor) -> Tensor:
-    return ProductFunction.apply(m.first(x), m.weight)
+def own_product(m: Any, x: Tensor) -> Any:
+    return call(ProductFunction, m.first(x), m.weight)
 
 
 def adversarial(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     features = m.features(x).relu()
-    return m.classes(features), m.domain(Reversed.apply(features))
+    return m.classes(features), m.domain(call(Reversed, features))
 
 
-def detach_trick(m: Any, x: Tensor) -> Tensor:
+def detach_trick(m: Any, x: Tensor) -> Any:
     hidden = m.first(x)
     return m.second(hidden + (hidden.round() - hidden).detach())
 
@@ -330,12 +335,12 @@ def vector_quantised(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     return m.decode(through), F.mse_loss(nearest, code.detach())
 
 
-def fake_quantised(m: Any, x: Tensor) -> Tensor:
+def fake_quantised(m: Any, x: Tensor) -> Any:
     weight = torch.fake_quantize_per_tensor_affine(m.weight, 0.1, 0, -128, 127)
     return m.second(F.linear(torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 255), weight))
 
 
-def gumbel(m: Any, x: Tensor) -> Tensor:
+def gumbel(m: Any, x: Tensor) -> Any:
     return m.second(F.gumbel_softmax(m.first(x), hard=True))
 
 
@@ -343,51 +348,51 @@ def two_layers() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 5))
 
 
-def checkpointed(m: Any, x: Tensor) -> Tensor:
+def checkpointed(m: Any, x: Tensor) -> Any:
     return m.last(checkpoint(m.block, m.first(x), use_reentrant=False))
 
 
-def checkpointed_reentrant(m: Any, x: Tensor) -> Tensor:
+def checkpointed_reentrant(m: Any, x: Tensor) -> Any:
     return m.last(checkpoint(m.block, m.first(x), use_reentrant=True))
 
 
 # Numbers that are not float32
 
 
-def complex_linear(m: Any, x: Tensor) -> Tensor:
+def complex_linear(m: Any, x: Tensor) -> Any:
     product = x.to(torch.complex64) @ torch.complex(m.real, m.imaginary)
     return product.abs()
 
 
-def complex_convolution(m: Any, x: Tensor) -> Tensor:
+def complex_convolution(m: Any, x: Tensor) -> Any:
     return F.conv2d(x.to(torch.complex64), torch.complex(m.real, m.imaginary)).abs()
 
 
-def spectral_layer(m: Any, x: Tensor) -> Tensor:
+def spectral_layer(m: Any, x: Tensor) -> Any:
     """A Fourier neural operator: products of a few frequencies."""
     spectrum = torch.fft.rfft2(x)[:, :, :3, :3]
     mixed = torch.einsum("bixy,ioxy->boxy", spectrum, torch.complex(m.real, m.imaginary))
     return torch.fft.irfft2(mixed, s=x.shape[2:])
 
 
-def fourier_mixing(m: Any, x: Tensor) -> Tensor:
+def fourier_mixing(m: Any, x: Tensor) -> Any:
     return m.layer(torch.fft.fft2(x).real)
 
 
-def circulant(m: Any, x: Tensor) -> Tensor:
+def circulant(m: Any, x: Tensor) -> Any:
     return torch.fft.irfft(torch.fft.rfft(x) * torch.fft.rfft(m.row), n=x.shape[-1])
 
 
-def half_precision(m: Any, x: Tensor) -> Tensor:
+def half_precision(m: Any, x: Tensor) -> Any:
     return F.linear(x.bfloat16(), m.weight.bfloat16()).float()
 
 
-def autocast(m: Any, x: Tensor) -> Tensor:
+def autocast(m: Any, x: Tensor) -> Any:
     with torch.autocast(x.device.type if x.device.type != "meta" else "cpu", torch.bfloat16):
         return m.second(m.first(x).relu()).float()
 
 
-def integer_product(m: Any, x: Tensor) -> Tensor:
+def integer_product(m: Any, x: Tensor) -> Any:
     products = torch._int_mm(x.to(torch.int8), torch.ones(8, 8, dtype=torch.int8, device=x.device))
     return m.layer(products.float())
 
@@ -429,37 +434,37 @@ def as_nested(m: Any, x: Tensor) -> dict[str, Any]:
     return {"all": [hidden, (m.second(hidden),)], "none": None, "number": 3}
 
 
-def as_argmax(m: Any, x: Tensor) -> Tensor:
+def as_argmax(m: Any, x: Tensor) -> Any:
     return m.second(m.first(x)).argmax(-1)
 
 
-def branching(m: Any, x: Tensor) -> Tensor:
+def branching(m: Any, x: Tensor) -> Any:
     return m.first(x) if x.sum() > 0 else m.second(x)
 
 
-def boolean_index(m: Any, x: Tensor) -> Tensor:
+def boolean_index(m: Any, x: Tensor) -> Any:
     return m.first(x)[x[:, 0] > 0]
 
 
-def written_buffer(m: Any, x: Tensor) -> Tensor:
+def written_buffer(m: Any, x: Tensor) -> Any:
     buffer = x.new_zeros(x.shape[0], 4)
     buffer[:, :2] = m.first(x)
     buffer[:, 2:] = m.second(x)
     return buffer.relu_()
 
 
-def cached_keys(m: Any, x: Tensor) -> Tensor:
+def cached_keys(m: Any, x: Tensor) -> Any:
     cache = torch.zeros(x.shape[0], 3, 4, device=x.device)
     for _ in range(3):
         cache = torch.cat([cache[:, 1:], m.first(x)[:, None]], 1)
     return m.second(cache.flatten(1))
 
 
-def adaptive_softmax(m: Any, x: Tensor, labels: Tensor) -> Tensor:
+def adaptive_softmax(m: Any, x: Tensor, labels: Tensor) -> Any:
     return m.head(x, labels).loss
 
 
-def conditional_time(m: Any, x: Tensor) -> Tensor:
+def conditional_time(m: Any, x: Tensor) -> Any:
     for _ in range(x.shape[0]):
         x = m.first(x).tanh()
     return x

@@ -14,20 +14,6 @@ from __future__ import annotations
 from vflops.counting.conventions.base import Convention, Ops, macc
 from vflops.record.formats.graph import FLOP_COUNTER, OPERATIONS, Graph, Node
 
-TORCH_HAS_A_FORMULA = frozenset(
-    "mm addmm bmm baddbmm _scaled_mm convolution _convolution cudnn_convolution "
-    "convolution_overrideable _slow_conv2d_forward convolution_backward "
-    "_scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention "
-    "_scaled_dot_product_cudnn_attention _scaled_dot_product_efficient_attention_backward "
-    "_scaled_dot_product_flash_attention_backward _scaled_dot_product_cudnn_attention_backward "
-    "_flash_attention_forward _efficient_attention_forward _flash_attention_backward "
-    "_efficient_attention_backward".split()
-)
-"""ATen operators that FlopCounterMode counts; operators that write in place have other names."""
-
-_GRADIENTS_WITHOUT_FORMULA = frozenset("mv addmv dot vdot".split())
-"""Products with a vector: torch has no formula for their gradients either."""
-
 
 def _executed(graph: Graph, index: int) -> Ops | None:
     node = graph.nodes[index]
@@ -48,26 +34,19 @@ def _executed_torch(graph: Graph, index: int) -> Ops | None:
     counted = _executed(graph, index)
     if counted is None:
         return None
-    if OPERATIONS in node.attributes:
-        forward = node.attributes.get(FLOP_COUNTER, counted.forward)
-        assert isinstance(forward, int)
-        return Ops(forward if _torch_counts(node) else 0, counted.backward)
-    name = node.op.split(".")[1].removesuffix("_") if node.op.startswith("aten.") else node.op
-    if name in _GRADIENTS_WITHOUT_FORMULA:
-        return Ops()
     backward = counted.backward
     if node.kind == "convolution" and graph.inputs_of(node)[1].grad and backward:
         backward += counted.forward * (int(str(node.attributes["groups"])) - 1)
-    return Ops(counted.forward if _torch_counts(node) else 0, backward)
+    forward = node.attributes.get(FLOP_COUNTER, counted.forward)
+    assert isinstance(forward, int)
+    has_vector = any(len(value.shape) == 1 for value in graph.inputs_of(node)[:2])
+    if forward == 0 and has_vector:
+        backward = 0  # its gradients are products with a vector, too
+    return Ops(forward, backward)
 
 
 def _is_product(node: Node) -> bool:
     return node.kind in ("convolution", "dense", "product")
-
-
-def _torch_counts(node: Node) -> bool:
-    namespace, _, name = node.op.partition(".")
-    return namespace != "aten" or name.split(".")[0] in TORCH_HAS_A_FORMULA
 
 
 def _gradients_of(graph: Graph, index: int, operations: int) -> int:
@@ -91,7 +70,7 @@ EXECUTED = Convention(
 )
 EXECUTED_TORCH = Convention(
     id="executed-torch",
-    version=2,
+    version=1,
     title="what FlopCounterMode says",
     source="torch.utils.flop_counter",
     rule=_executed_torch,
