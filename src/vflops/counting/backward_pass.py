@@ -2,7 +2,7 @@
 
 The gradients of a product or convolution follow from its operands, and most backward passes consist
 of nothing else. Two parts do not follow from the forward pass: operators that a custom
-``torch.autograd.Function`` calls in its ``backward``, and recomputation by activation checkpointing.
+``torch.autograd.Function`` calls in its ``backward``, and recomputation of activations.
 They are recorded as nodes of their own. The same goes for an operator whose gradients take other
 operations than its operands suggest, so that the count is always that of autograd.
 """
@@ -241,11 +241,7 @@ def _reconciled(
         )
         return made == forward.backward
 
-    differing = {
-        number
-        for number in {*derived, *gradients}
-        if not follows_from_operands(number)
-    }
+    differing = {number for number in {*derived, *gradients} if not follows_from_operands(number)}
     kept = [
         index
         for index, call in enumerate(calls)
@@ -277,7 +273,8 @@ def _with_backward(
     failure: str | None = None,
 ) -> Graph:
     """Return ``graph`` with a backward pass; without one if it follows from the forward pass."""
-    if not calls and failure is None and graph.backward_nodes == frozenset(visited):
+    derived = graph.backward_nodes.symmetric_difference(visited)
+    if not calls and failure is None and all(graph.nodes[i].kind in _LIGHT for i in derived):
         return graph
     values = list(graph.values)
     index_of: dict[Value, int] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from vflops.counting.meta_shapes import INITIALISATIONS, SHORTCUTS
 from vflops.errors import UsageError
-
 
 _SMALL = 4096
 """Elements up to which a tensor that a constructor makes may have values."""
@@ -123,16 +122,6 @@ def without_compiler() -> Iterator[None]:
         yield
 
 
-def initialise_lazy_modules(
-    model: nn.Module, args: Sequence[Any], keywords: Mapping[str, Any]
-) -> None:
-    """Give lazy modules their parameters, which depend on the inputs, by a first run."""
-    if not any(is_lazy(parameter) for parameter in (*model.parameters(), *model.buffers())):
-        return
-    with ShapesOnly(), torch.device("meta"):
-        model(*args, **keywords)
-
-
 class MetaMode(TorchDispatchMode):
     """A dispatch mode that torch.compile ignores, so that entering it does not import the
     compiler."""
@@ -170,9 +159,7 @@ class _BuildingWithValues(MetaMode):
         if any(tensor.is_meta for tensor in tensors):
             if str(func) in INITIALISATIONS and args[0].is_meta:
                 return args[0]
-            args, kwargs = tree_map_only(
-                Tensor, lambda tensor: tensor.to("meta"), (args, kwargs)
-            )
+            args, kwargs = tree_map_only(Tensor, lambda tensor: tensor.to("meta"), (args, kwargs))
         return func(*args, **kwargs)
 
 

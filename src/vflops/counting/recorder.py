@@ -92,6 +92,12 @@ class OperatorMode(MetaMode):
         for hook in self._hooks:
             hook.remove()
 
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        args, kwargs, _ = self.on_meta(self.operator(func).name, args, kwargs or {})
+        return self.infer(func, args, kwargs)
+
     def operator(self, func: Any) -> Operator:
         """Return what is known of ``func``."""
         known = self._operators.get(func)
@@ -246,7 +252,7 @@ class Recorder(OperatorMode):
     def graph(self, name: str, batch: int, results: Sequence[Tensor]) -> RecordedGraph:
         """Return the recorded graph without unused nodes that do no arithmetic."""
         outputs = [self._lookup(tensor) for tensor in results]
-        calls = _without_unused(self.calls, outputs)
+        calls = without_unused(self.calls, outputs)
         used = sorted(
             {index for call in calls for index in (*call.inputs, *call.outputs)}
             | set(outputs)
@@ -311,7 +317,7 @@ class ValueTable:
         return known
 
 
-def _without_unused(calls: Sequence[Call], outputs: Iterable[int]) -> list[Call]:
+def without_unused(calls: Sequence[Call], outputs: Iterable[int]) -> list[Call]:
     """Return ``calls`` without those that do no arithmetic and whose results are unused."""
     wanted = set(outputs)
     kept: list[Call] = []
