@@ -214,7 +214,7 @@ class _BackwardRecorder(OperatorMode):
 def _created_node(tensors: Iterable[Tensor]) -> int | None:
     if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in tensors):
         return None
-    return int(torch._C._autograd._get_sequence_nr()) - 1  # type: ignore[attr-defined]
+    return int(torch._C._autograd._get_sequence_nr()) - 1
 
 
 def _reconciled(

@@ -85,7 +85,7 @@ def _moved_to_meta(model: nn.Module) -> nn.Module:
         for module in model.modules()
         for tensors in (module._parameters, module._buffers)
         for name, tensor in tensors.items()
-        if is_lazy(tensor)
+        if tensor is not None and is_lazy(tensor)
     ]
     model = model.to("meta")
     for tensors, name, tensor in lazy:
@@ -96,9 +96,12 @@ def _moved_to_meta(model: nn.Module) -> nn.Module:
 def lazy_on_meta(tensor: Any) -> Any:
     """Return a parameter or buffer without a shape, like ``tensor``, on the meta device."""
     dtype = tensor.data.dtype
-    if isinstance(tensor, UninitializedParameter):
-        return UninitializedParameter(tensor.requires_grad, device="meta", dtype=dtype)
-    return UninitializedBuffer(tensor.requires_grad, device="meta", dtype=dtype)
+    kind: Any = (
+        UninitializedParameter
+        if isinstance(tensor, UninitializedParameter)
+        else UninitializedBuffer
+    )
+    return kind(requires_grad=tensor.requires_grad, device="meta", dtype=dtype)
 
 
 @contextmanager

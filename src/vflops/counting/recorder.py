@@ -180,7 +180,7 @@ class Recorder(OperatorMode):
 
     def _calls_autograd(self, tensors: Sequence[Tensor]) -> None:
         """Note the node that autograd created just before it called the operator."""
-        number = torch._C._autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
+        number = torch._C._autograd._get_sequence_nr() - 1
         if number == self._last_autograd_node:
             return
         self._last_autograd_node = number
