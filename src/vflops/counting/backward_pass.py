@@ -2,8 +2,8 @@
 
 The gradients of a product or convolution follow from its operands, and most backward passes consist
 of nothing else. Two parts do not follow from the forward pass: operators that a custom
-``torch.autograd.Function`` calls in its ``backward``, and recomputation by checkpointing. They
-are recorded as nodes of their own. The same goes for an operator whose gradients take other
+``torch.autograd.Function`` calls in its ``backward``, and recomputation of activations.
+They are recorded as nodes of their own. The same goes for an operator whose gradients take other
 operations than its operands suggest, so that the count is always that of autograd.
 """
 
@@ -214,7 +214,7 @@ class _BackwardRecorder(OperatorMode):
 def _created_node(tensors: Iterable[Tensor]) -> int | None:
     if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in tensors):
         return None
-    return int(torch._C._autograd._get_sequence_nr()) - 1  # type: ignore[attr-defined]
+    return int(torch._C._autograd._get_sequence_nr()) - 1
 
 
 def _reconciled(
@@ -273,7 +273,8 @@ def _with_backward(
     failure: str | None = None,
 ) -> Graph:
     """Return ``graph`` with a backward pass; without one if it follows from the forward pass."""
-    if not calls and failure is None and graph.backward_nodes == frozenset(visited):
+    derived = graph.backward_nodes.symmetric_difference(visited)
+    if not calls and failure is None and all(graph.nodes[i].kind in _LIGHT for i in derived):
         return graph
     values = list(graph.values)
     index_of: dict[Value, int] = {}

@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from vflops.counting import aten
 from vflops.counting.backward_pass import with_backward_pass
 from vflops.counting.input_specs import Input, InputSpec, arguments
 from vflops.counting.meta_device import (
     first_line,
-    initialise_lazy_modules,
     on_meta,
     reads_values,
     user_line,
@@ -29,10 +29,12 @@ from vflops.counting.meta_device import (
     without_value_checks,
 )
 from vflops.counting.output_tensors import tensors_in
-from vflops.counting.recorder import NeedsDataError, Recorder
+from vflops.counting.recorder import NeedsDataError, OperatorMode, Recorder
 from vflops.errors import UsageError
 from vflops.record.formats.graph import Graph
 from vflops.units import shape
+
+__all__ = ["InputSpec", "Loss", "capture", "capture_call", "cross_entropy"]
 
 Loss = Callable[[Any], Tensor]
 
@@ -79,7 +81,7 @@ def capture_call(
     inputs = tensors_in([*args, keywords])
     try:
         with _without_garbage_collection(), without_compiler(), without_value_checks():
-            initialise_lazy_modules(model, args, keywords)
+            _initialise_lazy_modules(model, args, keywords)
             with Recorder(model, inputs) as recorder, torch.device("meta"):
                 result = model(*args, **keywords)
                 if loss is not None:
@@ -95,9 +97,18 @@ def capture_call(
         raise _capture_error(name, inputs, error) from error
 
 
+def _initialise_lazy_modules(
+    model: nn.Module, args: Sequence[Any], keywords: Mapping[str, Any]
+) -> None:
+    """Give lazy modules their parameters, which depend on the inputs, by a first run."""
+    if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+        with OperatorMode(model), torch.device("meta"):
+            model(*args, **keywords)
+
+
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Keep Python from searching the growing list of operators for garbage again and again."""
+    """Keep Python from searching the growing list of recorded operators for garbage."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ def _moved_to_meta(model: nn.Module) -> nn.Module:
         for module in model.modules()
         for tensors in (module._parameters, module._buffers)
         for name, tensor in tensors.items()
-        if is_lazy(tensor)
+        if tensor is not None and is_lazy(tensor)
     ]
     model = model.to("meta")
     for tensors, name, tensor in lazy:
@@ -96,9 +96,12 @@ def _moved_to_meta(model: nn.Module) -> nn.Module:
 def lazy_on_meta(tensor: Any) -> Any:
     """Return a parameter or buffer without a shape, like ``tensor``, on the meta device."""
     dtype = tensor.data.dtype
-    if isinstance(tensor, UninitializedParameter):
-        return UninitializedParameter(tensor.requires_grad, device="meta", dtype=dtype)
-    return UninitializedBuffer(tensor.requires_grad, device="meta", dtype=dtype)
+    kind: Any = (
+        UninitializedParameter
+        if isinstance(tensor, UninitializedParameter)
+        else UninitializedBuffer
+    )
+    return kind(requires_grad=tensor.requires_grad, device="meta", dtype=dtype)
 
 
 @contextmanager
@@ -120,16 +123,6 @@ def without_compiler() -> Iterator[None]:
         return
     with torch.compiler.set_stance("force_eager"):
         yield
-
-
-def initialise_lazy_modules(
-    model: nn.Module, args: Sequence[Any], keywords: Mapping[str, Any]
-) -> None:
-    """Give lazy modules their parameters, which depend on the inputs, by a first run."""
-    if not any(is_lazy(parameter) for parameter in (*model.parameters(), *model.buffers())):
-        return
-    with ShapesOnly(), torch.device("meta"):
-        model(*args, **keywords)
 
 
 class MetaMode(TorchDispatchMode):

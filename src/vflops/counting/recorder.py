@@ -129,6 +129,12 @@ class OperatorMode(MetaMode):
         for hook in self._hooks:
             hook.remove()
 
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        args, kwargs, _ = self.on_meta(self.operator(func).name, args, kwargs or {})
+        return self.infer(func, args, kwargs)
+
     def operator(self, func: Any) -> Operator:
         """Return what is known of ``func``."""
         known = self._operators.get(func)
@@ -211,7 +217,7 @@ class Recorder(OperatorMode):
 
     def _calls_autograd(self, tensors: Sequence[Tensor]) -> None:
         """Note the node that autograd created just before it called the operator."""
-        number = torch._C._autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
+        number = torch._C._autograd._get_sequence_nr() - 1
         if number == self._last_autograd_node:
             return
         self._last_autograd_node = number
@@ -284,7 +290,7 @@ class Recorder(OperatorMode):
     def graph(self, name: str, batch: int, results: Sequence[Tensor]) -> RecordedGraph:
         """Return the recorded graph without unused nodes that do no arithmetic."""
         outputs = [self._lookup(tensor) for tensor in results]
-        calls = _without_unused(self.calls, outputs)
+        calls = without_unused(self.calls, outputs)
         used = sorted(
             {index for call in calls for index in (*call.inputs, *call.outputs)}
             | set(outputs)
@@ -349,7 +355,7 @@ class ValueTable:
         return known
 
 
-def _without_unused(calls: Sequence[Call], outputs: Iterable[int]) -> list[Call]:
+def without_unused(calls: Sequence[Call], outputs: Iterable[int]) -> list[Call]:
     """Return ``calls`` without those that do no arithmetic and whose results are unused."""
     wanted = set(outputs)
     kept: list[Call] = []
