@@ -1,4 +1,5 @@
-"""Compare counting ResNet-50, forward and backward, with torch's FlopCounterMode in the same run.
+"""Compare counting ResNet-50, forward and backward, with torch's FlopCounterMode in the same run,
+and count recurrent networks of more and more steps, whose time must grow linearly.
 
     python benchmarks/count_speed.py
 
@@ -37,6 +38,32 @@ def theirs(model: torch.nn.Module, batch: int) -> int:
     return int(counter.get_total_flops())
 
 
+class Recurrent(torch.nn.Module):
+    """Four LSTM cells in a Python loop: 85 operators per step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = torch.nn.ModuleList(torch.nn.LSTMCell(64, 64) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        states = [(x[:, 0], x[:, 0]) for _ in self.cells]
+        for step in range(x.shape[1]):
+            h = x[:, step]
+            for index, cell in enumerate(self.cells):
+                states[index] = cell(h, states[index])
+                h = states[index][0]
+        return h
+
+
+def recurrent(steps: int) -> tuple[int, float]:
+    """Return nodes and seconds of a recurrent network, whose backward pass runs too."""
+    started = time.perf_counter()
+    spec = InputSpec((steps, 64))
+    graph = capture(Recurrent, [spec], name="recurrent", run_backward=True)
+    count(graph, convention("executed"))
+    return len(graph.nodes), time.perf_counter() - started
+
+
 def timed(
     function: Callable[[torch.nn.Module, int], int], model: torch.nn.Module, batch: int
 ) -> float:
@@ -55,6 +82,11 @@ def main() -> None:
         rounds = [(timed(ours, model, batch), timed(theirs, model, batch)) for _ in range(ROUNDS)]
         mine, other = (statistics.median(times) for times in zip(*rounds, strict=True))
         print(f"{batch:6} {mine * 1e3:7.1f} ms {other * 1e3:13.1f} ms {other / mine:6.2f}  {same}")
+    recurrent(1)  # imports
+    print(f"{'steps':>6} {'nodes':>7} {'seconds':>8}")
+    for steps in (125, 250, 500, 1000):
+        nodes, seconds = recurrent(steps)
+        print(f"{steps:6} {nodes:7} {seconds:8.2f}")
 
 
 if __name__ == "__main__":

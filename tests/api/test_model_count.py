@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,6 +118,150 @@ def test_operators_that_may_be_much_of_the_work_are_warned_of() -> None:
         vflops.count(nn.ReLU(), torch.zeros(2, 3))
 
 
+class Wrapped(nn.Module):
+    """A layer whose result is returned in an object of any kind."""
+
+    def __init__(self, wrap: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+        self.wrap = wrap
+
+    def forward(self, x: Tensor) -> Any:
+        return self.wrap(self.layer(x))
+
+
+@dataclass
+class Fields:
+    scores: Tensor
+
+
+class Slots:
+    __slots__ = ("scores",)
+
+    def __init__(self, scores: Tensor) -> None:
+        self.scores = scores
+
+
+class Items(OrderedDict[str, Tensor]):
+    """A dictionary that has its items as attributes too."""
+
+    def __init__(self, scores: Tensor) -> None:
+        super().__init__(scores=scores)
+        self.scores = scores
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        Fields,
+        Slots,
+        Items,
+        lambda scores: SimpleNamespace(deep=[{"scores": scores}]),
+        lambda scores: torch.distributions.Normal(scores, 1.0),
+        lambda scores: torch.distributions.Categorical(logits=scores),
+    ],
+)
+def test_outputs_are_found_in_any_object(wrap: Callable[[Tensor], Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        counted = vflops.count(Wrapped(wrap), torch.zeros(2, 8))
+    assert counted.backward == counted.forward == 2 * 2 * 8 * 4
+    assert counted.notes == []
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda scores: scores.argmax(-1), lambda scores: scores.detach(), lambda scores: None],
+)
+def test_outputs_without_a_gradient_are_said(wrap: Callable[[Tensor], Any]) -> None:
+    with pytest.warns(UserWarning, match="no backward pass.* a gradient.*let forward return"):
+        counted = vflops.count(Wrapped(wrap), torch.zeros(2, 8))
+    assert counted.backward == 0
+    assert len(counted.notes) == 1
+
+
+class Embedded(nn.Module):
+    """A model with arguments of many kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(10, 8)
+        self.layer = nn.Linear(8, 4)
+
+    def forward(
+        self,
+        token: Tensor,
+        times: int = 1,
+        mode: str | None = None,
+        more: dict[str, Tensor] | None = None,
+    ) -> Tensor:
+        result: Tensor = self.embed(token)
+        for _ in range(times):
+            result = result + self.layer(result).sum()
+        return result if more is None else result * more["weight"][:, None]
+
+
+def test_arguments_may_be_scalars_dictionaries_and_plain_values() -> None:
+    token, more = torch.zeros(3, dtype=torch.long), {"weight": torch.zeros(3)}
+    once = vflops.count(Embedded(), token).forward
+    assert once == 2 * 3 * 8 * 4
+    assert vflops.count(Embedded(), [token, 2, None, more]).forward == 2 * once
+    assert vflops.count(Embedded(), {"token": token, "times": 3, "more": more}).forward == 3 * once
+
+
+TABLE = torch.arange(8.0)
+
+
+class Constants(nn.Module):
+    """Uses tensors that are neither parameters nor buffers, and reads a value of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rates = [rate.item() for rate in torch.linspace(0, 0.1, 3)]
+        self.layers = nn.ModuleList(nn.LazyLinear(8) for _ in self.rates)
+        self.large = nn.Linear(10**6, 10**6)
+        self.tables = [torch.ones(8)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer, rate in zip(self.layers, self.rates, strict=True):
+            x = nn.functional.dropout(layer(x) * TABLE + self.tables[0], rate)
+        return x * TABLE.sum().item()
+
+
+def test_constants_lazy_modules_and_values_in_a_constructor_are_counted() -> None:
+    state = torch.random.get_rng_state()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        counted = vflops.count(Constants, torch.zeros(2, 8))
+        assert counted.forward == 3 * 2 * 2 * 8 * 8
+        lazy = nn.Sequential(nn.LazyLinear(5), nn.LazyBatchNorm1d(), nn.LazyLinear(3))
+        assert vflops.count(lazy, torch.zeros(2, 8)).forward == 2 * 2 * (8 * 5 + 5 * 3)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert all(nn.parameter.is_lazy(parameter) for parameter in lazy.parameters())
+
+
+def test_compiled_modules_are_counted_as_written() -> None:
+    compiled: Any = torch.compile(nn.Linear(8, 8))
+    model = nn.Sequential(compiled, nn.Linear(8, 4))
+    model[1].compile()
+    assert vflops.count(model, torch.zeros(2, 8)).forward == 2 * 2 * (8 * 8 + 8 * 4)
+    assert hasattr(model[0], "_orig_mod")
+    names = {row["name"] for row in vflops.count(model, torch.zeros(2, 8)).by_layer()}
+    assert names == {"0", "1"}
+
+
+def test_flex_attention_is_refused_with_what_to_count_instead() -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    class Flexible(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return flex_attention(x, x, x)
+
+    with pytest.raises(vflops.VflopsError, match="flex_attention, which needs a real") as caught:
+        vflops.count(Flexible(), torch.zeros(2, 1, 128, 8))
+    assert "scaled_dot_product_attention" in str(caught.value.hint)
+
+
 class Uncopied(nn.Linear):
     def __deepcopy__(self, memo: Any) -> Any:
         raise TypeError("a lock cannot be copied")
@@ -123,13 +271,13 @@ class Uncopied(nn.Linear):
     ("model", "inputs", "message", "hint"),
     [
         (nn.Linear(3, 2), torch.zeros(4, 5), "does not run on an input of 5", "the batch first"),
-        (nn.Linear(3, 2), torch.zeros(()), "no common batch size .*0: ()", "the batch first in"),
-        (nn.Bilinear(3, 3, 2), [torch.zeros(4, 3), torch.zeros(5, 3)], "0: .*4, 3.*1: .*5, 3", ""),
+        (nn.Linear(3, 2), torch.zeros(()), "no common batch size .*: ()", "the batch first in"),
+        (nn.Bilinear(3, 3, 2), [torch.zeros(4, 3), torch.zeros(5, 3)], ".*4, 3.*5, 3", ""),
         (nn.Linear(3, 2), torch.zeros(0, 3), "no common batch size", ""),
-        (nn.Linear(3, 2), [], "no input is given", "forward takes"),
-        (nn.Linear(3, 2), [[1.0, 2.0]], r"input 0 is \[1.0, 2.0\], expected a torch", "wrap"),
-        (nn.Linear(3, 2), {"input": 7}, "input input is 7, expected a torch", "wrap"),
-        (nn.Linear(3, 2), None, "input 0 is None, expected a torch", "wrap"),
+        (nn.Linear(3, 2), [], "inputs contain no tensor: none", "forward takes"),
+        (nn.Linear(3, 2), [[1.0, 2.0]], r"contain no tensor: \[1.0, 2.0\]", "one of them a torch"),
+        (nn.Linear(3, 2), {"input": 7}, "contain no tensor: 7", "one of them a torch"),
+        (nn.Linear(3, 2), None, "contain no tensor: None", "one of them a torch"),
         ("resnet50", torch.zeros(1, 3), "model is 'resnet50', expected a torch", "a function"),
         (lambda: "x", torch.zeros(1, 3), "returned str, expected a torch.nn.Module", "build"),
         (nn.Linear, torch.zeros(1, 3), "missing 2 required", "without arguments"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ from torch import Tensor, nn
 
 from tests.support.networks import CASES
 from vflops.counting.capture import InputSpec, capture
-from vflops.counting.meta_shapes import INITIALISATIONS, SHORTCUTS
+from vflops.counting.conventions import convention
+from vflops.counting.count import count
+from vflops.counting.meta_shapes import INITIALISATIONS, SHORTCUTS, ShapeInference
+from vflops.counting.recorder import Call, without_unused
 from vflops.errors import FolderError, UsageError
 from vflops.models.resnet import ResNet
 from vflops.record.formats.graph import Graph
@@ -161,6 +165,84 @@ def test_arithmetic_that_only_chooses_is_bookkeeping_but_a_convolution_counts() 
     assert kinds.count("convolution") == 2
     assert kinds.count("elementwise") == 1  # the product with what was chosen
     assert "reduction" not in kinds
+
+
+class _Steps(nn.Module):
+    """A recurrent cell in a Python loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = x.new_zeros(x.shape[0], 4), x.new_zeros(x.shape[0], 4)
+        for step in range(x.shape[1]):
+            state = self.cell(x[:, step], state)
+        return state[0]
+
+
+def _python_calls(steps: int) -> int:
+    """Return how many functions capture and count call for a loop of ``steps``."""
+    calls = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        graph = capture(_Steps, [InputSpec((steps, 4))], name="steps", run_backward=True)
+        assert count(graph, convention("executed")).total.backward > 0
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_the_work_grows_linearly_with_the_steps_of_a_recurrent_network() -> None:
+    _python_calls(2)  # imports
+    few, many, most = (_python_calls(steps) for steps in (10, 20, 40))
+    assert most - many < 2.2 * (many - few)
+
+
+def test_unused_nodes_are_dropped_in_linear_time() -> None:
+    def seconds(length: int) -> float:
+        calls = [Call("layout", "view", "", (i,), (i + 1,)) for i in range(length)]
+        started = time.process_time()
+        assert len(without_unused(calls, [length])) == length
+        return time.process_time() - started
+
+    short = min(seconds(2_000) for _ in range(5))
+    assert seconds(64_000) < 8 * 32 * short  # quadratic would be 32 times 32
+
+
+def test_a_repeated_operator_gives_the_layout_that_torch_gives() -> None:
+    infer = ShapeInference()
+    x = torch.empty(4, 6, device="meta").t()
+    aten = torch.ops.aten
+    for _ in range(3):
+        for func, args in (
+            (aten.sigmoid.default, (x,)),
+            (aten.add.Tensor, (x, 2)),
+            (aten.add.Tensor, (x, 2.5)),
+            (aten.sum.dim_IntList, (x, [0], True)),
+            (aten.max.dim, (x, 1)),
+            (aten.cat.default, ([x, x], 1)),
+        ):
+            ours, theirs = infer(func, args, {}), func(*args)
+            pairs = zip(
+                *((r if isinstance(r, tuple) else (r,)) for r in (ours, theirs)), strict=True
+            )
+            for mine, other in pairs:
+                assert (mine.shape, mine.stride(), mine.dtype) == (
+                    other.shape,
+                    other.stride(),
+                    other.dtype,
+                )
+        assert infer(aten.tanh_.default, (x,), {}) is x
+        integers = torch.empty(4, 6, device="meta", dtype=torch.int64)
+        assert infer(aten.add.Tensor, (integers, 2), {}).dtype == torch.int64
+        assert infer(aten.add.Tensor, (integers, 2.5), {}).dtype == torch.float32
+        assert infer(aten.add.Tensor, (integers, True), {}).dtype == torch.int64
 
 
 def test_capture_leaves_no_hook_behind() -> None:

@@ -30,6 +30,8 @@ class OperationRow(TypedDict):
     backward: int | None
     update: int | None
     total: int | None
+    recompute: int | None
+    """Forward operations that activation checkpointing repeats; not part of the total."""
 
 
 class UncountedRow(TypedDict):
@@ -88,7 +90,7 @@ class Count:
 
     @property
     def total(self) -> int:
-        """The sum of forward, backward and update."""
+        """The sum of forward, backward and update: the model's operations."""
         return self._total.total
 
     @property
@@ -100,6 +102,19 @@ class Count:
     def per_token(self) -> int | float | None:
         """``total`` per token: an integer if the division is exact; None without tokens."""
         return self._counted.per_token
+
+    @property
+    def recompute(self) -> int:
+        """Forward operations that activation checkpointing repeats in the backward pass.
+
+        ``total`` does not contain them; ``total + recompute`` is what the hardware executes.
+        """
+        return self._total.recompute
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the backward pass, each a sentence; ``count`` warns of them too."""
+        return list(self._counted.notes)
 
     def by_kind(self) -> list[OperationRow]:
         """Return one row per kind of operator, largest first."""
@@ -125,22 +140,24 @@ class Count:
 
 def count(
     model: nn.Module | Callable[[], nn.Module],
-    inputs: Tensor | Sequence[Tensor] | Mapping[str, Tensor],
+    inputs: Tensor | Sequence[Any] | Mapping[str, Any],
     *,
     rules: str = "executed",
     loss: Callable[[Any], Tensor] | None = None,
 ) -> Count:
     """Count the operations of one training step of ``model`` on ``inputs``.
 
-    The model runs once on torch's meta device, in training mode: nothing is computed, and neither
-    the model nor the inputs are changed. ``Count.uncounted`` lists the operators that ``rules`` do
-    not cover. There is a warning if one of them may be much of the work: a product, a convolution,
-    or an operator that vflops does not know.
+    Forward and backward pass run once on torch's meta device, in training mode: nothing is
+    computed, and neither the model nor the inputs are changed. ``Count.uncounted`` lists the
+    operators that ``rules`` do not cover. There is a warning if one of them may be much of the
+    work (a product, a convolution, or an operator that vflops does not know), and if there is no
+    backward pass.
 
     :param model: a module, or a function without arguments that builds one, so that a large model
         needs no memory.
-    :param inputs: the tensors that ``forward`` takes: one, several in order, or by name. Only
-        shapes and types matter. The first dimension of each is the batch.
+    :param inputs: the arguments of ``forward``: one tensor, several arguments in order, or by name.
+        Arguments may be numbers, strings, None, and containers of tensors. Only shapes and types of
+        tensors matter. The first dimension of each tensor is the batch.
     :param rules: the counting convention; ``vflops list`` shows all. Those for transformers,
         such as ``palm``, need a model with attention whose inputs are token ids.
     :param loss: a function from the model's output to the loss, whose operations are counted too.
@@ -151,6 +168,8 @@ def count(
     from vflops.counting.example_inputs import graph_on_inputs
 
     counted = count_graph(graph_on_inputs(model, inputs, loss), counting_convention)
+    for note in counted.notes:
+        warnings.warn(note, stacklevel=2)
     missed = [item for item in counted.uncounted if item.kind in _HEAVY_KINDS]
     if missed:
         names = ", ".join(item.op.removesuffix(".default") for item in missed)
@@ -172,4 +191,5 @@ def _operation_row(row: Row) -> OperationRow:
         "backward": ops.backward if ops else None,
         "update": ops.update if ops else None,
         "total": ops.total if ops else None,
+        "recompute": ops.recompute if ops else None,
     }

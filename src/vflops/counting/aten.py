@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vflops.counting.products import FORMULAS, operations
 from vflops.record.formats.graph import Attribute, Kind
+
+_OF_ONE_OPERAND = {"affine_grid_generator"}  # a product with a constant
 
 
 def _kinds() -> dict[str, Kind]:
     names_by_kind: dict[Kind, str] = {
         "convolution": "convolution _convolution convolution_overrideable cudnn_convolution "
         "_slow_conv2d_forward",
-        "product": "mm addmm bmm baddbmm mv addmv dot vdot linear _scaled_mm",
+        "product": "mm addmm bmm baddbmm mv addmv dot vdot linear _scaled_mm "
+        + " ".join(FORMULAS.keys() - _OF_ONE_OPERAND),
         "normalization": "native_batch_norm _native_batch_norm_legit cudnn_batch_norm "
         "miopen_batch_norm _batch_norm_with_update native_layer_norm native_group_norm "
         "_fused_rms_norm",
@@ -57,7 +61,19 @@ NEEDS_DATA = frozenset(
 )
 """Operators whose result depends on the values of tensors, which the meta device lacks."""
 
-_ADDEND_FIRST = frozenset({"addmm", "baddbmm", "addmv"})
+_ADDEND_FIRST = frozenset({"addmm", "baddbmm", "addmv", "addbmm", "addr"})
+
+
+TORCH_HAS_A_FORMULA = frozenset(
+    "mm addmm bmm baddbmm _scaled_mm convolution _convolution cudnn_convolution "
+    "convolution_overrideable _slow_conv2d_forward convolution_backward "
+    "_scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention "
+    "_scaled_dot_product_cudnn_attention _scaled_dot_product_efficient_attention_backward "
+    "_scaled_dot_product_flash_attention_backward _scaled_dot_product_cudnn_attention_backward "
+    "_flash_attention_forward _efficient_attention_forward _flash_attention_backward "
+    "_efficient_attention_backward".split()
+)
+"""ATen operators that FlopCounterMode counts; operators that write in place have other names."""
 
 
 def base_name(op: str) -> str:
@@ -89,7 +105,15 @@ def attributes(
         return {"function": name, "dim": int(arguments["dim"])}
     if kind in ("activation", "elementwise", "normalization", "reduction", "loss"):
         return {"function": name}
-    return {}
+    return operations(name, arguments)
+
+
+def flop_counter_knows(op: str) -> bool:
+    """Whether torch's FlopCounterMode has a formula for an operator that contains products."""
+    namespace, _, rest = op.partition(".")
+    name = rest.split(".")[0]
+    is_split_into_known_ones = name == "linear"
+    return namespace != "aten" or is_split_into_known_ones or name in TORCH_HAS_A_FORMULA
 
 
 def is_global_pool(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from vflops.counting.conventions.base import Convention, Ops
 from vflops.counting.conventions.executed import EXECUTED
 from vflops.counting.conventions.transformer_graph import token_count
-from vflops.record.formats.graph import NO_ARITHMETIC, Graph
+from vflops.record.formats.graph import FORMULA, NO_ARITHMETIC, BackwardNode, Graph, Node
 
 _KNOWN_NAMESPACES = ("aten", "prims", "vflops")
 
@@ -51,11 +51,13 @@ class Count:
     convention: Convention
     ops: tuple[Ops | None, ...]
     """One entry per node of the graph; None if the convention does not cover it."""
+    backward_ops: tuple[Ops | None, ...] = ()
+    """One entry per node of the graph's backward pass."""
 
     @cached_property
     def total(self) -> Ops:
         """The operations of the whole model."""
-        return _sum(self.ops)
+        return _sum((*self.ops, *self.backward_ops))
 
     @cached_property
     def tokens(self) -> int | None:
@@ -73,23 +75,32 @@ class Count:
     @property
     def by_kind(self) -> list[Row]:
         """Totals per kind of operator that does arithmetic, largest first."""
-        rows = self._rows(lambda index: self.graph.nodes[index].kind)
+        rows = self._rows(lambda node: node.kind)
         return sorted(rows, key=lambda row: (-row.ops.total, row.name))
 
     @property
     def by_layer(self) -> list[Row]:
         """Totals per module, in the order of execution."""
-        return self._rows(lambda index: self.graph.nodes[index].scope or "(model)")
+        return self._rows(lambda node: node.scope or "(model)")
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of the count, each a sentence; usually none."""
+        return tuple(_notes(self.graph))
 
     @cached_property
     def uncounted(self) -> tuple[Uncounted, ...]:
         """Operators that are not counted, in descending order of their share of elements."""
         elements_by_node = self.graph.elements_touched
-        executed_by_node = [ops.total if ops else 0 for ops in count(self.graph, EXECUTED).ops]
+        if self.graph.backward_graph is not None:
+            elements_by_node += self.graph.backward_graph.elements_touched
+        executed = count(self.graph, EXECUTED)
+        executed_by_node = [
+            ops.total if ops else 0 for ops in (*executed.ops, *executed.backward_ops)
+        ]
         groups: dict[tuple[str, str], list[int]] = {}
-        for index in self._arithmetic_nodes():
-            if self.ops[index] is None:
-                node = self.graph.nodes[index]
+        for index, (node, ops) in enumerate(self._all_nodes()):
+            if ops is None:
                 groups.setdefault((node.op, node.kind), []).append(index)
         uncounted = [
             Uncounted(
@@ -103,22 +114,25 @@ class Count:
         ]
         return tuple(sorted(uncounted, key=lambda operator: (-operator.share, operator.op)))
 
-    def _arithmetic_nodes(self) -> Iterable[int]:
-        nodes = self.graph.nodes
-        return (index for index in range(len(nodes)) if nodes[index].kind not in NO_ARITHMETIC)
+    def _all_nodes(self) -> Iterator[tuple[Node, Ops | None]]:
+        """Return the nodes of the forward pass, then those of the backward pass, with their ops."""
+        yield from zip(self.graph.nodes, self.ops, strict=True)
+        if self.graph.backward is not None:
+            yield from zip(self.graph.backward.nodes, self.backward_ops, strict=True)
 
-    def _rows(self, name_of: Callable[[int], str]) -> list[Row]:
-        groups: dict[str, list[int]] = {}
-        for index in self._arithmetic_nodes():
-            groups.setdefault(name_of(index), []).append(index)
+    def _rows(self, name_of: Callable[[Node], str]) -> list[Row]:
+        groups: dict[str, list[Ops | None]] = {}
+        for node, ops in self._all_nodes():
+            if node.kind not in NO_ARITHMETIC:
+                groups.setdefault(name_of(node), []).append(ops)
         return [
             Row(
                 name=name,
-                nodes=len(indices),
-                ops=_sum(self.ops[index] for index in indices),
-                ruled=any(self.ops[index] is not None for index in indices),
+                nodes=len(group),
+                ops=_sum(group),
+                ruled=any(ops is not None for ops in group),
             )
-            for name, indices in groups.items()
+            for name, group in groups.items()
         ]
 
 
@@ -126,8 +140,55 @@ def count(graph: Graph, convention: Convention) -> Count:
     """Count the operations of ``graph`` by ``convention``, once for each convention."""
     known: Count | None = graph.counts.get(convention)
     if known is None:
-        known = graph.counts[convention] = Count(graph, convention, convention.count_nodes(graph))
+        known = graph.counts[convention] = Count(
+            graph, convention, convention.count_nodes(graph), _backward_ops(graph, convention)
+        )
     return known
+
+
+def _backward_ops(graph: Graph, convention: Convention) -> tuple[Ops | None, ...]:
+    """Return the operations of the nodes that run only in the backward pass.
+
+    A convention whose backward operations are a multiple of the forward ones has counted them, and
+    so has a formula, which applies to whole models.
+    """
+    if graph.backward is None or graph.backward_graph is None:
+        return ()
+    if convention.formula is not None:
+        return (Ops(),) * len(graph.backward.nodes)
+    counted = convention.count_nodes(graph.backward_graph)
+    return tuple(
+        ops if ops is None else _in_backward_pass(ops, node, convention)
+        for ops, node in zip(counted, graph.backward.nodes, strict=True)
+    )
+
+
+def _in_backward_pass(ops: Ops, node: BackwardNode, convention: Convention) -> Ops:
+    gradients = ops.backward if convention.counts_gradients and node.visited else 0
+    if node.phase == "recompute":
+        return Ops(backward=gradients, recompute=ops.forward)
+    return Ops(backward=ops.forward + gradients if convention.counts_gradients else 0)
+
+
+def _notes(graph: Graph) -> Iterator[str]:
+    if graph.parameters and not any(graph.values[index].grad for index in graph.outputs):
+        outputs = "none of the model's outputs has" if graph.outputs else "no output tensor has"
+        yield (
+            f"there is no backward pass: {outputs} a gradient, though the model has trainable "
+            "parameters; let forward return the tensors that the loss depends on, not indices "
+            "(argmax), detached tensors or results of torch.no_grad"
+        )
+    if graph.backward is not None and graph.backward.failure is not None:
+        yield (
+            "the backward pass does not run on the meta device, so its count follows from the "
+            "forward pass; operators that run only in the backward pass are missing: "
+            + graph.backward.failure
+        )
+
+    nodes = (*graph.nodes, *(graph.backward.nodes if graph.backward else ()))
+    formulas = {node.op: node.attributes[FORMULA] for node in nodes if FORMULA in node.attributes}
+    for op, origin in sorted(formulas.items()):
+        yield f"the operations of {op} are by a formula that {origin} registered with torch"
 
 
 def _share(amounts: Sequence[int], indices: Sequence[int]) -> float:

@@ -8,38 +8,41 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_map_only
 
-from vflops.counting.capture import InputSpec, Loss, capture
+from vflops.counting.capture import Loss, capture_call
+from vflops.counting.meta_device import lazy_on_meta
+from vflops.counting.output_tensors import tensors_in
 from vflops.errors import UsageError, format_value
 from vflops.record.formats.graph import Graph
 
 
 def graph_on_inputs(
-    model: nn.Module | Callable[[], nn.Module],
-    inputs: Tensor | Sequence[Tensor] | Mapping[str, Tensor],
-    loss: Loss | None = None,
+    model: nn.Module | Callable[[], nn.Module], inputs: object, loss: Loss | None = None
 ) -> Graph:
-    """Return the graph of one training step's forward pass; neither argument is changed.
+    """Return the graph of one training step; neither argument is changed.
 
-    The first dimension of every input is the batch.
+    ``inputs`` are one tensor, a sequence of positional arguments or a mapping of keyword arguments.
+    The first dimension of every tensor in them is the batch.
     """
     name = _name(model)
-    tensors = _named_tensors(inputs)
-    batch = _batch(tensors)
-    keywords = list(tensors) if isinstance(inputs, Mapping) else None
-
-    on_meta = _meta_copy(model) if isinstance(model, nn.Module) else None
+    args, keywords = _arguments(inputs)
+    batch = _batch([*args, *keywords.values()])
 
     def build() -> nn.Module:
-        built = _built_on_meta(model) if on_meta is None else on_meta
-        return built if keywords is None else _called_by_keywords(built, keywords)
+        return on_meta if isinstance(model, nn.Module) else _built_on_meta(model)
 
-    specs = [
-        InputSpec(tuple(tensor.shape[1:]), str(tensor.dtype).removeprefix("torch."))
-        for tensor in tensors.values()
-    ]
+    on_meta = _meta_copy(model) if isinstance(model, nn.Module) else nn.Identity()
     try:
-        return capture(build, specs, name=name, batch=batch, loss=loss)
+        return capture_call(
+            build,
+            *tree_map_only(Tensor, _empty_on_meta, (args, keywords)),
+            name=name,
+            batch=batch,
+            loss=loss,
+            run_backward=True,
+        )
     except UsageError as error:
         if "--input" not in str(error.hint):
             raise
@@ -58,35 +61,32 @@ def _name(model: object) -> str:
     return str(getattr(model, "__name__", type(model).__name__))
 
 
-def _named_tensors(inputs: object) -> dict[str, Tensor]:
-    if isinstance(inputs, Tensor):
-        inputs = [inputs]
+def _arguments(inputs: object) -> tuple[list[Any], dict[str, Any]]:
     if isinstance(inputs, Mapping):
-        named = {str(name): value for name, value in inputs.items()}
-    elif isinstance(inputs, Sequence):
-        named = {str(number): value for number, value in enumerate(inputs)}
-    else:
-        named = {"0": inputs}
-    for name, value in named.items():
-        if not isinstance(value, Tensor):
-            raise UsageError(
-                f"input {name} is {format_value(value)}, expected a torch.Tensor",
-                hint="give the tensors that forward takes; for other arguments, wrap the model in "
-                "a module that passes them",
-            )
-    if not named:
-        raise UsageError("no input is given", hint="give the tensors that forward takes")
-    return named
+        return [], {str(name): value for name, value in inputs.items()}
+    if isinstance(inputs, Sequence) and not isinstance(inputs, str | bytes):
+        return list(inputs), {}
+    return [inputs], {}
 
 
-def _batch(tensors: Mapping[str, Tensor]) -> int:
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    sizes = {shape[:1] for shape in shapes.values()}
+def _empty_on_meta(tensor: Tensor) -> Tensor:
+    return torch.empty_like(tensor, device="meta", requires_grad=tensor.requires_grad)
+
+
+def _batch(arguments: Sequence[Any]) -> int:
+    shapes = [tuple(tensor.shape) for tensor in tensors_in(arguments)]
+    if not shapes:
+        raise UsageError(
+            f"the inputs contain no tensor: {', '.join(map(format_value, arguments)) or 'none'}",
+            hint="give the arguments that forward takes, at least one of them a torch.Tensor",
+        )
+    sizes = {shape[:1] for shape in shapes}
     if len(sizes) > 1 or not all(size and size[0] for size in sizes):
-        listed = ", ".join(f"{name}: {shape}" for name, shape in shapes.items())
+        listed = ", ".join(map(str, shapes))
         raise UsageError(
             f"the inputs have no common batch size in their first dimension: {listed}",
-            hint="put the batch first in every input, for example a shape of (8, 3, 224, 224)",
+            hint="put the batch first in every input, for example a shape of (8, 3, 224, 224); "
+            "a tensor that all samples share can be an attribute of the model",
         )
     return int(sizes.pop()[0])
 
@@ -102,7 +102,9 @@ def _meta_copy(model: nn.Module) -> nn.Module:
     """Return a copy of ``model`` whose tensors are on the meta device; no values are copied."""
     memo: dict[int, Any] = {}
     for tensor in _tensors_of(model):
-        if id(tensor) not in memo:
+        if is_lazy(tensor):
+            memo[id(tensor)] = lazy_on_meta(tensor)
+        elif id(tensor) not in memo:
             on_meta = torch.empty_like(tensor, device="meta", requires_grad=False)
             is_parameter = isinstance(tensor, nn.Parameter)
             memo[id(tensor)] = (
@@ -124,14 +126,3 @@ def _tensors_of(model: nn.Module) -> Iterator[Tensor]:
     yield from model.buffers()
     for module in model.modules():
         yield from (value for value in vars(module).values() if isinstance(value, Tensor))
-
-
-def _called_by_keywords(model: nn.Module, names: Sequence[str]) -> nn.Module:
-    """Return ``model``, changed to pass its inputs to ``forward`` by ``names``."""
-    forward = model.forward
-
-    def by_keywords(*tensors: Tensor) -> Any:
-        return forward(**dict(zip(names, tensors, strict=True)))
-
-    model.forward = by_keywords
-    return model

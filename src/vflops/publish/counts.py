@@ -29,15 +29,16 @@ def as_tables(counts: Sequence[Count], by: str, width: int) -> RenderableType:
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(_heading(counts[0]), style="bold")]
-    notes = [line for count in counts for line in _totals(count)]
+    totals = [line for count in counts for line in _totals(count)]
     if len(counts) == 1:
         parts.append(_one_convention(counts[0], by, _ops_formatter(counts, width)))
     elif len(counts) == 2:
         parts.append(_two_conventions(counts[0], counts[1], by, _ops_formatter(counts, width)))
     else:
         parts += [*_side_by_side(counts, by, width), _comparison(counts, width)]
-        notes = []  # the comparison has the totals
-    parts.extend(Text(line, style="dim") for line in (*notes, *_uncounted(counts)))
+        totals = []  # the comparison has them
+    lines = (*totals, *_backward_notes(counts), *_uncounted(counts))
+    parts.extend(Text(line, style="dim") for line in lines)
     return Group(*parts)
 
 
@@ -62,7 +63,7 @@ def export(counts: Sequence[Count], by: str, path: Path, format: str) -> None:
             "rows": _rows(count, by),
             "total": count.total,
             "per_token": None if count.per_token is None else _exact(count.per_token),
-            "notes": [*_totals(count), *_uncounted([count])],
+            "notes": [*_totals(count), *_backward_notes([count]), *_uncounted([count])],
         }
         for count in counts
     ]
@@ -72,7 +73,7 @@ def export(counts: Sequence[Count], by: str, path: Path, format: str) -> None:
 
 def _heading(count: Count) -> str:
     graph = count.graph
-    inputs = ", ".join(shape(graph.values[index].shape[1:]) for index in graph.inputs)
+    inputs = ", ".join(shape(graph.values[index].shape[1:]) or "scalar" for index in graph.inputs)
     parameters = integer(graph.parameter_count)
     return f"{graph.model}: {parameters} parameters, input {inputs}, batch {graph.batch}"
 
@@ -110,18 +111,22 @@ def _rounded(value: float) -> str:
 def _one_convention(count: Count, by: str, format_count: Formatter) -> RenderableType:
     table = _table(by)
     table.title = f"{count.convention.title} · {count.convention.source}"
+    recomputes = count.total.recompute > 0
     for heading in ("forward", "backward", "update", "total", "share"):
         table.add_column(heading, justify="right", no_wrap=True)
+    if recomputes:
+        table.add_column("recompute", justify="right", no_wrap=True)
     total = count.total.total or 1
     for row in _rows(count, by):
         if row.ruled:
-            table.add_row(
-                row.name, *_format_ops(row.ops, format_count), percent(row.ops.total / total)
-            )
+            again = [format_count(row.ops.recompute)] if recomputes else []
+            share = percent(row.ops.total / total)
+            table.add_row(row.name, *_format_ops(row.ops, format_count), share, *again)
         else:
             table.add_row(row.name, "no rule", style="dim")
     table.add_section()
-    table.add_row("total", *_format_ops(count.total, format_count), style="bold")
+    again = ["", format_count(count.total.recompute)] if recomputes else []
+    table.add_row("total", *_format_ops(count.total, format_count), *again, style="bold")
     return table
 
 
@@ -252,6 +257,20 @@ def _totals(count: Count) -> list[str]:
     ]
 
 
+def _backward_notes(counts: Sequence[Count]) -> list[str]:
+    """Return what to know of the backward pass: recomputation, and what is not counted."""
+    recomputed = [
+        f"{count.convention.id}: activation checkpointing recomputes "
+        f"{quantity(count.total.recompute, 'FLOP')} per batch, which the total does not contain; "
+        f"with it, the hardware executes "
+        f"{quantity(count.total.total + count.total.recompute, 'FLOP')}"
+        for count in counts
+        if count.total.recompute
+    ]
+    notes = dict.fromkeys(note for count in counts for note in count.notes)
+    return [*recomputed, *(f"note: {note}" for note in notes)]
+
+
 def _uncounted(counts: Sequence[Count]) -> list[str]:
     """Return the operators without a rule, in one line for conventions that lack the same."""
     conventions: dict[str, list[str]] = {}
@@ -296,6 +315,8 @@ def _count_data(count: Count, by: str) -> dict[str, Any]:
         "total": total.total,
         "tokens": count.tokens,
         "per_token": count.per_token,
+        "recompute": total.recompute,
+        "notes": list(count.notes),
         "uncounted": [
             {
                 "op": operator.op,
@@ -309,9 +330,20 @@ def _count_data(count: Count, by: str) -> dict[str, Any]:
     }
 
 
-_NO_RULE = {"forward": None, "backward": None, "update": None, "reason": "no rule"}
+_NO_RULE = {
+    "forward": None,
+    "backward": None,
+    "update": None,
+    "recompute": None,
+    "reason": "no rule",
+}
 
 
 def _ops_data(row: Row) -> dict[str, int]:
     ops = row.ops
-    return {"forward": ops.forward, "backward": ops.backward, "update": ops.update}
+    return {
+        "forward": ops.forward,
+        "backward": ops.backward,
+        "update": ops.update,
+        "recompute": ops.recompute,
+    }

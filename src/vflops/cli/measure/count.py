@@ -37,7 +37,8 @@ def count(
     input: Annotated[
         list[str] | None,
         typer.Option(
-            help="Shape of one sample, e.g. 3x224x224 or 128:int64; repeat for each input."
+            help="Shape of one sample, e.g. 3x224x224, 128:int64 or scalar; tokens=128:int64 for "
+            "a keyword argument, value:7 for a plain value; repeat for each input."
         ),
     ] = None,
     batch: Annotated[int, typer.Option(help="Batch size.", min=1)] = 1,
@@ -65,7 +66,8 @@ def count(
     from vflops.cli.terminal.console import console, next_step, shell_path, working
     from vflops.counting.conventions import convention
     from vflops.counting.count import count as count_graph
-    from vflops.models.model_graph import graph_of, parse_input
+    from vflops.counting.input_specs import parse_input
+    from vflops.models.model_graph import graph_of
     from vflops.models.model_registry import default_convention
     from vflops.publish import counts as show
     from vflops.record.folder import latest

@@ -55,7 +55,8 @@ def roofline(
     from vflops.cli.terminal import console
     from vflops.counting.conventions import convention
     from vflops.counting.count import count
-    from vflops.models.model_graph import graph_of, parse_input
+    from vflops.counting.input_specs import parse_input
+    from vflops.models.model_graph import graph_of
     from vflops.publish.roofline_page import Roofline
     from vflops.results.score.scoring_convention import model_convention
 

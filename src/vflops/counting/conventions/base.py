@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from vflops.record.formats.graph import NO_ARITHMETIC, Graph, Node
+from vflops.record.formats.graph import NO_ARITHMETIC, OPERATIONS, Graph, Node
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,12 @@ class Ops:
     forward: int = 0
     backward: int = 0
     update: int = 0
+    recompute: int = 0
+    """Forward operations that activation checkpointing repeats; a rule does not return them."""
 
     @property
     def total(self) -> int:
-        """The sum of all three."""
+        """The sum of forward, backward and update, without recomputation."""
         return self.forward + self.backward + self.update
 
     def __add__(self, other: Ops) -> Ops:
@@ -27,6 +29,7 @@ class Ops:
             self.forward + other.forward,
             self.backward + other.backward,
             self.update + other.update,
+            self.recompute + other.recompute,
         )
 
 
@@ -55,6 +58,8 @@ class Convention:
     origin: str = "vflops"
     """The package that provides it."""
     formula: Formula | None = None
+    counts_gradients: bool = False
+    """Whether backward operations are those of autograd, and not a multiple of the forward ones."""
 
     def __post_init__(self) -> None:
         if (self.rule is None) == (self.formula is None):
@@ -80,6 +85,9 @@ class Convention:
 
 def macc(graph: Graph, node: Node) -> int:
     """Return the multiply-accumulates of a convolution, a dense layer or a matrix product."""
+    operations = node.attributes.get(OPERATIONS)
+    if isinstance(operations, int):
+        return operations // 2
     left, right = graph.inputs_of(node)[:2]
     result = graph.output_of(node)
     if node.kind != "convolution":

@@ -7,6 +7,8 @@ node. The order of the operands is fixed for the kinds that conventions inspect:
                                              groups, transposed
     dense         input, weight[, bias]      a product with a parameter: rows×in · in×out
     product       left, right[, addend]      a product of two activations
+                                             attributes of other products than left · right:
+                                             operations[, flop_counter, formula]
     max-pool, average-pool                   attributes: kernel
     activation, elementwise, normalization   attributes: function
 """
@@ -68,6 +70,13 @@ _PRODUCTS: frozenset[Kind] = frozenset({"dense", "product"})
 
 MAX_ELEMENTS = 2**62
 
+OPERATIONS = "operations"
+"""The attribute with the forward operations of a node, if they do not follow from its operands."""
+FLOP_COUNTER = "flop_counter"
+"""The attribute with what FlopCounterMode counts instead, if it differs."""
+FORMULA = "formula"
+"""The attribute that names who provided the formula for ``OPERATIONS``, if not vflops."""
+
 
 def _has_type(value: object, kind: type) -> bool:
     if kind is int:
@@ -104,6 +113,26 @@ class Node(Data):
     attributes: dict[str, Attribute] = Field(default={})
 
 
+class BackwardNode(Node):
+    """An operator that ran in the backward pass and does not follow from a forward operator."""
+
+    phase: Literal["backward", "recompute"]
+    """``recompute`` if it repeats the forward pass, as activation checkpointing does."""
+    visited: bool = False
+    """Whether gradients flow through it, because it ran with gradients of its own."""
+
+
+class BackwardPass(Data):
+    """What the backward pass does beyond what the forward pass shows."""
+
+    visited: tuple[int, ...]
+    """Indices of the forward nodes whose gradients follow from their operands."""
+    nodes: tuple[BackwardNode, ...] = ()
+    """Operators that custom ``torch.autograd.Function`` classes call, and recomputation."""
+    failure: str | None = None
+    """Why the backward pass could not be run, if so; ``nodes`` are not known then."""
+
+
 class Graph(Document):
     """``graphs/<model>.json``: the forward pass of one batch, in the order of execution."""
 
@@ -118,17 +147,23 @@ class Graph(Document):
     """Number of elements of each trainable parameter, including unused ones."""
     values: tuple[Value, ...]
     nodes: tuple[Node, ...]
+    backward: BackwardPass | None = None
+    """None if the backward pass follows from the forward pass, as for most models."""
 
     @model_validator(mode="after")
     def _nodes_are_complete(self) -> Self:
         if any(value.elements > MAX_ELEMENTS for value in self.values):
             raise ValueError(f"a tensor has more than {MAX_ELEMENTS} elements")
-        for number, node in enumerate(self.nodes):
+        for number, node in enumerate((*self.nodes, *self._backward_only)):
             operands, attributes = _REQUIRED.get(node.kind, (0, ()))
             results = 0 if node.kind in ("other", "bookkeeping", "copy") else 1
             missing = [
                 name for name, kind in attributes if not _has_type(node.attributes.get(name), kind)
             ]
+            for name in (OPERATIONS, FLOP_COUNTER):
+                value = node.attributes.get(name, 0)
+                if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                    raise ValueError(f"node {number} ({node.op}) has {name} {value!r}")
             if missing or len(node.inputs) < operands or len(node.outputs) < results:
                 what = f"attribute {missing[0]}" if missing else "operands or results"
                 raise ValueError(f"node {number} ({node.kind}) lacks {what}")
@@ -144,10 +179,14 @@ class Graph(Document):
                 raise ValueError(
                     f"node {number} ({node.op}) uses a value that no earlier node produced"
                 )
-            ready |= set(node.outputs) & known
+            ready.update(known.intersection(node.outputs))
         if not set(self.outputs) <= ready or not set(self.inputs) <= ready:
             raise ValueError("an input or output of the graph is not one of its values")
-        for number, node in enumerate(self.nodes):
+        if not all(known.issuperset((*node.inputs, *node.outputs)) for node in self._backward_only):
+            raise ValueError("a node of the backward pass uses a value that the graph lacks")
+        if self.backward and not set(self.backward.visited) <= set(range(len(self.nodes))):
+            raise ValueError("the backward pass visits a node that the graph lacks")
+        for number, node in enumerate((*self.nodes, *self._backward_only)):
             rank = 3 if node.kind == "convolution" else 1 if node.kind in _PRODUCTS else 0
             used = (*node.inputs[:2], *node.outputs[:1]) if rank == 3 else node.inputs[:1]
             if any(len(self.values[index].shape) < rank for index in used):
@@ -163,6 +202,31 @@ class Graph(Document):
     def output_of(self, node: Node) -> Value:
         """Return the first result of ``node``, which is usually its only one."""
         return self.values[node.outputs[0]]
+
+    @property
+    def _backward_only(self) -> tuple[BackwardNode, ...]:
+        return self.backward.nodes if self.backward else ()
+
+    @cached_property
+    def backward_graph(self) -> Graph | None:
+        """The operators of the backward pass that do not follow from the forward pass, if any.
+
+        Its nodes are ``backward.nodes``, so that conventions count them like any others.
+        """
+        if not self._backward_only:
+            return None
+        numbers = [number for number, node in enumerate(self._backward_only) if node.visited]
+        return Graph.model_construct(
+            model=self.model,
+            framework=self.framework,
+            batch=self.batch,
+            inputs=(),
+            outputs=(),
+            parameters={},  # the forward pass has their update
+            values=self.values,
+            nodes=self._backward_only,
+            backward=BackwardPass.model_construct(visited=tuple(numbers)),
+        )
 
     @cached_property
     def counts(self) -> dict[object, Any]:
@@ -180,11 +244,13 @@ class Graph(Document):
     @cached_property
     def backward_nodes(self) -> frozenset[int]:
         """Indices of the nodes that the backward pass visits: those that gradients flow through."""
+        if self.backward is not None:
+            return frozenset(self.backward.visited)
         wanted = {index for index in self.outputs if self.values[index].grad}
         visited: set[int] = set()
         for number in range(len(self.nodes) - 1, -1, -1):
             node = self.nodes[number]
-            if wanted.intersection(node.outputs):
+            if not wanted.isdisjoint(node.outputs):
                 visited.add(number)
                 wanted.update(index for index in node.inputs if self.values[index].grad)
         return frozenset(visited)
@@ -194,8 +260,10 @@ class Graph(Document):
         """For each parameter, the index of the first node that uses it."""
         first: dict[str, int] = {}
         for number, node in enumerate(self.nodes):
+            if node.kind in NO_ARITHMETIC:
+                continue
             for value in self.inputs_of(node):
-                if value.parameter is not None and node.kind not in NO_ARITHMETIC:
+                if value.parameter is not None:
                     first.setdefault(value.parameter, number)
         return first
 
@@ -207,6 +275,8 @@ class Graph(Document):
     def to_json(self) -> str:
         """Return the text of the file: one value or node per line, so that diffs are readable."""
         data = self.model_dump(mode="json")
+        if self.backward is None:
+            del data["backward"]  # files of earlier releases have none
         lines = [f'  "schema": "{self.schema_name}/{self.schema_version}"']
         for key in sorted(data):
             if key in ("values", "nodes"):

@@ -1,0 +1,386 @@
+"""Records the operators that a model calls on the meta device, as the nodes of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+
+from vflops.counting import aten
+from vflops.counting.meta_device import MetaMode
+from vflops.counting.meta_shapes import ShapeInference
+from vflops.counting.registered_formulas import operations_by, registered_formula
+from vflops.record.formats.graph import (
+    FLOP_COUNTER,
+    NO_ARITHMETIC,
+    OPERATIONS,
+    Attribute,
+    Graph,
+    Kind,
+    Node,
+    Value,
+)
+
+_SELECTION_KINDS = ("elementwise", "reduction")
+"""Kinds that are not counted while gradients are disabled: they only select what to train on."""
+
+_NO_AUTOGRAD_NODE = -1
+
+
+class NeedsDataError(Exception):
+    """The model reads the value of a tensor, which does not exist on the meta device."""
+
+
+class Operator:
+    """What is known of an operator before it is called."""
+
+    __slots__ = (
+        "argument_names",
+        "flop_counter_knows",
+        "formula",
+        "kind",
+        "name",
+        "op",
+        "writes",
+    )
+
+    def __init__(self, func: Any) -> None:
+        self.op = str(func)
+        self.name = aten.base_name(self.op)
+        self.kind: Kind = aten.KIND_OF.get(self.name, "other")
+        parts = self.op.split(".")
+        self.writes = len(parts) > 1 and parts[1].endswith("_")
+        self.formula = registered_formula(func)
+        self.flop_counter_knows = aten.flop_counter_knows(self.op)
+        schema = getattr(func, "_schema", None)
+        self.argument_names = [argument.name for argument in schema.arguments] if schema else []
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call by name."""
+        return {**dict(zip(self.argument_names, args, strict=False)), **kwargs}
+
+    def attributes(
+        self,
+        kind: Kind,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        shapes: Sequence[Sequence[int]],
+        results: Sequence[Tensor],
+    ) -> dict[str, Attribute]:
+        """Return the attributes of a call that conventions use."""
+        if self.formula is not None:
+            return operations_by(self.formula, self.op, args, kwargs, results)
+        attributes = aten.attributes(self.name, kind, self.arguments(args, kwargs), shapes)
+        is_product = self.kind == "product" or OPERATIONS in attributes
+        if is_product and not self.flop_counter_knows:
+            attributes[FLOP_COUNTER] = 0
+        return attributes
+
+
+@dataclass(slots=True)
+class Call:
+    """One recorded call of an operator; operands and results are indices of values."""
+
+    kind: Kind
+    op: str
+    scope: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attributes: dict[str, Attribute] = field(default_factory=dict)
+    autograd_node: int = _NO_AUTOGRAD_NODE
+    """The sequence number of the node that autograd created for the call, if any."""
+
+
+class OperatorMode(MetaMode):
+    """A mode that knows the module that runs, and gives tensors without values to operators."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.infer = ShapeInference()
+        self._operators: dict[Any, Operator] = {}
+        self._constants: dict[int, tuple[Tensor, Tensor]] = {}
+        self._scopes = {id(module): path for path, module in model.named_modules()}
+        self.path = [""]
+        """The paths of the modules that run now, outermost first."""
+
+    def __enter__(self) -> Self:
+        def enter(module: nn.Module, args: Any) -> None:
+            self.path.append(self._scopes.get(id(module), self.path[-1]))
+
+        def leave(module: nn.Module, args: Any, result: Any) -> None:
+            self.path.pop()
+
+        self._hooks = (
+            register_module_forward_pre_hook(enter),
+            register_module_forward_hook(leave, always_call=True),
+        )
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for hook in self._hooks:
+            hook.remove()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        args, kwargs, _ = self.on_meta(self.operator(func).name, args, kwargs or {})
+        return self.infer(func, args, kwargs)
+
+    def operator(self, func: Any) -> Operator:
+        """Return what is known of ``func``."""
+        known = self._operators.get(func)
+        if known is None:
+            known = self._operators[func] = Operator(func)
+        return known
+
+    def on_meta(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Sequence[Any], Mapping[str, Any], list[Tensor]]:
+        """Return the arguments, with constants on the meta device if others are, and all tensors.
+
+        Operators on constants alone compute real values, which the model may read.
+        """
+        tensors = tensors_of(args)
+        if kwargs:
+            tensors += tensors_of(kwargs.values())
+        on_meta = [tensor.is_meta for tensor in tensors]
+        if True in on_meta and False in on_meta:
+            args = self._without_values(args)
+            kwargs = {key: self._without_values([value])[0] for key, value in kwargs.items()}
+            return self.on_meta(name, args, kwargs)
+        if on_meta and on_meta[0]:
+            picks_by_mask = name == "index" and any(t.dtype == torch.bool for t in tensors)
+            if name in aten.NEEDS_DATA or picks_by_mask:
+                raise NeedsDataError(name)
+        return args, kwargs, tensors
+
+    def _without_values(self, arguments: Sequence[Any]) -> list[Any]:
+        return [
+            self._without_values(argument)
+            if isinstance(argument, list | tuple)
+            else self._without_value(argument)
+            if isinstance(argument, Tensor) and not argument.is_meta
+            else argument
+            for argument in arguments
+        ]
+
+    def _without_value(self, constant: Tensor) -> Tensor:
+        known = self._constants.get(id(constant))
+        if known is None:
+            known = self._constants[id(constant)] = (constant, constant.to("meta"))
+        return known[1]
+
+
+class Recorder(OperatorMode):
+    """Records operators below autograd, where composite operators are already decomposed."""
+
+    def __init__(self, model: nn.Module, inputs: Sequence[Tensor]) -> None:
+        super().__init__(model)
+        self.calls: list[Call] = []
+        self.scope_of_autograd_node: dict[int, str] = {}
+        """The module in which autograd created a node, by the node's sequence number."""
+        self._shapes: list[tuple[int, ...]] = []
+        self._parameter_of: list[str | None] = []
+        self._index: dict[int, int] = {}
+        self._written: dict[int, int] = {}
+        self._tensors: list[Tensor] = []  # an id is unique only while its tensor exists
+        self._last_autograd_node = _NO_AUTOGRAD_NODE
+        self.parameters: dict[str, int] = {}
+        for name, parameter in model.named_parameters():
+            self._add(parameter, parameter=name)
+            if parameter.requires_grad:
+                self.parameters[name] = parameter.numel()
+        self._inputs = [self._add(tensor) for tensor in inputs]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        operator = self.operator(func)
+        args, kwargs, tensors = self.on_meta(operator.name, args, kwargs or {})
+        if tensors and not tensors[0].is_meta:
+            return func(*args, **kwargs)  # constants, which have values
+        inputs = [self._lookup(tensor) for tensor in aten.operands(operator.name, tensors)]
+        result = self.infer(func, args, kwargs)
+        results = tensors_of((result,))
+        self._record(operator, inputs, args, kwargs, results)
+        self._calls_autograd(tensors)
+        return result
+
+    def _calls_autograd(self, tensors: Sequence[Tensor]) -> None:
+        """Note the node that autograd created just before it called the operator."""
+        number = torch._C._autograd._get_sequence_nr() - 1
+        if number == self._last_autograd_node:
+            return
+        self._last_autograd_node = number
+        self.scope_of_autograd_node[number] = self.path[-1]
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            self.calls[-1].autograd_node = number
+
+    def _record(
+        self,
+        operator: Operator,
+        inputs: list[int],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        results: list[Tensor],
+    ) -> None:
+        kind, name = operator.kind, operator.name
+        is_product = kind == "product"  # also of integers, as in quantised networks
+        if results and not is_product and not any(_is_real(tensor) for tensor in results):
+            kind = "bookkeeping"  # integers and booleans: no floating-point operation
+        if kind in _SELECTION_KINDS and not torch.is_grad_enabled():
+            kind = "bookkeeping"  # it selects what to train on, such as matching boxes
+        attributes: dict[str, Attribute] = {}
+        if operator.kind not in NO_ARITHMETIC:
+            arguments = operator.arguments(args, kwargs)
+            shapes = [self._shapes[index] for index in inputs]
+            if aten.is_global_pool(name, arguments, shapes):
+                kind = "global-pool"
+            if kind == "product" and any(self._parameter_of[index] for index in inputs[:2]):
+                kind = "dense"
+            attributes = operator.attributes(kind, args, kwargs, shapes, results)
+        parameter = self._parameter_of[inputs[0]] if kind == "layout" and inputs else None
+        outputs = tuple(self._add(tensor, parameter=parameter) for tensor in results)
+        if operator.writes:  # in place: all views of the memory change
+            for tensor, index in zip(results, outputs, strict=True):
+                self._written[memory(tensor)] = index
+        self.calls.append(
+            Call(kind, operator.op, self.path[-1], tuple(inputs), outputs, attributes)
+        )
+
+    def _add(self, tensor: Tensor, parameter: str | None = None) -> int:
+        index = len(self._tensors)
+        self._tensors.append(tensor)
+        self._shapes.append(tensor.shape)
+        self._parameter_of.append(parameter)
+        self._index[id(tensor)] = index
+        return index
+
+    def _lookup(self, tensor: Tensor) -> int:
+        index = self._index.get(id(tensor))
+        if index is None:
+            return self._add(tensor)  # a buffer or a constant that the model holds
+        if not self._written:
+            return index
+        written = self._written.get(memory(tensor), index)
+        if written <= index:
+            return index
+        # A view of this tensor was written to since: the tensor now depends on that operator.
+        alias = self._add(tensor, parameter=self._parameter_of[index])
+        self.calls.append(Call("layout", "alias", self.path[-1], (index, written), (alias,)))
+        return alias
+
+    def signatures(self, without: Container[Kind]) -> set[tuple[str, tuple[Sequence[int], ...]]]:
+        """Return operator and operands' shapes of each call, except for the kinds ``without``."""
+        return {
+            (call.op, tuple(self._shapes[index] for index in call.inputs))
+            for call in self.calls
+            if call.kind not in without
+        }
+
+    def graph(self, name: str, batch: int, results: Sequence[Tensor]) -> RecordedGraph:
+        """Return the recorded graph without unused nodes that do no arithmetic."""
+        outputs = [self._lookup(tensor) for tensor in results]
+        calls = without_unused(self.calls, outputs)
+        used = sorted(
+            {index for call in calls for index in (*call.inputs, *call.outputs)}
+            | set(outputs)
+            | set(self._inputs)
+        )
+        renumbered = {old: new for new, old in enumerate(used)}
+
+        def renumber(indices: Iterable[int]) -> tuple[int, ...]:
+            return tuple(renumbered[index] for index in indices)
+
+        values = ValueTable()
+        graph = Graph(
+            model=name,
+            framework=f"torch {torch.__version__}",
+            batch=batch,
+            inputs=renumber(self._inputs),
+            outputs=renumber(outputs),
+            parameters=self.parameters,
+            # Autograd sets requires_grad of a result only after the dispatch.
+            values=tuple(values.of(self._tensors[i], self._parameter_of[i]) for i in used),
+            nodes=tuple(
+                Node.model_construct(
+                    kind=call.kind,
+                    op=call.op,
+                    scope=call.scope,
+                    inputs=renumber(call.inputs),
+                    outputs=renumber(call.outputs),
+                    attributes=call.attributes,
+                )
+                for call in calls
+            ),
+        )
+        return RecordedGraph(graph, [call.autograd_node for call in calls])
+
+
+@dataclass(frozen=True)
+class RecordedGraph:
+    """The graph of a forward pass, and how its nodes are called in the backward pass."""
+
+    graph: Graph
+    autograd_nodes: Sequence[int]
+    """For each node, the sequence number of autograd's node for it; -1 if there is none."""
+
+
+class ValueTable:
+    """Creates the values of a graph; equal ones are one object, because they cannot change."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Value] = {}
+
+    def of(self, tensor: Tensor, parameter: str | None) -> Value:
+        """Return the value that describes ``tensor``."""
+        key = (tensor.shape, tensor.dtype, tensor.requires_grad, parameter)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = Value.model_construct(
+                shape=tuple(tensor.shape),
+                dtype=str(tensor.dtype).removeprefix("torch."),
+                grad=tensor.requires_grad,
+                parameter=parameter,
+            )
+        return known
+
+
+def without_unused(calls: Sequence[Call], outputs: Iterable[int]) -> list[Call]:
+    """Return ``calls`` without those that do no arithmetic and whose results are unused."""
+    wanted = set(outputs)
+    kept: list[Call] = []
+    for call in reversed(calls):
+        if call.kind not in NO_ARITHMETIC or not wanted.isdisjoint(call.outputs):
+            kept.append(call)
+            wanted.update(call.inputs)
+    return kept[::-1]
+
+
+def tensors_of(arguments: Iterable[Any]) -> list[Tensor]:
+    """Return the tensors among the arguments of an operator, also those in lists."""
+    tensors: list[Tensor] = []
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            tensors.append(argument)
+        elif isinstance(argument, list | tuple):
+            tensors += tensors_of(argument)
+    return tensors
+
+
+def _is_real(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def memory(tensor: Tensor) -> int:
+    """Return a number for the memory of ``tensor``, which its views share."""
+    return int(tensor.untyped_storage()._cdata)
