@@ -44,7 +44,7 @@ class Checkpointed(nn.Module):
         self.ends = ends
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = checkpoint(self.second, self.first(x), use_reentrant=True)  # type: ignore[no-untyped-call]
+        result: Tensor = checkpoint(self.second, self.first(x), use_reentrant=True)
         return result.detach() if self.ends else result
 
 
