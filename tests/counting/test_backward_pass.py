@@ -19,6 +19,8 @@ from vflops.counting.capture import InputSpec, capture, cross_entropy
 from vflops.counting.conventions import convention
 from vflops.counting.count import count
 from vflops.errors import FolderError
+from vflops.models.detection.detector_design import DetectorDesign
+from vflops.models.detection.faster_rcnn import FasterRCNN
 from vflops.models.resnet import resnet50
 from vflops.record.formats.graph import Graph
 
@@ -221,6 +223,28 @@ def test_the_derived_backward_pass_of_resnet50_is_the_one_that_runs() -> None:
     derived = capture(resnet50, specs, name="resnet50", loss=cross_entropy)
     run = capture(resnet50, specs, name="resnet50", loss=cross_entropy, run_backward=True)
     assert run.to_json() == derived.to_json()
+
+
+def test_the_derived_backward_pass_of_the_detector_is_the_one_that_runs() -> None:
+    size = 128
+    inputs = (
+        InputSpec((16, size, size)),
+        InputSpec((15, 4)),
+        InputSpec((15,), "int64"),
+        InputSpec(()),
+    )
+    derived, run = (
+        capture(
+            lambda: FasterRCNN(DetectorDesign(), classes=4, channels=16, height=size, width=size),
+            inputs,
+            name="detector",
+            loss=lambda losses: losses.sum(),
+            run_backward=run_backward,
+        )
+        for run_backward in (False, True)
+    )
+    assert derived.nodes == run.nodes
+    assert count(derived, convention("executed")).total == count(run, convention("executed")).total
 
 
 def test_a_graph_with_a_backward_pass_survives_its_file(tmp_path: Path) -> None:

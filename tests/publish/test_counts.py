@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from tests.support.published_transformers import LLAMA2_7B, Decoder
 from vflops.counting.capture import InputSpec, capture
@@ -94,3 +97,40 @@ def test_a_page_compares_the_conventions(several: list[Count], tmp_path: Path) -
     for counted in several:
         assert f"<td>{counted.convention.id}</td>" in text
         assert f">{counted.per_token:,}</td>" in text
+
+
+class Checkpointed(nn.Module):
+    """A layer that runs again in the backward pass; the result may lose its gradient."""
+
+    def __init__(self, *, ends: bool = False) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 4)
+        self.ends = ends
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = checkpoint(self.second, self.first(x), use_reentrant=True)
+        return result.detach() if self.ends else result
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_recomputation_has_a_column_and_a_sentence(width: int) -> None:
+    graph = capture(Checkpointed, [InputSpec((8,))], name="net", batch=2, run_backward=True)
+    counted = count(graph, convention("executed"))
+    out = io.StringIO()
+    Console(file=out, width=width).print(as_tables([counted], "layer", width))
+    text = out.getvalue()
+    assert "recompute" in text
+    assert "the hardware executes" in " ".join(text.split())
+    data = json.loads(as_json([counted], "layer"))
+    assert data["recompute"] == 2 * 2 * 8 * 4
+    assert [row["recompute"] for row in data["rows"]] == [0, data["recompute"]]
+    assert data["notes"] == []
+
+
+@pytest.mark.parametrize("names", [["executed"], ["executed", "aiperf", "hpcai500"]])
+def test_a_missing_backward_pass_is_a_note_in_text_and_json(names: list[str]) -> None:
+    build = partial(Checkpointed, ends=True)
+    graph = capture(build, [InputSpec((8,))], name="net", run_backward=True)
+    counts = [count(graph, convention(name)) for name in names]
+    assert printed(counts, 100).count("note: there is no backward pass") == 1
+    assert len(json.loads(as_json(counts[:1], "kind"))["notes"]) == 1

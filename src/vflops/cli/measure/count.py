@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -90,7 +91,7 @@ def count(
         show.export(counts, by.value, path, export.value)
         typer.echo(f"written: {shell_path(path)}", err=True)
     if not json:
-        shapes = "".join(f" --input {text}" for text in input or ())
+        shapes = "".join(f" --input {shlex.quote(text)}" for text in input or ())
         model_arguments = f"{model}{shapes}" + (f" --batch {batch}" if batch > 1 else "")
         if against is None:
             other = _other_than(names[0])
