@@ -105,10 +105,18 @@ class ProposerLoop:
         """Propose until the process is killed, or raise ``SearchSpaceExhausted``."""
         while True:
             backoff = Backoff()
-            while (known := self._known()) is None:
+            while self.propose_next() is None:
                 backoff.wait()
-            self._buffer.put(self._propose(known))
-            self._turn = Turn(round=self._turn.round + 1, worker=self._worker)
+
+    def propose_next(self) -> Candidate | None:
+        """Write the worker's next proposal, and return it; None if it is too early for one."""
+        known = self._known()
+        if known is None:
+            return None
+        candidate = self._propose(known)
+        self._buffer.put(candidate)
+        self._turn = Turn(round=self._turn.round + 1, worker=self._worker)
+        return candidate
 
     def _propose(self, known: KnownResults) -> Candidate:
         try:
