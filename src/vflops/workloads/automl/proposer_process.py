@@ -31,6 +31,9 @@ from vflops.workloads.automl.shared_results import SharedResults
 from vflops.workloads.automl.turns import KnownResults, TurnOrder, all_known
 
 _PARENT = "VFLOPS_WORKER"
+_POLLS_PER_S = 64
+"""How often all proposers together look for something to do; each at least once per second below
+this many workers. Proposals are made ahead, so that a later look costs nothing."""
 _NICE = 5
 """Training takes precedence when both need a core."""
 
@@ -104,7 +107,7 @@ class ProposerLoop:
     def run(self) -> None:
         """Propose until the process is killed, or raise ``SearchSpaceExhausted``."""
         while True:
-            backoff = Backoff()
+            backoff = Backoff(max_s=max(1.0, self._workers / _POLLS_PER_S))
             while self.propose_next() is None:
                 backoff.wait()
 
