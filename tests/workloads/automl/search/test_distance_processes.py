@@ -1,0 +1,73 @@
+"""Distances on several cores are those of one core, to the last bit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from vflops.workloads.automl.architecture.layer_graph import Architecture
+from vflops.workloads.automl.architecture.morphs import Limits, sample
+from vflops.workloads.automl.architecture.starting_networks import small
+from vflops.workloads.automl.search.distance_processes import DistanceProcesses, distances_to
+from vflops.workloads.automl.search.searcher import Trial
+from vflops.workloads.automl.search.searchers import searcher
+
+LIMITS = Limits(parameters=500_000)
+
+
+@pytest.fixture(scope="module")
+def networks() -> list[Architecture]:
+    """As many networks as several processes share, unevenly."""
+    rng, found = random.Random(1), {}
+    network = small("tiny")
+    found[network.digest] = network
+    while len(found) < 41:
+        drawn = sample(rng.choice(list(found.values())), rng, LIMITS)
+        if drawn is not None:
+            found[drawn[1].digest] = drawn[1]
+    return list(found.values())
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[DistanceProcesses]:
+    made = DistanceProcesses(3)
+    yield made
+    made.close()
+
+
+def test_several_processes_compute_the_distances_of_one(
+    networks: list[Architecture], processes: DistanceProcesses
+) -> None:
+    for count in (33, 34, 40):  # the last part is shorter than the others
+        expected = distances_to(networks[:count])(networks)
+        found = processes.distances_to(networks[:count])(networks)
+        assert found.shape == (4, 41, count)
+        assert np.array_equal(found, expected)
+
+
+def test_a_proposal_does_not_depend_on_the_number_of_processes(
+    networks: list[Architecture], processes: DistanceProcesses
+) -> None:
+    trials = [Trial(f"{n:05d}", own, 0.5 + own.depth / 100) for n, own in enumerate(networks)]
+    one, three = (
+        searcher("bayesian", distances).propose(trials, random.Random(3), LIMITS)
+        for distances in (distances_to, processes.distances_to)
+    )
+    assert one == three
+
+
+def test_a_search_continues_without_helpers_that_were_killed(
+    networks: list[Architecture],
+) -> None:
+    made = DistanceProcesses(2)
+    compute = made.distances_to(networks)
+    expected = distances_to(networks)(networks)
+    ((helper, _),) = made._helpers
+    helper.kill()
+    helper.join()
+    assert np.array_equal(compute(networks), expected)
+    assert np.array_equal(made.distances_to(networks)(networks), expected)
+    assert not made._helpers
