@@ -12,8 +12,9 @@ Networks have the size of ResNet-50, and logs one evaluation per epoch, for 15, 
 epochs.
 
 A candidate of the paper took hours: 96 were trained on 50 nodes in 12 hours, which is the time of a
-training that proposals are compared with. Bytes and calls are those of the system calls of the measured process. Logs and proposals are in
-``--folder``, by default a temporary folder; on a shared file system, each open file costs more.
+training that proposals are compared with. Bytes and calls are those of the system calls of the
+measured process. Logs and proposals are in ``--folder``, by default a temporary folder; on a shared
+file system, each open file costs more.
 """
 
 from __future__ import annotations
@@ -344,7 +345,7 @@ def main() -> None:
     parser.add_argument("--searcher", default="bayesian")
     parser.add_argument("--folder", type=Path)
     arguments = parser.parse_args()
-    events.time, events.datetime = SimulatedClock, SimulatedClock  # type: ignore[attr-defined]
+    events.time = events.datetime = SimulatedClock  # type: ignore[assignment, attr-defined]
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for workers in arguments.workers:
         with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:

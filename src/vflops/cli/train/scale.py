@@ -150,7 +150,13 @@ def scale(
     names = _trainings_of_suite() if workload == "suite" else [workload]
     chosen = _check_kind(kind, names[0])
     points = {"--scales": scales, "--scale": scale, "--workers": workers, "--seeds": seeds}
-    given = {**points, "--ranks": ranks, "--for": for_, "--batch": batch, "--repeat": repeat}
+    given: dict[str, object] = {
+        **points,
+        "--ranks": ranks,
+        "--for": for_,
+        "--batch": batch,
+        "--repeat": repeat,
+    }
     given["--error"] = error
     given |= {"--variant": " ".join(variant) if variant else None, "--precisions": precisions}
     _check_options(chosen, given)
@@ -227,7 +233,7 @@ def _experiment(folder: Path, settings: Settings, choice: _Choice) -> Experiment
         return Experiment.create(folder, name, axis, point_sizes, settings)
     scales = _parse_scales(option, points, ranks, settings)
     models = parse_counts("--scales", choice.models, "1,2") if choice.models is not None else ()
-    point_sizes = sizes(kind.value, scales, ranks, variants, models)
+    point_sizes = sizes(choice.kind.value, scales, ranks, variants, models)
     if choice.sharing and all(size.ranks == 1 for size in point_sizes):
         key, value = next(iter(choice.sharing.items()))
         raise UsageError(

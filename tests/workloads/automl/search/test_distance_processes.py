@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from vflops.launch.core_binding import BINDING
+from vflops.workloads.automl import proposer_process
 from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.architecture.morphs import Limits, sample
 from vflops.workloads.automl.architecture.starting_networks import small
 from vflops.workloads.automl.search.distance_processes import DistanceProcesses, distances_to
 from vflops.workloads.automl.search.searcher import Trial
 from vflops.workloads.automl.search.searchers import searcher
+from vflops.workloads.automl.settings import tiny
 
 LIMITS = Limits(parameters=500_000)
 
@@ -57,6 +62,24 @@ def test_a_proposal_does_not_depend_on_the_number_of_processes(
         for distances in (distances_to, processes.distances_to)
     )
     assert one == three
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "ranks", "expected"),
+    [(2, 2, 1, 1), (2, 1, 1, 1), (3, 1, 1, 2), (16, 1, 1, 4), (16, 6, 2, 2)],
+)
+def test_proposals_use_the_cores_that_training_leaves_idle(
+    cores: int, threads: int, ranks: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proposer_process, "available_cpus", lambda: cores)
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads)
+    monkeypatch.delenv(BINDING, raising=False)
+    settings = tiny()
+    train = settings.train.model_copy(update={"device": "cpu"})
+    settings = settings.model_copy(update={"train": train})
+    record = SimpleNamespace(settings=settings.model_dump(mode="json"), ranks=ranks)
+    context: Any = SimpleNamespace(record=record, local_ranks=ranks, local_rank=0)
+    assert proposer_process.proposer_processes(context) == expected
 
 
 def test_a_search_continues_without_helpers_that_were_killed(
