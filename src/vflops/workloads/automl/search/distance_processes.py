@@ -1,8 +1,8 @@
 """Computes the distances of architectures on several cores, with the same result as on one.
 
-A distance is an integer that depends only on its two architectures. So the list is divided among
-processes, each computes the distances to its part, and the parts are put together in order: the
-result is the same to the last bit, whatever the number of processes.
+A distance is an integer that depends only on its two architectures. So architectures are divided
+among processes, each computes the distances of its part to the whole list, and the parts are put
+together in order: the result is the same to the last bit, whatever the number of processes.
 """
 
 from __future__ import annotations
@@ -79,12 +79,11 @@ class DistanceProcesses:
         if not self._helpers or len(architectures) < MIN_ARCHITECTURES:
             return distances_to(architectures)
         pipes = [pipe for _, pipe in self._helpers]
-        size = -(-len(architectures) // (len(pipes) + 1))
-        own, *others = (architectures[i * size : (i + 1) * size] for i in range(len(pipes) + 1))
-        own_distances = distances_to(own)
+        own_distances = distances_to(architectures)
         try:
-            for pipe, part in zip(pipes, others, strict=True):
-                pipe.send((True, [Signature.of(architecture) for architecture in part]))
+            signatures = [Signature.of(architecture) for architecture in architectures]
+            for pipe in pipes:
+                pipe.send((True, signatures))
         except OSError:
             return self._without_helpers(architectures)
 
@@ -93,15 +92,20 @@ class DistanceProcesses:
         def compute(wanted: Sequence[Comparable]) -> NDArray[np.float64]:
             if fallback:
                 return fallback[0](wanted)
-            signatures = [Signature.of(architecture) for architecture in wanted]
+            if len(wanted) <= len(pipes):
+                return own_distances(wanted)
+            # Sorted, because neighbours with a long common prefix are faster in one process.
+            order = sorted(range(len(wanted)), key=lambda i: wanted[i].signature_layers())
+            own, *others = np.array_split(order, len(pipes) + 1)
             try:
-                for pipe in pipes:
-                    pipe.send((False, signatures))
-                parts = [own_distances(wanted), *(pipe.recv() for pipe in pipes)]
+                for pipe, part in zip(pipes, others, strict=True):
+                    pipe.send((False, [Signature.of(wanted[i]) for i in part]))
+                parts = [own_distances([wanted[i] for i in own])]
+                parts += [pipe.recv() for pipe in pipes]
             except (OSError, EOFError):  # a helper was killed
                 fallback.append(self._without_helpers(architectures))
                 return fallback[0](wanted)
-            return np.concatenate(parts, axis=2)
+            return np.concatenate(parts, axis=1)[:, np.argsort(order)]
 
         return compute
 
