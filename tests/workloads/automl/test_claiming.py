@@ -126,6 +126,25 @@ def test_the_next_offer_that_nobody_has_is_claimed(tmp_path: Path) -> None:
     assert claims.next(Later(0, [turn(5, 0)])) is None  # so many it was to train
 
 
+def test_workers_that_look_at_once_do_not_all_try_the_same_candidate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns, tried = [turn(0, worker) for worker in range(20)], list[Turn]()
+    original = CandidateBuffer.claim
+
+    def counted(self: CandidateBuffer, wanted: Turn, worker: int, job: int) -> bool:
+        tried.append(wanted)
+        return original(self, wanted, worker, job)
+
+    monkeypatch.setattr(CandidateBuffer, "claim", counted)
+    claimed = [claimer(tmp_path, worker=worker).next(Later(0, turns)) for worker in range(20)]
+    assert [own.turn for own in claimed] == turns
+    assert len(tried) == 20
+    late = claimer(tmp_path, worker=3)
+    later = [*turns, turn(1, 0)]
+    assert late.next(Later(0, later)).turn == turn(1, 0)  # everything else was claimed
+
+
 def test_offers_that_end_are_told_with_the_reason(tmp_path: Path) -> None:
     for why, told in (("nothing within the limits", ["search-ended"]), (None, [])):
         claims = claimer(tmp_path)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from vflops.config.settings import Settings
     from vflops.studies.scale.experiment import Experiment
-    from vflops.studies.scale.scale_result import SameBatch, Variant
+    from vflops.studies.scale.scale_result import SameBatch, Size, Variant
 
 
 class Kind(StrEnum):
@@ -29,6 +29,7 @@ class Kind(StrEnum):
     BAGGING_VS_DATA = "bagging-vs-data"
     TRADE_OFF = "trade-off"
     WORKERS = "workers"
+    SEARCHES = "searches"
     OPTIMISATIONS = "optimisations"
     DATA_PARALLEL = "data-parallel"
     PRECISIONS = "precisions"
@@ -47,6 +48,7 @@ _OPTIONS = {
     Kind.BAGGING_VS_DATA: ("--scales", "--ranks", "--batch", "--repeat"),
     Kind.TRADE_OFF: ("--scale", "--scales", "--batch", "--repeat"),
     Kind.WORKERS: ("--workers", "--ranks", "--for"),
+    Kind.SEARCHES: ("--seeds", "--error", "--workers", "--ranks", "--for"),
     Kind.OPTIMISATIONS: ("--scales", "--variant", "--ranks", "--batch", "--repeat"),
     Kind.DATA_PARALLEL: ("--scales", "--variant", "--batch", "--repeat"),
     Kind.PRECISIONS: ("--scales", "--precisions", "--batch", "--repeat"),
@@ -71,7 +73,8 @@ def scale(
             help="weak (default): M grows; bagging-vs-data: M × P and 1 × MP; trade-off: M × P at"
             " one scale; optimisations: mixed precision, compression as M grows; data-parallel: the"
             " same as P grows; precisions: speed and quality as P grows; kernels: kernel time as P"
-            " grows; workers (default of a search): the number of workers grows."
+            " grows; workers (default of a search): the number of workers grows; searches:"
+            " searches with several seeds against replays of the first."
         ),
     ] = None,
     scales: Annotated[
@@ -87,7 +90,19 @@ def scale(
     workers: Annotated[
         str | None,
         typer.Option(
-            help="Workers of a search, e.g. 1,2,4; by default all powers of two that fit."
+            help="Workers of a search, e.g. 1,2,4; by default all powers of two that fit. With"
+            " --kind searches, one number."
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="Number of searches, and of replays of the first; by default 5.", min=2),
+    ] = None,
+    error: Annotated[
+        float | None,
+        typer.Option(
+            help="Target error of searches; by default search.error. Another value evaluates"
+            " complete runs again."
         ),
     ] = None,
     ranks: Annotated[
@@ -130,10 +145,19 @@ def scale(
     """Train or search at several scales. Draws speed and quality over scale."""
     if kind is None and (variant or precisions is not None):
         kind = Kind.OPTIMISATIONS if variant else Kind.PRECISIONS
+    elif kind is None and (seeds is not None or error is not None):
+        kind = Kind.SEARCHES
     names = _trainings_of_suite() if workload == "suite" else [workload]
     chosen = _check_kind(kind, names[0])
-    points = {"--scales": scales, "--scale": scale, "--workers": workers}
-    given = {**points, "--ranks": ranks, "--for": for_, "--batch": batch, "--repeat": repeat}
+    points = {"--scales": scales, "--scale": scale, "--workers": workers, "--seeds": seeds}
+    given: dict[str, object] = {
+        **points,
+        "--ranks": ranks,
+        "--for": for_,
+        "--batch": batch,
+        "--repeat": repeat,
+    }
+    given["--error"] = error
     given |= {"--variant": " ".join(variant) if variant else None, "--precisions": precisions}
     _check_options(chosen, given)
     flags: dict[str, object] = {"launch.on": on, "launch.container": container, "repeat": repeat}
@@ -157,6 +181,8 @@ def scale(
             points=points[_OPTIONS[chosen][0]],
             models=scales if chosen is Kind.TRADE_OFF else None,
             ranks=ranks,
+            workers=workers,
+            error=error,
             batch=batch.value if batch else "rank",
             variants=variant,
             precisions=precisions,
@@ -177,6 +203,9 @@ class _Choice:
     models: str | None
     """The numbers of models of a trade-off; None for all."""
     ranks: int | None
+    workers: str | None
+    error: float | None
+    """The target error of searches."""
     batch: SameBatch
     variants: list[str] | None
     precisions: str | None
@@ -198,10 +227,13 @@ def _experiment(folder: Path, settings: Settings, choice: _Choice) -> Experiment
         if ranks == 1 and choice.ranks is None:  # a single rank has no communication
             largest = max(parse_counts(option, str(points), "2"))
             ranks = max(_capacity(settings, 1, "--ranks") // largest, 1)
-    axis = axis_of(kind.value, choice.batch, variants, choice.sharing)
+    axis = axis_of(kind.value, choice.batch, variants, choice.sharing, choice.error)
+    if kind is Kind.SEARCHES:
+        point_sizes = _variation_sizes(choice, ranks, section["search"]["workers"])
+        return Experiment.create(folder, name, axis, point_sizes, settings)
     scales = _parse_scales(option, points, ranks, settings)
     models = parse_counts("--scales", choice.models, "1,2") if choice.models is not None else ()
-    point_sizes = sizes(kind.value, scales, ranks, variants, models)
+    point_sizes = sizes(choice.kind.value, scales, ranks, variants, models)
     if choice.sharing and all(size.ranks == 1 for size in point_sizes):
         key, value = next(iter(choice.sharing.items()))
         raise UsageError(
@@ -209,6 +241,26 @@ def _experiment(folder: Path, settings: Settings, choice: _Choice) -> Experiment
             hint=f"use {'--ranks 2' if '--ranks' in _OPTIONS[kind] else option + ' 1,2'}",
         )
     return Experiment.create(folder, name, axis, point_sizes, settings)
+
+
+def _variation_sizes(choice: _Choice, ranks: int, workers: int) -> list[Size]:
+    """Return the searches and replays of an experiment; raise if an option is not valid."""
+    from vflops.studies.scale.search_variation import DEFAULT_SEEDS, variation_sizes
+
+    if choice.error is not None and not 0 < choice.error < 1:
+        raise UsageError(
+            f"--error {choice.error:g}: expected a share between 0 and 1", hint="e.g. --error 0.2"
+        )
+    if choice.workers is not None:
+        numbers = parse_counts("--workers", choice.workers, "2")
+        if len(numbers) > 1:
+            raise UsageError(
+                f"--workers {choice.workers}: all searches of --kind searches have one number of"
+                " workers",
+                hint=f"e.g. --workers {numbers[-1]}",
+            )
+        (workers,) = numbers
+    return variation_sizes(int(str(choice.points or DEFAULT_SEEDS)), workers, ranks)
 
 
 def _trainings_of_suite() -> list[str]:
@@ -243,7 +295,7 @@ def _check_kind(kind: Kind | None, workload: str) -> Kind:
     from vflops.workloads.contract.registry import workload as find_workload
 
     is_search = find_workload(workload).is_search
-    if kind is not None and (kind is Kind.WORKERS) != is_search:
+    if kind is not None and (kind in (Kind.WORKERS, Kind.SEARCHES)) != is_search:
         raise UsageError(
             f"--kind {kind.value} does not apply to {workload}, which is "
             f"{'a' if is_search else 'not a'} search",

@@ -58,6 +58,9 @@ def _print_result(experiment: Experiment, result: Scale) -> None:
     axis = experiment.axis
     table = axis.table(result)
     typer.echo("\n" + columns(table, right=range(axis.named_columns, len(table[0]) - 1)))
+    summary = axis.summary_table(result)
+    if summary:
+        typer.echo("\n" + columns(summary, right=range(1, len(summary[0]))))
     usage = axis.usage_table(result)
     if usage:
         typer.echo("\n" + columns(usage, right=range(1, len(usage[0]) - 1)))
@@ -68,5 +71,7 @@ def _print_result(experiment: Experiment, result: Scale) -> None:
         console.say(f"\nwarning: {headline}: {explanation}", indent=9, file=sys.stdout)
     typer.echo(f"\nfigures  {console.shell_path(experiment.figures_file)}")
     typer.echo(f"page     {console.shell_path(experiment.page_file)}")
+    if step := axis.next_step(result, experiment.folder):
+        console.say(f"next     {step}", indent=9, file=sys.stdout)
     for point in result.failed:
         typer.echo(f"some rules are not met: vflops check {experiment.folder / (point.run or '')}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +14,15 @@ from vflops.record.formats.job import JobRecord
 from vflops.results.score.figure_text import count
 from vflops.studies.scale.point_figures import EnsembleFigures, Figures, SearchFigures
 from vflops.studies.scale.scale_charts import Curve
-from vflops.studies.scale.scale_result import Kind, SameBatch, Scale, Size, Variant
+from vflops.studies.scale.scale_result import (
+    GroupFigure,
+    Kind,
+    Point,
+    SameBatch,
+    Scale,
+    Size,
+    Variant,
+)
 
 
 class Axis(ABC):
@@ -55,6 +64,20 @@ class Axis(ABC):
     @abstractmethod
     def changes(self, section: dict[str, Any], size: Size) -> dict[str, Any]:
         """Return the settings that a point of this size changes in the workload's ``section``."""
+
+    def follows(self, size: Size) -> Size | None:
+        """Return the point that must be complete before the settings of this one are known."""
+        return None
+
+    def final_settings(
+        self, settings: Settings, size: Size, previous: RunFolder | None
+    ) -> Settings:
+        """Return the settings of a point; ``previous`` is the run of the point that it follows."""
+        return settings
+
+    def groups(self, points: Sequence[Point]) -> tuple[GroupFigure, ...]:
+        """Return statistics of groups of points, if points are runs of the same kind."""
+        return ()
 
     @abstractmethod
     def check_size(self, settings: Settings, workload: str, size: Size) -> None:
@@ -101,6 +124,14 @@ class Axis(ABC):
     def note(self, scale: Scale) -> str:
         """Return an explanation of the columns of the table."""
 
+    def summary_table(self, scale: Scale) -> list[Sequence[str]]:
+        """Return statistics of groups of points, with column names; empty if there are none."""
+        return []
+
+    def next_step(self, scale: Scale, folder: Path) -> str | None:
+        """Return what to do with the result in ``folder``, if that is more than reading it."""
+        return None
+
     def remarks(self, scale: Scale) -> list[tuple[str, str]]:
         """Return remarks on single points, each with the name of the point."""
         settings = ", ".join(f"{key}={value}" for key, value in scale.sharing.items())
@@ -116,8 +147,13 @@ def axis_of(
     same_batch: SameBatch | None = "rank",
     variants: tuple[Variant, ...] = (),
     sharing: Mapping[str, str] = MappingProxyType({}),
+    error: float | None = None,
 ) -> Axis:
     """Return the axis of an experiment of this kind."""
+    if kind == "searches":
+        from vflops.studies.scale.search_variation import SearchVariation
+
+        return SearchVariation(sharing=sharing, error=error)
     if variants:
         from vflops.studies.scale.precisions import Precisions
         from vflops.studies.scale.variants import Variants

@@ -124,7 +124,9 @@ class Experiment:
         changes = self.axis.changes(self.settings.workloads[self.workload], size)
         if size == self.sizes[0]:
             changes |= self.axis.base_settings(self.settings)
-        return _changed(self.settings, changes)
+        earlier = self.axis.follows(size)
+        previous = None if earlier is None else self._folder_of(earlier)
+        return self.axis.final_settings(_changed(self.settings, changes), size, previous)
 
     def run(self, watch: RunObserver) -> Scale:
         """Run the missing points, and write the figures and the page after each of them."""
@@ -158,6 +160,7 @@ class Experiment:
             variants=self.axis.variants,
             sharing=dict(self.axis.sharing),
             points=points,
+            groups=self.axis.groups(points),
         ).with_efficiency()
 
     def _point(self, size: Size) -> Point:
@@ -165,8 +168,7 @@ class Experiment:
             return Point(**size._asdict(), refused=self.refused[size], run=None, figures=None)
         folder = self._folder_of(size)
         run = None if folder is None else str(folder.path.relative_to(self.folder))
-        done = folder is not None and all(path.is_file() for path in folder.result_files)
-        complete = done and folder is not None and folder.history(0).state.complete
+        complete = folder is not None and _is_complete(folder)
         return Point(
             **size._asdict(),
             run=run,
@@ -181,6 +183,12 @@ class Experiment:
             folder = self._folder_of(size)
             if folder is not None and folder.job_file(1).is_file():
                 yield self.axis.goal(JobRecord.read(folder.job_file(1)))
+
+    def _must_wait(self, size: Size) -> bool:
+        """Whether the settings of a point are not known before another one is complete."""
+        earlier = self.axis.follows(size)
+        previous = None if earlier is None else self._folder_of(earlier)
+        return earlier is not None and (previous is None or not _is_complete(previous))
 
     def _folder_of(self, size: Size) -> RunFolder | None:
         return existing_run(self.folder / str(size))
@@ -206,12 +214,20 @@ class Experiment:
             if reason is not None:
                 refused[size] = reason
                 continue
+            if self._must_wait(size):
+                continue
             settings = self.point_settings(size)
             self.axis.check_size(settings, self.workload, size)
             earlier = self._folder_of(size)
             if earlier is not None:
                 _require_same_settings(earlier, settings)
         return refused
+
+
+def _is_complete(folder: RunFolder) -> bool:
+    """Whether a run has ended and has its results."""
+    has_results = all(path.is_file() for path in folder.result_files)
+    return has_results and folder.history(0).state.complete
 
 
 def _require_same_settings(earlier: RunFolder, settings: Settings) -> None:

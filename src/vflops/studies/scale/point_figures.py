@@ -131,6 +131,21 @@ class SearchFigures(Figures):
     """Deviations from AIPerf's table IV."""
     moments: tuple[SearchMoment, ...]
     """The score over time."""
+    seed: int | None = None
+    """The seed, and the following figures, of experiments of the kind ``searches``."""
+    candidates: int | None = None
+    """The number of candidates that were begun."""
+    ops: int | None = None
+    """The operations of all candidates."""
+    ops_to_target: int | None = None
+    """The operations until the target error was reached; None if it never was."""
+    time_to_target_s: float | None = None
+    """Seconds from the start of the search until then."""
+
+    @property
+    def mean_ops_per_s(self) -> float | None:
+        """All operations divided by all seconds."""
+        return self.ops / self.window_s if self.ops is not None and self.window_s else None
 
     @property
     def rate(self) -> float | None:

@@ -17,6 +17,7 @@ Kind = Literal[
     "bagging-vs-data",
     "trade-off",
     "workers",
+    "searches",
     "optimisations",
     "data-parallel",
     "precisions",
@@ -51,6 +52,26 @@ class Variant(Data):
     name: str
     settings: dict[str, str]
     """The settings that the variant changes, as ``--set`` takes them."""
+
+
+class GroupFigure(Data):
+    """One figure of a group of runs that are expected to agree."""
+
+    group: Literal["search", "replay"]
+    figure: str
+    """The name of the figure, such as ``ops_to_target``."""
+    planned: int
+    """The number of runs in the group."""
+    complete: int
+    """The number of runs that are complete."""
+    known: int
+    """The number of runs that have the figure; the others did not reach the target."""
+    mean: float | None
+    """The mean of the runs that have the figure."""
+    stdev: float | None
+    """Their standard deviation; None for fewer than two."""
+    variation: float | None
+    """Their coefficient of variation, the standard deviation divided by the mean."""
 
 
 AnyFigures = TypeVar("AnyFigures", bound=Figures)
@@ -92,12 +113,14 @@ class Scale(Document):
     """Whether the batch of a model or of a rank is the same at all points; None if both are."""
     quality_name: str | None
     target: float | None
-    """The target quality; for a search, the largest valid error."""
+    """The target quality; for a search, the largest valid error, or that of ``--error``."""
     variants: tuple[Variant, ...] = ()
     """The variants, which are compared with the first; if empty, only sizes are compared."""
     sharing: dict[str, str] = Field(default_factory=dict)
     """Settings of how ranks share a model, for points with several ranks."""
     points: tuple[Point, ...]
+    groups: tuple[GroupFigure, ...] = ()
+    """Statistics of groups of points, if points are runs of the same kind."""
 
     @property
     def complete(self) -> bool:
@@ -176,6 +199,8 @@ class Scale(Document):
 
         Points of variants are also compared with the first variant at the same size.
         """
+        if self.kind == "searches":  # all points have the same size
+            return self
         points = [_with_efficiency(point, self.base_of(point.variant)) for point in self.points]
         if self.variants:
             first = self.variants[0].name

@@ -42,7 +42,7 @@ class CandidateBuffer:
 
     def refresh(self) -> None:
         """List the folder once, and read the names of new files."""
-        names = {path.name for path in self._proposals.glob("r*-w*.json")}
+        names = set(_candidate_files(self._proposals))
         for file_name in names - self._files:
             name, _, suffix = file_name.removesuffix(".json").partition(".")
             if not is_turn_name(name):  # some other file
@@ -81,7 +81,7 @@ class CandidateBuffer:
 
     def claims_of(self, worker: int) -> tuple[Turn, ...]:
         """Return the candidates that a worker has claimed, in the order of their turns."""
-        names = (path.name.removesuffix(".json") for path in self._claims.glob("r*-w*.json"))
+        names = (name.removesuffix(".json") for name in _candidate_files(self._claims))
         turns = (Turn.named(name) for name in sorted(filter(is_turn_name, names)))
         return tuple(turn for turn in turns if self.claimed_by(turn) == worker)
 
@@ -123,8 +123,8 @@ class CandidateBuffer:
 
     def unclaimed(self) -> tuple[Turn, ...]:
         """Return those of ``turns`` that no worker has claimed yet."""
-        claimed = {path.name.removesuffix(".json") for path in self._claims.glob("r*-w*.json")}
-        return tuple(turn for turn in self.turns() if turn.name not in claimed)
+        claimed = {name.removesuffix(".json") for name in _candidate_files(self._claims)}
+        return tuple(Turn.named(name) for name in sorted(self._proposed - claimed))
 
     @property
     def _end_file(self) -> Path:
@@ -142,8 +142,17 @@ def is_turn_name(name: str) -> bool:
         return False
 
 
+def _candidate_files(folder: Path) -> list[str]:
+    """Return the names of the files of candidates; many times faster than ``Path.glob``."""
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries]
+    return [name for name in names if name.startswith("r") and name.endswith(".json")]
+
+
 def _create(document: Document, path: Path) -> bool:
     """Write a complete file that does not exist yet; return whether this process created it."""
+    if path.exists():  # spares the draft, which many workers would write for one candidate
+        return False
     draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(3).hex()}")
     document.write(draft)
     try:

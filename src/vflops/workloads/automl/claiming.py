@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from vflops.errors import Interrupted
@@ -123,7 +123,7 @@ class CandidateClaimer:
             if available is None:
                 self._write_end(source)
                 return _OVER
-            for turn in available:
+            for turn in _spread(available, self.worker):
                 if self.buffer.claim(turn, self.worker, self.context.record.job):
                     return _FIRST + 2 * turn.number
             self._write_heartbeat()
@@ -169,3 +169,13 @@ class CandidateClaimer:
         if time.monotonic() - self._heartbeat_s >= self.turn_s / _HEARTBEATS:
             self._heartbeat_s = time.monotonic()
             self.context.write_event("waiting", WorkerWaiting(worker=self.worker), sync=False)
+
+
+def _spread(available: Sequence[Turn], worker: int) -> Sequence[Turn]:
+    """Return the turns in the order in which a worker tries to claim them.
+
+    Workers begin at different ones. Otherwise hundreds that look for a candidate at the same time
+    would all try the first one, and all but one of them the second.
+    """
+    start = worker % max(len(available), 1)
+    return [*available[start:], *available[:start]]

@@ -14,6 +14,7 @@ from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.architecture.morphs import Limits, Morph
 from vflops.workloads.automl.architecture.starting_networks import resnet
 from vflops.workloads.automl.search import rounds
+from vflops.workloads.automl.search.distance_processes import DistancesTo, distances_to
 from vflops.workloads.automl.search.evolution import RandomSearch
 from vflops.workloads.automl.search.searcher import Proposal, Trial
 from vflops.workloads.automl.search.searchers import searcher
@@ -63,6 +64,8 @@ class Proposer:
     first: Architecture
     candidate: Callable[[Turn], Candidate]
     """A function that returns the earlier proposal of a turn."""
+    distances: DistancesTo = distances_to
+    """How the distances of architectures are computed."""
 
     def propose(self, turn: Turn, known: KnownResults) -> Candidate:
         """Return the candidate of a turn."""
@@ -101,7 +104,7 @@ class Proposer:
         pending = [self.candidate(turn).architecture.digest for turn in known.proposed]
         trials = self._trials(known)
         if trials:
-            method = searcher(self.settings.search.searcher)
+            method = searcher(self.settings.search.searcher, self.distances)
         else:  # no results yet: a random step from the starting network
             trials, method = [Trial(_FIRST, self.first, 0.0)], RandomSearch()
         proposal = method.propose(trials, rng, limits_of(self.settings), pending=pending)

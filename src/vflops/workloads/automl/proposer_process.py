@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from vflops.errors import FolderError, RunFailed, VflopsError
+from vflops.machine.system.cpu_share import available_cpus
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.train.context import JobContext
@@ -24,6 +25,11 @@ from vflops.train.parent_death import die_with
 from vflops.workloads.automl.backoff import Backoff
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.proposer import Proposer, first_network
+from vflops.workloads.automl.search.distance_processes import (
+    DistanceProcesses,
+    DistancesTo,
+    distances_to,
+)
 from vflops.workloads.automl.search.searcher import SearchSpaceExhausted
 from vflops.workloads.automl.search_events import Candidate, Turn
 from vflops.workloads.automl.settings import AutomlSettings
@@ -31,6 +37,12 @@ from vflops.workloads.automl.shared_results import SharedResults
 from vflops.workloads.automl.turns import KnownResults, TurnOrder, all_known
 
 _PARENT = "VFLOPS_WORKER"
+_PROCESSES = "VFLOPS_PROPOSER_PROCESSES"
+_MAX_PROCESSES = 4
+"""More processes are hardly faster: the rest of a proposal runs on one core."""
+_POLLS_PER_S = 64
+"""How often all proposers together look for something to do; each at least once per second below
+this many workers. Proposals are made ahead, so that a later look costs nothing."""
 _NICE = 5
 """Training takes precedence when both need a core."""
 
@@ -48,6 +60,24 @@ def jobs_of(record: JobRecord) -> dict[int, int]:
     return {worker: record.job - index + worker for worker in range(workers)}  # consecutive numbers
 
 
+def proposer_processes(context: JobContext) -> int:
+    """Return on how many cores a worker proposes: those that its training leaves idle, or one.
+
+    Training on a CPU uses its threads, training on an accelerator one core and those of its
+    readers. The ranks of a node share its cores equally.
+    """
+    import torch
+
+    from vflops.launch.core_binding import BINDING
+    from vflops.machine.devices import pick
+
+    train = AutomlSettings.model_validate(context.record.settings).train
+    sharing = 1 if BINDING in os.environ else context.local_ranks or context.record.ranks
+    on_cpu = pick(train.device, "train.device").torch_device.type == "cpu"
+    busy = torch.get_num_threads() if on_cpu else 1 + train.readers
+    return min(max(available_cpus() // sharing - busy, 1), _MAX_PROCESSES)
+
+
 class ProposerProcess:
     """The proposer process of a worker; it ends with the worker."""
 
@@ -55,7 +85,11 @@ class ProposerProcess:
         run = context.attempt.parents[2]
         self._log = context.attempt / "search.log"
         command = [sys.executable, "-P", "-m", "vflops.workloads.automl.proposer_process"]
-        variables = {_PARENT: str(os.getpid()), "OMP_NUM_THREADS": "1"}
+        variables = {
+            _PARENT: str(os.getpid()),
+            _PROCESSES: str(proposer_processes(context)),
+            "OMP_NUM_THREADS": "1",
+        }
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
                 [*command, str(run), str(context.record.job)],
@@ -89,7 +123,9 @@ class ProposerProcess:
 class ProposerLoop:
     """Proposes candidates for one worker."""
 
-    def __init__(self, folder: RunFolder, record: JobRecord) -> None:
+    def __init__(
+        self, folder: RunFolder, record: JobRecord, distances: DistancesTo = distances_to
+    ) -> None:
         self._worker, self._workers = worker_of(record)
         self._settings = AutomlSettings.model_validate(record.settings)
         self._buffer, self._shared = (
@@ -98,17 +134,27 @@ class ProposerLoop:
         )
         self._order = TurnOrder(self._workers, self._shared, self._buffer)
         first = first_network(self._settings, record.data)
-        self._proposer = Proposer(self._settings, record.seed, first, cache(self._proposed))
+        self._proposer = Proposer(
+            self._settings, record.seed, first, cache(self._proposed), distances
+        )
         self._turn = self._first_open()
 
     def run(self) -> None:
         """Propose until the process is killed, or raise ``SearchSpaceExhausted``."""
         while True:
-            backoff = Backoff()
-            while (known := self._known()) is None:
+            backoff = Backoff(max_s=max(1.0, self._workers / _POLLS_PER_S))
+            while self.propose_next() is None:
                 backoff.wait()
-            self._buffer.put(self._propose(known))
-            self._turn = Turn(round=self._turn.round + 1, worker=self._worker)
+
+    def propose_next(self) -> Candidate | None:
+        """Write the worker's next proposal, and return it; None if it is too early for one."""
+        known = self._known()
+        if known is None:
+            return None
+        candidate = self._propose(known)
+        self._buffer.put(candidate)
+        self._turn = Turn(round=self._turn.round + 1, worker=self._worker)
+        return candidate
 
     def _propose(self, known: KnownResults) -> Candidate:
         try:
@@ -159,8 +205,10 @@ def main(run: str, job: str) -> int:
     die_with(int(os.environ[_PARENT]))
     os.nice(_NICE)
     folder = RunFolder.open(Path(run))
+    processes = DistanceProcesses(int(os.environ.get(_PROCESSES, "1")))
     try:
-        ProposerLoop(folder, JobRecord.read(folder.job_file(int(job)))).run()
+        record = JobRecord.read(folder.job_file(int(job)))
+        ProposerLoop(folder, record, processes.distances_to).run()
     except SearchSpaceExhausted as error:
         print(error.message, file=sys.stderr)
         return 0

@@ -28,7 +28,7 @@ from vflops.workloads.automl.architecture import morphs
 from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.architecture.morphs import Limits, Morph
 from vflops.workloads.automl.search import gaussian_process
-from vflops.workloads.automl.search.architecture_distance import Distances, aspect_distances
+from vflops.workloads.automl.search.distance_processes import DistancesTo, distances_to
 from vflops.workloads.automl.search.searcher import Proposal, ProposalReason, Searcher, Trial
 
 DIGITS = 9
@@ -86,6 +86,8 @@ class BayesianSearch(Searcher):
 
     name: ClassVar[str] = "bayesian"
     annealing: Annealing = field(default_factory=Annealing)
+    distances: DistancesTo = distances_to
+    """How distances are computed: in this process, or in several with the same result."""
 
     def search(
         self,
@@ -97,7 +99,7 @@ class BayesianSearch(Searcher):
         """Return the new architecture with the greatest bound, if the annealing found one."""
         settings = self.annealing
         trials = [ranked[rank] for rank in _select_ranks(len(ranked), settings.max_trials)]
-        model = Model(trials, settings.confidence)
+        model = Model(trials, settings.confidence, self.distances)
         starts = [(index, (), trial.architecture) for index, trial in enumerate(trials)]
         queue: list[tuple[float, int, Candidate]] = []
         for candidate in model.candidates(starts):
@@ -146,11 +148,16 @@ class BayesianSearch(Searcher):
 class Model:
     """A Gaussian process fitted to trials, and the bounds that it predicts."""
 
-    def __init__(self, trials: Sequence[Trial], confidence: float) -> None:
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        confidence: float,
+        distances: DistancesTo = distances_to,
+    ) -> None:
         architectures = [trial.architecture for trial in trials]
-        self._distances = Distances(architectures)
+        self._distances = distances(architectures)
         self._process = gaussian_process.fit(
-            aspect_distances(self._distances, architectures), [trial.accuracy for trial in trials]
+            self._distances(architectures), [trial.accuracy for trial in trials]
         )
         self._confidence = confidence
         self.scale = self._process.scale
@@ -161,7 +168,7 @@ class Model:
         """Return a candidate with predictions for each (parent, path, architecture)."""
         if not derived:
             return []
-        rows = aspect_distances(self._distances, [architecture for _, _, architecture in derived])
+        rows = self._distances([architecture for _, _, architecture in derived])
         means, stds = self._process.predict(rows)
         bounds = np.round(means + self._confidence * stds, DIGITS)
         return [
