@@ -49,7 +49,8 @@ class FusedTrunk:
 
         This takes steps that change neither weights nor running statistics. Convolutions by cuDNN
         do run, on arbitrary values: first without its search for algorithms, so that all kernels
-        start to compile at once, then with the search while they compile.
+        start to compile at once, then with the search while they compile. The results of a search
+        are those of its thread, and autograd has its own, so this pays for the forward pass only.
         """
         if self._compiled_for == x.shape:
             return
@@ -59,10 +60,12 @@ class FusedTrunk:
 
         def step() -> None:
             try:
-                for search in (False, True) if searches else (False,):
-                    torch.backends.cudnn.benchmark = search
-                    trunk = self.step()
-                    trunk.backward(trunk.forward(x))
+                torch.backends.cudnn.benchmark = False
+                trunk = self.step()
+                trunk.backward(trunk.forward(x))
+                if searches:
+                    torch.backends.cudnn.benchmark = True
+                    self.step().forward(x)
             finally:
                 torch.backends.cudnn.benchmark = searches
 
@@ -71,7 +74,7 @@ class FusedTrunk:
         device = torch.cuda.get_device_name(x.device)
         name = f"{device} {self._dtype} {x.dtype} {tuple(x.shape)} {layers} {shapes}"
         with torch.no_grad():
-            compile_together(name, step)
+            compile_together(name, step, x.device)
         self._compiled_for = x.shape
 
 

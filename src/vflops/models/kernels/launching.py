@@ -7,26 +7,32 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from vflops.machine.system.cpu_share import available_cpus
 
-_only_compile: ContextVar[bool] = ContextVar("only_compile", default=False)
+_compiled: ContextVar[list[Any] | None] = ContextVar("compiled", default=None)
+"""The kernels compiled so far, if they are only to be compiled."""
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
     """Launch ``kernel``; inside ``compile_together``, compile it without launching it."""
-    if _only_compile.get():
-        kernel.warmup(*arguments, grid=grid, **options)
-    else:
+    compiled = _compiled.get()
+    if compiled is None:
         kernel[grid](*arguments, **options)
+    else:
+        compiled.append(kernel.warmup(*arguments, grid=grid, **options))
 
 
-def compile_together(name: str, step: Callable[[], object]) -> None:
+def compile_together(name: str, step: Callable[[], object], device: torch.device) -> None:
     """Compile the kernels that ``step`` would launch, as many at a time as there are cores.
 
-    The results that they would compute stay uninitialised. ``name`` identifies the kernels of the
+    Triton also compiles a launcher in C for every kernel, which would take as long as the kernels
+    if it were left to their first launches, one after the other. The results that they would compute stay uninitialised. ``name`` identifies the kernels of the
     step on this device: if they were compiled before, Triton's cache has them, and this does
     nothing.
     """
@@ -35,15 +41,29 @@ def compile_together(name: str, step: Callable[[], object]) -> None:
     mark = _mark(name)
     if mark.exists():
         return
-    before = _only_compile.set(True)
+    kernels: list[Any] = []
+    before = _compiled.set(kernels)
     try:
-        # Most of the time is spent in ptxas and LLVM, outside of Python's lock.
-        with ThreadPoolExecutor(available_cpus()) as pool, triton.AsyncCompileMode(pool):
-            step()
+        # Most of the time is spent in ptxas, LLVM and the C compiler, outside of Python's lock.
+        with ThreadPoolExecutor(available_cpus()) as pool:
+            with triton.AsyncCompileMode(pool):
+                step()
+            list(pool.map(partial(_load, device=device), {_finished(k) for k in kernels}))
     finally:
-        _only_compile.reset(before)
+        _compiled.reset(before)
     with suppress(OSError):
         mark.touch()
+
+
+def _finished(kernel: Any) -> Any:
+    """Return a compiled kernel; ``kernel`` may be a promise of one."""
+    return kernel.result() if hasattr(kernel, "result") else kernel
+
+
+def _load(kernel: Any, device: torch.device) -> None:
+    """Compile the launcher of a kernel, and load both."""
+    with torch.cuda.device(device):
+        _ = kernel.run
 
 
 def _mark(name: str) -> Path:
