@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from vflops.models.kernels.launching import compile_together, launch
 
+CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 
 
@@ -22,8 +24,14 @@ class FakeKernel:
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
         return lambda *arguments, **options: self.calls.append(("launched", grid, *arguments))
 
-    def warmup(self, *arguments: object, grid: tuple[int, ...], **options: object) -> None:
+    def warmup(self, *arguments: object, grid: tuple[int, ...], **options: object) -> FakeKernel:
         self.calls.append(("compiled", grid, *arguments))
+        return self
+
+    @property
+    def run(self) -> None:
+        """Compile the launcher."""
+        self.calls.append(("loaded",))
 
 
 @pytest.fixture(autouse=True)
@@ -37,12 +45,13 @@ def test_they_are_compiled_once_and_launched_afterwards(tmp_path: Path) -> None:
     def step() -> None:
         launch(kernel, (2,), "x", WIDTH=4)
 
-    compile_together("a step", step)
-    compile_together("a step", step)
-    assert kernel.calls == [("compiled", (2,), "x")]
+    compile_together("a step", step, CPU)
+    compile_together("a step", step, CPU)
+    assert kernel.calls == [("compiled", (2,), "x"), ("loaded",)]
     step()
-    compile_together("another step", step)
-    assert [call[0] for call in kernel.calls] == ["compiled", "launched", "compiled"]
+    compile_together("another step", step, CPU)
+    names = ["compiled", "loaded", "launched", "compiled", "loaded"]
+    assert [call[0] for call in kernel.calls] == names
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -51,7 +60,7 @@ def test_a_compilation_that_fails_is_repeated_the_next_time(tmp_path: Path) -> N
         raise RuntimeError("ptxas")
 
     with pytest.raises(RuntimeError, match="ptxas"):
-        compile_together("a step", fail)
+        compile_together("a step", fail, CPU)
     assert not list(tmp_path.iterdir())
     kernel = FakeKernel()
     launch(kernel, (1,))

@@ -32,9 +32,9 @@ def compile_together(name: str, step: Callable[[], object], device: torch.device
     """Compile the kernels that ``step`` would launch, as many at a time as there are cores.
 
     Triton also compiles a launcher in C for every kernel, which would take as long as the kernels
-    if it were left to their first launches, one after the other. The results that they would compute stay uninitialised. ``name`` identifies the kernels of the
-    step on this device: if they were compiled before, Triton's cache has them, and this does
-    nothing.
+    if it were left to their first launches, one after the other. The results that the kernels would
+    compute stay uninitialised. ``name`` identifies the kernels of the step on this device: if they
+    were compiled before, Triton's cache has them, and this does nothing.
     """
     import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
@@ -62,7 +62,7 @@ def _finished(kernel: Any) -> Any:
 
 def _load(kernel: Any, device: torch.device) -> None:
     """Compile the launcher of a kernel, and load both."""
-    with torch.cuda.device(device):
+    with torch.cuda.device(device if device.type == "cuda" else -1):
         _ = kernel.run
 
 
