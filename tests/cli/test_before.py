@@ -427,3 +427,20 @@ def test_a_count_suggests_the_other_convention(
 ) -> None:
     result = run_command("count", "torch.nn:ReLU", "--input", 10, "--rules", rules)
     assert purpose in " ".join((result.stdout + result.stderr).split("\n"))
+
+
+def test_a_convention_that_does_not_apply_is_named_beside_the_others(run_command: Command) -> None:
+    model = ("count", "torch.nn:ReLU", "--input", 10)
+    result = run_command(*model, "--against", "executed,palm,hpcai500")
+    assert result.returncode == 0
+    assert "palm does not apply: " in result.stderr
+    assert "hpcai500" in result.stdout
+    refused = run_command(*model, "--rules", "palm")
+    assert refused.returncode == 2
+    assert "palm does not apply: " in refused.stderr
+
+
+def test_a_plan_of_a_paper_leads_to_a_run_on_its_data(run_command: Command) -> None:
+    machine = ("--nodes", 1, "--slots", 8)
+    shown = run_command("plan", "automl", "--profile", "aiperf", *machine).stderr
+    assert "--data DIR" in " ".join(shown.split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,12 +15,12 @@ from vflops.cli import options
 from vflops.config.profiles import for_suite
 from vflops.machine.system.cpu_share import available_cpus
 from vflops.publish.report.job_table import job_table
-from vflops.publish.report.results import Order, results
+from vflops.publish.report.results import Order, _mean_share, results
 from vflops.record.folder import RunFolder, RunRecord
 from vflops.record.formats.job import BagRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.command_line import command
-from vflops.results.score.score_file import SearchScore, TrainingScore
+from vflops.results.score.score_file import MfuScore, SearchScore, TrainingScore
 from vflops.results.score.scoring import score
 
 
@@ -206,6 +207,18 @@ class TestCommand:
         odd = {"image-classification": {**section, "train": {**section["train"], "seeds": 1}}}
         settings = asked.settings.model_copy(update={"workloads": odd})
         assert command(asked.model_copy(update={"settings": settings})) is None
+
+
+def test_the_mean_share_of_models_belongs_to_their_mean_speed() -> None:
+    def training(share: float) -> Any:
+        mfu = MfuScore(
+            value=share, flops=1e9 * share, ceiling_flops=1e9, ceiling="gemm", reason=None
+        )
+        return SimpleNamespace(mfu=mfu)
+
+    assert _mean_share([training(0.1), training(0.3)]) == (
+        "MFU 20.0 %: 200 MFLOPS executed, of 1.00 GFLOPS"
+    )
 
 
 def again(words: str) -> Any:

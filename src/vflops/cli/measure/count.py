@@ -78,7 +78,19 @@ def count(
     inputs = [parse_input(text) for text in input or ()]
     with working("capturing the model"):
         graph = graph_of(model, inputs=inputs, batch=batch)
-    counts = [count_graph(graph, counting_convention) for counting_convention in conventions]
+    counts, refusals = [], []
+    for counting_convention in conventions:
+        try:
+            counts.append(count_graph(graph, counting_convention))
+        except UsageError as error:
+            fault = f"{counting_convention.id} does not apply: {error.message}"
+            if json or len(conventions) == 1:
+                raise UsageError(fault, hint=error.hint) from error
+            refusals.append(fault)
+    if not counts:
+        raise UsageError(refusals[0], hint="--against executed counts any model")
+    for refusal in refusals:
+        typer.echo(f"note: {refusal}", err=True)
     if json:
         typer.echo(show.as_json(counts, by.value), nl=False)
     else:

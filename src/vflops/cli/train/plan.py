@@ -75,6 +75,7 @@ def plan(
         plan_search,
         search_section,
     )
+    from vflops.config.profiles import PUBLISHED_PROFILES
     from vflops.launch.factory import backend
     from vflops.launch.nodes import known_nodes
     from vflops.launch.placement import plan as place_models
@@ -137,7 +138,7 @@ def plan(
         **counts,
         "--ranks": ranks_per_model,
         "--on": "slurm" if elsewhere else on,
-        "--data": data,
+        "--data": data or ("DIR" if settings.profile in PUBLISHED_PROFILES else None),
     }
     options_shown |= {"--repeat": repeat, "--seed": seed, "--config": config}
     command = ["vflops", "run", *([workload] if workload else [])]
@@ -154,6 +155,7 @@ def plan(
         command += ["--set", assignment]
     why = "run it there; --on slurm submits it" if elsewhere else "run it"
     why = "run it there" if nodes == 1 and is_local else why
+    why = why if "DIR" not in command else f"{why}; DIR holds the published data"
     console.next_step(shlex.join(command), why)
 
 

@@ -297,7 +297,9 @@ def _mean_share(trainings: Sequence[TrainingScore]) -> str:
     shares = [t.mfu.value for t in trainings if t.mfu.value is not None]
     if len(shares) < len(trainings):
         return _share(trainings[0].mfu)
-    return _share(trainings[0].mfu.model_copy(update={"value": mean(shares)}))
+    flops = [t.mfu.flops for t in trainings if t.mfu.flops is not None]
+    means = {"value": mean(shares), "flops": mean(flops)}
+    return _share(trainings[0].mfu.model_copy(update=means))
 
 
 def _mean_quality(
