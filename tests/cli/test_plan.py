@@ -312,3 +312,12 @@ def test_the_nodes_of_slurm_are_those_that_are_up(slurm: SlurmBench, vflops: Vfl
     by_gpu = vflops("plan", *TINY, "--on", "slurm", *three)
     assert "Sys_scale   3 of 3 slots, 3 of 3 nodes" in by_gpu.stdout
     assert "--set launch.ranks_per_node=1" in by_gpu.stderr
+
+
+@needs_two_cores
+def test_the_suite_is_planned_as_it_runs(vflops: Vflops) -> None:
+    result = vflops("plan", "--profile", "laptop")
+    assert result.returncode == 0, result.stderr
+    assert "next: vflops run --profile laptop" in result.stderr
+    scales = [line for line in result.stdout.splitlines() if line.startswith("Sys_scale")]
+    assert [int(line.split()[1]) for line in scales] == [2, 1]

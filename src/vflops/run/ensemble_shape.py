@@ -58,6 +58,19 @@ def ensemble_shape(
     return EnsembleShape(*chosen)
 
 
+def suite_shape(settings: Settings) -> EnsembleShape:
+    """Return the shape of the largest ensemble of a suite, whose workloads run one by one."""
+    sections = [
+        section
+        for name, section in settings.workloads.items()
+        if workload(name).can_be_bagged and not workload(name).is_search
+    ]
+    return EnsembleShape(
+        max((section["models"] or settings.bagging.models for section in sections), default=1),
+        max((section["train"]["ranks"] for section in sections), default=1),
+    )
+
+
 def scale_nodes(launch: LaunchSettings, device: str, scale: int) -> list[Node]:
     """Return the nodes of a run of ``scale`` slots.
 

@@ -11,7 +11,7 @@ from vflops.config.training import WorkloadSettings
 from vflops.counting.conventions import convention
 from vflops.counting.count import Count, count
 from vflops.extensions import import_object
-from vflops.launch.placement import Plan
+from vflops.launch.placement import Plan, plan
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts, DeclaredWork
 from vflops.record.readout.contents import Contents
@@ -47,10 +47,23 @@ def estimate_run(
     """
     return {
         name: _WorkloadEstimator(
-            workload(name), section, settings, placement, earlier, show_step
+            workload(name),
+            section,
+            settings,
+            _own_placement(section, settings, placement),
+            earlier,
+            show_step,
         ).estimate()
         for name, section in workload_settings(settings).items()
     }
+
+
+def _own_placement(section: WorkloadSettings, settings: Settings, placement: Plan) -> Plan:
+    """Return ``placement``, or that of a workload of a suite with another number of models."""
+    shape = (section.models or settings.bagging.models, section.train.ranks)
+    if shape == (placement.models, placement.ranks):
+        return placement
+    return plan(placement.nodes, *shape, waves=settings.bagging.waves)
 
 
 def check_searches(settings: Settings) -> None:

@@ -79,7 +79,12 @@ def plan(
     from vflops.launch.factory import backend
     from vflops.launch.nodes import known_nodes
     from vflops.launch.placement import plan as place_models
-    from vflops.run.ensemble_shape import check_scalable, ensemble_shape, layout_assignments
+    from vflops.run.ensemble_shape import (
+        check_scalable,
+        ensemble_shape,
+        layout_assignments,
+        suite_shape,
+    )
     from vflops.run.estimate import check_searches
     from vflops.run.validate import check_all
 
@@ -106,11 +111,15 @@ def plan(
     available = known_nodes(requested.launch, device, nodes, slots)
     search = search_section(requested)
     if search is not None:
-        ranks_per_model = search["train"]["ranks"]
+        ranks_per_model: int | None = search["train"]["ranks"]
         counts: dict[str, object] = {"--workers": search["search"]["workers"], "--for": for_}
         unused = {"--models": models, "--like": like, "--waves": waves}
         check_no_ensemble_options(requested, unused)
         mapping = place_workers(available, search)
+    elif workload is None and not any((models, ranks, scale, nodes, slots)):
+        shape = suite_shape(requested)  # each workload as the suite has it
+        ranks_per_model, counts = None, {}
+        mapping = place_models(available, shape.models, shape.ranks, waves=requested.bagging.waves)
     else:
         shape = ensemble_shape(requested, available, models=models, ranks=ranks, scale=scale)
         ranks_per_model = shape.ranks
@@ -123,7 +132,7 @@ def plan(
     settings = options.settings(
         requested.profile, seed, config, [*assignments, *layout], workloads=workloads
     )
-    backend(settings.launch.on).check_layout(available, ranks_per_model)
+    backend(settings.launch.on).check_layout(available, mapping.ranks)
     check_all(settings, here=nodes is None)
     check_searches(settings)
     if search is not None:
