@@ -253,10 +253,13 @@ def test_outages_of_slurmctld_at_the_submission_and_at_the_end_are_waited_for(
     slurm.wait(lambda: read_waits(process) == 1, "message about the outage")
     slurm.start_slurmctld()
     folder = wait_for(tmp_path, "checkpoint", 1)
+    rank = rank_of(folder, 1)
+    rank.suspend()  # other tests may use its core meanwhile
     slurm.stop_slurmctld()
     os.kill(process.pid, signal.SIGINT)
     slurm.wait(lambda: read_waits(process) == 2, "message about the second outage")
     slurm.start_slurmctld()
+    rank.resume()
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "does not answer (sbatch: Unable to contact slurm controller" in err
