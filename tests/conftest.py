@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -40,12 +40,31 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 gc.disable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    """Have each worker import the tests from another folder on.
+
+    pytest compiles tests once and keeps the byte code: workers in step would all compile all.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1 and [Path(word).resolve() for word in config.args] == [ROOT / "tests"]:
+        folders = sorted(
+            path for path in (ROOT / "tests").iterdir() if any(path.rglob("test_*.py"))
+        )
+        first = int(worker) * len(folders) // workers
+        config.args[:] = map(str, (*folders[first:], *folders[:first]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
     """Run the tests that wait for a scheduler first, beside others that compute.
 
     They are the longest: at the end, one process would run them while the others have nothing to
-    do. Together they also share one SLURM.
+    do. Together they also share one SLURM. All workers have one order, from which pytest brings
+    together the tests that share a fixture.
     """
+    items.sort(key=lambda item: item.path)
+    yield
     items.sort(key=lambda item: "slurm" not in getattr(item, "fixturenames", ()))
 
 

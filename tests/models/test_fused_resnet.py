@@ -83,18 +83,18 @@ def test_the_model_imports_without_triton() -> None:
 @pytest.mark.skipif(GPU, reason="fp32 tiles do not fit a multiprocessor")
 def test_a_step_with_the_kernels_is_that_of_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    plain = ResNet((2, 1, 1, 1), classes=10)
+    plain = ResNet((2, 1, 1), classes=10)  # every kind of block, and strides in succession
     _randomise(plain)
-    fused = FusedResNet((2, 1, 1, 1), classes=10, dtype=torch.float32)
+    fused = FusedResNet((2, 1, 1), classes=10, dtype=torch.float32)
     fused.load_state_dict(plain.state_dict())
     monkeypatch.setattr(fused, "fuses", lambda x: True)
-    x, labels = torch.randn(2, 3, 64, 64), torch.arange(2)
+    x, labels = torch.randn(2, 3, 32, 32), torch.arange(2)
     for network in (plain, fused):
         _loss(network(x), labels).backward()
-    # If a value is within rounding of zero, a ReLU may go either way: in this network the fp32
-    # gradients of the plain model differ from fp64 by up to 0.7 %. The tests of the kernels are
-    # exact.
-    _same(fused, plain, gradients=2e-2, statistics=1e-4)
+    # If a value is within rounding of zero, a ReLU may go either way: in a network of four stages,
+    # the fp32 gradients of the plain model differ from fp64 by up to 0.7 %. The tests of the
+    # kernels are exact.
+    _same(fused, plain, gradients=1e-2, statistics=1e-5)
 
 
 @pytest.mark.parametrize(

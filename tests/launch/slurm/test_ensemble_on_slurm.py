@@ -205,8 +205,11 @@ def last_node(folder: RunFolder, job: int) -> str:
     return NodeRecord.read(node_file(folder.logged_attempts(job)[-1], 0)).name
 
 
-SEPARATE = ("--set", "launch.start=apart", "--set", "launch.cores_per_rank=2")
-"""Jobs are submitted separately, and each takes a node."""
+def started_apart(folder: Path, models: int) -> subprocess.Popen[str]:
+    """Start jobs that are submitted separately; each takes a node, but computes with one core."""
+    (folder / "site.toml").write_text('directives = ["--exclusive"]\n')
+    apart = ("--models", str(models), "--set", "launch.start=apart")
+    return started(folder, *apart, epochs=8)
 
 
 def test_several_faults_at_once(slurm: SlurmBench, tmp_path: Path) -> None:
@@ -214,7 +217,7 @@ def test_several_faults_at_once(slurm: SlurmBench, tmp_path: Path) -> None:
 
     Each job has its own node; that of the killed rank is drained before and gets no other job.
     """
-    process = started(tmp_path, "--models", "4", *SEPARATE, epochs=8)
+    process = started_apart(tmp_path, 4)
     folder = wait_for(tmp_path, "checkpoint", 1, 2, 3, 4)
     drained = last_node(folder, 1)
     slurm.drain(drained)
@@ -250,10 +253,13 @@ def test_outages_of_slurmctld_at_the_submission_and_at_the_end_are_waited_for(
     slurm.wait(lambda: read_waits(process) == 1, "message about the outage")
     slurm.start_slurmctld()
     folder = wait_for(tmp_path, "checkpoint", 1)
+    rank = rank_of(folder, 1)
+    rank.suspend()  # other tests may use its core meanwhile
     slurm.stop_slurmctld()
     os.kill(process.pid, signal.SIGINT)
     slurm.wait(lambda: read_waits(process) == 2, "message about the second outage")
     slurm.start_slurmctld()
+    rank.resume()
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "does not answer (sbatch: Unable to contact slurm controller" in err
@@ -275,7 +281,7 @@ def test_another_controller_takes_over_after_a_node_and_a_slurmd_died(
     slurm: SlurmBench, tmp_path: Path, vflops: Vflops
 ) -> None:
     """A job outlives its slurmd, and the copy that SLURM starts does not train as well."""
-    process = started(tmp_path, "--models", "3", *SEPARATE, epochs=8)
+    process = started_apart(tmp_path, 3)
     folder = wait_for(tmp_path, "checkpoint", 1, 2, 3)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()

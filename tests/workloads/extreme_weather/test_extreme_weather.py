@@ -49,6 +49,7 @@ def faultless(boxes: Tensor, labels: Tensor) -> Tensor:
 class TestConformance(WorkloadConformance):
     spec = SPEC
     shorter = ("train.epochs=1",)
+    overfit_steps = 15
 
     def perfect(self, inputs: Inputs) -> Tensor:
         return faultless(inputs[1], inputs[2])

@@ -17,6 +17,7 @@ from vflops.workloads.image_classification.quality import Top1Meter, accuracy, c
 @pytest.mark.usefixtures("forked_ranks")
 class TestConformance(WorkloadConformance):
     spec = workload("image-classification")
+    shorter = ("train.epochs=2",)
 
     def perfect(self, inputs: Inputs) -> Tensor:
         return nn.functional.one_hot(inputs[1], 4).float()
