@@ -254,6 +254,8 @@ def stopped(run: Conforming, notes: list[Note], at_s: float) -> RunFolder:
 def test_the_user_may_stop_a_search_that_has_converged(make: Callable[..., Conforming]) -> None:
     run = make(conforming(search={"duration_s": 43200.0}))
     folder = stopped(run, run.notes(run.candidates(), 4320.0), 4321.0)
+    assert set(failures(folder, *AIPERF, *ENDED)) == set(ENDED)  # until it is ended, too
+    run.end()
     assert failures(folder, *AIPERF, *ENDED) == {}
     found = only_search(folder)
     assert found.aiperf.valid and found.ending == "stopped"
@@ -261,6 +263,7 @@ def test_the_user_may_stop_a_search_that_has_converged(make: Callable[..., Confo
     assert said in search_text.search_line(found)
     evidence = {f.rule: f.evidence for f in check(Contents(folder), "aiperf").findings}
     assert evidence["ended"] == said
+    assert evidence["trained"] == "1 planned, stopped once the search had converged"
 
 
 def test_a_search_that_was_stopped_too_early_says_what_is_missing(
@@ -273,6 +276,10 @@ def test_a_search_that_was_stopped_too_early_says_what_is_missing(
     assert found["ended"] == (
         "it was stopped before its time: it took 30 min 00 s, and a result takes 1 hour at least"
     )
+    run.end()
+    ended_early = failures(folder, *AIPERF, *ENDED)
+    assert set(ended_early) == {"duration", "ended", "trained"}
+    assert ended_early["trained"] == found["ended"]
 
 
 def test_a_search_whose_score_still_changes_may_not_be_stopped(

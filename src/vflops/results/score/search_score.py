@@ -40,15 +40,6 @@ def search_scores(contents: Contents) -> tuple[SearchScore, ...]:
     return tuple(_score(contents, members) for members in searches(contents))
 
 
-def stopped_when_converged(contents: Contents) -> bool:
-    """Whether the user stopped a run of nothing but searches, all of them when that is valid."""
-    searched = {job.record.workload for job in contents.workers}
-    if contents.state.complete or set(contents.folder.record.settings.workloads) != searched:
-        return False
-    scores = contents.once(search_scores)
-    return all("ended" not in score.aiperf.broken for score in scores)
-
-
 def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
     record = members[0].record
     settings = record.settings_as(AutomlSettings)
