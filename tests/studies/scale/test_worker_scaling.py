@@ -15,6 +15,7 @@ import pytest
 from tests.support.sample_parts import write_system
 from tests.support.search_runs import HandmadeSearch, Note, one_worker, started
 from vflops.cli.schemas import schemas
+from vflops.cli.train import scale
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.run.observer import RunObserver
@@ -221,3 +222,18 @@ def test_what_a_search_could_not_be_run_with_is_refused_first(tmp_path: Path) ->
         with pytest.raises(UsageError, match=said):
             Experiment.create(tmp_path / "e", "automl", AXIS, [ONE, size], settings(change))
     assert not (tmp_path / "e").exists()
+
+
+@pytest.mark.parametrize("ranks", [None, 8])
+def test_each_accelerator_has_the_batch_of_the_profile_at_every_point(
+    ranks: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[Settings] = []
+    monkeypatch.setattr(scale, "_experiment", lambda _, settings, choice: loaded.append(settings))
+    monkeypatch.setattr(scale, "run_experiments", lambda *_, **__: None)
+    scale.scale("automl", workers="1,2", ranks=ranks, profile="aiperf")
+    section = loaded[0].workloads["automl"]
+    for workers in (1, 2):
+        changes = AXIS.changes(section, Size(workers, ranks or 1))
+        assert section["train"]["batch"] == 448 * changes["train.ranks"]
+        assert "train.batch" not in changes
