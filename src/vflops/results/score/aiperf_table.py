@@ -327,7 +327,7 @@ ROWS: tuple[TableRow, ...] = (
         "when the validation loss no longer falls",
         True,
         **_by_settings(
-            "training stops early by another measure, or later",
+            "training stops early by another measure",
             {"train.stop_by": "loss", "train.evaluate_every": 1},
         ),
     ),
