@@ -204,7 +204,7 @@ def search_run(
     run = HandmadeSearch(parent, patch, base=settings, imagenet=True)
     run.true_ops = True
     write_system(run.folder)
-    proposed = [
+    proposed: list[dict[str, Any]] = [
         {
             "epochs": rounds.epochs(number, settings.train.epochs),
             "patience": rounds.patience_evaluations(number, settings.train.epochs, 1),

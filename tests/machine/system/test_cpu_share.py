@@ -79,11 +79,11 @@ def test_every_part_that_computes_respects_the_openmp_variable(
     used: list[int] = []
     monkeypatch.setattr("torch.set_num_threads", used.append)
     for part in (engine, worker, compile_ahead):
-        part.use_threads(torch.device("cpu"), 1)  # type: ignore[attr-defined]
+        part.use_threads(torch.device("cpu"), 1)
     assert used == [3, 3, 3]
     context: Any = SimpleNamespace(record=SimpleNamespace(ranks=2), local_ranks=2)
     assert threads_per_rank(context) == 3
-    assert max(CPU.thread_counts()) == 3  # of the ceilings
+    assert CPU.thread_counts()[0] == 3  # of the ceilings
     assert default_workers(1000, small=10) == pool_processes() == 3
 
 
