@@ -152,6 +152,7 @@ def test_a_search_that_was_stopped_can_be_ended_with_what_it_has(
         (("--repeat", "2"), "which a run cannot repeat"),
         (("--set", "target=1.5"), "target = 1.5"),
         (("--set", "search.error=1"), "search.error = 1"),
+        (("--set", "search.end=converged"), "least_s 3600 is not less than search.duration_s 8"),
         (("--set", "search.searcher=baysian"), "'bayesian', 'evolution' or 'random'"),
         (("--set", "search.kernels=[3,3]"), "each once"),
         (("--set", "search.batches=[7]", "--ranks", "2"), "search.batches contains 7"),
