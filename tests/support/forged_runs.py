@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,12 @@ from vflops.record.formats.telemetry import Header, Series
 from vflops.record.log.telemetry_log import TelemetryWriter
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
-from vflops.workloads.automl.architecture.morphs import Morph
+from vflops.workloads.automl.architecture import morphs
+from vflops.workloads.automl.architecture.morphs import Limits
 from vflops.workloads.automl.replay import write_ledger
+from vflops.workloads.automl.search import rounds
 from vflops.workloads.automl.search_events import Turn
+from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.automl.settings import reference as automl_reference
 from vflops.workloads.image_classification.settings import reference
 
@@ -186,45 +190,54 @@ def describe(system: Path, **facts: Any) -> None:
 
 
 def search_run(
-    parent: Path, patch: pytest.MonkeyPatch, *, scale: float = 60.0, best: float = 0.8
+    parent: Path,
+    patch: pytest.MonkeyPatch,
+    *,
+    scale: float = 60.0,
+    best: float = 0.8,
+    second: Mapping[str, Any] | None = None,
 ) -> Path:
-    """A search as AIPerf publishes it, of more than an hour; its networks are small."""
+    """A search as AIPerf publishes it, of more than an hour; ``second`` changes a proposal."""
     patch.setattr(search_runs, "TRAIN", TRAIN)
     patch.setattr(search_runs, "VALIDATION", VALIDATION)
-    run = HandmadeSearch(parent, patch)
+    settings = _published_search(100.0 * scale)
+    run = HandmadeSearch(parent, patch, base=settings, imagenet=True)
     run.true_ops = True
     write_system(run.folder)
-    first = run.propose(Turn(round=0, worker=0), epochs=1)
-    wider = Morph(kind="widen", layer=search_runs.FIRST.layers[1].id, filters=16)
-    second = run.propose(Turn(round=1, worker=0), first.turn.name, (wider,))
+    proposed: list[dict[str, Any]] = [
+        {
+            "epochs": rounds.epochs(number, settings.train.epochs),
+            "patience": rounds.patience_evaluations(number, settings.train.epochs, 1),
+        }
+        for number in range(2)
+    ]
+    first = run.propose(Turn(round=0, worker=0), **proposed[0])
+    drawn = morphs.sample(run.first, random.Random(1), Limits(batch=search_runs.BATCH))
+    assert drawn is not None
+    given = {"morphs": drawn[:1], **proposed[1], **(second or {})}
+    child = run.propose(Turn(round=1, worker=0), first.turn.name, **given)
     notes = [
         (9.0, "job", search_runs.started()),
         *run.trained(first, 10.0, 0.5),
-        *run.trained(second, 38.0, 0.6, best),
+        *run.trained(child, 38.0, 0.6, best),
         (100.0, "end", {}),
     ]
-    run.worker(0, [(scale * at_s, kind, data) for at_s, kind, data in notes])
+    early = {"candidate-trained": {"reason": "patience"}}
+    run.worker(0, [(scale * at_s, kind, data | early.get(kind, {})) for at_s, kind, data in notes])
     path = run.end().path
     forger = Forger(path)
-    published = automl_reference().model_dump(mode="json")
-    forger.settings(lambda data: data.update(_as_published(published, data)))
-    images = {"synthetic": False, "duplicates": NO_DUPLICATES, "facts": {"classes": 1000}}
-    forger.records(lambda data: data["data"].update(images))
-    forger.records(lambda data: data["goal"].update(target=published["target"]))
+    forger.records(lambda data: data["data"].update(duplicates=NO_DUPLICATES))
+    forger.records(lambda data: data["goal"].update(target=settings.target))
     forger.sealed()
     return path
 
 
-def _as_published(published: dict[str, Any], used: dict[str, Any]) -> dict[str, Any]:
-    """The published settings, with the batches, the time and the precision that were used."""
-    train = {key: used["train"][key] for key in ("batch", "precision", "linear_scaling")}
-    search = {key: used["search"][key] for key in ("workers", "duration_s", "batches")}
-    return {
-        **published,
-        "data": "/images",
-        "train": {**published["train"], **train},
-        "search": {**published["search"], **search},
-    }
+def _published_search(duration_s: float) -> AutomlSettings:
+    """The settings of the profile ``reference`` with the batch and the precision that were used."""
+    base = automl_reference()
+    train = base.train.model_copy(update={"batch": search_runs.BATCH, "precision": "fp32"})
+    search = base.search.model_copy(update={"duration_s": duration_s})
+    return base.model_copy(update={"data": "/images", "train": train, "search": search})
 
 
 def _job(number: int, repeat: int, model: int, models: int) -> JobRecord:

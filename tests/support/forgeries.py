@@ -27,6 +27,9 @@ BUILDERS: dict[str, Callable[[Path, pytest.MonkeyPatch], Path]] = {
     "search": search_run,
     "short search": lambda place, patch: search_run(place, patch, scale=10),
     "poor search": lambda place, patch: search_run(place, patch, best=0.65),
+    "no search": lambda place, patch: search_run(place, patch, second={"morphs": ()}),
+    "hasty search": lambda place, patch: search_run(place, patch, second={"patience": 1}),
+    "search tuned early": lambda place, patch: search_run(place, patch, second={"tuned": True}),
 }
 GoodRun = Callable[[str], Path]
 

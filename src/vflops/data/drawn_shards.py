@@ -26,7 +26,7 @@ from vflops.data.process_pool import OnProgress, Reporter, Stopped, iter_results
 from vflops.data.workspace import ShardPart, Workspace
 from vflops.errors import Interrupted
 from vflops.interruption import cause, protected
-from vflops.machine.system.cpu_share import available_cpus
+from vflops.machine.system.cpu_share import pool_processes
 from vflops.record.files import atomic
 
 _MAX_CLOSING_THREADS = 4
@@ -95,7 +95,7 @@ def draw_shards(
 ) -> list[PartType]:
     """Draw all shards that are not complete in ``workspace``; return the parts of all."""
     stop = Event()
-    threads = ThreadPoolExecutor(min(_MAX_CLOSING_THREADS, available_cpus()), "vflops-shard")
+    threads = ThreadPoolExecutor(min(_MAX_CLOSING_THREADS, pool_processes()), "vflops-shard")
     files: dict[DrawnShard, NewFile] = {}
     parts: dict[DrawnShard, Future[Any]] = {}
     try:

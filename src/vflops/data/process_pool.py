@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from vflops import interruption
 from vflops.errors import Interrupted, RunFailed
-from vflops.machine.system.cpu_share import available_cpus
+from vflops.machine.system.cpu_share import pool_processes
 
 OnProgress = Callable[[int, int], None]
 """Called with the amount done and the total amount."""
@@ -44,8 +44,11 @@ def no_progress(done: int, total: int) -> None:
 
 
 def default_workers(size: int, small: int) -> int:
-    """Return the number of workers: 1 for up to ``small`` units of work, otherwise one per CPU."""
-    return 1 if size <= small else available_cpus()
+    """Return the number of workers: 1 for up to ``small`` units of work, otherwise one per CPU.
+
+    ``OMP_NUM_THREADS`` may allow fewer.
+    """
+    return 1 if size <= small else pool_processes()
 
 
 def iter_results(

@@ -18,6 +18,14 @@ from vflops.workloads.contract.run_settings import load, profile
 _SUITE = "suite"
 _IMPLIED = (("count", "micro"), ("micro",), ("count",), ())
 """Combinations of sections that a run of one workload can derive from its other settings."""
+_OPTIONS = {
+    "seed": "--seed",
+    "repeat": "--repeat",
+    "models": "--models",
+    "train.ranks": "--ranks",
+    "search.workers": "--workers",
+}
+"""Options of ``vflops run`` for settings of one workload."""
 _BARE_TEXT = re.compile("(?!true$|false$|nan$|inf$)[a-z][a-z0-9_/-]*")
 """A text that ``--set`` accepts without quotes."""
 
@@ -109,9 +117,13 @@ def _expressible(base: Settings, wanted: Settings) -> MicroSettings:
 
 
 def _flags(assignments: list[str]) -> Iterator[str]:
-    for assignment in assignments:
-        key, _, value = assignment.partition("=")
-        yield from ("--seed", value) if key == "seed" else ("--set", assignment)
+    given = dict(assignment.split("=", 1) for assignment in assignments)
+    if "models" in given and given.get("bagging.models") == given["models"]:
+        del given["bagging.models"]  # --models sets both
+    else:
+        yield from ("--set", f"models={given.pop('models')}") if "models" in given else ()
+    for key, value in given.items():
+        yield from (_OPTIONS[key], value) if key in _OPTIONS else ("--set", f"{key}={value}")
 
 
 def _changes(base: Settings, wanted: Settings, *, short_names: bool) -> Iterator[tuple[str, str]]:

@@ -249,17 +249,29 @@ def run_searches(
     records: Sequence[JobRecord],
     order: JobOrder,
     observer: RunObserver,
+    *,
+    end: bool = False,
 ) -> None:
-    """Run the workers of each search at the same time, and write the ledger of their candidates."""
+    """Run the workers of each search at the same time, and write the ledger of their candidates.
+
+    With ``end``, the workers were stopped, and their search ends with what they have done.
+    """
+    from vflops.run.stopped_searches import delete_checkpoints
     from vflops.workloads.automl.replay import write_ledger
 
     for repeat in dict.fromkeys(record.repeat for record in records):
         group = [record for record in records if record.repeat == repeat]
         verb = "replaying" if group[0].settings["search"]["ledger"] else "searching"
-        if not all(folder.ended(record.job) for record in group):
-            workers = f"{len(group)} worker{'s' * (len(group) > 1)}"
-            observer.step(f"{verb} with {workers}{order.place(group)}")
-        run_side_by_side(folder, events, group, observer)
+        unfinished = not all(folder.ended(record.job) for record in group)
+        if unfinished and end:
+            observer.step("ending the search without training any further")
+            _record_all_hashes(folder, events, [record.job for record in group])
+            delete_checkpoints(folder, group)
+        else:
+            if unfinished:
+                workers = f"{len(group)} worker{'s' * (len(group) > 1)}"
+                observer.step(f"{verb} with {workers}{order.place(group)}")
+            run_side_by_side(folder, events, group, observer)
         for message in _early_ends(folder, group):
             observer.step(message)
         written = write_ledger(folder, group)
@@ -315,13 +327,8 @@ def run_side_by_side(
             progress_list += controller.run()
     if recorder is not None:
         recorder.finish()
-    history = folder.history(0)
-    hashed = {e.payload(JobTrained).job for e in history.events("job-trained")}
     ended = [record.job for record in records if folder.ended(record.job)]
-    for job in ended:
-        if job not in hashed:
-            _record_hashes(folder, events, job, sync=False)
-    events.sync()
+    _record_all_hashes(folder, events, ended)
     if not ended:
         reasons = {progress.reason for progress in progress_list}
         raise RunFailed(
@@ -361,6 +368,16 @@ def run(
         run_job(folder, record, on_event)
     if record.job not in {e.payload(JobTrained).job for e in history.events("job-trained")}:
         _record_hashes(folder, events, record.job)
+
+
+def _record_all_hashes(folder: RunFolder, events: EventWriter, jobs: Sequence[int]) -> None:
+    """Record the hashes of those jobs that have a log, unless an earlier attempt did so."""
+    recorded = folder.history(0).events("job-trained")
+    hashed = {event.payload(JobTrained).job for event in recorded}
+    for job in jobs:
+        if job not in hashed and folder.logged_attempts(job):
+            _record_hashes(folder, events, job, sync=False)
+    events.sync()
 
 
 def _record_hashes(folder: RunFolder, events: EventWriter, job: int, *, sync: bool = True) -> None:

@@ -25,6 +25,7 @@ from vflops.results.score.scoring import score_text
 from vflops.run import jobs, validate
 from vflops.run.jobs import PreparedWorkload
 from vflops.run.observer import RunObserver
+from vflops.run.stopped_searches import can_be_ended, require_can_be_ended
 
 
 def start(
@@ -51,14 +52,24 @@ def start(
     return folder
 
 
-def resume(folder: RunFolder, observer: RunObserver, assignments: Sequence[str] = ()) -> None:
+def resume(
+    folder: RunFolder,
+    observer: RunObserver,
+    assignments: Sequence[str] = (),
+    *,
+    end_searches: bool = False,
+) -> None:
     """Do the remaining work of an unfinished run; raise if nothing is left to do.
 
     For a finished run without a report this does nothing: the caller writes the report with
-    ``conclude``. ``assignments`` change how ranks share the models of the remaining jobs.
+    ``conclude``. ``assignments`` change how ranks share the models of the remaining jobs. With
+    ``end_searches``, searches that were stopped end with what they have done.
     """
     if not folder.history(0).state.complete:
         from vflops.run.resume_changes import changed_jobs
+
+        if end_searches:
+            require_can_be_ended(folder)
 
         with _interruptible(folder):
             changed = changed_jobs(folder, assignments)
@@ -68,7 +79,7 @@ def resume(folder: RunFolder, observer: RunObserver, assignments: Sequence[str] 
                     f"job {job.job} resumes with changed settings; its score will not be valid: "
                     + ", ".join(job.changes)
                 )
-            _attempt(folder, observer, None, changed)
+            _attempt(folder, observer, None, changed, end_searches=end_searches)
     elif all(path.is_file() for path in folder.result_files):
         raise UsageError(
             f"{folder.path} is complete: there is nothing to resume",
@@ -98,6 +109,8 @@ def _attempt(
     observer: RunObserver,
     prepared: list[PreparedWorkload] | None,
     changed: Sequence[JobRearranged] = (),
+    *,
+    end_searches: bool = False,
 ) -> None:
     with folder.in_use(), folder.start_attempt(job=0) as events:
         try:
@@ -105,7 +118,7 @@ def _attempt(
             for job in changed:
                 events.write("job-rearranged", **job.model_dump(mode="json"))
             folder.pass_on_changes()  # also those of an attempt that died before it did
-            _steps(folder, events, observer, prepared)
+            _steps(folder, events, observer, prepared, end_searches=end_searches)
         except (KeyboardInterrupt, Interrupted) as error:
             events.write("stopped", message=_reason(error))
             raise
@@ -119,13 +132,15 @@ def _attempt(
 def _interruptible(folder: RunFolder) -> Iterator[None]:
     """Let a scheduler's signals stop the block like Ctrl-C; the error says how to resume."""
     resume_hint = f"resume it: vflops resume {folder.path}"
+    end_hint = f"; or end the search as it is: vflops resume --end {folder.path}"
     try:
         with interruption.handled(resume_hint):
             yield
     except (KeyboardInterrupt, Interrupted) as error:
         raise Interrupted(
             f"the run was interrupted ({_reason(error)}); finished work is kept in {folder.path}",
-            hint=getattr(error, "hint", None) or resume_hint,
+            hint=getattr(error, "hint", None)
+            or resume_hint + (end_hint if can_be_ended(folder) else ""),
         ) from None
 
 
@@ -143,6 +158,8 @@ def _steps(
     events: EventWriter,
     observer: RunObserver,
     prepared: list[PreparedWorkload] | None,
+    *,
+    end_searches: bool,
 ) -> None:
     from vflops.launch.factory import backend
 
@@ -171,7 +188,7 @@ def _steps(
         if members:
             jobs.run_ensembles(folder, events, members, order, observer)
         if searching:
-            jobs.run_searches(folder, events, searching, order, observer)
+            jobs.run_searches(folder, events, searching, order, observer, end=end_searches)
         for record in single:
             place = order.place([record])
             if jobs.uses_agents(settings):

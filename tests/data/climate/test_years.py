@@ -625,6 +625,37 @@ def test_values_that_no_source_has_are_refused(tmp_path: Path) -> None:
     assert "15,360 of 76,800 values of its images are in no source" in message
 
 
+def test_parts_that_overlap_do_not_hide_a_gap(tmp_path: Path) -> None:
+    images = frames(5)
+    write_year(tmp_path / "fields", images)
+    with h5py.File(write_year(tmp_path / "climo_1979.h5", images), "r+") as file:
+        del file["images"]
+        layout = h5py.VirtualLayout(images.shape, images.dtype)
+        source = h5py.VirtualSource("fields", "images", images.shape)
+        layout[:4], layout[3:4] = source[:4], source[3:4]
+        file.create_virtual_dataset("images", layout)
+    message, _ = refused(tmp_path)
+    assert "15,360 of 76,800 values of its images are in no source" in message
+
+
+def test_virtual_arrays_that_take_values_from_each_other_are_refused(tmp_path: Path) -> None:
+    virtual_year(tmp_path, "other")
+    (tmp_path / "climo_1979.h5").rename(tmp_path / "other")
+    virtual_year(tmp_path, "other")
+    message, _ = refused(tmp_path)
+    assert "a virtual array that takes its values from itself" in message
+
+
+def test_sources_lie_beside_the_file_that_a_link_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "links").mkdir()
+    virtual_year(tmp_path / "real", "fields")
+    write_year(tmp_path / "real" / "fields", frames(5))
+    (tmp_path / "links" / "climo_1979.h5").symlink_to(tmp_path / "real" / "climo_1979.h5")
+    source = ClimateYears.open(tmp_path / "links").years[0].source
+    np.testing.assert_array_equal(source.frame(3), frames(5)[3])
+
+
 def test_numbered_sources_are_refused(tmp_path: Path) -> None:
     shape, frame = (5, 16, HEIGHT, WIDTH), (1, 16, HEIGHT, WIDTH)
     h5s = h5py.h5s

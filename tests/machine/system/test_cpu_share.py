@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
+from tests.support.data_images import image_folder
 from tests.support.micro_tasks import CPU
 from tests.support.sample_parts import Vflops
 from tests.support.train_runs import SMALL
+from vflops.data.images import pack_images
+from vflops.data.process_pool import default_workers
+from vflops.errors import RunFailed
+from vflops.launch.core_binding import BINDING
 from vflops.machine.system import cpu_share
-from vflops.machine.system.cpu_share import CpuThreads, available_cpus, cpu_threads
+from vflops.machine.system.cpu_share import (
+    CpuThreads,
+    available_cpus,
+    cpu_threads,
+    pool_processes,
+)
 from vflops.record.folder import RunFolder, latest
 from vflops.record.formats.job_events import JobStarted
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
+from vflops.train import engine
+from vflops.workloads.automl import compile_ahead, worker
+from vflops.workloads.command.environment import threads_per_rank
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +69,39 @@ def test_the_openmp_variable_limits_every_process(
     assert CPU.thread_counts()[0] == expected.count
     assert cpu_threads(8).count == 1
     assert available_cpus() == 8
+
+
+def test_every_part_that_computes_respects_the_openmp_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv(BINDING, raising=False)
+    used: list[int] = []
+    monkeypatch.setattr("torch.set_num_threads", used.append)
+    for part in (engine, worker, compile_ahead):
+        part.use_threads(torch.device("cpu"), 1)
+    assert used == [3, 3, 3]
+    context: Any = SimpleNamespace(record=SimpleNamespace(ranks=2), local_ranks=2)
+    assert threads_per_rank(context) == 3
+    assert CPU.thread_counts()[0] == 3  # of the ceilings
+    assert default_workers(1000, small=10) == pool_processes() == 3
+
+
+def test_images_are_packed_by_no_more_processes_than_the_openmp_variable_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    asked: list[int] = []
+
+    def make_shards(*_: object, workers: int, **__: object) -> None:
+        asked.append(workers)
+        raise RunFailed("seen")
+
+    monkeypatch.setattr(pack_images, "make_shards", make_shards)
+    source = image_folder(tmp_path / "images")
+    with pytest.raises(RunFailed, match="seen"):
+        pack_images.pack(source, tmp_path / "packed", short_side=8)
+    assert asked == [2]
 
 
 def test_the_strictest_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,6 +174,9 @@ class TestCommand:
             (["train.epochs=7", "train.batch=64"], 5, "--seed 5 --set X.batch=64 --set X.epochs=7"),
             (["micro.budget_s=3"], None, "--set micro.budget_s=3.0"),
             (["train.device=cpu", "count.models=resnet50"], None, None),
+            (["models=4", "bagging.models=4", "train.ranks=2"], None, "--models 4 --ranks 2"),
+            (["models=4", "bagging.models=2"], None, "--set models=4 --set bagging.models=2"),
+            (["bagging.models=2", "repeat=3"], None, "--set bagging.models=2 --repeat 3"),
             (["data='/a \"b\"/<c>'"], None, """--set 'data="/a \\"b\\"/<c>"'"""),
         ],
     )
@@ -227,6 +230,9 @@ def again(words: str) -> Any:
     pairs = list(zip(given[3::2], given[4::2], strict=True))
     seeds = [int(value) for flag, value in pairs if flag == "--seed"]
     assignments = [value for flag, value in pairs if flag == "--set"]
+    flags = {"--repeat": ["repeat"], "--models": ["models", "bagging.models"]}
+    flags |= {"--ranks": ["train.ranks"], "--workers": ["search.workers"]}
+    assignments += [f"{key}={value}" for flag, value in pairs for key in flags.get(flag, ())]
     profile = next(value for flag, value in pairs if flag == "--profile")
     seed = seeds[0] if seeds else None
     return options.settings(profile, seed, None, assignments, workloads=given[2])

@@ -13,16 +13,20 @@ from tests.support.paths import ROOT
 from tests.support.sample_parts import write_system
 from tests.support.search_runs import ZERO_S, HandmadeSearch, Note, evaluated, progress, started
 from vflops.record.folder import RunFolder
+from vflops.record.formats.job import DataFacts
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.score import search_text
-from vflops.results.score.aiperf_table import ROWS
+from vflops.results.score.aiperf_conformance import is_violation
+from vflops.results.score.aiperf_table import ROWS, SearchSetup, deviations
 from vflops.results.score.score_file import SearchScore
 from vflops.results.score.scoring import score
+from vflops.results.task.closed_tasks import job_task
 from vflops.workloads.automl.architecture import morphs
 from vflops.workloads.automl.architecture.morphs import Limits
 from vflops.workloads.automl.proposer import smallest_kernel
-from vflops.workloads.automl.search_events import Candidate, Hyperparameters, Turn
+from vflops.workloads.automl.search import rounds
+from vflops.workloads.automl.search_events import RULES, Candidate, Hyperparameters, Turn
 from vflops.workloads.automl.settings import AutomlSettings, aiperf
 
 AIPERF = (
@@ -33,6 +37,7 @@ AIPERF = (
     "ended",
     "table-iv",
     "search-space",
+    "rounds",
     "tuned",
 )
 ENDED = ("complete", "trained", "ledger")
@@ -53,7 +58,8 @@ class Conforming(HandmadeSearch):
     def __init__(
         self, parent: Path, patch: pytest.MonkeyPatch, settings: AutomlSettings | None = None
     ) -> None:
-        super().__init__(parent, patch, base=settings or conforming(), imagenet=True)
+        self.settings = settings or conforming()
+        super().__init__(parent, patch, base=self.settings, imagenet=True)
         write_system(self.folder)
 
     def candidates(self, **facts: dict[str, Any]) -> list[Candidate]:
@@ -63,12 +69,17 @@ class Conforming(HandmadeSearch):
             drawn = morphs.sample(self.first, random.Random(number), Limits(batch=448))
             assert drawn is not None
             morph, network = drawn
-            given: dict[str, Any] = {"hyper": Hyperparameters(batch=448)}
+            train = self.settings.train
+            given: dict[str, Any] = {"hyper": Hyperparameters(batch=train.batch)}
             if number >= 4:
-                hyper = Hyperparameters(batch=448, kernel=smallest_kernel(network))
+                hyper = Hyperparameters(batch=train.batch, kernel=smallest_kernel(network))
                 given = {"hyper": hyper, "tuned": True}
+            given |= {
+                "epochs": rounds.epochs(number, train.epochs),
+                "patience": rounds.patience_evaluations(number, train.epochs, train.evaluate_every),
+            }
             changes = {**given, **facts.get(f"r{number}", {})}
-            steps = (morph,) if number else ()
+            steps = () if changes.pop("unchanged", number == 0) else (morph,)
             found.append(self.propose(Turn(round=number, worker=0), None, steps, **changes))
         return found
 
@@ -86,7 +97,7 @@ class Conforming(HandmadeSearch):
             notes += [
                 (ends_s - 0.2, "evaluation", evaluated(1, 0.75)),
                 (ends_s - 0.1, "finished", finished[2]),
-                (ends_s, "candidate-trained", result[2]),
+                (ends_s, "candidate-trained", {**result[2], "reason": "patience"}),
             ]
         return notes
 
@@ -142,6 +153,7 @@ def test_a_search_as_published_is_valid(make: Callable[..., Conforming]) -> None
         ({"search": {"limits": {"depth": 9}}}, "limits restrict the search space: depth 9 (set no"),
         ({"label_smoothing": 0.1}, "label_smoothing is 0.1 (set label_smoothing=0.0 to conform)"),
         ({"train": {"stop_by": "quality"}}, "train.stop_by is quality (set train.stop_by=loss to"),
+        ({"train": {"evaluate_every": 60}}, "train.evaluate_every is 60 (set train.evaluate_every"),
         ({"network": {"width": 32}}, "network.width is 32 (set network.width=64 to conform)"),
     ],
 )
@@ -227,14 +239,107 @@ def test_another_recipe_is_told_and_valid(
             "search-space",
             "r00002-w00000: its parent r00009-w00000 was not trained",
         ),
+        (
+            {"r1": {"unchanged": True}},
+            "search-space",
+            "r00001-w00000: nothing was searched: its network is that of the first network",
+        ),
+        (
+            {"r1": {"epochs": 1}},
+            "rounds",
+            "r00001-w00000: epochs 1 in round 2, but the settings give 30",
+        ),
+        (
+            {"r0": {"patience": None}},
+            "rounds",
+            "r00000-w00000: patience None in round 1, but the settings give 6",
+        ),
+        (
+            {"r3": {"hyper": Hyperparameters(batch=5000)}},
+            "rounds",
+            "r00003-w00000: batch 5000 in round 4, but the settings give 448",
+        ),
     ],
 )
 def test_a_record_that_was_not_searched_as_published_is_found(
     make: Callable[..., Conforming], facts: dict[str, Any], rule: str, evidence: str
 ) -> None:
     run = make()
-    found = failures(ended(run, run.candidates(**facts)), "tuned", "search-space", "table-iv")
-    assert found == {rule: evidence}
+    judging = ("rounds", "tuned", "search-space", "table-iv")
+    assert failures(ended(run, run.candidates(**facts)), *judging) == {rule: evidence}
+
+
+def test_a_candidate_that_ended_without_early_stop_has_all_its_epochs(
+    make: Callable[..., Conforming],
+) -> None:
+    run = make()
+    *notes, (at_s, kind, result) = run.notes(run.candidates())
+    run.worker(0, [*notes, (at_s, kind, {**result, "reason": "epochs"}), (at_s, "end", {})])
+    evidence = "r00005-w00000: trained for 1 of 60 epochs without early stop"
+    assert failures(run.end()) == {"rounds": evidence}
+
+
+def test_a_long_pause_is_no_search(make: Callable[..., Conforming]) -> None:
+    """Ctrl-C after five minutes, and vflops resume after the hour."""
+    run = make()
+    run.worker(0, [*run.notes(run.candidates(), 300.0), (301.0, "stopped", {"message": "SIGINT"})])
+    run.worker(0, [(3600.5, "end", {})], began_s=3599.5)
+    folder = run.end()
+    assert failures(folder) == {
+        "duration": "it took 8 min 02 s, of its interruptions only 3 min 00 s included, and a "
+        "result takes 1 hour at least"
+    }
+    assert not only_search(folder).aiperf.valid
+
+
+def test_a_short_interruption_counts(make: Callable[..., Conforming]) -> None:
+    run = make()
+    notes = run.notes(run.candidates())
+    early = [note for note in notes if note[0] < 3000.0]
+    run.worker(0, early)
+    run.worker(0, [*notes[len(early) :], (3600.0, "end", {})], began_s=notes[len(early)][0])
+    assert failures(run.end()) == {}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"search": {"kernels": (7, 5, 3)}},
+        {"augment": "none"},
+        {"resize": 232},
+        {"train": {"weight_decay": 1e-4}},
+        {"train": {"batch_norm": "synchronised"}},
+    ],
+)
+def test_what_the_paper_leaves_open_may_differ_in_a_closed_task(
+    make: Callable[..., Conforming], changes: dict[str, Any]
+) -> None:
+    setup = make(conforming(**changes))
+    (record,) = setup.records
+    goal = record.goal.model_copy(update={"target": setup.settings.target})
+    task = job_task(record.model_copy(update={"goal": goal}), "aiperf")
+    assert task.kind == "closed", task.differences
+    found = deviations(SearchSetup(setup.settings, setup.records[0].data, RULES))
+    assert not any(map(is_violation, found))
+
+
+def test_rows_that_depend_on_more_than_a_setting(make: Callable[..., Conforming]) -> None:
+    run = make(conforming(search={"workers": 2, "tuning": "pooled"}))
+    data = run.records[0].data
+    small = data.model_copy(update={"facts": {**data.facts, "short side": 64}})
+    fewer = data.model_copy(update={"train": 1000})
+
+    def differences(settings: AutomlSettings, of_data: DataFacts) -> list[str]:
+        return [item.what for item in deviations(SearchSetup(settings, of_data, RULES))]
+
+    assert "hyper-parameters are tuned from the results of all workers" in differences(
+        run.settings, data
+    )
+    assert not any("tuned" in what for what in differences(conforming(), data))
+    (what,) = (what for what in differences(conforming(), small) if "pixels" in what)
+    assert what == "images packed with a short side of 64 pixels, and enlarged for training"
+    assert any("other data than ImageNet" in what for what in differences(conforming(), fewer))
 
 
 def test_a_search_without_a_fifth_round_has_nothing_to_tune(
@@ -254,6 +359,8 @@ def stopped(run: Conforming, notes: list[Note], at_s: float) -> RunFolder:
 def test_the_user_may_stop_a_search_that_has_converged(make: Callable[..., Conforming]) -> None:
     run = make(conforming(search={"duration_s": 43200.0}))
     folder = stopped(run, run.notes(run.candidates(), 4320.0), 4321.0)
+    assert set(failures(folder, *AIPERF, *ENDED)) == set(ENDED)  # until it is ended, too
+    run.end()
     assert failures(folder, *AIPERF, *ENDED) == {}
     found = only_search(folder)
     assert found.aiperf.valid and found.ending == "stopped"
@@ -261,6 +368,7 @@ def test_the_user_may_stop_a_search_that_has_converged(make: Callable[..., Confo
     assert said in search_text.search_line(found)
     evidence = {f.rule: f.evidence for f in check(Contents(folder), "aiperf").findings}
     assert evidence["ended"] == said
+    assert evidence["trained"] == "1 planned, stopped once the search had converged"
 
 
 def test_a_search_that_was_stopped_too_early_says_what_is_missing(
@@ -273,6 +381,10 @@ def test_a_search_that_was_stopped_too_early_says_what_is_missing(
     assert found["ended"] == (
         "it was stopped before its time: it took 30 min 00 s, and a result takes 1 hour at least"
     )
+    run.end()
+    ended_early = failures(folder, *AIPERF, *ENDED)
+    assert set(ended_early) == {"duration", "ended", "trained"}
+    assert ended_early["trained"] == found["ended"]
 
 
 def test_a_search_whose_score_still_changes_may_not_be_stopped(
@@ -284,7 +396,7 @@ def test_a_search_whose_score_still_changes_may_not_be_stopped(
     first, *_ = run.trained(run.propose(Turn(round=6, worker=0)), 3001.0, 0.5)
     folder = stopped(run, [*notes, first, last, (4201.0, "progress", progress(0.01))], 4202.0)
     found = failures(folder, *AIPERF, *ENDED)
-    assert set(found) == {"ended", "tuned", *ENDED}
+    assert set(found) == {"ended", "rounds", "search-space", "tuned", *ENDED}
     assert "its score has not converged: it varies by" in found["ended"]
     assert found["ended"].endswith("of the time, and less than 2.0 % is converged")
 

@@ -104,6 +104,14 @@ def unsmoothed(run: Forger) -> None:
     run.settings(lambda data: data.update(label_smoothing=0.0))
 
 
+def converged_too_early(run: Forger) -> None:
+    """The workers ended the search as converged, but its score still changed."""
+    (log,) = (log for path, log in run.logs.items() if path.parent == run.attempt(1))
+    figures = {"worker": 0, "utc_s": 1e10, "duration_s": 1.0, "ops_per_s": 1.0, "variation": 0.0}
+    ended = {"worker": 0, "message": "the search has converged", "converged": figures}
+    log.insert(-1, {**log[-1], "kind": "search-ended", "data": ended})
+
+
 def attention_in_the_graph(run: Forger) -> None:
     """A product of two activations, which the rules of the workload do not count."""
     path = run.folder.graph_file("image-classification")
@@ -224,22 +232,29 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
     },
     "aiperf": {
         "workload": ("one model", lambda run: None),
-        "closed": ("search", unsmoothed),
+        "closed": (
+            "search",
+            lambda run: run.settings(lambda data: data["search"].update(score_from_round=9)),
+        ),
         "duration": ("short search", lambda run: None),
         "precision": ("search", changed("job", ceiling_precision="fp8")),
         "error": ("poor search", lambda run: None),
         "new-weights": ("search", first("candidate", inherited=True)),
         "table-iv": (
             "search",
-            lambda run: run.settings(lambda data: data["network"].update(width=128)),
+            lambda run: run.settings(lambda data: data["search"].update(searcher="random")),
         ),
+        "ended": ("search", converged_too_early),
+        "search-space": ("no search", lambda run: None),
+        "rounds": ("hasty search", lambda run: None),
+        "tuned": ("search tuned early", lambda run: None),
     },
 }
 ALSO = {
     "precision": {"as-told"},
     "level": {"goal", "closed"},
     "ensemble": {"repeats"},
-    **{key: {"closed"} for key in ("target", "published-data", "bootstrap", "table-iv")},
+    **{key: {"closed"} for key in ("target", "published-data", "bootstrap")},
 }
 """What else such a run must break: no settings of a workload ask for such a precision, what its
 settings are not, its goal cannot be told from, another target or other data is another task, and

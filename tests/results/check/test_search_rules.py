@@ -28,6 +28,7 @@ AIPERF = (
     "ended",
     "table-iv",
     "search-space",
+    "rounds",
     "tuned",
 )
 FIRST, SECOND = "r00000-w00000", "r00001-w00000"

@@ -15,6 +15,7 @@ import pytest
 from tests.support.sample_parts import write_system
 from tests.support.search_runs import HandmadeSearch, Note, one_worker, started
 from vflops.cli.schemas import schemas
+from vflops.cli.train import scale
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.run.observer import RunObserver
@@ -99,6 +100,7 @@ def test_points_that_are_no_results_are_named_with_the_reason(found: Scale) -> N
     assert (one, two) == ("1 worker", "2 workers")
     assert all(remark.endswith("nothing was sampled") for _, remark in unmeasured)
     assert why.startswith("not a valid result by AIPerf's rules: it took 1 min 40 s")
+    assert "images of another size: size is 16" in why  # what the paper fixes, too
     unlike = AXIS.deviations(found)
     assert len(set(unlike)) == len(unlike)
     assert any("search.inherit=false" in line for line in unlike)
@@ -221,3 +223,18 @@ def test_what_a_search_could_not_be_run_with_is_refused_first(tmp_path: Path) ->
         with pytest.raises(UsageError, match=said):
             Experiment.create(tmp_path / "e", "automl", AXIS, [ONE, size], settings(change))
     assert not (tmp_path / "e").exists()
+
+
+@pytest.mark.parametrize("ranks", [None, 8])
+def test_each_accelerator_has_the_batch_of_the_profile_at_every_point(
+    ranks: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[Settings] = []
+    monkeypatch.setattr(scale, "_experiment", lambda _, settings, choice: loaded.append(settings))
+    monkeypatch.setattr(scale, "run_experiments", lambda *_, **__: None)
+    scale.scale("automl", workers="1,2", ranks=ranks, profile="aiperf")
+    section = loaded[0].workloads["automl"]
+    for workers in (1, 2):
+        changes = AXIS.changes(section, Size(workers, ranks or 1))
+        assert section["train"]["batch"] == 448 * changes["train.ranks"]
+        assert "train.batch" not in changes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -111,6 +112,33 @@ def test_a_worker_that_dies_for_good_is_told_and_the_others_come_to_their_end(
     assert "the worker of job 2 was given up" in folder.report_file.read_text()
 
 
+def test_a_search_that_was_stopped_can_be_ended_with_what_it_has(
+    vflops: Vflops, tmp_path: Path
+) -> None:
+    process = started(tmp_path, "train.checkpoint_s=0.001")
+    folder = wait_for(tmp_path, "candidate-trained", 1)
+    refused = vflops("resume", "--end", str(folder.path))
+    assert refused.returncode == 2 and "job 1 is still active" in refused.stderr
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate()
+    assert f"vflops resume --end {folder.path.relative_to(tmp_path)}" in "".join(said)
+    trained = sorted(results(folder))
+    vflops("resume", "--end", str(folder.path))
+    assert folder.history().state.complete and sorted(results(folder)) == trained
+    ledger = SearchLedger.find(folder.path)
+    assert [row.candidate.turn.name for row in ledger.candidates] == trained
+    assert ledger.replay_settings(folder.path, {}, ())
+    assert all(path.is_file() for path in (*folder.result_files, folder.manifest_file))
+    assert not (folder.path / "weights").exists()
+    assert not list(folder.path.glob("jobs/*/checkpoint/*"))
+    assert Score.read(folder.score_file).searches[0].ending == "stopped"
+    failed = [item for item in Findings.read(folder.findings_file).findings if item.failed]
+    assert [item.rule for item in failed] == ["trained"]
+    assert "it was stopped before its time" in failed[0].evidence
+    again = vflops("resume", str(folder.path))
+    assert again.returncode == 2 and "there is nothing to resume" in again.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -124,6 +152,7 @@ def test_a_worker_that_dies_for_good_is_told_and_the_others_come_to_their_end(
         (("--repeat", "2"), "which a run cannot repeat"),
         (("--set", "target=1.5"), "target = 1.5"),
         (("--set", "search.error=1"), "search.error = 1"),
+        (("--set", "search.end=converged"), "least_s 3600 is not less than search.duration_s 8"),
         (("--set", "search.searcher=baysian"), "'bayesian', 'evolution' or 'random'"),
         (("--set", "search.kernels=[3,3]"), "each once"),
         (("--set", "search.batches=[7]", "--ranks", "2"), "search.batches contains 7"),

@@ -63,6 +63,7 @@ def cancel(
     """Cancel one run's jobs and controller, and nothing else. The jobs write checkpoints first."""
     from vflops.cli.terminal.console import next_step, open_run, shell_path
     from vflops.launch.cancel import cancel_run
+    from vflops.run.stopped_searches import can_be_ended
 
     folder = open_run(run)
     _require_incomplete(folder, "cancel")
@@ -76,6 +77,8 @@ def cancel(
     if cancelled.controller is None and not cancelled.jobs:
         typer.echo(f"{name} has no running jobs and no controller")
     next_step(f"vflops resume {name}", "to resume the run")
+    if can_be_ended(folder):
+        next_step(f"vflops resume --end {name}", "to end the search with its results so far")
 
 
 def _require_incomplete(folder: RunFolder, action: str) -> None:

@@ -160,6 +160,10 @@ def resume(
             help="Change how ranks share the model, e.g. parallel.mode=sharded; repeatable.",
         ),
     ] = None,
+    end: Annotated[
+        bool,
+        typer.Option("--end", help="End a stopped search with its results so far."),
+    ] = False,
     quiet: options.Quiet = False,
     wait_quiet: options.WaitQuiet = False,
     wait_limit: options.WaitLimit = None,
@@ -181,6 +185,6 @@ def resume(
         with_metrics(progress.observer, metrics_file) as observer,
     ):
         changes = [] if ranks is None else [f"train.ranks={ranks}"]
-        pipeline.resume(folder, observer, [*(set_ or []), *changes])
+        pipeline.resume(folder, observer, [*(set_ or []), *changes], end_searches=end)
         findings = pipeline.conclude(folder, progress.observer)
     progress.summary(folder, findings)

@@ -162,6 +162,8 @@ def scale(
     _check_options(chosen, given)
     flags: dict[str, object] = {"launch.on": on, "launch.container": container, "repeat": repeat}
     flags |= options.search_flags(names[0], None, for_)
+    if chosen in (Kind.WORKERS, Kind.SEARCHES):  # as in vflops run: a batch per rank follows it
+        flags["train.ranks"] = ranks
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
     folder = out or Path("runs") / f"scale-{chosen.value}-{workload}"
     experiments = []

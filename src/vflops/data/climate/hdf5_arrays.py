@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,12 @@ def array_of(file: Any, key: str, path: Path) -> Any:
     )
 
 
-def require_fully_written(array: Any, key: str, path: Path) -> None:
+def require_fully_written(
+    array: Any, key: str, path: Path, users: frozenset[tuple[Path, str]] = frozenset()
+) -> None:
     """Raise ``UsageError`` if a part was never written, or is in a missing file.
 
-    HDF5 would read it as 0.
+    HDF5 would read it as 0. ``users`` are the virtual arrays that take values from this one.
     """
     if array.chunks:
         unit = "chunks"
@@ -45,7 +48,14 @@ def require_fully_written(array: Any, key: str, path: Path) -> None:
         )
         written = array.id.get_num_chunks()
     elif array.is_virtual:
-        return check_virtual(array, key, path, require_fully_written)
+        place = (path.resolve(), array.name)
+        if place in users:
+            raise UsageError(
+                f"{path}: its {key} are a virtual array that takes its values from itself",
+                hint="get the file again",
+            )
+        check = partial(require_fully_written, users=users | {place})
+        return check_virtual(array, key, path, check)
     elif array.external:
         return check_external(array, key, path)
     else:

@@ -43,10 +43,11 @@ def check_virtual(
 
     ``check`` checks the arrays of the sources.
     """
-    mapped = 0
+    mapped = array.id.get_space()
+    mapped.select_none()
     for source in array.virtual_sources():
         try:
-            mapped += source.vspace.get_select_npoints()
+            _unite(mapped, source.vspace)
         except RuntimeError as error:  # of numbered sources, or one that may grow
             raise UsageError(
                 f"{path}: its {key} are a virtual array without a fixed size, from "
@@ -56,17 +57,35 @@ def check_virtual(
         if source.file_name == ".":
             _check_source(array.file, source, key, path, check)
             continue
-        found = _find(source.file_name, [*_prefixes("HDF5_VDS_PREFIX", path), path.parent, Path()])
+        folders = [path.parent, path.resolve().parent, Path()]
+        found = _find(source.file_name, [*_prefixes("HDF5_VDS_PREFIX", path), *folders])
         if found is None:
             raise _missing(key, path, source.file_name)
         for file in _opened(found, key, path):
             _check_source(file, source, key, found, check)
-    if mapped < array.size:
+    missing = array.size - mapped.get_select_npoints()
+    if missing:
         raise UsageError(
-            f"{path}: {array.size - mapped:,} of {array.size:,} values of its {key} are in no "
+            f"{path}: {missing:,} of {array.size:,} values of its {key} are in no "
             "source of the virtual array",
             hint="map all values, or write them into one file where they are complete",
         )
+
+
+def _unite(mapped: Any, part: Any) -> None:
+    """Add a selection to ``mapped``; parts may overlap."""
+    import h5py
+
+    if part.get_select_npoints() == 0:
+        return
+    if part.get_select_type() == h5py.h5s.SEL_ALL:
+        mapped.select_all()
+        return
+    one = (1,) * len(part.shape)
+    for first, last in part.get_select_hyper_blocklist():
+        block = tuple(int(end - start + 1) for start, end in zip(first, last, strict=True))
+        start = tuple(map(int, first))
+        mapped.select_hyperslab(start, one, None, block, h5py.h5s.SELECT_OR)
 
 
 def _check_source(

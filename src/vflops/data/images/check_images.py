@@ -13,7 +13,7 @@ from vflops.data.duplicates import Sample, content_digest, find_duplicates
 from vflops.data.images.decode import EMPTY, BadImage, decode, read_file
 from vflops.data.images.image_folder import ImageFolder, ImageSplit, first_few
 from vflops.data.process_pool import OnProgress, Reporter, no_progress, run_all
-from vflops.machine.system.cpu_share import available_cpus
+from vflops.machine.system.cpu_share import pool_processes
 from vflops.record.files.document import Data
 from vflops.record.formats.job import EqualSamples
 
@@ -96,7 +96,7 @@ def check(
     results = run_all(
         _check_files,
         tasks,
-        workers=workers or available_cpus(),
+        workers=workers or pool_processes(),
         total=sum(len(split) for split in folder.splits),
         on_progress=on_progress,
         done="groups of files are checked",

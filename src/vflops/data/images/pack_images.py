@@ -21,7 +21,7 @@ from vflops.data.process_pool import OnProgress, Reporter, no_progress
 from vflops.data.synthetic_folder import recipe_of
 from vflops.data.workspace import Workspace
 from vflops.errors import UsageError
-from vflops.machine.system.cpu_share import available_cpus
+from vflops.machine.system.cpu_share import pool_processes
 
 _FILTER = "bilinear"
 _SAMPLED_FILES = 64
@@ -55,7 +55,7 @@ def pack(
             _make_shard,
             tasks,
             workspace,
-            workers=workers or available_cpus(),
+            workers=workers or pool_processes(),
             on_progress=on_progress,
         )
         _finish(workspace, folder, short_side, tasks, parts)

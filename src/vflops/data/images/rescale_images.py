@@ -22,7 +22,7 @@ from vflops.data.packing import Policy, ShardTask, group_by_split, make_shards
 from vflops.data.process_pool import OnProgress, Reporter, no_progress
 from vflops.data.workspace import Workspace
 from vflops.errors import UsageError
-from vflops.machine.system.cpu_share import available_cpus
+from vflops.machine.system.cpu_share import pool_processes
 
 
 def short_sides(images: PackedImages) -> tuple[int, int]:
@@ -67,7 +67,7 @@ def rescale(
                 _make_shard,
                 tasks,
                 workspace,
-                workers=workers or available_cpus(),
+                workers=workers or pool_processes(),
                 on_progress=on_progress,
             )
             _finish(workspace, images, short_side, tasks, parts)

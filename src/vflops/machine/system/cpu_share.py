@@ -2,7 +2,8 @@
 
 A process may use the CPUs of its affinity, up to the CPU quota of its cgroup and to
 ``SLURM_CPUS_PER_TASK``, since not every site binds a task to its cores. The ranks of a node share
-them equally. ``OMP_NUM_THREADS`` limits the threads of every process, as everywhere.
+them equally. ``OMP_NUM_THREADS`` limits the threads of every process, as everywhere, and the number
+of processes that a command uses instead of threads.
 """
 
 from __future__ import annotations
@@ -64,6 +65,11 @@ def cpu_threads(ranks: int = 1, *, bound: bool = False) -> CpuThreads:
         share = CpuThreads(max(quota // ranks, 1), "cgroup quota")
     limit = _number(OMP)
     return CpuThreads(limit, OMP) if limit is not None and limit < share.count else share
+
+
+def pool_processes() -> int:
+    """Return the number of processes with one thread each among which a command divides work."""
+    return cpu_threads().count
 
 
 def _available(cores: int) -> CpuThreads:

@@ -21,7 +21,7 @@ from pathlib import Path
 from vflops.data.process_pool import exit_with_parent
 from vflops.errors import RunFailed
 from vflops.interruption import ctrl_c_blocked
-from vflops.machine.system.cpu_share import available_cpus
+from vflops.machine.system.cpu_share import pool_processes
 from vflops.publish.ranking.entry import Entry
 from vflops.publish.ranking.submission_folders import Submission
 from vflops.publish.ranking.submission_reader import read
@@ -46,7 +46,7 @@ Entries = dict[Submission, tuple[str, Entry]]
 def read_all(new: Sequence[Submission], signers: Path | None) -> Iterator[Entries]:
     """Yield the entries of new submissions in chunks, in no particular order."""
     waiting = [new[start : start + CHUNK] for start in range(0, len(new), CHUNK)]
-    cores = available_cpus()
+    cores = pool_processes()
     while waiting:
         workers = min(cores, len(waiting))
         futures = []

@@ -421,7 +421,7 @@ def _at_the_end(search: SearchScore) -> tuple[str, ...]:
 
 def _aiperf_state(search: SearchScore) -> str:
     """Return whether AIPerf's rules are met, or the first that is not."""
-    reasons = search.aiperf.reasons
+    reasons = search_text.aiperf_reasons(search)
     if search.aiperf.valid or not reasons:
         return search_text.aiperf_line(search)
     more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""

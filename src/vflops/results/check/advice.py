@@ -68,7 +68,11 @@ ADVICE = {
     "duration": "search for at least an hour: --for 1h",
     "error": "search longer, or for more epochs per candidate",
     "new-weights": "search again without weights or a ledger from elsewhere",
-    "table-iv": "search on ImageNet with --data, and start from ResNet-50",
+    "table-iv": "search with the settings that it names, or with --profile aiperf",
+    "ended": "continue the search with vflops resume, or search again for longer",
+    "search-space": "search again: its networks are not those of a search",
+    "rounds": "search again: its candidates were not trained as its settings require",
+    "tuned": "search again with search.tune_from=5, or with --profile aiperf",
 }
 """The advice by rule, for a run on the machine that started it."""
 _WHOLE_NODES = {"slurm": 'request whole nodes: directives = ["--exclusive"] in site.toml'}

@@ -9,7 +9,7 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.locations import candidate_event_location, event_location, job_file
 from vflops.results.check.rule import Outcome
-from vflops.results.check.search_rules import Fault, Searched, all_searches, first_fault
+from vflops.results.check.search_rules import RESULT, Fault, Searched, all_searches, first_fault
 from vflops.results.score.aiperf_conformance import (
     AT_LEAST_16_BITS,
     MIN_DURATION_S,
@@ -25,6 +25,8 @@ from vflops.units import seconds
 from vflops.workloads.automl.architecture import morphs
 from vflops.workloads.automl.candidate_history import CandidateHistory
 from vflops.workloads.automl.proposer import first_network, smallest_kernel
+from vflops.workloads.automl.search import rounds
+from vflops.workloads.automl.search_events import Turn
 
 _NONE = Outcome("not applicable", "nothing was searched in this run")
 _FindFault = Callable[[SearchScore], str | None]
@@ -186,6 +188,42 @@ def _tuning_fault(searched: Searched, history: CandidateHistory) -> Fault | None
     return None
 
 
+def check_rounds(contents: Contents) -> Outcome:
+    """Fail unless each candidate was to train as its round and the settings require."""
+    known = contents.once(all_searches) if contents.workers else []
+    if not known:
+        return _NONE
+    fault = first_fault(known, _round_fault)
+    if fault:
+        return fault
+    candidates = count(sum(len(search.history.candidates) for search in known), "candidate")
+    return Outcome("pass", f"{candidates} with the epochs, patience and batch of the settings")
+
+
+def _round_fault(searched: Searched, history: CandidateHistory) -> Fault | None:
+    settings, candidate = searched.settings, searched.proposal(history)
+    train, number = settings.train, history.turn.round
+    if settings.search.ledger is not None:
+        return None  # fixed work, which the rule replayed compares with its ledger
+    wanted: dict[str, int] = {
+        "epochs": rounds.epochs(number, train.epochs),
+        "patience": rounds.patience_evaluations(number, train.epochs, train.evaluate_every),
+    }
+    found: dict[str, int | None] = {"epochs": candidate.epochs, "patience": candidate.patience}
+    if not candidate.tuned:
+        wanted["batch"], found["batch"] = train.batch, candidate.hyper.batch
+    proposal = f"buffer/{history.begun.candidate}.json"
+    for name, value in wanted.items():
+        if found[name] != value:
+            evidence = f"{name} {found[name]} in round {number + 1}, but the settings give {value}"
+            return Fault(evidence, file=proposal)
+    trained = history.trained
+    if trained is not None and trained.reason == "epochs" and trained.epochs != candidate.epochs:
+        evidence = f"trained for {trained.epochs} of {candidate.epochs} epochs without early stop"
+        return Fault(evidence, RESULT)
+    return None
+
+
 def check_search_space(contents: Contents) -> Outcome:
     """Fail unless every network follows by morphs from its parent, and the first is ResNet-50."""
     known = contents.once(all_searches) if contents.workers else []
@@ -216,4 +254,7 @@ def _morph_fault(searched: Searched, history: CandidateHistory) -> Fault | None:
     if base.digest != candidate.architecture.digest:
         origin = candidate.parent or "the first network"
         return Fault(f"its network does not follow by its morphs from {origin}", file=proposal)
+    if not candidate.morphs and candidate.turn != Turn(round=0, worker=0):
+        origin = candidate.parent or "the first network"
+        return Fault(f"nothing was searched: its network is that of {origin}", file=proposal)
     return None

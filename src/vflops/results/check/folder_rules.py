@@ -17,7 +17,6 @@ from vflops.results.check.locations import RUN_LOG
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 from vflops.results.score.scoring import score_text
-from vflops.results.score.search_score import stopped_when_converged
 
 _MAX_NAMED = 3
 """The number of altered files that the evidence names."""
@@ -54,8 +53,6 @@ def check_complete(contents: Contents) -> Outcome:
     state = contents.state
     if state.complete:
         return Outcome("pass", "the log records the end of the run")
-    if contents.once(stopped_when_converged):
-        return Outcome("pass", "the user stopped the search once it had converged")
     logs = contents.history.jobs.get(0, ())
     last = next((log.events[-1].source for log in reversed(logs) if log.events), RUN_LOG)
     return Outcome("fail", str(state.reason), last)

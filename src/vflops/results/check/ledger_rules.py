@@ -9,7 +9,6 @@ from vflops.results.check.locations import run_event_location
 from vflops.results.check.rule import Outcome
 from vflops.results.check.search_rules import NONE, Fault, Searched, all_searches
 from vflops.results.score.figure_text import count
-from vflops.results.score.search_score import stopped_when_converged
 from vflops.results.score.search_workers import searches
 from vflops.units import quantity
 from vflops.workloads.automl.candidate_history import END_EVENTS, CandidateHistory
@@ -28,8 +27,6 @@ def check_ledgers(contents: Contents) -> Outcome:
         return NONE
     events = contents.history.events("ledger")
     written = {ledger.file: ledger for ledger in (e.payload(LedgerWritten) for e in events)}
-    if not written and contents.once(stopped_when_converged):
-        return Outcome("not applicable", "the user stopped the search: it has no ledger yet")
     if not written:
         evidence = "no ledger was written: the search did not finish"
         return Outcome("fail", evidence, run_event_location(contents, "ledger"))

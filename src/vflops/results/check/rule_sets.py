@@ -378,6 +378,12 @@ _AIPERF = tuple(
             (_BUFFER, _JOBS, _LOGS),
         ),
         (
+            "rounds",
+            "every candidate was trained as its round requires",
+            aiperf_rules.check_rounds,
+            (_BUFFER, _JOBS, _LOGS),
+        ),
+        (
             "tuned",
             "every worker tuned from the fifth round on",
             aiperf_rules.check_tuning,

@@ -13,10 +13,10 @@ from vflops.record.formats.node import node_files
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
-from vflops.results.check.locations import event_location
+from vflops.results.check.locations import event_location, job_file
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
-from vflops.results.score.search_score import stopped_when_converged
+from vflops.results.score.search_score import search_scores
 from vflops.results.score.search_text import lost_line
 from vflops.results.score.search_workers import lost_workers, searches
 from vflops.units import integer, seconds
@@ -41,12 +41,11 @@ def check_finished(contents: Contents) -> Outcome:
         for members in searches(contents)
         for worker in lost_workers(contents, members)
     }
-    stopped = contents.once(stopped_when_converged)
     for job in planned:
         path = contents.folder.job_file(job.job)
         if contents.hash(path) != job.sha256:
             return Outcome("fail", f"job {job.job} was changed since it was planned", str(path))
-        if (job.job in lost or stopped) and job.job not in pinned:
+        if job.job in lost and job.job not in pinned:
             continue
         if job.job not in pinned:
             return Outcome("fail", f"job {job.job} did not finish", str(path))
@@ -70,6 +69,11 @@ def check_finished(contents: Contents) -> Outcome:
                 return Outcome(
                     "fail", "the exhibit was changed since the job wrote it", str(exhibit.path)
                 )
+    stopped = [search for search in contents.once(search_scores) if search.ending == "stopped"]
+    for search in stopped:
+        if "ended" in search.aiperf.broken:
+            first = job_file(contents.workers[0].record)
+            return Outcome("fail", search.aiperf.broken["ended"], first)
     if stopped:
         return Outcome("pass", f"{len(planned)} planned, stopped once the search had converged")
     if not lost:

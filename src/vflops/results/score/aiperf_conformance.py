@@ -21,6 +21,9 @@ _ROUNDING = 1e-9
 """Tolerance of errors, because 1 − 0.7 is slightly more than 0.3 in floating point."""
 _CLOCK_S = 1.0
 """The largest difference between two clocks over an hour."""
+MAX_PAUSE_S = 180.0
+"""Interruptions of a worker up to this sum count as search time: a worker that died is restarted
+within seconds to minutes, and a machine that loses workers has a lower score already."""
 AT_LEAST_16_BITS = ("fp16", "bf16", "tf32", "fp32", "fp64")
 """Precisions of at least 16 bits, by the names of their ceilings."""
 
@@ -34,6 +37,8 @@ class Facts:
     candidates: Sequence[CandidateHistory]
     durations_s: Mapping[int, float]
     """The duration of each worker that was not lost, by worker number from 1."""
+    was_paused: bool
+    """Whether interruptions were subtracted from these."""
     error: float | None
     ending: SearchEnding | None
     converged: bool | None
@@ -94,6 +99,8 @@ def _hour(facts: Facts) -> str | None:
         took = f"it took {seconds(shortest_s)}"
     elif len(short_s) == len(durations_s):
         took = f"no worker took longer than {seconds(max(short_s.values()))}"
+    if facts.was_paused:
+        took += f", of its interruptions only {seconds(MAX_PAUSE_S)} included"
     return f"{took}, and a result takes 1 hour at least"
 
 
@@ -138,6 +145,7 @@ def verdict(
     candidates: Sequence[CandidateHistory],
     *,
     durations_s: Mapping[int, float],
+    was_paused: bool,
     error: float | None,
     ending: SearchEnding | None,
     converged: bool | None,
@@ -149,6 +157,7 @@ def verdict(
         members,
         candidates,
         durations_s=durations_s,
+        was_paused=was_paused,
         error=error,
         ending=ending,
         converged=converged,

@@ -8,7 +8,7 @@ from vflops.metrics import mean, regulated_score_so_far, vflops_per_watt
 from vflops.metrics.summation import sum_in_order
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.score.aiperf_conformance import verdict
+from vflops.results.score.aiperf_conformance import MAX_PAUSE_S, verdict
 from vflops.results.score.aiperf_table import SearchSetup
 from vflops.results.score.node_power import node_scores, total_power, utilisation
 from vflops.results.score.score_file import CandidateScore, NodeScore, SearchMoment, SearchScore
@@ -38,15 +38,6 @@ from vflops.workloads.automl.settings import AutomlSettings
 def search_scores(contents: Contents) -> tuple[SearchScore, ...]:
     """Return one score per search, in the order of the searches."""
     return tuple(_score(contents, members) for members in searches(contents))
-
-
-def stopped_when_converged(contents: Contents) -> bool:
-    """Whether the user stopped a run of nothing but searches, all of them when that is valid."""
-    searched = {job.record.workload for job in contents.workers}
-    if contents.state.complete or set(contents.folder.record.settings.workloads) != searched:
-        return False
-    scores = contents.once(search_scores)
-    return all("ended" not in score.aiperf.broken for score in scores)
 
 
 def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
@@ -118,6 +109,7 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
             members,
             search.candidates,
             durations_s=_durations(search, members, {worker.job for worker in lost}),
+            was_paused=any(pause_s > MAX_PAUSE_S for pause_s in search.pauses_s),
             error=error,
             ending=ending,
             converged=converged,
@@ -143,11 +135,14 @@ def _winner(histories: Sequence[CandidateHistory]) -> CandidateHistory | None:
 def _durations(
     search: SearchHistory, members: Sequence[TrainedJob], lost: Collection[int]
 ) -> dict[int, float]:
-    """Return the duration of each worker that was not lost, by worker number from 1."""
-    spans = zip(members, search.spans_s, strict=True)
+    """Return the duration of each worker that was not lost, by worker number from 1.
+
+    Long interruptions, in which it did not search, are not part of it.
+    """
+    spans = zip(members, search.spans_s, search.pauses_s, strict=True)
     return {
-        number: span_s[1] - span_s[0] if span_s else 0.0
-        for number, (member, span_s) in enumerate(spans, start=1)
+        number: span_s[1] - span_s[0] - max(pause_s - MAX_PAUSE_S, 0.0) if span_s else 0.0
+        for number, (member, span_s, pause_s) in enumerate(spans, start=1)
         if member.record.job not in lost
     }
 

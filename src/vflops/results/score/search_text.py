@@ -76,11 +76,19 @@ def _cut_short(search: SearchScore) -> str:
 
 
 def aiperf_line(search: SearchScore) -> str:
-    """Return whether a search is a valid result by AIPerf's rules, or why not."""
+    """Return whether a search is a valid result by AIPerf's rules, or why not.
+
+    Only ``vflops check --rules aiperf`` also holds the record of the candidates against them.
+    """
     if search.aiperf.valid:
-        return "a valid result by AIPerf's rules"
+        return "valid by AIPerf's limits and settings"
+    return f"not a valid result by AIPerf's rules: {'; '.join(aiperf_reasons(search))}"
+
+
+def aiperf_reasons(search: SearchScore) -> tuple[str, ...]:
+    """Return why a search is not valid by AIPerf's rules, including settings that it fixes."""
     fixed = [item.what for item in search.aiperf.deviations if is_violation(item)]
-    return f"not a valid result by AIPerf's rules: {'; '.join([*search.aiperf.reasons, *fixed])}"
+    return (*search.aiperf.reasons, *fixed)
 
 
 def architectures(search: SearchScore) -> str:

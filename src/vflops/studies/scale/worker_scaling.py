@@ -78,7 +78,7 @@ class Workers(Axis):
             architectures=len({candidate.digest for candidate in score.candidates}),
             idle_share=score.idle_share,
             converged=score.converged,
-            broken=score.aiperf.reasons,
+            broken=search_text.aiperf_reasons(score),
             deviations=tuple(search_text.deviations(score)),
             moments=score.moments,
         )

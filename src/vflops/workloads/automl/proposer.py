@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil
 
 from vflops.record.formats.job import DataFacts
 from vflops.workloads.automl.architecture import morphs
@@ -83,8 +82,8 @@ class Proposer:
             hyper=hyper,
             tuned=tuned,
             epochs=rounds.epochs(turn.round, max_epochs),
-            patience=ceil(
-                rounds.patience(turn.round, max_epochs) / self.settings.train.evaluate_every
+            patience=rounds.patience_evaluations(
+                turn.round, max_epochs, self.settings.train.evaluate_every
             ),
             known=len(known.results),
             known_sha256=known.sha256,

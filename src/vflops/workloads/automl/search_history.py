@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from math import inf
 
 from vflops.record.log.events import Event, Log
@@ -58,6 +59,11 @@ class SearchHistory:
         return tuple(self._span_s(worker) for worker in range(len(self.workers)))
 
     @cached_property
+    def pauses_s(self) -> tuple[float, ...]:
+        """The seconds of each worker's span in which no attempt of it was running."""
+        return tuple(self._pause_s(worker) for worker in range(len(self.workers)))
+
+    @cached_property
     def span_s(self) -> tuple[float, float] | None:
         """Start of the first worker and end of the last; None if no candidate made progress."""
         spans = [span for span in self.spans_s if span is not None]
@@ -99,6 +105,16 @@ class SearchHistory:
             elif event.kind == "end" and began_s is not None:
                 ends.append(min(utc_s, until_s, converged_s))
         return None if began_s is None else (began_s, max(ends, default=began_s))
+
+    def _pause_s(self, worker: int) -> float:
+        span_s = self.spans_s[worker]
+        times_s = [utc_s for _, utc_s in self._events(worker)]
+        lengths = [len(log.events) for log in self.workers[worker] if log.events]
+        firsts = list(accumulate(lengths))[:-1]
+        if span_s is None:
+            return 0.0
+        gaps = ((times_s[first - 1], min(times_s[first], span_s[1])) for first in firsts)
+        return sum(max(end_s - start_s, 0.0) for start_s, end_s in gaps)
 
     def _events(self, worker: int) -> Iterator[tuple[Event, float]]:
         """Yield the events of a worker with their times on the run's clock.

@@ -90,6 +90,12 @@ class AutomlSettings(ImageSettings):
             raise ValueError(
                 f"search.kernels {list(kernels)}: expected one or more of 3, 5 and 7, each once"
             )
+        if self.search.end == "converged" and self.search.least_s >= self.search.duration_s:
+            raise ValueError(
+                f"search.end is converged, but search.least_s {self.search.least_s:g} is not less "
+                f"than search.duration_s {self.search.duration_s:g}, with which the search ends "
+                "anyway: use a longer --for"
+            )
         if self.train.parallel.mode != "data":
             raise ValueError(
                 f"parallel.mode {self.train.parallel.mode}: the candidates of a search can only be "

@@ -25,6 +25,11 @@ def patience(round: int, max_epochs: int = PUBLISHED_MAX_EPOCHS) -> int:
     return ceil(min(6 + 2 * round, 20) * max_epochs / PUBLISHED_MAX_EPOCHS)
 
 
+def patience_evaluations(round: int, max_epochs: int, evaluate_every: int) -> int:
+    """Return the patience in evaluations, one every ``evaluate_every`` epochs."""
+    return ceil(patience(round, max_epochs) / evaluate_every)
+
+
 def _check_arguments(round: int, max_epochs: int) -> None:
     if round < 0 or max_epochs < 1:
         raise ValueError(f"round {round}, max_epochs {max_epochs}: expected at least 0 and 1")
