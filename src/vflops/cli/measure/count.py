@@ -84,13 +84,11 @@ def count(
             counts.append(count_graph(graph, counting_convention))
         except UsageError as error:
             fault = f"{counting_convention.id} does not apply: {error.message}"
-            if json or len(conventions) == 1:
-                raise UsageError(fault, hint=error.hint) from error
-            refusals.append(fault)
-    if not counts:
-        raise UsageError(refusals[0], hint="--against executed counts any model")
+            refusals.append(UsageError(fault, hint=error.hint))
+    if refusals and (json or len(counts) < 2):
+        raise refusals[0]
     for refusal in refusals:
-        typer.echo(f"note: {refusal}", err=True)
+        typer.echo(f"note: {refusal.message}", err=True)
     if json:
         typer.echo(show.as_json(counts, by.value), nl=False)
     else:
