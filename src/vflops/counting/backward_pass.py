@@ -9,14 +9,18 @@ operations than its operands suggest, so that the count is always that of autogr
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import _engine_run_backward
+from torch.utils.checkpoint import CheckpointFunction
 
 from vflops.counting import aten
 from vflops.counting.conventions.base import Ops
@@ -56,6 +60,10 @@ _LIGHT: frozenset[Kind] = NO_ARITHMETIC | {
     "random",
 }
 """Kinds for which ``executed`` has no operations; they are never much of the work."""
+
+_CHECKPOINT = CheckpointFunction.backward.__code__.co_filename
+_ENGINE = _engine_run_backward.__code__
+"""The function in which autograd computes gradients, also those of a checkpointed part."""
 
 
 def with_backward_pass(
@@ -139,8 +147,6 @@ class _BackwardCall:
     """The number of autograd's node for a forward operator whose gradient it computes."""
     autograd_node: int | None
     """The number of the node that autograd created for the call itself, if any."""
-    gradients: int
-    """Of how many operands it computes the gradients, if ``executed`` has no rule for it."""
 
 
 class _BackwardRecorder(OperatorMode):
@@ -177,19 +183,19 @@ class _BackwardRecorder(OperatorMode):
             return
         node = torch._C._current_autograd_node()
         number = None if node is None else node._sequence_nr()
-        is_forward = torch.is_grad_enabled() or len(self.path) > 1
-        in_function = node is None or isinstance(node, BackwardCFunction)
-        is_gradient = not (is_forward or in_function)
-        if is_gradient and operator.kind == "other" and operator.name != "convolution_backward":
-            return
         operands = aten.operands(operator.name, tensors)
         inputs = tuple(self._value(tensor) for tensor in operands)
-        arguments = operator.arguments(args, kwargs)
         shapes = [value.shape for value in inputs]
+        is_known = (operator.op, tuple(shapes)) in self._forward
+        has_autograd = torch.is_grad_enabled() or len(self.path) > 1
+        is_forward = has_autograd or (is_known and _is_recomputed())
+        in_function = node is None or isinstance(node, BackwardCFunction)
+        is_gradient = not (is_forward or in_function)
+        if is_gradient and operator.kind == "other":
+            return
         kind = operator.kind
         if kind == "product" and any(value.parameter for value in inputs[:2]):
             kind = "dense"
-        signature = (operator.op, tuple(shapes))
         self.calls.append(
             _BackwardCall(
                 kind=kind,
@@ -198,17 +204,29 @@ class _BackwardRecorder(OperatorMode):
                 inputs=inputs,
                 outputs=tuple(self._value(tensor) for tensor in results),
                 attributes=operator.attributes(kind, args, kwargs, shapes, results),
-                phase="recompute" if is_forward and signature in self._forward else "backward",
+                phase="recompute" if is_forward and is_known else "backward",
                 follows=number if is_gradient else None,
                 autograd_node=_created_node(tensors) if is_forward else None,
-                gradients=sum(arguments["output_mask"][:2])
-                if operator.name == "convolution_backward" and kind == "other"
-                else 0,
             )
         )
 
     def _value(self, tensor: Tensor) -> Value:
         return self._values.of(tensor, self._parameter_of.get(memory(tensor)))
+
+
+def _is_recomputed() -> bool:
+    """Whether torch.utils.checkpoint called the operator, to repeat a part of the forward pass.
+
+    Gradients may be disabled there: in a custom autograd function, or by torch.no_grad.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _ENGINE:
+            return False
+        if frame.f_code.co_filename == _CHECKPOINT:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _created_node(tensors: Iterable[Tensor]) -> int | None:
@@ -235,10 +253,7 @@ def _reconciled(
 
     def follows_from_operands(number: int | None) -> bool:
         forward = derived.get(number, Ops())
-        made = sum(
-            ops_of_calls[index].forward + forward.forward * calls[index].gradients
-            for index in gradients.get(number or 0, ())
-        )
+        made = sum(ops_of_calls[index].forward for index in gradients.get(number or 0, ()))
         return made == forward.backward
 
     differing = {number for number in {*derived, *gradients} if not follows_from_operands(number)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -356,6 +357,15 @@ def checkpointed_reentrant(m: Any, x: Tensor) -> Any:
     return m.last(checkpoint(m.block, m.first(x), use_reentrant=True))
 
 
+def checkpointed_function(m: Any, x: Tensor, reentrant: bool) -> Any:
+    def block(hidden: Tensor) -> Tensor:
+        with torch.no_grad():
+            scale = (hidden @ m.mix).mean()
+        return call(ProductFunction, hidden, m.weight) * scale
+
+    return m.last(checkpoint(block, m.first(x), use_reentrant=reentrant))
+
+
 # Numbers that are not float32
 
 
@@ -590,6 +600,18 @@ MODELS = [
         first=linear(6, 5),
         block=two_layers,
         last=linear(5, 3),
+    ),
+    *(
+        applied(
+            f"{name} of a function without autograd",
+            partial(checkpointed_function, reentrant=reentrant),
+            ROWS,
+            first=linear(6, 5),
+            mix=(5, 5),
+            weight=(5, 3),
+            last=linear(3, 3),
+        )
+        for name, reentrant in (("checkpoint", False), ("reentrant checkpoint", True))
     ),
     applied("complex linear", complex_linear, ROWS, real=(6, 3), imaginary=(6, 3)),
     applied(
