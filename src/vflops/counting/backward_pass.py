@@ -141,7 +141,7 @@ class _BackwardCall:
     scope: str
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    attributes: Mapping[str, Attribute]
+    attributes: dict[str, Attribute]
     phase: Literal["backward", "recompute"]
     follows: int | None
     """The number of autograd's node for a forward operator whose gradient it computes."""
@@ -154,7 +154,7 @@ class _BackwardRecorder(OperatorMode):
 
     def __init__(self, model: nn.Module, forward: Recorder) -> None:
         super().__init__(model)
-        self.infer = forward.infer
+        self.operators = forward.operators
         self.calls: list[_BackwardCall] = []
         self._scope_of = forward.scope_of_autograd_node
         self._forward = forward.signatures(_LIGHT)
@@ -165,10 +165,11 @@ class _BackwardRecorder(OperatorMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         operator = self.operator(func)
+        if operator.kind in _LIGHT:
+            return self.result(operator, args, kwargs or {})
         args, kwargs, tensors = self.on_meta(operator.name, args, kwargs or {})
-        result = self.infer(func, args, kwargs)
-        if operator.kind not in _LIGHT:
-            self._record(operator, tensors, args, kwargs, tensors_of((result,)))
+        result = operator.infer(args, kwargs)
+        self._record(operator, tensors, args, kwargs, tensors_of((result,)))
         return result
 
     def _record(
@@ -211,7 +212,7 @@ class _BackwardRecorder(OperatorMode):
         )
 
     def _value(self, tensor: Tensor) -> Value:
-        return self._values.of(tensor, self._parameter_of.get(memory(tensor)))
+        return self._values.of(tensor, self._parameter_of.get(memory(tensor)), tensor.shape)
 
 
 def _is_recomputed() -> bool:
@@ -292,23 +293,23 @@ def _with_backward(
     if not calls and failure is None and all(graph.nodes[i].kind in _LIGHT for i in derived):
         return graph
     values = list(graph.values)
-    index_of: dict[Value, int] = {}
+    index_of: dict[int, int] = {}  # by id, because equal values are one object
 
     def indices(used: Sequence[Value]) -> tuple[int, ...]:
         for value in used:
-            if value not in index_of:
-                index_of[value] = len(values)
+            if id(value) not in index_of:
+                index_of[id(value)] = len(values)
                 values.append(value)
-        return tuple(index_of[value] for value in used)
+        return tuple([index_of[id(value)] for value in used])
 
     nodes = tuple(
-        BackwardNode.model_construct(
+        BackwardNode.unchecked(
             kind=call.kind,
             op=call.op,
             scope=call.scope,
             inputs=indices(call.inputs),
             outputs=indices(call.outputs),
-            attributes=dict(call.attributes),
+            attributes=call.attributes,
             phase=call.phase,
             visited=index in visited_calls,
         )
