@@ -80,8 +80,11 @@ def with_backward_pass(
     visited = [
         index for index, number in enumerate(recorded.autograd_nodes) if number in reached.numbers
     ]
+    gradients = [torch.empty_like(tensor) for tensor in outputs]
     run = _BackwardRecorder(model, recorder)
-    failure = _run(run, model, outputs)
+    if reached.functions:
+        run.follow(gradients)
+    failure = _run(run, model, outputs, gradients)
     if failure is not None:
         functions = f" (it calls {', '.join(reached.functions)})" if reached.functions else ""
         return _with_backward(recorded.graph, visited, (), (), failure + functions)
@@ -117,9 +120,13 @@ def _reached_by_autograd(outputs: Iterable[Tensor]) -> _Reached:
     return _Reached(frozenset(numbers), sorted(functions))
 
 
-def _run(run: _BackwardRecorder, model: nn.Module, outputs: Sequence[Tensor]) -> str | None:
+def _run(
+    run: _BackwardRecorder,
+    model: nn.Module,
+    outputs: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+) -> str | None:
     """Run the backward pass; return why it failed, if so."""
-    gradients = [torch.empty_like(tensor) for tensor in outputs]
     before = [(parameter, parameter.grad) for parameter in model.parameters()]
     try:
         with run, torch.device("meta"):
@@ -157,20 +164,40 @@ class _BackwardRecorder(OperatorMode):
         self.operators = forward.operators
         self.calls: list[_BackwardCall] = []
         self._scope_of = forward.scope_of_autograd_node
-        self._forward = forward.signatures(_LIGHT)
         self._parameter_of = {memory(p): name for name, p in model.named_parameters()}
+        self._forward = forward.signatures(self._parameter_of, _LIGHT)
+        self._from_gradients: set[int] | None = None
         self._values = ValueTable()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         operator = self.operator(func)
-        if operator.kind in _LIGHT:
+        is_light = operator.kind in _LIGHT
+        if is_light and self._from_gradients is None:
             return self.result(operator, args, kwargs or {})
         args, kwargs, tensors = self.on_meta(operator.name, args, kwargs or {})
         result = operator.infer(args, kwargs)
-        self._record(operator, tensors, args, kwargs, tensors_of((result,)))
+        results = tensors_of((result,))
+        is_gradient = self._depends_on_gradients(tensors, results)
+        if not is_light:
+            self._record(operator, tensors, args, kwargs, results, is_gradient)
         return result
+
+    def follow(self, gradients: Iterable[Tensor]) -> None:
+        """Track what depends on ``gradients``: recomputation does not, whatever it resembles."""
+        self._from_gradients = {memory(tensor) for tensor in gradients}
+
+    def _depends_on_gradients(self, tensors: Iterable[Tensor], results: Iterable[Tensor]) -> bool:
+        if self._from_gradients is None:
+            return False
+        depends = any(memory(tensor) in self._from_gradients for tensor in tensors)
+        for result in results:
+            if depends:
+                self._from_gradients.add(memory(result))
+            else:
+                self._from_gradients.discard(memory(result))  # the address of an earlier tensor
+        return depends
 
     def _record(
         self,
@@ -179,20 +206,24 @@ class _BackwardRecorder(OperatorMode):
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         results: Sequence[Tensor],
+        depends_on_gradients: bool,
     ) -> None:
-        if not any(tensor.is_floating_point() or tensor.is_complex() for tensor in results):
+        is_real = any(tensor.is_floating_point() or tensor.is_complex() for tensor in results)
+        if operator.kind == "other" and not is_real:
             return
         node = torch._C._current_autograd_node()
         number = None if node is None else node._sequence_nr()
         operands = aten.operands(operator.name, tensors)
         inputs = tuple(self._value(tensor) for tensor in operands)
         shapes = [value.shape for value in inputs]
-        is_known = (operator.op, tuple(shapes)) in self._forward
+        signature = (operator.op, tuple(shapes), tuple([value.parameter for value in inputs]))
+        is_known = not depends_on_gradients and signature in self._forward
         has_autograd = torch.is_grad_enabled() or len(self.path) > 1
         is_forward = has_autograd or (is_known and _is_recomputed())
         in_function = node is None or isinstance(node, BackwardCFunction)
         is_gradient = not (is_forward or in_function)
-        if is_gradient and operator.kind == "other":
+        is_foreign = operator.formula is not None or not operator.op.startswith("aten.")
+        if is_gradient and operator.kind == "other" and not is_foreign:
             return
         kind = operator.kind
         if kind == "product" and any(value.parameter for value in inputs[:2]):

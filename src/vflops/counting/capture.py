@@ -86,7 +86,7 @@ def capture_call(
                 result = model(*args, **keywords)
                 if loss is not None:
                     result = loss(result)
-            results = tensors_in(result)
+                results = tensors_in(result)  # a generator runs now
             recorded = recorder.graph(name, batch, results)
             if run_backward:
                 return with_backward_pass(recorded, recorder, model, results)

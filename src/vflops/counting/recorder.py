@@ -31,6 +31,8 @@ from vflops.record.formats.graph import (
 _SELECTION_KINDS = ("elementwise", "reduction")
 """Kinds that are not counted while gradients are disabled: they only select what to train on."""
 
+_PRODUCTS: tuple[Kind, ...] = ("product", "convolution")
+
 _NO_AUTOGRAD_NODE = -1
 
 
@@ -224,13 +226,28 @@ class Recorder(OperatorMode):
         else:
             args, kwargs, tensors = self.on_meta(operator.name, args, kwargs)
             if tensors and not tensors[0].is_meta:
-                return func(*args, **kwargs)  # constants, which have values
+                return self._run_on_constants(operator, args, kwargs, tensors)
         inputs = [self._lookup(tensor) for tensor in aten.operands(operator.name, tensors)]
         if result is None:
             result = operator.infer(args, kwargs)
         results = [result] if type(result) is Tensor else tensors_of((result,))
         self._record(operator, key, inputs, args, kwargs, results)
         self._calls_autograd(tensors)
+        return result
+
+    def _run_on_constants(
+        self,
+        operator: Operator,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        tensors: list[Tensor],
+    ) -> Any:
+        """Return the result of an operator on constants, with values; record it if it is work."""
+        result = operator.func(*args, **kwargs)
+        if operator.kind in _PRODUCTS:
+            inputs = [self._lookup(tensor) for tensor in aten.operands(operator.name, tensors)]
+            self._record(operator, None, inputs, args, kwargs, tensors_of((result,)))
+            self._calls_autograd(tensors)
         return result
 
     def _calls_autograd(self, tensors: Sequence[Tensor]) -> None:
@@ -282,7 +299,7 @@ class Recorder(OperatorMode):
     ) -> tuple[Kind, dict[str, Attribute]]:
         """Return the kind and the attributes of a call."""
         kind = operator.kind
-        is_product = kind == "product"  # also of integers, as in quantised networks
+        is_product = kind in _PRODUCTS  # also of integers, as in quantised networks
         if results and not is_product and not any(_is_real(tensor) for tensor in results):
             kind = "bookkeeping"  # integers and booleans: no floating-point operation
         if kind in _SELECTION_KINDS and not torch.is_grad_enabled():
@@ -318,10 +335,19 @@ class Recorder(OperatorMode):
         self.calls.append(Call("layout", "alias", self.path[-1], (index, written), (alias,)))
         return alias
 
-    def signatures(self, without: Container[Kind]) -> set[tuple[str, tuple[Sequence[int], ...]]]:
-        """Return operator and operands' shapes of each call, except for the kinds ``without``."""
+    def signatures(
+        self, parameter_of: Mapping[int, str], without: Container[Kind]
+    ) -> set[tuple[str, tuple[Sequence[int], ...], tuple[str | None, ...]]]:
+        """Return operator, shapes and parameters of each call, except for the kinds ``without``.
+
+        ``parameter_of`` has the names of parameters by their memory.
+        """
         return {
-            (call.op, tuple(self._shapes[index] for index in call.inputs))
+            (
+                call.op,
+                tuple([self._shapes[index] for index in call.inputs]),
+                tuple([parameter_of.get(memory(self._tensors[index])) for index in call.inputs]),
+            )
             for call in self.calls
             if call.kind not in without
         }
@@ -350,8 +376,7 @@ class Recorder(OperatorMode):
             parameters=self.parameters,
             # Autograd sets requires_grad of a result only after the dispatch.
             values=tuple(
-                values.of(self._tensors[i], self._parameter_of[i], self._shapes[i])
-                for i in used
+                values.of(self._tensors[i], self._parameter_of[i], self._shapes[i]) for i in used
             ),
             nodes=tuple(
                 Node.unchecked(

@@ -6,7 +6,7 @@ kernels do the same products inside one operator, for which FlopCounterMode has 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +84,8 @@ def tensors_in(result: Any) -> Iterator[Tensor]:
             yield from (getattr(leaf, name) for name in leaf.arg_constraints if name in vars(leaf))
         elif isinstance(leaf, Mapping):
             yield from tensors_in(list(leaf.values()))
+        elif isinstance(leaf, Iterator | ValuesView):
+            yield from tensors_in(list(leaf))
         elif hasattr(leaf, "__dict__"):
             yield from tensors_in(list(vars(leaf).values()))
 

@@ -126,7 +126,6 @@ class Node(Data):
     outputs: tuple[int, ...]
     attributes: dict[str, Attribute] = Field(default={})
 
-
     @classmethod
     def unchecked(cls, **fields: Any) -> Self:
         """Return a node with all its fields, not validated; faster than ``model_construct``."""
