@@ -309,7 +309,9 @@ def _reconciled(
 def _operations(graph: Graph | None, indices: Iterable[int]) -> list[Ops]:
     if graph is None:
         return []
-    return [EXECUTED.rule(graph, index) or Ops() for index in indices]
+    rule = EXECUTED.rule
+    assert rule is not None
+    return [rule(graph, index) or Ops() for index in indices]
 
 
 def _with_backward(

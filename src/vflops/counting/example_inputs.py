@@ -71,6 +71,7 @@ def _arguments(inputs: object) -> tuple[list[Any], dict[str, Any]]:
 
 def _moved_to_meta(args: list[Any], keywords: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments with tensors on the meta device, in any object."""
+    arguments: tuple[list[Any], dict[str, Any]]
     arguments = tree_map_only(Tensor, _empty_on_meta, (args, keywords))
     remaining = [tensor for tensor in tensors_in(arguments) if not tensor.is_meta]
     if not remaining:

@@ -60,8 +60,8 @@ class ShapeInference:
         self, key: Hashable | None, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         before = _layout(args[0]) if self._writes and isinstance(args[0], Tensor) else None
-        use_shortcut = self._shortcut and not kwargs
-        result = self._shortcut(*args) if use_shortcut else self._func(*args, **kwargs)
+        infer = self._func if self._shortcut is None or kwargs else self._shortcut
+        result = infer(*args, **kwargs)
         layouts = None if key is None else _layouts(result)
         is_unchanged = not self._writes or (result is args[0] and layouts == before)
         if layouts is not None and is_unchanged:

@@ -39,10 +39,13 @@ class Counted:
     """Why the model is refused."""
 
 
-def counted(model: CountedModel) -> Counted:
-    """Return the counts of ``model`` by vflops, or the error."""
+def counted(model: CountedModel, *, as_instance: bool = False) -> Counted:
+    """Return the counts of ``model`` by vflops, or the error.
+
+    The model is given as a function that builds it, or as an instance.
+    """
     try:
-        graph = graph_on_inputs(model.build, _inputs(model))
+        graph = graph_on_inputs(model.build() if as_instance else model.build, _inputs(model))
     except UsageError as error:
         return Counted(error=error)
     executed, like_torch = (

@@ -363,7 +363,8 @@ def checkpointed_function(m: Any, x: Tensor, reentrant: bool) -> Any:
     def block(hidden: Tensor) -> Tensor:
         with torch.no_grad():
             scale = (hidden @ m.mix).mean()
-        return call(ProductFunction, hidden, m.weight) * scale
+        product: Tensor = call(ProductFunction, hidden, m.weight)
+        return product * scale
 
     return m.last(checkpoint(block, m.first(x), use_reentrant=reentrant))
 
@@ -375,7 +376,8 @@ class SyntheticGradient(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, m: Any) -> Tensor:
         ctx.m = m
         ctx.save_for_backward(x)
-        return m.same(x)
+        result: Tensor = m.same(x)
+        return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
@@ -399,16 +401,16 @@ def repeated_layer(m: Any, x: Tensor) -> Any:
 
 
 def with_parameter_hooks() -> nn.Module:
-    model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3))
+    first, second = nn.Linear(6, 5), nn.Linear(5, 3)
     constant = torch.randn(5, 5)
 
     def precondition(weight: Tensor) -> None:
         assert weight.grad is not None
         weight.grad = weight.grad @ constant
 
-    model[0].weight.register_hook(lambda gradient: constant @ gradient)
-    model[1].weight.register_post_accumulate_grad_hook(precondition)
-    return model
+    first.weight.register_hook(lambda gradient: constant @ gradient)
+    second.weight.register_post_accumulate_grad_hook(precondition)
+    return nn.Sequential(first, second)
 
 
 def transposed_in_place(m: Any, x: Tensor) -> Any:
@@ -753,6 +755,12 @@ MODELS = [
         "input dataclass",
         of_dataclass,
         lambda: Prediction(torch.randn(4, 6), torch.randn(4, 6)),
+        layer=linear(6, 3),
+    ),
+    applied(
+        "input with a gradient",
+        lambda m, x: m.layer(x),
+        lambda: torch.randn(4, 6, requires_grad=True),
         layer=linear(6, 3),
     ),
     applied("output argmax", as_argmax, ROWS, **FIRST_SECOND),
