@@ -362,7 +362,7 @@ def checkpointed_reentrant(m: Any, x: Tensor) -> Any:
 def checkpointed_function(m: Any, x: Tensor, reentrant: bool) -> Any:
     def block(hidden: Tensor) -> Tensor:
         with torch.no_grad():
-            scale = (hidden @ m.mix).mean()
+            scale: Tensor = (hidden @ m.mix).mean()
         product: Tensor = call(ProductFunction, hidden, m.weight)
         return product * scale
 
