@@ -18,6 +18,7 @@ from tests.support.paths import DOCS
 def test_it_counts_what_flop_counter_mode_counts_or_the_documented_truth(name: str) -> None:
     ours = counted(MODELS[name])
     assert ours.error is None
+    assert ours == counted(MODELS[name], as_instance=True)
     oracle = flop_counter_mode(MODELS[name])
     assert ours.executed_torch == oracle
     if name in TRUTH:

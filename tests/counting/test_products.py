@@ -201,6 +201,27 @@ def test_a_registered_formula_counts_forward_and_backward(rules: str, registered
     assert "registered with torch" in note
 
 
+class InHook(Custom):
+    """Calls the operator of another package for a gradient of the layer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.layer(x)
+        hidden.register_hook(lambda gradient: product(gradient, self.weight) @ self.weight.t())
+        return hidden * 2
+
+
+def test_an_operator_in_a_hook_counts_by_its_formula(registered: None) -> None:
+    ours = count(graph_on_inputs(InHook, torch.randn(4, 6)), convention("executed"))
+    assert ours.total.backward == 2 * 4 * (30 + 2 * 15)
+
+
+def test_an_operator_in_a_hook_is_listed_without_a_formula() -> None:
+    ours = count(graph_on_inputs(InHook, torch.randn(4, 6)), convention("executed"))
+    assert [entry.op for entry in ours.uncounted if entry.is_foreign] == [
+        "vflops_tests.product.default"
+    ]
+
+
 @pytest.mark.parametrize("wrong", [-1, 2.5, "many"])
 def test_a_formula_must_give_a_number_of_operations(wrong: Any) -> None:
     packet = torch.ops.vflops_tests.product

@@ -9,14 +9,18 @@ operations than its operands suggest, so that the count is always that of autogr
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import _engine_run_backward
+from torch.utils.checkpoint import CheckpointFunction
 
 from vflops.counting import aten
 from vflops.counting.conventions.base import Ops
@@ -57,6 +61,10 @@ _LIGHT: frozenset[Kind] = NO_ARITHMETIC | {
 }
 """Kinds for which ``executed`` has no operations; they are never much of the work."""
 
+_CHECKPOINT = CheckpointFunction.backward.__code__.co_filename
+_ENGINE = _engine_run_backward.__code__
+"""The function in which autograd computes gradients, also those of a checkpointed part."""
+
 
 def with_backward_pass(
     recorded: RecordedGraph, recorder: Recorder, model: nn.Module, results: Sequence[Tensor]
@@ -72,8 +80,11 @@ def with_backward_pass(
     visited = [
         index for index, number in enumerate(recorded.autograd_nodes) if number in reached.numbers
     ]
+    gradients = [torch.empty_like(tensor) for tensor in outputs]
     run = _BackwardRecorder(model, recorder)
-    failure = _run(run, model, outputs)
+    if reached.functions:
+        run.follow(gradients)
+    failure = _run(run, model, outputs, gradients)
     if failure is not None:
         functions = f" (it calls {', '.join(reached.functions)})" if reached.functions else ""
         return _with_backward(recorded.graph, visited, (), (), failure + functions)
@@ -109,9 +120,13 @@ def _reached_by_autograd(outputs: Iterable[Tensor]) -> _Reached:
     return _Reached(frozenset(numbers), sorted(functions))
 
 
-def _run(run: _BackwardRecorder, model: nn.Module, outputs: Sequence[Tensor]) -> str | None:
+def _run(
+    run: _BackwardRecorder,
+    model: nn.Module,
+    outputs: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+) -> str | None:
     """Run the backward pass; return why it failed, if so."""
-    gradients = [torch.empty_like(tensor) for tensor in outputs]
     before = [(parameter, parameter.grad) for parameter in model.parameters()]
     try:
         with run, torch.device("meta"):
@@ -133,14 +148,12 @@ class _BackwardCall:
     scope: str
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    attributes: Mapping[str, Attribute]
+    attributes: dict[str, Attribute]
     phase: Literal["backward", "recompute"]
     follows: int | None
     """The number of autograd's node for a forward operator whose gradient it computes."""
     autograd_node: int | None
     """The number of the node that autograd created for the call itself, if any."""
-    gradients: int
-    """Of how many operands it computes the gradients, if ``executed`` has no rule for it."""
 
 
 class _BackwardRecorder(OperatorMode):
@@ -148,22 +161,43 @@ class _BackwardRecorder(OperatorMode):
 
     def __init__(self, model: nn.Module, forward: Recorder) -> None:
         super().__init__(model)
-        self.infer = forward.infer
+        self.operators = forward.operators
         self.calls: list[_BackwardCall] = []
         self._scope_of = forward.scope_of_autograd_node
-        self._forward = forward.signatures(_LIGHT)
         self._parameter_of = {memory(p): name for name, p in model.named_parameters()}
+        self._forward = forward.signatures(self._parameter_of, _LIGHT)
+        self._from_gradients: set[int] | None = None
         self._values = ValueTable()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         operator = self.operator(func)
+        is_light = operator.kind in _LIGHT
+        if is_light and self._from_gradients is None:
+            return self.result(operator, args, kwargs or {})
         args, kwargs, tensors = self.on_meta(operator.name, args, kwargs or {})
-        result = self.infer(func, args, kwargs)
-        if operator.kind not in _LIGHT:
-            self._record(operator, tensors, args, kwargs, tensors_of((result,)))
+        result = operator.infer(args, kwargs)
+        results = tensors_of((result,))
+        is_gradient = self._depends_on_gradients(tensors, results)
+        if not is_light:
+            self._record(operator, tensors, args, kwargs, results, is_gradient)
         return result
+
+    def follow(self, gradients: Iterable[Tensor]) -> None:
+        """Track what depends on ``gradients``: recomputation does not, whatever it resembles."""
+        self._from_gradients = {memory(tensor) for tensor in gradients}
+
+    def _depends_on_gradients(self, tensors: Iterable[Tensor], results: Iterable[Tensor]) -> bool:
+        if self._from_gradients is None:
+            return False
+        depends = any(memory(tensor) in self._from_gradients for tensor in tensors)
+        for result in results:
+            if depends:
+                self._from_gradients.add(memory(result))
+            else:
+                self._from_gradients.discard(memory(result))  # the address of an earlier tensor
+        return depends
 
     def _record(
         self,
@@ -172,24 +206,28 @@ class _BackwardRecorder(OperatorMode):
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         results: Sequence[Tensor],
+        depends_on_gradients: bool,
     ) -> None:
-        if not any(tensor.is_floating_point() or tensor.is_complex() for tensor in results):
+        is_real = any(tensor.is_floating_point() or tensor.is_complex() for tensor in results)
+        if operator.kind == "other" and not is_real:
             return
         node = torch._C._current_autograd_node()
         number = None if node is None else node._sequence_nr()
-        is_forward = torch.is_grad_enabled() or len(self.path) > 1
-        in_function = node is None or isinstance(node, BackwardCFunction)
-        is_gradient = not (is_forward or in_function)
-        if is_gradient and operator.kind == "other" and operator.name != "convolution_backward":
-            return
         operands = aten.operands(operator.name, tensors)
         inputs = tuple(self._value(tensor) for tensor in operands)
-        arguments = operator.arguments(args, kwargs)
         shapes = [value.shape for value in inputs]
+        signature = (operator.op, tuple(shapes), tuple([value.parameter for value in inputs]))
+        is_known = not depends_on_gradients and signature in self._forward
+        has_autograd = torch.is_grad_enabled() or len(self.path) > 1
+        is_forward = has_autograd or (is_known and _is_recomputed())
+        in_function = node is None or isinstance(node, BackwardCFunction)
+        is_gradient = not (is_forward or in_function)
+        is_foreign = operator.formula is not None or not operator.op.startswith("aten.")
+        if is_gradient and operator.kind == "other" and not is_foreign:
+            return
         kind = operator.kind
         if kind == "product" and any(value.parameter for value in inputs[:2]):
             kind = "dense"
-        signature = (operator.op, tuple(shapes))
         self.calls.append(
             _BackwardCall(
                 kind=kind,
@@ -198,17 +236,29 @@ class _BackwardRecorder(OperatorMode):
                 inputs=inputs,
                 outputs=tuple(self._value(tensor) for tensor in results),
                 attributes=operator.attributes(kind, args, kwargs, shapes, results),
-                phase="recompute" if is_forward and signature in self._forward else "backward",
+                phase="recompute" if is_forward and is_known else "backward",
                 follows=number if is_gradient else None,
                 autograd_node=_created_node(tensors) if is_forward else None,
-                gradients=sum(arguments["output_mask"][:2])
-                if operator.name == "convolution_backward" and kind == "other"
-                else 0,
             )
         )
 
     def _value(self, tensor: Tensor) -> Value:
-        return self._values.of(tensor, self._parameter_of.get(memory(tensor)))
+        return self._values.of(tensor, self._parameter_of.get(memory(tensor)), tensor.shape)
+
+
+def _is_recomputed() -> bool:
+    """Whether torch.utils.checkpoint called the operator, to repeat a part of the forward pass.
+
+    Gradients may be disabled there: in a custom autograd function, or by torch.no_grad.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _ENGINE:
+            return False
+        if frame.f_code.co_filename == _CHECKPOINT:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _created_node(tensors: Iterable[Tensor]) -> int | None:
@@ -235,10 +285,7 @@ def _reconciled(
 
     def follows_from_operands(number: int | None) -> bool:
         forward = derived.get(number, Ops())
-        made = sum(
-            ops_of_calls[index].forward + forward.forward * calls[index].gradients
-            for index in gradients.get(number or 0, ())
-        )
+        made = sum(ops_of_calls[index].forward for index in gradients.get(number or 0, ()))
         return made == forward.backward
 
     differing = {number for number in {*derived, *gradients} if not follows_from_operands(number)}
@@ -262,7 +309,9 @@ def _reconciled(
 def _operations(graph: Graph | None, indices: Iterable[int]) -> list[Ops]:
     if graph is None:
         return []
-    return [EXECUTED.rule(graph, index) or Ops() for index in indices]
+    rule = EXECUTED.rule
+    assert rule is not None
+    return [rule(graph, index) or Ops() for index in indices]
 
 
 def _with_backward(
@@ -277,23 +326,23 @@ def _with_backward(
     if not calls and failure is None and all(graph.nodes[i].kind in _LIGHT for i in derived):
         return graph
     values = list(graph.values)
-    index_of: dict[Value, int] = {}
+    index_of: dict[int, int] = {}  # by id, because equal values are one object
 
     def indices(used: Sequence[Value]) -> tuple[int, ...]:
         for value in used:
-            if value not in index_of:
-                index_of[value] = len(values)
+            if id(value) not in index_of:
+                index_of[id(value)] = len(values)
                 values.append(value)
-        return tuple(index_of[value] for value in used)
+        return tuple([index_of[id(value)] for value in used])
 
     nodes = tuple(
-        BackwardNode.model_construct(
+        BackwardNode.unchecked(
             kind=call.kind,
             op=call.op,
             scope=call.scope,
             inputs=indices(call.inputs),
             outputs=indices(call.outputs),
-            attributes=dict(call.attributes),
+            attributes=call.attributes,
             phase=call.phase,
             visited=index in visited_calls,
         )

@@ -80,21 +80,38 @@ def capture_call(
     model = on_meta(build, name)
     inputs = tensors_in([*args, keywords])
     try:
+        # All but the graph is freed before garbage is searched for again.
         with _without_garbage_collection(), without_compiler(), without_value_checks():
             _initialise_lazy_modules(model, args, keywords)
-            with Recorder(model, inputs) as recorder, torch.device("meta"):
-                result = model(*args, **keywords)
-                if loss is not None:
-                    result = loss(result)
-            results = tensors_in(result)
-            recorded = recorder.graph(name, batch, results)
-            if run_backward:
-                return with_backward_pass(recorded, recorder, model, results)
-            return recorded.graph
+            return _recorded(
+                model, args, keywords, inputs, name, batch, loss=loss, run_backward=run_backward
+            )
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
         raise _capture_error(name, inputs, error) from error
+
+
+def _recorded(
+    model: nn.Module,
+    args: Sequence[Any],
+    keywords: Mapping[str, Any],
+    inputs: Sequence[Tensor],
+    name: str,
+    batch: int,
+    *,
+    loss: Loss | None,
+    run_backward: bool,
+) -> Graph:
+    with Recorder(model, inputs) as recorder, torch.device("meta"):
+        result = model(*args, **keywords)
+        if loss is not None:
+            result = loss(result)
+        results = tensors_in(result)  # a generator runs now
+    recorded = recorder.graph(name, batch, results)
+    if run_backward:
+        return with_backward_pass(recorded, recorder, model, results)
+    return recorded.graph
 
 
 def _initialise_lazy_modules(

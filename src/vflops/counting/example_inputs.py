@@ -37,7 +37,7 @@ def graph_on_inputs(
     try:
         return capture_call(
             build,
-            *tree_map_only(Tensor, _empty_on_meta, (args, keywords)),
+            *_moved_to_meta(args, keywords),
             name=name,
             batch=batch,
             loss=loss,
@@ -67,6 +67,22 @@ def _arguments(inputs: object) -> tuple[list[Any], dict[str, Any]]:
     if isinstance(inputs, Sequence) and not isinstance(inputs, str | bytes):
         return list(inputs), {}
     return [inputs], {}
+
+
+def _moved_to_meta(args: list[Any], keywords: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments with tensors on the meta device, in any object."""
+    arguments: tuple[list[Any], dict[str, Any]]
+    arguments = tree_map_only(Tensor, _empty_on_meta, (args, keywords))
+    remaining = [tensor for tensor in tensors_in(arguments) if not tensor.is_meta]
+    if not remaining:
+        return arguments
+    try:
+        return copy.deepcopy(arguments, {id(t): _empty_on_meta(t) for t in remaining})
+    except Exception as error:
+        raise UsageError(
+            f"the inputs cannot be copied: {type(error).__name__}: {error}",
+            hint="give tensors, or containers of them",
+        ) from error
 
 
 def _empty_on_meta(tensor: Tensor) -> Tensor:
@@ -106,12 +122,10 @@ def _meta_copy(model: nn.Module) -> nn.Module:
             memo[id(tensor)] = lazy_on_meta(tensor)
         elif id(tensor) not in memo:
             on_meta = torch.empty_like(tensor, device="meta", requires_grad=False)
-            is_parameter = isinstance(tensor, nn.Parameter)
-            memo[id(tensor)] = (
-                nn.Parameter(on_meta, requires_grad=tensor.requires_grad)
-                if is_parameter
-                else on_meta
-            )
+            if isinstance(tensor, nn.Parameter):
+                on_meta = nn.Parameter(on_meta, requires_grad=tensor.requires_grad)
+                _copy_hooks(tensor, on_meta)
+            memo[id(tensor)] = on_meta
     try:
         return copy.deepcopy(model, memo)
     except Exception as error:
@@ -119,6 +133,13 @@ def _meta_copy(model: nn.Module) -> nn.Module:
             f"model {type(model).__name__} cannot be copied: {type(error).__name__}: {error}",
             hint="remove hooks and attributes that hold files, locks or processes",
         ) from error
+
+
+def _copy_hooks(parameter: nn.Parameter, copied: nn.Parameter) -> None:
+    for hook in (getattr(parameter, "_backward_hooks", None) or {}).values():
+        copied.register_hook(hook)
+    for hook in (getattr(parameter, "_post_accumulate_grad_hooks", None) or {}).values():
+        copied.register_post_accumulate_grad_hook(hook)
 
 
 def _tensors_of(model: nn.Module) -> Iterator[Tensor]:

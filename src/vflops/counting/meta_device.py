@@ -74,7 +74,6 @@ def _uncompiled(model: nn.Module) -> nn.Module:
         for name, child in list(module.named_children()):
             if isinstance(getattr(child, "_orig_mod", None), nn.Module):
                 setattr(module, name, _uncompiled(child))
-        module._compiled_call_impl = None
     return model
 
 

@@ -20,24 +20,10 @@ _Layout = tuple[torch.Size, tuple[int, ...], torch.dtype]
 
 
 class ShapeInference:
-    """Runs operators on the meta device, and repeats known results for the same arguments.
+    """Runs one operator on the meta device, and repeats known results for the same arguments.
 
     A recurrent network applies the same few operators to the same shapes thousands of times.
     """
-
-    def __init__(self) -> None:
-        self._operators: dict[Any, _Inference] = {}
-
-    def __call__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return the result of ``func``: tensors of the right shapes."""
-        operator = self._operators.get(func)
-        if operator is None:
-            operator = self._operators[func] = _Inference(func)
-        return operator.result(args, kwargs)
-
-
-class _Inference:
-    """One operator and its results so far, by the arguments."""
 
     def __init__(self, func: Any) -> None:
         self._func = func
@@ -46,23 +32,36 @@ class _Inference:
         self._repeats = self._writes or _makes_new_tensors(func)
         self._known: dict[Hashable, tuple[_Layout, ...] | _Layout] = {}
 
-    def result(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return the result of a call."""
-        if self._shortcut and not kwargs:
-            return self._shortcut(*args)
-        key = _key(args, kwargs) if self._repeats else None
-        known = None if key is None else self._known.get(key)
-        if known is None:
-            return self._new_result(key, args, kwargs)
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return the result of a call: tensors of the right shapes."""
+        key = self.key(args, kwargs)
+        known = self.known(key, args)
+        return self._new_result(key, args, kwargs) if known is None else known
+
+    def key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
+        """Return what the shapes of the results depend on; None if they are not repeated.
+
+        If there is a key, all tensors among the arguments are on the meta device.
+        """
+        return _key(args, kwargs) if self._repeats else None
+
+    def known(self, key: Hashable | None, args: Sequence[Any]) -> Any:
+        """Return the result for arguments that were seen before; None if they were not."""
+        layouts = None if key is None else self._known.get(key)
+        if layouts is None:
+            return None
         if self._writes:
             return args[0]
-        if isinstance(known[0], torch.Size):
-            return _empty_strided(known[0], known[1], dtype=known[2], device=_META)
-        return tuple(_empty_strided(x[0], x[1], dtype=x[2], device=_META) for x in known)
+        if isinstance(layouts[0], torch.Size):
+            return _empty_strided(layouts[0], layouts[1], dtype=layouts[2], device=_META)
+        return tuple([_empty_strided(x[0], x[1], dtype=x[2], device=_META) for x in layouts])
 
-    def _new_result(self, key: Hashable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _new_result(
+        self, key: Hashable | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
         before = _layout(args[0]) if self._writes and isinstance(args[0], Tensor) else None
-        result = self._func(*args, **kwargs)
+        infer = self._func if self._shortcut is None or kwargs else self._shortcut
+        result = infer(*args, **kwargs)
         layouts = None if key is None else _layouts(result)
         is_unchanged = not self._writes or (result is args[0] and layouts == before)
         if layouts is not None and is_unchanged:
@@ -71,15 +70,14 @@ class _Inference:
 
 
 _META = torch.device("meta")
-_empty_strided = torch.ops.aten.empty_strided.default
+_empty_strided = torch.empty_strided
 
 
-def _key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable:
-    """Return what the shapes of the results depend on; None if it is more than a value can say."""
+def _key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
     try:
         key = tuple([_described(argument) for argument in args])
         if kwargs:
-            named = ((name, _described(argument)) for name, argument in kwargs.items())
+            named = [(name, _described(argument)) for name, argument in kwargs.items()]
             key = (*key, None, *named)
         hash(key)
     except (_NotRepeatableError, TypeError):
@@ -95,9 +93,10 @@ def _described(argument: Any) -> Hashable:
     kind = type(argument)
     if kind is Tensor or kind is torch.nn.Parameter:
         # Scalar tensors promote types differently if they come from Python numbers.
-        if not argument.is_meta or not argument.dim() or argument.is_complex():
+        shape, dtype = argument.shape, argument.dtype
+        if not argument.is_meta or not shape or dtype.is_complex:
             raise _NotRepeatableError
-        return argument.shape, argument.stride(), argument.dtype
+        return shape, argument.stride(), dtype
     if isinstance(argument, Tensor):
         raise _NotRepeatableError
     if kind is list or kind is tuple:

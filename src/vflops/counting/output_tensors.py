@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
+from itertools import islice
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -28,6 +30,10 @@ _OPAQUE = (
 """What contains no results of a model."""
 
 
+_MOST_ITEMS = 10_000
+"""Items that are taken from an iterator, which may not end."""
+
+
 def tensors_in(result: object) -> list[Tensor]:
     """Return each tensor in ``result`` once: in containers, data classes, attributes and slots."""
     tensors: list[Tensor] = []
@@ -48,8 +54,12 @@ def tensors_in(result: object) -> list[Tensor]:
 def _members(item: Any) -> Iterator[Any]:
     if isinstance(item, Mapping):
         yield from item.values()
-    elif isinstance(item, list | tuple | Set):
+    elif isinstance(item, Collection) and not isinstance(item, range) and _may_have_tensors(item):
         yield from item
+    elif isinstance(item, Iterator):
+        yield from islice(item, _MOST_ITEMS)
+    elif isinstance(item, partial):
+        yield from (item.args, item.keywords)
     if is_dataclass(item):
         yield from (getattr(item, field.name, None) for field in fields(item))
     yield from getattr(item, "__dict__", {}).values()
@@ -58,3 +68,8 @@ def _members(item: Any) -> Iterator[Any]:
         for name in (slots,) if isinstance(slots, str) else slots:
             if not name.startswith("__"):
                 yield getattr(item, name, None)
+
+
+def _may_have_tensors(item: Any) -> bool:
+    """Whether ``item`` is not an array of numbers, such as numpy's."""
+    return str(getattr(item, "dtype", "object")) == "object"

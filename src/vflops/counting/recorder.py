@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -31,6 +31,8 @@ from vflops.record.formats.graph import (
 _SELECTION_KINDS = ("elementwise", "reduction")
 """Kinds that are not counted while gradients are disabled: they only select what to train on."""
 
+_PRODUCTS: tuple[Kind, ...] = ("product", "convolution")
+
 _NO_AUTOGRAD_NODE = -1
 
 
@@ -43,8 +45,11 @@ class Operator:
 
     __slots__ = (
         "argument_names",
+        "described",
         "flop_counter_knows",
         "formula",
+        "func",
+        "infer",
         "kind",
         "name",
         "op",
@@ -52,6 +57,10 @@ class Operator:
     )
 
     def __init__(self, func: Any) -> None:
+        self.func = func
+        self.infer = ShapeInference(func)
+        self.described: dict[Hashable, tuple[Kind, dict[str, Attribute]]] = {}
+        """Kind and attributes of earlier calls."""
         self.op = str(func)
         self.name = aten.base_name(self.op)
         self.kind: Kind = aten.KIND_OF.get(self.name, "other")
@@ -103,8 +112,7 @@ class OperatorMode(MetaMode):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.infer = ShapeInference()
-        self._operators: dict[Any, Operator] = {}
+        self.operators: dict[int, Operator] = {}  # by id, because torch hashes them in Python
         self._constants: dict[int, tuple[Tensor, Tensor]] = {}
         self._scopes = {id(module): path for path, module in model.named_modules()}
         self.path = [""]
@@ -132,15 +140,22 @@ class OperatorMode(MetaMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        args, kwargs, _ = self.on_meta(self.operator(func).name, args, kwargs or {})
-        return self.infer(func, args, kwargs)
+        return self.result(self.operator(func), args, kwargs or {})
 
     def operator(self, func: Any) -> Operator:
         """Return what is known of ``func``."""
-        known = self._operators.get(func)
+        known = self.operators.get(id(func))
         if known is None:
-            known = self._operators[func] = Operator(func)
+            known = self.operators[id(func)] = Operator(func)
         return known
+
+    def result(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return the result of a call, which is not recorded."""
+        known = operator.infer.known(operator.infer.key(args, kwargs), args)
+        if known is not None:
+            return known
+        args, kwargs, _ = self.on_meta(operator.name, args, kwargs)
+        return operator.infer(args, kwargs)
 
     def on_meta(
         self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -149,9 +164,7 @@ class OperatorMode(MetaMode):
 
         Operators on constants alone compute real values, which the model may read.
         """
-        tensors = tensors_of(args)
-        if kwargs:
-            tensors += tensors_of(kwargs.values())
+        tensors = all_tensors(args, kwargs)
         on_meta = [tensor.is_meta for tensor in tensors]
         if True in on_meta and False in on_meta:
             args = self._without_values(args)
@@ -205,14 +218,36 @@ class Recorder(OperatorMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         operator = self.operator(func)
-        args, kwargs, tensors = self.on_meta(operator.name, args, kwargs or {})
-        if tensors and not tensors[0].is_meta:
-            return func(*args, **kwargs)  # constants, which have values
+        kwargs = kwargs or {}
+        key = operator.infer.key(args, kwargs)
+        result = operator.infer.known(key, args)
+        if result is not None:
+            tensors = all_tensors(args, kwargs)
+        else:
+            args, kwargs, tensors = self.on_meta(operator.name, args, kwargs)
+            if tensors and not tensors[0].is_meta:
+                return self._run_on_constants(operator, args, kwargs, tensors)
         inputs = [self._lookup(tensor) for tensor in aten.operands(operator.name, tensors)]
-        result = self.infer(func, args, kwargs)
-        results = tensors_of((result,))
-        self._record(operator, inputs, args, kwargs, results)
+        if result is None:
+            result = operator.infer(args, kwargs)
+        results = [result] if type(result) is Tensor else tensors_of((result,))
+        self._record(operator, key, inputs, args, kwargs, results)
         self._calls_autograd(tensors)
+        return result
+
+    def _run_on_constants(
+        self,
+        operator: Operator,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        tensors: list[Tensor],
+    ) -> Any:
+        """Return the result of an operator on constants, with values; record it if it is work."""
+        result = operator.func(*args, **kwargs)
+        if operator.kind in _PRODUCTS:
+            inputs = [self._lookup(tensor) for tensor in aten.operands(operator.name, tensors)]
+            self._record(operator, None, inputs, args, kwargs, tensors_of((result,)))
+            self._calls_autograd(tensors)
         return result
 
     def _calls_autograd(self, tensors: Sequence[Tensor]) -> None:
@@ -228,34 +263,55 @@ class Recorder(OperatorMode):
     def _record(
         self,
         operator: Operator,
+        key: Hashable | None,
         inputs: list[int],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         results: list[Tensor],
     ) -> None:
-        kind, name = operator.kind, operator.name
-        is_product = kind == "product"  # also of integers, as in quantised networks
-        if results and not is_product and not any(_is_real(tensor) for tensor in results):
-            kind = "bookkeeping"  # integers and booleans: no floating-point operation
-        if kind in _SELECTION_KINDS and not torch.is_grad_enabled():
-            kind = "bookkeeping"  # it selects what to train on, such as matching boxes
-        attributes: dict[str, Attribute] = {}
-        if operator.kind not in NO_ARITHMETIC:
-            arguments = operator.arguments(args, kwargs)
-            shapes = [self._shapes[index] for index in inputs]
-            if aten.is_global_pool(name, arguments, shapes):
-                kind = "global-pool"
-            if kind == "product" and any(self._parameter_of[index] for index in inputs[:2]):
-                kind = "dense"
-            attributes = operator.attributes(kind, args, kwargs, shapes, results)
+        uses_parameter = operator.kind == "product" and any(
+            self._parameter_of[index] for index in inputs[:2]
+        )
+        state = (key, torch.is_grad_enabled(), uses_parameter)
+        described = None if key is None else operator.described.get(state)
+        if described is None:
+            described = self._described(operator, uses_parameter, inputs, args, kwargs, results)
+            if key is not None:
+                operator.described[state] = described
+        kind, attributes = described
         parameter = self._parameter_of[inputs[0]] if kind == "layout" and inputs else None
-        outputs = tuple(self._add(tensor, parameter=parameter) for tensor in results)
+        outputs = tuple([self._add(tensor, parameter) for tensor in results])
         if operator.writes:  # in place: all views of the memory change
             for tensor, index in zip(results, outputs, strict=True):
                 self._written[memory(tensor)] = index
         self.calls.append(
             Call(kind, operator.op, self.path[-1], tuple(inputs), outputs, attributes)
         )
+
+    def _described(
+        self,
+        operator: Operator,
+        uses_parameter: bool,
+        inputs: Sequence[int],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        results: Sequence[Tensor],
+    ) -> tuple[Kind, dict[str, Attribute]]:
+        """Return the kind and the attributes of a call."""
+        kind = operator.kind
+        is_product = kind in _PRODUCTS  # also of integers, as in quantised networks
+        if results and not is_product and not any(_is_real(tensor) for tensor in results):
+            kind = "bookkeeping"  # integers and booleans: no floating-point operation
+        if kind in _SELECTION_KINDS and not torch.is_grad_enabled():
+            kind = "bookkeeping"  # it selects what to train on, such as matching boxes
+        if operator.kind in NO_ARITHMETIC:
+            return kind, {}
+        shapes = [self._shapes[index] for index in inputs]
+        if aten.is_global_pool(operator.name, operator.arguments(args, kwargs), shapes):
+            kind = "global-pool"
+        if uses_parameter:
+            kind = "dense"
+        return kind, operator.attributes(kind, args, kwargs, shapes, results)
 
     def _add(self, tensor: Tensor, parameter: str | None = None) -> int:
         index = len(self._tensors)
@@ -279,10 +335,19 @@ class Recorder(OperatorMode):
         self.calls.append(Call("layout", "alias", self.path[-1], (index, written), (alias,)))
         return alias
 
-    def signatures(self, without: Container[Kind]) -> set[tuple[str, tuple[Sequence[int], ...]]]:
-        """Return operator and operands' shapes of each call, except for the kinds ``without``."""
+    def signatures(
+        self, parameter_of: Mapping[int, str], without: Container[Kind]
+    ) -> set[tuple[str, tuple[Sequence[int], ...], tuple[str | None, ...]]]:
+        """Return operator, shapes and parameters of each call, except for the kinds ``without``.
+
+        ``parameter_of`` has the names of parameters by their memory.
+        """
         return {
-            (call.op, tuple(self._shapes[index] for index in call.inputs))
+            (
+                call.op,
+                tuple([self._shapes[index] for index in call.inputs]),
+                tuple([parameter_of.get(memory(self._tensors[index])) for index in call.inputs]),
+            )
             for call in self.calls
             if call.kind not in without
         }
@@ -299,7 +364,7 @@ class Recorder(OperatorMode):
         renumbered = {old: new for new, old in enumerate(used)}
 
         def renumber(indices: Iterable[int]) -> tuple[int, ...]:
-            return tuple(renumbered[index] for index in indices)
+            return tuple([renumbered[index] for index in indices])
 
         values = ValueTable()
         graph = Graph(
@@ -310,9 +375,11 @@ class Recorder(OperatorMode):
             outputs=renumber(outputs),
             parameters=self.parameters,
             # Autograd sets requires_grad of a result only after the dispatch.
-            values=tuple(values.of(self._tensors[i], self._parameter_of[i]) for i in used),
+            values=tuple(
+                values.of(self._tensors[i], self._parameter_of[i], self._shapes[i]) for i in used
+            ),
             nodes=tuple(
-                Node.model_construct(
+                Node.unchecked(
                     kind=call.kind,
                     op=call.op,
                     scope=call.scope,
@@ -341,13 +408,13 @@ class ValueTable:
     def __init__(self) -> None:
         self._known: dict[Any, Value] = {}
 
-    def of(self, tensor: Tensor, parameter: str | None) -> Value:
-        """Return the value that describes ``tensor``."""
-        key = (tensor.shape, tensor.dtype, tensor.requires_grad, parameter)
+    def of(self, tensor: Tensor, parameter: str | None, shape: Sequence[int]) -> Value:
+        """Return the value that describes ``tensor``, which had ``shape`` when it was used."""
+        key = (shape, tensor.dtype, tensor.requires_grad, parameter)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = Value.model_construct(
-                shape=tuple(tensor.shape),
+                shape=tuple(shape),
                 dtype=str(tensor.dtype).removeprefix("torch."),
                 grad=tensor.requires_grad,
                 parameter=parameter,
@@ -364,6 +431,14 @@ def without_unused(calls: Sequence[Call], outputs: Iterable[int]) -> list[Call]:
             kept.append(call)
             wanted.update(call.inputs)
     return kept[::-1]
+
+
+def all_tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """Return the tensors among the arguments of a call."""
+    tensors = tensors_of(args)
+    if kwargs:
+        tensors += tensors_of(kwargs.values())
+    return tensors
 
 
 def tensors_of(arguments: Iterable[Any]) -> list[Tensor]:

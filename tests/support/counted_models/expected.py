@@ -54,6 +54,14 @@ TRUTH: dict[str, Truth] = {
     "integer product": Truth(1536 + 2 * 32 * 8 * 8, 1536, INSIDE),
     "checkpoint": Truth(680, 1120, RECOMPUTED),
     "reentrant checkpoint": Truth(680, 1120, RECOMPUTED),
+    "layer repeated in backward": Truth(560, 480, RECOMPUTED),
+    **dict.fromkeys(
+        (
+            "checkpoint of a function without autograd",
+            "reentrant checkpoint of a function without autograd",
+        ),
+        Truth(8 * (30 + 25 + 15 + 9), 8 * (30 + 2 * 15 + 2 * 9), RECOMPUTED),
+    ),
 }
 """Models that ``executed`` counts and FlopCounterMode miscounts, worked out by hand, and why."""
 

@@ -6,7 +6,7 @@ kernels do the same products inside one operator, for which FlopCounterMode has 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,10 +39,13 @@ class Counted:
     """Why the model is refused."""
 
 
-def counted(model: CountedModel) -> Counted:
-    """Return the counts of ``model`` by vflops, or the error."""
+def counted(model: CountedModel, *, as_instance: bool = False) -> Counted:
+    """Return the counts of ``model`` by vflops, or the error.
+
+    The model is given as a function that builds it, or as an instance.
+    """
     try:
-        graph = graph_on_inputs(model.build, _inputs(model))
+        graph = graph_on_inputs(model.build() if as_instance else model.build, _inputs(model))
     except UsageError as error:
         return Counted(error=error)
     executed, like_torch = (
@@ -84,6 +87,8 @@ def tensors_in(result: Any) -> Iterator[Tensor]:
             yield from (getattr(leaf, name) for name in leaf.arg_constraints if name in vars(leaf))
         elif isinstance(leaf, Mapping):
             yield from tensors_in(list(leaf.values()))
+        elif isinstance(leaf, Iterator | ValuesView):
+            yield from tensors_in(list(leaf))
         elif hasattr(leaf, "__dict__"):
             yield from tensors_in(list(vars(leaf).values()))
 

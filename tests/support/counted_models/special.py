@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
@@ -356,7 +359,91 @@ def checkpointed_reentrant(m: Any, x: Tensor) -> Any:
     return m.last(checkpoint(m.block, m.first(x), use_reentrant=True))
 
 
+def checkpointed_function(m: Any, x: Tensor, reentrant: bool) -> Any:
+    def block(hidden: Tensor) -> Tensor:
+        with torch.no_grad():
+            scale: Tensor = (hidden @ m.mix).mean()
+        product: Tensor = call(ProductFunction, hidden, m.weight)
+        return product * scale
+
+    return m.last(checkpoint(block, m.first(x), use_reentrant=reentrant))
+
+
+class SyntheticGradient(torch.autograd.Function):
+    """Computes a gradient with a layer that only the backward pass calls."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, m: Any) -> Tensor:
+        ctx.m = m
+        ctx.save_for_backward(x)
+        result: Tensor = m.same(x)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.m.synthetic(*ctx.saved_tensors) + ctx.m.same(gradient), None
+
+
+def synthetic_gradient(m: Any, x: Tensor) -> Any:
+    return m.last(SyntheticGradient.apply(m.first(x), m))  # type: ignore[no-untyped-call]
+
+
+class RepeatedLayer(SyntheticGradient):
+    """Runs its layer again in the backward pass, without gradients."""
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.m.same(*ctx.saved_tensors), None
+
+
+def repeated_layer(m: Any, x: Tensor) -> Any:
+    return m.last(RepeatedLayer.apply(m.first(x), m))  # type: ignore[no-untyped-call]
+
+
+def with_parameter_hooks() -> nn.Module:
+    first, second = nn.Linear(6, 5), nn.Linear(5, 3)
+    constant = torch.randn(5, 5)
+
+    def precondition(weight: Tensor) -> None:
+        assert weight.grad is not None
+        weight.grad = weight.grad @ constant
+
+    first.weight.register_hook(lambda gradient: constant @ gradient)
+    second.weight.register_post_accumulate_grad_hook(precondition)
+    return nn.Sequential(first, second)
+
+
+def transposed_in_place(m: Any, x: Tensor) -> Any:
+    constant = torch.ones(5, 4, device=x.device)
+    product = constant @ torch.ones(4, 2, device=x.device)
+    constant.t_()
+    return m.first(x) * product.sum()
+
+
+def product_of_constants(m: Any, x: Tensor) -> Any:
+    constant = torch.from_numpy(np.ones((6, 6), np.float32))
+    return m.layer(x @ (constant @ constant))
+
+
 # Numbers that are not float32
+
+
+def integer_convolution(m: Any, x: Tensor) -> Any:
+    weight = torch.ones(4, 3, 3, 3, dtype=torch.long, device=x.device)
+    return m.layer(x) * F.conv2d((x * 10).long(), weight).sum()
+
+
+class IntegerGradients(ProductFunction):
+    """Computes its gradients with integers."""
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight, scaled = (t.mul(99).int() for t in (*ctx.saved_tensors, gradient))
+        return (scaled @ weight.t()).float(), (x.t() @ scaled).float()
+
+
+def integer_gradients(m: Any, x: Tensor) -> Any:
+    return call(IntegerGradients, m.first(x), m.weight)
 
 
 def complex_linear(m: Any, x: Tensor) -> Any:
@@ -432,6 +519,20 @@ def as_distribution(m: Any, x: Tensor) -> Any:
 def as_nested(m: Any, x: Tensor) -> dict[str, Any]:
     hidden = m.first(x)
     return {"all": [hidden, (m.second(hidden),)], "none": None, "number": 3}
+
+
+def as_deque(m: Any, x: Tensor) -> dict[str, Any]:
+    hidden = m.first(x)
+    return {"scores": m.second(hidden), "last": deque([hidden.relu() @ hidden.t()], maxlen=1)}
+
+
+def as_view_and_iterator(m: Any, x: Tensor) -> Any:
+    hidden = m.first(x)
+    return {"scores": m.second(hidden)}.values(), iter([hidden @ hidden.t()])
+
+
+def of_dataclass(m: Any, inputs: Prediction) -> Any:
+    return m.layer(inputs.scores @ inputs.features.t() @ inputs.features)
 
 
 def as_argmax(m: Any, x: Tensor) -> Any:
@@ -591,6 +692,38 @@ MODELS = [
         block=two_layers,
         last=linear(5, 3),
     ),
+    *(
+        applied(
+            f"{name} of a function without autograd",
+            partial(checkpointed_function, reentrant=reentrant),
+            ROWS,
+            first=linear(6, 5),
+            mix=(5, 5),
+            weight=(5, 3),
+            last=linear(3, 3),
+        )
+        for name, reentrant in (("checkpoint", False), ("reentrant checkpoint", True))
+    ),
+    *(
+        applied(
+            name,
+            forward,
+            ROWS,
+            first=linear(6, 5),
+            same=linear(5, 5, bias=False),
+            synthetic=linear(5, 5, bias=False),
+            last=linear(5, 3),
+        )
+        for name, forward in (
+            ("synthetic gradient", synthetic_gradient),
+            ("layer repeated in backward", repeated_layer),
+        )
+    ),
+    built("hooks of parameters", with_parameter_hooks, ROWS),
+    applied("transposed in place", transposed_in_place, ROWS, first=linear(6, 5)),
+    applied("product of constants", product_of_constants, ROWS, layer=linear(6, 3)),
+    applied("integer convolution", integer_convolution, real(2, 3, 8, 8), layer=conv(3, 4, 3)),
+    applied("integer gradients", integer_gradients, ROWS, first=linear(6, 5), weight=(5, 3)),
     applied("complex linear", complex_linear, ROWS, real=(6, 3), imaginary=(6, 3)),
     applied(
         "complex convolution",
@@ -616,6 +749,20 @@ MODELS = [
     applied("output dict subclass", as_dict_subclass, ROWS, **FIRST_SECOND),
     applied("output distribution", as_distribution, ROWS, **FIRST_SECOND),
     applied("output nested", as_nested, ROWS, **FIRST_SECOND),
+    applied("output deque", as_deque, ROWS, **FIRST_SECOND),
+    applied("output view and iterator", as_view_and_iterator, ROWS, **FIRST_SECOND),
+    applied(
+        "input dataclass",
+        of_dataclass,
+        lambda: Prediction(torch.randn(4, 6), torch.randn(4, 6)),
+        layer=linear(6, 3),
+    ),
+    applied(
+        "input with a gradient",
+        lambda m, x: m.layer(x),
+        lambda: torch.randn(4, 6, requires_grad=True),
+        layer=linear(6, 3),
+    ),
     applied("output argmax", as_argmax, ROWS, **FIRST_SECOND),
     applied("branch on values", branching, ROWS, first=linear(6, 3), second=linear(6, 3)),
     applied("boolean index", boolean_index, ROWS, first=linear(6, 3)),

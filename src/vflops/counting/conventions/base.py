@@ -72,9 +72,11 @@ class Convention:
         """
         covered = None if self.formula is None else self.formula(graph)
 
+        none = Ops()
+
         def ops(index: int) -> Ops | None:
             if graph.nodes[index].kind in NO_ARITHMETIC:
-                return Ops()
+                return none
             if covered is not None:
                 return covered.get(index)
             assert self.rule is not None
