@@ -159,6 +159,8 @@ class _BackwardRecorder(OperatorMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         operator = self.operator(func)
+        if operator.decomposes:
+            return self.decomposed(func, args, kwargs or {})
         args, kwargs, tensors = self.on_meta(operator.name, args, kwargs or {})
         result = self.infer(func, args, kwargs)
         if operator.kind not in _LIGHT:
