@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -134,3 +135,43 @@ def test_a_missing_backward_pass_is_a_note_in_text_and_json(names: list[str]) ->
     counts = [count(graph, convention(name)) for name in names]
     assert printed(counts, 100).count("note: there is no backward pass") == 1
     assert len(json.loads(as_json(counts[:1], "kind"))["notes"]) == 1
+
+
+class Unknown(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.layer(torch.special.bessel_j0(x))
+        return result
+
+
+def test_work_of_unknown_size_is_not_called_0_percent(tmp_path: Path) -> None:
+    counted = count(
+        capture(Unknown, [InputSpec((8,), "float32")], name="unknown"), convention("executed")
+    )
+    text = printed([counted], width=400)
+    assert "which are an unknown share of the executed operations: aten.special_bessel_j0" in text
+    warning = "the total is too small: executed has no rule for aten.special_bessel_j0"
+    assert f"warning: {warning}" in text
+    assert any(note.startswith(warning) for note in json.loads(as_json([counted], "kind"))["notes"])
+    export([counted], "kind", tmp_path / "page.html", "html")
+    assert warning in (tmp_path / "page.html").read_text()
+
+
+def test_light_operators_without_a_kind_are_no_reason_to_warn() -> None:
+    graph = capture(
+        lambda: nn.Sequential(nn.Linear(8, 8), nn.LogSigmoid(), Lgamma()),
+        [InputSpec((8,), "float32")],
+        name="light",
+    )
+    counted = count(graph, convention("executed"))
+    assert "aten.lgamma.default" in [item.op for item in counted.uncounted]
+    assert counted.warning is None
+    assert "which are 0.00 % of the executed operations" in printed([counted], width=400)
+
+
+class Lgamma(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.lgamma()

@@ -10,13 +10,10 @@ from vflops.counting.conventions import convention
 from vflops.counting.count import Count as GraphCount
 from vflops.counting.count import Row
 from vflops.counting.count import count as count_graph
-from vflops.units import integer, percent
+from vflops.units import integer
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-_HEAVY_KINDS = ("convolution", "dense", "product", "other")
-"""The kinds of operators that may be most of a model's work; ``other`` is not known to vflops."""
 
 
 class OperationRow(TypedDict):
@@ -170,15 +167,8 @@ def count(
     counted = count_graph(graph_on_inputs(model, inputs, loss), counting_convention)
     for note in counted.notes:
         warnings.warn(note, stacklevel=2)
-    missed = [item for item in counted.uncounted if item.kind in _HEAVY_KINDS]
-    if missed:
-        names = ", ".join(item.op.removesuffix(".default") for item in missed)
-        share = percent(sum(item.share for item in missed))
-        warnings.warn(
-            f"the total is too small: {rules} has no rule for {names} ({share} of the elements "
-            "that the model reads and writes); see Count.uncounted()",
-            stacklevel=2,
-        )
+    if counted.warning:
+        warnings.warn(f"{counted.warning}; see Count.uncounted()", stacklevel=2)
     return Count(counted)
 
 

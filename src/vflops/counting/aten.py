@@ -11,6 +11,12 @@ from vflops.record.formats.graph import Attribute, Kind
 _OF_ONE_OPERAND = {"affine_grid_generator"}  # a product with a constant
 
 
+_PROFILING = (
+    "profiler._record_function_enter.default profiler._record_function_enter_new.default "
+    "profiler._record_function_exit.default profiler._record_function_exit._RecordFunction"
+)
+
+
 def _kinds() -> dict[str, Kind]:
     names_by_kind: dict[Kind, str] = {
         "convolution": "convolution _convolution convolution_overrideable cudnn_convolution "
@@ -46,14 +52,41 @@ def _kinds() -> dict[str, Kind]:
         "layout": "view _unsafe_view reshape _reshape_alias t transpose permute expand squeeze "
         "unsqueeze slice select split unsafe_split split_with_sizes unbind chunk unsafe_chunk "
         "detach alias as_strided diagonal narrow unfold lift_fresh view_as_real view_as_complex "
-        "swapaxes movedim",
+        "swapaxes movedim _conj",
         "bookkeeping": "empty empty_like empty_strided zeros zeros_like ones ones_like full "
-        "full_like arange scalar_tensor new_empty new_zeros new_ones new_full eye linspace",
+        "full_like arange scalar_tensor new_empty new_zeros new_ones new_full eye linspace "
+        "new_empty_strided is_same_size _has_same_storage_numel _efficientzerotensor " + _PROFILING,
     }
     return {name: kind for kind, names in names_by_kind.items() for name in names.split()}
 
 
 KIND_OF: Mapping[str, Kind] = _kinds()
+
+_LIGHT = frozenset(
+    "acos acosh angle asin asinh atan atanh complex copysign cosh cross deg2rad "
+    "conj_physical digamma dist erfc erfinv exponential geometric hypot i0 lgamma linalg_cross "
+    "log10 log_normal logaddexp logaddexp2 logcumsumexp logit mvlgamma nan_to_num nextafter "
+    "polar polygamma positive rad2deg real imag _neg_view resolve_conj resolve_neg "
+    "rrelu_with_noise sgn sinc sinh special_entr special_erfcx special_xlog1py special_xlogy tan "
+    "trunc xlogy aminmax all any argmax argmin count_nonzero cummax cummin diag_embed index_add "
+    "index_copy index_fill index_reduce kthvalue masked_scatter median mode nanmedian nansum "
+    "renorm scatter_reduce segment_reduce take tanh_backward sigmoid_backward threshold_backward "
+    "gelu_backward silu_backward elu_backward softplus_backward hardtanh_backward "
+    "hardsigmoid_backward hardswish_backward leaky_relu_backward log_sigmoid_backward glu_backward "
+    "mish_backward _softmax_backward_data _log_softmax_backward_data native_layer_norm_backward "
+    "native_batch_norm_backward native_group_norm_backward embedding_dense_backward "
+    "nll_loss_backward nll_loss2d_backward mse_loss_backward smooth_l1_loss_backward "
+    "huber_loss_backward binary_cross_entropy_backward max_pool2d_with_indices_backward "
+    "avg_pool2d_backward _adaptive_avg_pool2d_backward upsample_nearest2d_backward "
+    "upsample_bilinear2d_backward slice_backward select_backward "
+    "diagonal_backward _weight_norm_interface _weight_norm_interface_backward "
+    "fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask "
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams _fused_moving_avg_obs_fq_helper "
+    "_linalg_check_errors _assert_async _unsafe_index "
+    "max_unpool2d max_unpool3d replication_pad1d replication_pad3d reflection_pad3d "
+    "_upsample_bilinear2d_aa _upsample_bicubic2d_aa".split()
+)
+"""Operators without a kind that do few operations for each element that they read or write."""
 
 NEEDS_DATA = frozenset(
     "_local_scalar_dense item is_nonzero nonzero masked_select bincount unique_dim "
@@ -80,6 +113,12 @@ def base_name(op: str) -> str:
     """Return the plain name of an operator: ``relu`` for ``aten.relu_.default``."""
     name = op.split(".")[1] if op.startswith("aten.") else op
     return name if name.startswith("__") else name.removesuffix("_")
+
+
+def is_light(op: str) -> bool:
+    """Whether an operator of the kind ``other`` is known to do little work."""
+    namespace = op.partition(".")[0]
+    return namespace in ("prims", "vflops") or (namespace == "aten" and base_name(op) in _LIGHT)
 
 
 def operands(name: str, tensors: list[Any]) -> list[Any]:

@@ -173,6 +173,8 @@ class _BackwardRecorder(OperatorMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         operator = self.operator(func)
+        if operator.decomposes:
+            return self.decomposed(func, args, kwargs or {})
         is_light = operator.kind in _LIGHT
         if is_light and self._from_gradients is None:
             return self.result(operator, args, kwargs or {})

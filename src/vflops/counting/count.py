@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from vflops.counting import aten
 from vflops.counting.conventions.base import Convention, Ops
 from vflops.counting.conventions.executed import EXECUTED
 from vflops.counting.conventions.transformer_graph import token_count
+from vflops.metrics.summation import sum_in_order
 from vflops.record.formats.graph import FORMULA, NO_ARITHMETIC, BackwardNode, Graph, Node
+from vflops.units import percent
 
-_KNOWN_NAMESPACES = ("aten", "prims", "vflops")
+_PRODUCTS = ("convolution", "dense", "product")
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,14 @@ class Uncounted:
     """Its share of the operations that the framework executes, by the convention ``executed``."""
 
     @property
-    def is_foreign(self) -> bool:
-        """Whether another package defines it, so that no convention knows what it computes."""
-        return self.kind == "other" and self.op.partition(".")[0] not in _KNOWN_NAMESPACES
+    def is_unknown(self) -> bool:
+        """Whether no convention knows how much it computes, which may be most of the work."""
+        return self.kind == "other" and not self.executed_share and not aten.is_light(self.op)
+
+    @property
+    def may_be_much(self) -> bool:
+        """Whether it may be most of the work: a product, a convolution, or unknown."""
+        return self.kind in _PRODUCTS or self.is_unknown
 
 
 @dataclass(frozen=True)
@@ -113,6 +121,19 @@ class Count:
             for (op, kind), indices in groups.items()
         ]
         return tuple(sorted(uncounted, key=lambda operator: (-operator.share, operator.op)))
+
+    @property
+    def warning(self) -> str | None:
+        """A sentence that says that the total is too small, if work may be missing from it."""
+        missed = [item for item in self.uncounted if item.may_be_much]
+        if not missed:
+            return None
+        names = ", ".join(item.op.removesuffix(".default") for item in missed)
+        share = percent(sum_in_order(item.share for item in missed))
+        return (
+            f"the total is too small: {self.convention.id} has no rule for {names} ({share} of the "
+            "elements that the model reads and writes)"
+        )
 
     def _all_nodes(self) -> Iterator[tuple[Node, Ops | None]]:
         """Return the nodes of the forward pass, then those of the backward pass, with their ops."""

@@ -45,6 +45,7 @@ class Operator:
 
     __slots__ = (
         "argument_names",
+        "decomposes",
         "described",
         "flop_counter_knows",
         "formula",
@@ -68,6 +69,8 @@ class Operator:
         self.writes = len(parts) > 1 and parts[1].endswith("_")
         self.formula = registered_formula(func)
         self.flop_counter_knows = aten.flop_counter_knows(self.op)
+        unknown = self.kind == "other" and self.formula is None
+        self.decomposes = unknown and _is_composite(func)
         schema = getattr(func, "_schema", None)
         self.argument_names = [argument.name for argument in schema.arguments] if schema else []
 
@@ -140,7 +143,21 @@ class OperatorMode(MetaMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        return self.result(self.operator(func), args, kwargs or {})
+        operator = self.operator(func)
+        if operator.decomposes:
+            return self.decomposed(func, args, kwargs or {})
+        return self.result(operator, args, kwargs or {})
+
+    def decomposed(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call a composite operator so that the mode sees its parts.
+
+        Autograd decomposes such operators, except under ``torch.inference_mode``.
+        """
+        MetaMode.__enter__(self)
+        try:
+            return func.decompose(*args, **kwargs)
+        finally:
+            MetaMode.__exit__(self, None, None, None)
 
     def operator(self, func: Any) -> Operator:
         """Return what is known of ``func``."""
@@ -218,6 +235,8 @@ class Recorder(OperatorMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         operator = self.operator(func)
+        if operator.decomposes:
+            return self.decomposed(func, args, kwargs or {})
         kwargs = kwargs or {}
         key = operator.infer.key(args, kwargs)
         result = operator.infer.known(key, args)
@@ -450,6 +469,14 @@ def tensors_of(arguments: Iterable[Any]) -> list[Tensor]:
         elif isinstance(argument, list | tuple):
             tensors += tensors_of(argument)
     return tensors
+
+
+def _is_composite(func: Any) -> bool:
+    """Whether torch defines an operator by calls of other operators."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return isinstance(func, torch._ops.OpOverload) and (
+        key in func.py_kernels or func.has_kernel_for_dispatch_key(key)
+    )
 
 
 def _is_real(tensor: Tensor) -> bool:

@@ -268,7 +268,8 @@ def _backward_notes(counts: Sequence[Count]) -> list[str]:
         if count.total.recompute
     ]
     notes = dict.fromkeys(note for count in counts for note in count.notes)
-    return [*recomputed, *(f"note: {note}" for note in notes)]
+    warnings = [count.warning for count in counts if count.warning]
+    return [*recomputed, *(f"note: {note}" for note in notes), *(f"warning: {w}" for w in warnings)]
 
 
 def _uncounted(counts: Sequence[Count]) -> list[str]:
@@ -289,7 +290,11 @@ def _uncounted_shares(count: Count) -> str:
         f"{item.op.removesuffix('.default')} ×{item.nodes} ({percent(item.share, digits=2)})"
         for item in count.uncounted
     )
-    executed = percent(sum_in_order(item.executed_share for item in count.uncounted), digits=2)
+    executed = (
+        "an unknown share"
+        if any(item.is_unknown for item in count.uncounted)
+        else percent(sum_in_order(item.executed_share for item in count.uncounted), digits=2)
+    )
     return f"{executed} of the executed operations: {shares}"
 
 
@@ -316,7 +321,7 @@ def _count_data(count: Count, by: str) -> dict[str, Any]:
         "tokens": count.tokens,
         "per_token": count.per_token,
         "recompute": total.recompute,
-        "notes": list(count.notes),
+        "notes": [*count.notes, *([count.warning] if count.warning else [])],
         "uncounted": [
             {
                 "op": operator.op,

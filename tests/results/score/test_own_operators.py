@@ -147,20 +147,23 @@ def test_rules_that_do_not_know_its_operators_say_so(trained: Trained) -> None:
     assert "such as executed" in finding.evidence
 
 
-def test_an_operator_of_another_package_is_not_called_no_work(handmade_run: HandmadeRun) -> None:
+@pytest.mark.parametrize("op", ["mine.mix", "aten.special_bessel_j0"])
+def test_an_operator_of_unknown_work_is_not_called_no_work(
+    handmade_run: HandmadeRun, op: str
+) -> None:
     known = graph()
     index = next(i for i, node in enumerate(known.nodes) if node.op == "aten.gelu.default")
-    foreign = known.nodes[index].model_copy(update={"op": "mine.mix.default", "kind": "other"})
+    foreign = known.nodes[index].model_copy(update={"op": f"{op}.default", "kind": "other"})
     nodes = (*known.nodes[:index], foreign, *known.nodes[index + 1 :])
     handmade_run.graph = known.model_copy(update={"nodes": nodes})
     handmade_run.plan(job(workload=NAME, rules="executed"))
     handmade_run.attempt(1, 0.0, *course(0.9))
     contents = Contents(handmade_run.folder)
     (training,) = score(contents).trainings
-    assert training.work is not None and training.work.uncounted[0].op == "mine.mix"
+    assert training.work is not None and training.work.uncounted[0].op == op
     rows = dict(score_tables.training_rows(training))
-    assert rows["not counted"].startswith("mine.mix ×1, ")
-    assert rows["not counted"].endswith("of other packages, whose operations are not known")
+    assert rows["not counted"].startswith(f"{op} ×1, ")
+    assert rows["not counted"].endswith("an unknown share of the executed operations")
     (finding,) = (f for f in check(contents).findings if f.rule == "uncounted")
     assert finding.verdict == "cannot tell"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.counted_models import convolutions, dense, sequences, special
+from tests.support.counted_models import contexts, convolutions, dense, sequences, special
 from tests.support.counted_models.definition import CountedModel
 
 FAMILIES = {
@@ -10,6 +10,7 @@ FAMILIES = {
     "dense layers": dense.MODELS,
     "sequences": sequences.MODELS,
     "special": special.MODELS,
+    "contexts": contexts.MODELS,
 }
 MODELS: dict[str, CountedModel] = {
     model.name: model for models in FAMILIES.values() for model in models

@@ -229,7 +229,7 @@ def uncounted(work: WorkScore, most: int | None = None) -> str:
     if len(named) < len(work.uncounted):
         names.append(f"{len(work.uncounted) - len(named)} more")
     if any(operator.foreign for operator in work.uncounted):
-        share = "operators of other packages, whose operations are not known"
+        share = "an unknown share of the executed operations"
     elif work.uncounted_share:
         share = f"{percent(work.uncounted_share)} of the executed operations"
     else:

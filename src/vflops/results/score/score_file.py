@@ -89,7 +89,7 @@ class UncountedOperator(Data):
     executed_share: float
     """Its share of the operations that training executes."""
     foreign: bool = False
-    """Whether another package defines it, so that its operations are not known at all."""
+    """Whether its operations are not known: of another package, or one without any rule."""
 
 
 class WorkScore(Data):

@@ -143,7 +143,7 @@ def _uncounted(counted: Count) -> tuple[UncountedOperator, ...]:
             op=item.op.removesuffix(".default"),
             nodes=item.nodes,
             executed_share=item.executed_share,
-            foreign=item.is_foreign,
+            foreign=item.is_unknown,
         )
         for item in counted.uncounted
     ]

@@ -1,0 +1,65 @@
+"""Models that run some of their layers in a context manager of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from tests.support.counted_models.definition import applied, built, linear, real
+
+
+def teacher(m: Any, x: Tensor) -> Any:
+    """A student and what a teacher says, which is not trained."""
+    with torch.inference_mode():
+        taught = m.teacher(x)
+    return m.student(x.flatten(1)), taught.clone()
+
+
+def convolutional_teacher() -> nn.Module:
+    return nn.Sequential(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4), nn.ReLU(), nn.MaxPool1d(2))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(6, 5, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.lstm(x)[0]
+        return outputs
+
+
+class Products(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed = torch.einsum("bti,ij->btj", x @ self.weight, self.weight)
+        return F.scaled_dot_product_attention(mixed, x, x, is_causal=True)
+
+
+def profiled(m: Any, x: Tensor) -> Any:
+    with torch.profiler.record_function("first"):
+        y = m.first(x)
+    return m.second(y)
+
+
+SEQUENCES = real(2, 3, 6)
+
+MODELS = [
+    applied(
+        "inference-mode convolution",
+        teacher,
+        SEQUENCES,
+        teacher=convolutional_teacher,
+        student=linear(18, 2),
+    ),
+    applied("inference-mode LSTM", teacher, SEQUENCES, teacher=Recurrent, student=linear(18, 2)),
+    applied("inference-mode products", teacher, SEQUENCES, teacher=Products, student=linear(18, 2)),
+    applied("profiled", profiled, real(4, 6), first=linear(6, 5), second=linear(5, 3)),
+    built("data parallel", lambda: nn.DataParallel(nn.Linear(6, 3)), real(4, 6)),
+]
