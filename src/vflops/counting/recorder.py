@@ -14,10 +14,12 @@ from torch.nn.modules.module import (
 )
 
 from vflops.counting import aten
+from vflops.counting.constant_masks import ConstantMasks
 from vflops.counting.meta_device import MetaMode
 from vflops.counting.meta_shapes import ShapeInference
 from vflops.counting.registered_formulas import operations_by, registered_formula
 from vflops.record.formats.graph import (
+    CAUSAL,
     FLOP_COUNTER,
     NO_ARITHMETIC,
     OPERATIONS,
@@ -210,6 +212,7 @@ class Recorder(OperatorMode):
         self._index: dict[int, int] = {}
         self._written: dict[int, int] = {}
         self._tensors: list[Tensor] = []  # an id is unique only while its tensor exists
+        self._masks = ConstantMasks()
         self._last_autograd_node = _NO_AUTOGRAD_NODE
         self.parameters: dict[str, int] = {}
         for name, parameter in model.named_parameters():
@@ -232,6 +235,9 @@ class Recorder(OperatorMode):
         results = tensors_of((result,))
         self._record(operator, inputs, args, kwargs, results)
         self._calls_autograd(tensors)
+        causal = self._masks.note(operator.op, args, kwargs, tensors, results)
+        if causal is not None:
+            self.calls[-1].attributes = {**self.calls[-1].attributes, CAUSAL: causal}
         return result
 
     def _calls_autograd(self, tensors: Sequence[Tensor]) -> None:
