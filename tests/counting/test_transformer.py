@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -116,6 +117,44 @@ def test_every_term_is_at_its_own_node(llama: Graph) -> None:
     assert all_rows == {**rows, "embedding": 6 * lookups * tokens}
 
 
+def _square(scores: Tensor, value: float = 1.0) -> Tensor:
+    return torch.full((scores.shape[-2], scores.shape[-1]), value)
+
+
+def _distance(scores: Tensor) -> Tensor:
+    position = torch.arange(scores.shape[-1])
+    return position[:, None] - position
+
+
+def _written_rows(scores: Tensor) -> Tensor:
+    mask = _square(scores, -math.inf).triu(1)
+    mask[:8].zero_()
+    return scores + mask
+
+
+def _symmetric_window(scores: Tensor) -> Tensor:
+    ones = _square(scores)
+    return scores.masked_fill(ones.tril(2) * ones.triu(-2) == 0, -math.inf)
+
+
+MASKS: dict[str, Callable[[Tensor], Tensor]] = {
+    "filled triangle": lambda s: s + torch.empty(s.shape[-2:]).fill_(-math.inf).triu_(1),
+    "causal window": lambda s: s.masked_fill((_distance(s) < 0) | (_distance(s) > 4), -math.inf),
+    "triangle and padding": lambda s: torch.where(
+        (_square(s).tril() == 1) & (s.detach() > 0), s, -math.inf
+    ),
+    "factor and offset": lambda s: s * _square(s).tril() - 1e9 * (1 - _square(s).tril()),
+    "symmetric window": _symmetric_window,
+    "distance": lambda s: s.masked_fill(_distance(s).abs() > 8, -math.inf),
+    "shifted triangle": lambda s: s.masked_fill(_square(s).tril(2) == 0, -math.inf),
+    "bias": lambda s: s + _square(s).tril() + _square(s).triu(1) * 0.5,
+    "factor": lambda s: s * _square(s).tril(),
+    "prefix": lambda s: s.masked_fill((_distance(s) < 0) & (torch.arange(16) > 8), -math.inf),
+    "written in place": _written_rows,
+}
+"""Attention masks that are not the usual ones."""
+
+
 class Gpt(nn.Module):
     """One layer with position embeddings, biases, and a head tied to the token embeddings."""
 
@@ -158,6 +197,8 @@ class Gpt(nn.Module):
         if self.mask == "order":
             position = torch.arange(length)
             scores = torch.where(position[:, None] >= position, scores, float("-inf"))
+        if self.mask in MASKS:
+            scores = MASKS[self.mask](scores)
         if self.mask == "buffer":
             hidden = self.triangle[:length, :length] == 0
             scores = scores.masked_fill(hidden, float("-inf"))
@@ -182,6 +223,14 @@ def test_tied_embeddings_count_at_the_head_and_positions_do_not_count() -> None:
     assert by("palm-all", graph).per_token == 6 * graph.parameter_count + ATTENTION
 
 
+class Long(Gpt):
+    """A model of a million tokens."""
+
+    def __init__(self, mask: str) -> None:
+        super().__init__(mask)
+        self.positions = nn.Embedding(1 << 20, WIDTH)
+
+
 class WithUnused(Gpt):
     """A model with a parameter that it does not read."""
 
@@ -201,6 +250,32 @@ def test_a_causal_mask_halves_attention(mask: str) -> None:
     graph = gpt(mask)
     assert by("palm", graph).per_token == 6 * used_parameters() + ATTENTION
     assert by("causal", graph).per_token == 6 * used_parameters() + ATTENTION // 2
+
+
+@pytest.mark.parametrize(
+    "mask", ["filled triangle", "causal window", "triangle and padding", "factor and offset"]
+)
+def test_unusual_causal_masks_halve_attention(mask: str) -> None:
+    assert by("causal", gpt(mask)).per_token == 6 * used_parameters() + ATTENTION // 2
+
+
+@pytest.mark.parametrize(
+    "mask", ["symmetric window", "distance", "shifted triangle", "bias", "factor", "prefix"]
+)
+def test_a_mask_that_does_not_hide_the_future_leaves_attention_whole(mask: str) -> None:
+    assert by("causal", gpt(mask)).per_token == 6 * used_parameters() + ATTENTION
+
+
+def test_a_triangle_that_cannot_be_computed_is_refused() -> None:
+    with pytest.raises(UsageError, match="may or may not be causal"):
+        by("causal", gpt("written in place"))
+
+
+@pytest.mark.parametrize("mask", ["causal window", "symmetric window"])
+def test_masks_of_long_sequences_are_computed_for_short_ones(mask: str) -> None:
+    graph = on_tokens(lambda: Long(mask), 1 << 20, 1)
+    halved = by("palm", graph).total != by("causal", graph).total
+    assert halved == (mask == "causal window")
 
 
 def test_attention_without_a_mask_is_whole_except_for_megatron() -> None:

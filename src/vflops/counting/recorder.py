@@ -14,10 +14,12 @@ from torch.nn.modules.module import (
 )
 
 from vflops.counting import aten
+from vflops.counting.constant_masks import ConstantMasks
 from vflops.counting.meta_device import MetaMode
 from vflops.counting.meta_shapes import ShapeInference
 from vflops.counting.registered_formulas import operations_by, registered_formula
 from vflops.record.formats.graph import (
+    CAUSAL,
     FLOP_COUNTER,
     NO_ARITHMETIC,
     OPERATIONS,
@@ -223,6 +225,7 @@ class Recorder(OperatorMode):
         self._index: dict[int, int] = {}
         self._written: dict[int, int] = {}
         self._tensors: list[Tensor] = []  # an id is unique only while its tensor exists
+        self._masks = ConstantMasks()
         self._last_autograd_node = _NO_AUTOGRAD_NODE
         self.parameters: dict[str, int] = {}
         for name, parameter in model.named_parameters():
@@ -252,6 +255,9 @@ class Recorder(OperatorMode):
         results = [result] if type(result) is Tensor else tensors_of((result,))
         self._record(operator, key, inputs, args, kwargs, results)
         self._calls_autograd(tensors)
+        causal = self._masks.note(operator.op, args, kwargs, tensors, results)
+        if causal is not None:
+            self.calls[-1].attributes = {**self.calls[-1].attributes, CAUSAL: causal}
         return result
 
     def _run_on_constants(

@@ -56,8 +56,8 @@ def _causal(transformer: TransformerGraph) -> Iterable[int]:
     for index, product in transformer.attention.items():
         if product.causal is None:
             raise UsageError(
-                f"the attention mask of {transformer.describe(index)} is an input or a constant, "
-                "so its contents are not in the graph: it may or may not be causal",
+                f"the attention mask of {transformer.describe(index)} is an input, a buffer "
+                "or changed in place, so its contents are not known: it may or may not be causal",
                 hint="use scaled_dot_product_attention(…, is_causal=True), or make the mask with "
                 "torch.tril in forward; palm counts all of the attention, megatron half of it",
             )

@@ -9,7 +9,7 @@ from functools import cached_property
 from vflops.counting.conventions.base import macc
 from vflops.counting.conventions.graph_edges import PRODUCTS, GraphEdges
 from vflops.errors import UsageError
-from vflops.record.formats.graph import NO_ARITHMETIC, Graph, Node
+from vflops.record.formats.graph import CAUSAL, NO_ARITHMETIC, Graph, Node
 
 _TRIANGLES = frozenset({"tril", "triu"})
 _ORDERS = frozenset({"ge", "gt", "le", "lt"})
@@ -186,24 +186,34 @@ class TransformerGraph:
         """Whether a mask that joins the scores on their way to the softmax is causal."""
         nodes = self._graph.nodes
         scored = {output for index in scores for output in nodes[index].outputs}
-        masks: list[int] = []
+        joined: list[tuple[Node, int]] = []
         for index in sorted(behind):
             node = nodes[index]
             if index not in scores and scored.intersection(node.inputs):
                 scored.update(node.outputs)
-                masks += [value for value in node.inputs if self._is_matrix(value)]
-        verdicts = [self._is_causal_mask(value) for value in masks if value not in scored]
+                joined += [(node, value) for value in node.inputs if self._is_matrix(value)]
+        verdicts = [
+            self._is_causal_mask(node, value) for node, value in joined if value not in scored
+        ]
         return True if True in verdicts else None if None in verdicts else False
 
     def _is_matrix(self, value: int) -> bool:
         shape = self._graph.values[value].shape
         return len(shape) >= 2 and min(shape[-2:]) > 1
 
-    def _is_causal_mask(self, value: int) -> bool | None:
-        """Whether a mask is a triangle; False for a learned bias, None if it cannot be seen."""
+    def _is_causal_mask(self, node: Node, value: int) -> bool | None:
+        """Whether the mask ``value`` of ``node`` hides the future; None if it cannot be seen.
+
+        A factor hides no scores from the softmax, and a learned bias none at all.
+        """
+        known = node.attributes.get(CAUSAL)
+        if isinstance(known, bool):
+            return known and _function(node) != "mul"
         behind = self._edges.behind(value)
-        if any(self._makes_triangle(self._graph.nodes[index]) for index in behind):
+        if any(self._graph.nodes[index].attributes.get(CAUSAL) for index in behind):
             return True
+        if any(self._makes_triangle(self._graph.nodes[index]) for index in behind):
+            return None
         learned = any(self._graph.nodes[index].kind == "embedding" for index in behind)
         return False if learned or self._edges.origins[value] else None
 

@@ -76,6 +76,8 @@ FLOP_COUNTER = "flop_counter"
 """The attribute with what FlopCounterMode counts instead, if it differs."""
 FORMULA = "formula"
 """The attribute that names who provided the formula for ``OPERATIONS``, if not vflops."""
+CAUSAL = "causal"
+"""The attribute of an operator with a constant mask: whether the mask hides the future."""
 
 
 def _has_type(value: object, kind: type) -> bool:
