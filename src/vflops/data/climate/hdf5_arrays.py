@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from vflops.data.climate.hdf5_sources import check_external, check_virtual
+from vflops.data.climate.hdf5_sources import Location, check_external, check_virtual
 from vflops.errors import UsageError
 
 
@@ -33,10 +33,12 @@ def array_of(file: Any, key: str, path: Path) -> Any:
     )
 
 
-def require_fully_written(array: Any, key: str, path: Path) -> None:
+def require_fully_written(
+    array: Any, key: str, path: Path, within: frozenset[Location] = frozenset()
+) -> None:
     """Raise ``UsageError`` if a part was never written, or is in a missing file.
 
-    HDF5 would read it as 0.
+    HDF5 would read it as 0. ``within`` are the virtual arrays that have this one as a source.
     """
     if array.chunks:
         unit = "chunks"
@@ -45,7 +47,7 @@ def require_fully_written(array: Any, key: str, path: Path) -> None:
         )
         written = array.id.get_num_chunks()
     elif array.is_virtual:
-        return check_virtual(array, key, path, require_fully_written)
+        return check_virtual(array, key, path, require_fully_written, within)
     elif array.external:
         return check_external(array, key, path)
     else:
