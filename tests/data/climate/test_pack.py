@@ -711,8 +711,9 @@ def test_packing_is_proposed_only_if_it_can_succeed(
     number = 5 if fault == "a year" else 1
     set_value(source / "climo_1980.h5", "images", {(i, 3, 0, 0): np.nan for i in range(number)})
     if fault == "repeated":
-        with h5py.File(source / "climo_1979.h5") as first:
-            set_value(source / "climo_1980.h5", "images", {2: first["images"][2]})
+        names = (source / "climo_1979.h5", source / "climo_1980.h5")
+        with h5py.File(names[0]) as first, h5py.File(names[1], "r+") as second:
+            second["images"][2] = first["images"][2]
     with pytest.raises(CheckFailed) as caught:
         climate_data.check(source, json=False, order=None, workers=1)
     assert ("--policy skip" in str(caught.value.hint)) is proposed
