@@ -59,17 +59,21 @@ def _lost_worker(member: TrainedJob, event: JobGivenUp) -> LostWorker:
 
 
 def search_ending(contents: Contents, members: Sequence[TrainedJob]) -> SearchEnding | None:
-    """Return how a search ended; None if it is in progress or its workers did not end in order."""
-    if contents.state.complete:
-        return "converged" if search_history(members).converged_end else "planned"
+    """Return how a search ended; None if it is in progress or its workers did not end in order.
+
+    The other jobs of its run may be unfinished.
+    """
     lost = {worker.job for worker in lost_workers(contents, members)}
-    last = [
-        job.logs[-1].events[-1].kind if job.logs and job.logs[-1].events else None
-        for job in members
-        if job.record.job not in lost
-    ]
-    in_order = "stopped" in last and set(last) <= {"stopped", "end"}
-    return "stopped" if in_order and not contents.in_progress else None
+    last = {_last_event(job) for job in members if job.record.job not in lost}
+    if "stopped" in last and last <= {"stopped", "end"} and not contents.in_progress:
+        return "stopped"
+    if not contents.state.complete and last != {"end"}:
+        return None
+    return "converged" if search_history(members).converged_end else "planned"
+
+
+def _last_event(member: TrainedJob) -> str | None:
+    return member.logs[-1].events[-1].kind if member.logs and member.logs[-1].events else None
 
 
 def time_by_activity(member: TrainedJob) -> dict[str, float]:
