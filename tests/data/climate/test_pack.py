@@ -699,6 +699,26 @@ def test_the_next_step_has_the_box_order(
     assert f"data pack {source} --box-order yxyxc --policy skip" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("years", [(1979, 1980), (1979, 1980, 1981)])
+@pytest.mark.parametrize(
+    ("fault", "proposed"),
+    [("a frame", True), ("a year", False), ("repeated", False)],
+)
+def test_packing_is_proposed_only_if_it_can_succeed(
+    tmp_path: Path, years: tuple[int, ...], fault: str, proposed: bool
+) -> None:
+    source = year_folder(tmp_path / "years", years)
+    number = 5 if fault == "a year" else 1
+    set_value(source / "climo_1980.h5", "images", {(i, 3, 0, 0): np.nan for i in range(number)})
+    if fault == "repeated":
+        names = (source / "climo_1979.h5", source / "climo_1980.h5")
+        with h5py.File(names[0]) as first, h5py.File(names[1], "r+") as second:
+            second["images"][2] = first["images"][2]
+    with pytest.raises(CheckFailed) as caught:
+        climate_data.check(source, json=False, order=None, workers=1)
+    assert ("--policy skip" in str(caught.value.hint)) is proposed
+
+
 def test_a_stopped_packing_does_not_go_on_with_boxes_of_another_order(tmp_path: Path) -> None:
     source = tmp_path / "years"
     for year in (1979, 1980, 1981):

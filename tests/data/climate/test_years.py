@@ -625,34 +625,64 @@ def test_values_that_no_source_has_are_refused(tmp_path: Path) -> None:
     assert "15,360 of 76,800 values of its images are in no source" in message
 
 
-def test_parts_that_overlap_do_not_hide_a_gap(tmp_path: Path) -> None:
+def map_fields(path: Path, *parts: tuple[object, str]) -> None:
+    """Write a year whose fields are virtual: pairs of an index and the file that has that part."""
     images = frames(5)
-    write_year(tmp_path / "fields", images)
-    with h5py.File(write_year(tmp_path / "climo_1979.h5", images), "r+") as file:
+    with h5py.File(write_year(path, images), "r+") as file:
         del file["images"]
         layout = h5py.VirtualLayout(images.shape, images.dtype)
-        source = h5py.VirtualSource("fields", "images", images.shape)
-        layout[:4], layout[3:4] = source[:4], source[3:4]
+        for index, name in parts:
+            layout[index] = h5py.VirtualSource(name, "images", images.shape)[index]
         file.create_virtual_dataset("images", layout)
-    message, _ = refused(tmp_path)
-    assert "15,360 of 76,800 values of its images are in no source" in message
 
 
-def test_virtual_arrays_that_take_values_from_each_other_are_refused(tmp_path: Path) -> None:
-    virtual_year(tmp_path, "other")
-    (tmp_path / "climo_1979.h5").rename(tmp_path / "other")
-    virtual_year(tmp_path, "other")
-    message, _ = refused(tmp_path)
-    assert "a virtual array that takes its values from itself" in message
+EVERY = slice(None)
 
 
-def test_sources_lie_beside_the_file_that_a_link_leads_to(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "links").mkdir()
-    virtual_year(tmp_path / "real", "fields")
-    write_year(tmp_path / "real" / "fields", frames(5))
-    (tmp_path / "links" / "climo_1979.h5").symlink_to(tmp_path / "real" / "climo_1979.h5")
-    source = ClimateYears.open(tmp_path / "links").years[0].source
+@pytest.mark.parametrize(
+    ("indices", "missing"),
+    [
+        ((slice(4), slice(3, 4)), 15_360),
+        ((slice(4), slice(2)), 15_360),
+        ((slice(0, 5, 2), slice(0, 5, 2)), 30_720),
+        (((EVERY, [0, 1, 5]), (EVERY, [0, 1, 5])), 62_400),
+        (((EVERY, slice(15)), (slice(4), EVERY)), 960),
+        ((slice(4), slice(3, 5)), 0),
+        ((slice(0, 5, 2), slice(1, 5, 2)), 0),
+        (((EVERY, [0, 1, 5]), (EVERY, slice(1, 16))), 0),
+        ((EVERY, slice(3)), 0),
+    ],
+)
+def test_overlapping_parts_of_a_virtual_array_do_not_hide_a_gap(
+    tmp_path: Path, indices: tuple[object, ...], missing: int
+) -> None:
+    write_year(tmp_path / "fields", frames(5))
+    map_fields(tmp_path / "climo_1979.h5", *((index, "fields") for index in indices))
+    if missing:
+        message, _ = refused(tmp_path)
+        assert f"{missing:,} of 76,800 values of its images are in no source" in message
+    else:
+        source = ClimateYears.open(tmp_path).years[0].source
+        for number, expected in enumerate(frames(5)):
+            np.testing.assert_array_equal(source.frame(number), expected)
+
+
+@pytest.mark.parametrize("other", [".", "climo_1979.h5", "fields"])
+def test_a_virtual_array_that_is_its_own_source_is_refused(tmp_path: Path, other: str) -> None:
+    if other == "fields":
+        map_fields(tmp_path / "fields", (EVERY, "climo_1979.h5"))
+    map_fields(tmp_path / "climo_1979.h5", (EVERY, other))
+    message, hint = refused(tmp_path)
+    assert "a virtual array that has itself as a source" in message and "one file" in hint
+
+
+def test_sources_beside_the_file_that_a_link_names_are_found(tmp_path: Path) -> None:
+    target, links = tmp_path / "target", tmp_path / "links"
+    links.mkdir()
+    write_year(target / "fields", frames(5))
+    map_fields(target / "climo_1979.h5", (EVERY, "fields"))
+    (links / "climo_1979.h5").symlink_to(target / "climo_1979.h5")
+    source = ClimateYears.open(links).years[0].source
     np.testing.assert_array_equal(source.frame(3), frames(5)[3])
 
 
@@ -703,7 +733,7 @@ def test_boxes_that_reach_out_of_the_frame_are_told_from_an_unknown_order(tmp_pa
     write_year(tmp_path / "climo_1979.h5", frames(12), rows)
     message, hint = refused(tmp_path)
     assert "12 of 36 boxes are not" in message and "has a part inside" in message
-    assert "--box-order yxyxc" in hint
+    assert "--box-order yxyxc" in hint and "--policy" not in hint  # data check has no --policy
     ClimateYears.open(tmp_path, "yxyxc")
 
 

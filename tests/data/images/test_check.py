@@ -153,3 +153,19 @@ def test_an_image_in_two_classes_is_named(tmp_path: Path) -> None:
     (pair,) = report.contradictions
     assert (pair.sample, pair.same_as) == ("train/dog/wrong.jpg", "train/cat/001.jpg")
     assert report.problems == ("1 image occurs in two classes: train/dog/wrong.jpg",)
+
+
+def test_packing_is_not_proposed_for_a_split_without_a_readable_image(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = image_folder(tmp_path, train=2, val=1)
+    first, *others = sorted(path for path in (source / "val").rglob("*.*"))
+    for path in others:
+        path.write_bytes(b"no image")
+    with pytest.raises(CheckFailed) as caught:
+        image_data.check(source, json=True, workers=1)
+    assert "--policy skip" in str(caught.value.hint)
+    first.write_bytes(b"no image")
+    with pytest.raises(CheckFailed) as caught:
+        image_data.check(source, json=True, workers=1)
+    assert caught.value.hint == "fix what is listed above"

@@ -224,6 +224,21 @@ def test_without_ceilings_and_a_plan_of_them_there_is_little_to_judge(
     assert {verdicts[rule] for rule in ceilings} == {"not applicable"}
 
 
+@pytest.mark.parametrize(("measured_again", "verdict"), [(False, "pass"), (True, "fail")])
+def test_the_load_of_a_resumed_attempt_counts_only_if_it_measured(
+    run_folder: RunFolder, measured_again: bool, verdict: str
+) -> None:
+    items = run_folder.history(0).events("measurement")
+    item = next(item for item in items if (item.data["value"] is not None) is measured_again)
+    with run_folder.start_attempt(job=0) as events:
+        events.write("measurement", **item.data)
+        events.write("load", others_share=0.9)
+        events.write("end")
+    found = {finding.rule: finding for finding in check(Contents(run_folder)).findings}["quiet"]
+    assert found.verdict == verdict
+    assert (found.where or "").startswith("jobs/0/1/") is measured_again
+
+
 def test_a_log_that_does_not_say_what_else_ran_leaves_that_open(run_folder: RunFolder) -> None:
     def change(events: list[dict[str, object]]) -> None:
         events[:] = [event for event in events if event["kind"] not in ("load", "described")]

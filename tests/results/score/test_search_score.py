@@ -339,7 +339,6 @@ def test_a_replay_is_as_fast_as_it_was_on_the_whole(make: Any) -> None:
         ({}, "fp8", "it computed in fp8"),
         ({"error": 0.15}, "fp32", "the best error is 0.2, and at most 0.15 is valid"),
         ({"ledger": "/some/ledger.json"}, "fp32", "it is a replay"),
-        ({}, "fp32", "it has not come to its end"),
     ],
 )
 def test_what_breaks_a_rule_of_aiperf_is_a_reason(
@@ -351,6 +350,21 @@ def test_what_breaks_a_rule_of_aiperf_is_a_reason(
     found = scored(run).aiperf
     assert not found.valid
     assert any(given.startswith(reason) for given in found.reasons)
+
+
+@pytest.mark.parametrize(("ended", "ending"), [((), None), ((0,), None), ((0, 1), "planned")])
+def test_a_search_has_finished_once_all_its_workers_have(
+    make: Any, ended: tuple[int, ...], ending: str | None
+) -> None:
+    """The run itself has not: it may be a suite that was interrupted later."""
+    run = make(workers=2)
+    for worker in range(2):
+        notes = run.trained(run.propose(Turn(round=0, worker=worker)), 90.0, 0.5)
+        end = [(100.0, "end", {})] if worker in ended else []
+        run.worker(worker, [(9.0, "job", started()), *notes, *end])
+    found = scored(run)
+    assert found.ending == ending
+    assert ("it has not finished" in found.aiperf.reasons) is (ending is None)
 
 
 @pytest.mark.parametrize(

@@ -137,4 +137,7 @@ def test_the_page_repeats_what_limits_the_figures_of_each_workload(
     assert "traffic between nodes not measured: a: no network interface" in page
     assert page.count("profile tiny") == 2
     assert page.count("1 core per rank at every point") == 2
+    threads = {"cores_per_rank": 2, "threads_per_rank": 1}  # as with OMP_NUM_THREADS=1
+    write_joint_page([of(WEATHER, found[0].model_copy(update=threads))], tmp_path / "f")
+    assert "2 cores and 1 thread per rank at every point" in (tmp_path / "f").read_text()
     assert page.count("Points took only seconds") == 2

@@ -160,11 +160,14 @@ def test_a_run_that_missed_the_target_says_so_everywhere(found: Scale, tmp_path:
     assert list(charts) == ["ops-to-target", "time-to-target-s", "ops", "ops-per-s", "error-time"]
     bars = rows_of(charts["ops-to-target"])
     assert [(bar["label"], bar["words"]) for bar in bars] == [
-        ("run 1, search", "64.0 kOP"),
-        ("run 2, search", "not reached"),
-        ("run 1, replay", "64.0 kOP"),
-        ("run 2, replay", "64.0 kOP"),
+        ("search 1", "64.0 kOP"),
+        ("search 2", "not reached"),
+        ("replay 1", "64.0 kOP"),
+        ("replay 2", "64.0 kOP"),
     ]
+    assert found.threads_per_rank == started()["threads"]
+    over_time = charts["error-time"]["layer"][0]["encoding"]["y"]
+    assert over_time["axis"]["format"] == "~g"  # 0.7, not 700m
 
 
 def test_another_target_evaluates_complete_runs_again(

@@ -113,8 +113,7 @@ def recognise(rows: Rows, height: int, width: int, source: str) -> RecognisedOrd
         if all(clip_box(row, height, width) is not None for row in rows):
             raise UsageError(
                 f"{what}, but each of them has a part inside",
-                hint="if that is their order, repeat the command with --box-order "
-                f"{PUBLISHED}; --policy skip cuts them at the edge",
+                hint=f"if that is their order, repeat the command with --box-order {PUBLISHED}",
             )
         raise UsageError(
             f"{what}, nor do they fit another known order",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vflops.data.climate.hdf5_sources import check_external, check_virtual
+from vflops.data.climate.hdf5_sources import Location, check_external, check_virtual
 from vflops.errors import UsageError
 
 
@@ -35,11 +34,11 @@ def array_of(file: Any, key: str, path: Path) -> Any:
 
 
 def require_fully_written(
-    array: Any, key: str, path: Path, users: frozenset[tuple[Path, str]] = frozenset()
+    array: Any, key: str, path: Path, within: frozenset[Location] = frozenset()
 ) -> None:
     """Raise ``UsageError`` if a part was never written, or is in a missing file.
 
-    HDF5 would read it as 0. ``users`` are the virtual arrays that take values from this one.
+    HDF5 would read it as 0. ``within`` are the virtual arrays that have this one as a source.
     """
     if array.chunks:
         unit = "chunks"
@@ -48,14 +47,7 @@ def require_fully_written(
         )
         written = array.id.get_num_chunks()
     elif array.is_virtual:
-        place = (path.resolve(), array.name)
-        if place in users:
-            raise UsageError(
-                f"{path}: its {key} are a virtual array that takes its values from itself",
-                hint="get the file again",
-            )
-        check = partial(require_fully_written, users=users | {place})
-        return check_virtual(array, key, path, check)
+        return check_virtual(array, key, path, require_fully_written, within)
     elif array.external:
         return check_external(array, key, path)
     else:

@@ -6,11 +6,15 @@ HDF5 reads values of a missing source as 0, or as the array's fill value, withou
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from vflops.errors import UsageError
+
+Location = tuple[Path, str]
+"""The file of an array, without links, and its name there."""
+SourceCheck = Callable[[Any, str, Path, frozenset[Location]], None]
 
 _HINT = (
     "get that file too and put it there, or write all values into one file where they are "
@@ -37,59 +41,84 @@ def check_external(array: Any, key: str, path: Path) -> None:
 
 
 def check_virtual(
-    array: Any, key: str, path: Path, check: Callable[[Any, str, Path], None]
+    array: Any, key: str, path: Path, check: SourceCheck, within: frozenset[Location]
 ) -> None:
     """Raise ``UsageError`` if a source of a virtual array is missing or does not fill its part.
 
-    ``check`` checks the arrays of the sources.
+    ``check`` checks the arrays of the sources. ``within`` are the virtual arrays that have this one
+    as a source.
     """
-    mapped = array.id.get_space()
-    mapped.select_none()
-    for source in array.virtual_sources():
+    location = path.resolve(), array.name
+    if location in within:
+        raise UsageError(
+            f"{path}: its {key} are a virtual array that has itself as a source",
+            hint="map the arrays that have the values, or write the values into one file",
+        )
+    inner = within | {location}
+    sources = array.virtual_sources()
+    mapped = _mapped_values(array, sources, key, path)
+    folders = [*_prefixes("HDF5_VDS_PREFIX", path), path.parent, Path(), path.resolve().parent]
+    for source in sources:
+        if source.file_name == ".":
+            _check_source(array.file, source, key, path, check, inner)
+            continue
+        found = _find(source.file_name, folders)
+        if found is None:
+            raise _missing(key, path, source.file_name)
+        for file in _opened(found, key, path):
+            _check_source(file, source, key, found, check, inner)
+    if mapped < array.size:
+        raise UsageError(
+            f"{path}: {array.size - mapped:,} of {array.size:,} values of its {key} are in no "
+            "source of the virtual array",
+            hint="map all values, or write them into one file where they are complete",
+        )
+
+
+def _mapped_values(array: Any, sources: Sequence[Any], key: str, path: Path) -> int:
+    """Return how many values some source has; parts may overlap."""
+    import h5py
+
+    union = h5py.h5s.create_simple(array.shape)
+    union.select_none()
+    for source in sources:
         try:
-            _unite(mapped, source.vspace)
+            source.vspace.get_select_npoints()
         except RuntimeError as error:  # of numbered sources, or one that may grow
             raise UsageError(
                 f"{path}: its {key} are a virtual array without a fixed size, from "
                 f"{source.file_name}: whether values are missing cannot be seen",
                 hint="write all values into one file: h5repack OLD.h5 NEW.h5",
             ) from error
-        if source.file_name == ".":
-            _check_source(array.file, source, key, path, check)
-            continue
-        folders = [path.parent, path.resolve().parent, Path()]
-        found = _find(source.file_name, [*_prefixes("HDF5_VDS_PREFIX", path), *folders])
-        if found is None:
-            raise _missing(key, path, source.file_name)
-        for file in _opened(found, key, path):
-            _check_source(file, source, key, found, check)
-    missing = array.size - mapped.get_select_npoints()
-    if missing:
-        raise UsageError(
-            f"{path}: {missing:,} of {array.size:,} values of its {key} are in no "
-            "source of the virtual array",
-            hint="map all values, or write them into one file where they are complete",
-        )
+        _add_selection(union, source.vspace)
+    return int(union.get_select_npoints())
 
 
-def _unite(mapped: Any, part: Any) -> None:
-    """Add a selection to ``mapped``; parts may overlap."""
+def _add_selection(union: Any, part: Any) -> None:
+    """Add what ``part`` selects to what ``union`` selects."""
     import h5py
 
-    if part.get_select_npoints() == 0:
-        return
-    if part.get_select_type() == h5py.h5s.SEL_ALL:
-        mapped.select_all()
-        return
-    one = (1,) * len(part.shape)
-    for first, last in part.get_select_hyper_blocklist():
-        block = tuple(int(end - start + 1) for start, end in zip(first, last, strict=True))
-        start = tuple(map(int, first))
-        mapped.select_hyperslab(start, one, None, block, h5py.h5s.SELECT_OR)
+    kind, h5s = part.get_select_type(), h5py.h5s
+    if kind == h5s.SEL_ALL:
+        union.select_all()
+    elif kind == h5s.SEL_HYPERSLABS and part.is_regular_hyperslab():
+        start, stride, count, block = part.get_regular_hyperslab()
+        union.select_hyperslab(start, count, stride, block, op=h5s.SELECT_OR)
+    elif kind == h5s.SEL_HYPERSLABS:
+        for first, last in part.get_select_hyper_blocklist():
+            block = tuple(int(size) for size in last - first + 1)
+            one = (1,) * len(block)
+            start = tuple(int(index) for index in first)
+            union.select_hyperslab(start, one, one, block, op=h5s.SELECT_OR)
 
 
 def _check_source(
-    file: Any, source: Any, key: str, path: Path, check: Callable[[Any, str, Path], None]
+    file: Any,
+    source: Any,
+    key: str,
+    path: Path,
+    check: SourceCheck,
+    within: frozenset[Location],
 ) -> None:
     """Check one source array, and that it is as large as the virtual array expects."""
     import h5py
@@ -106,7 +135,7 @@ def _check_source(
             "it has",
             hint="get the file again",
         )
-    check(array, source.dset_name, path)
+    check(array, source.dset_name, path, within)
 
 
 def _is_large_enough(array: Any, source: Any) -> bool:

@@ -96,13 +96,20 @@ def busiest_programs(share: float, programs: Sequence[ProgramShare]) -> str:
 
 
 def _busiest_measurement(contents: Contents) -> Event | None:
-    """Return the last load event of the attempt and node with the highest load while measuring."""
+    """Return the last load event of the attempt and node with the highest load while measuring.
+
+    A resumed attempt records again, with the load, what cannot be measured; it measures nothing.
+    """
     last: dict[tuple[int, str | None], Event] = {}
+    measured: set[tuple[int, str | None]] = set()
     for attempt, log in enumerate(contents.history.logs):
         for event in log.events:
             if event.kind == "load":
                 last[attempt, event.payload(Loaded).node] = event
-    return max(last.values(), key=lambda event: event.payload(Loaded).others_share, default=None)
+            elif event.kind == "measurement" and event.data.get("value") is not None:
+                measured.add((attempt, event.data.get("node")))
+    loads = [event for key, event in last.items() if key in measured] or list(last.values())
+    return max(loads, key=lambda event: event.payload(Loaded).others_share, default=None)
 
 
 def _training_loads(contents: Contents, *, short: bool = False) -> Iterator[tuple[Part, float]]:

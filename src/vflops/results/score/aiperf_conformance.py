@@ -62,7 +62,7 @@ def _search(facts: Facts) -> str | None:
 def _ended(facts: Facts) -> str | None:
     """A search may end before its time once it took an hour and its score has converged."""
     if facts.ending is None:
-        return "it has not come to its end"
+        return "it has not finished"
     if facts.ending == "planned":
         return None
     missing = [reason for reason in (_hour(facts), _not_converged(facts)) if reason]

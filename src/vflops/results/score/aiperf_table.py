@@ -299,7 +299,7 @@ ROWS: tuple[TableRow, ...] = (
     TableRow(
         "Learning rate",
         _IV,
-        "0.1, falling by 0.1/60 per epoch",
+        "0.1 with a decay of 0.1/60; that of the published program is linear",
         False,
         **_by_settings(
             "another learning rate",

@@ -59,12 +59,15 @@ def _lost_worker(member: TrainedJob, event: JobGivenUp) -> LostWorker:
 
 
 def search_ending(contents: Contents, members: Sequence[TrainedJob]) -> SearchEnding | None:
-    """Return how a search ended; None if it is in progress or its workers did not end in order."""
+    """Return how a search ended; None if it is in progress or its workers did not end in order.
+
+    The other jobs of its run may be unfinished.
+    """
     lost = {worker.job for worker in lost_workers(contents, members)}
     last = {_last_event(job) for job in members if job.record.job not in lost}
     if "stopped" in last and last <= {"stopped", "end"} and not contents.in_progress:
         return "stopped"
-    if not contents.state.complete:
+    if not contents.state.complete and last != {"end"}:
         return None
     return "converged" if search_history(members).converged_end else "planned"
 

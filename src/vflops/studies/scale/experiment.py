@@ -154,6 +154,7 @@ class Experiment:
             profile=self.settings.profile,
             on=self.settings.launch.on,
             cores_per_rank=self.settings.launch.cores_per_rank,
+            threads_per_rank=self._threads_per_rank(),
             same_batch=self.axis.same_batch,
             quality_name=goal[0],
             target=goal[1],
@@ -183,6 +184,18 @@ class Experiment:
             folder = self._folder_of(size)
             if folder is not None and folder.job_file(1).is_file():
                 yield self.axis.goal(JobRecord.read(folder.job_file(1)))
+
+    def _threads_per_rank(self) -> int | None:
+        """Return the recorded CPU threads of a rank if they are the same at all points so far."""
+        from vflops.record.formats.job_events import JobStarted
+
+        folders = [folder for folder in map(self._folder_of, self.sizes) if folder is not None]
+        threads = {
+            event.payload(JobStarted).threads
+            for folder in folders
+            for event in folder.history(1).events("job")
+        }
+        return threads.pop() or None if len(threads) == 1 else None
 
     def _must_wait(self, size: Size) -> bool:
         """Whether the settings of a point are not known before another one is complete."""

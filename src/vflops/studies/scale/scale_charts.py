@@ -13,8 +13,8 @@ from vflops.studies.scale.scale_result import Scale
 
 MEASURED, IDEAL = "measured", "ideal"
 """Names of series."""
-SI, PERCENT = "~s", "%"
-"""Number formats of an axis: with SI prefixes, and as a percentage."""
+SI, PERCENT, PLAIN = "~s", "%", "~g"
+"""Number formats of an axis: with SI prefixes, as a percentage, and as a plain number."""
 _GREY = "#888888"
 _MARK = "#444"
 
@@ -105,10 +105,12 @@ def bars(
     words: Callable[[float | None], str],
     *,
     target: tuple[str, float] | None = None,
+    named: bool = False,
 ) -> dict[str, Any]:
     """Return a chart with one bar per row, labelled with its value as ``words`` formats it.
 
-    With a target, values are dots instead, on an axis that need not include 0.
+    With a target, values are dots instead, on an axis that need not include 0. ``named`` says that
+    a position is the complete name of its row.
     """
     import altair as alt
 
@@ -119,6 +121,8 @@ def bars(
     margin = (highest - lowest or 1.0) / 10
     domain = [lowest - margin if target else 0.0, highest + 2 * margin]  # space for the labels
     labels = [row.series if single else f"{row.at}, {row.series}" for row in rows]
+    if named:
+        labels = [str(row.at) for row in rows]
     drawn = [
         {
             "label": label,
@@ -209,10 +213,13 @@ def over_time(
     courses: Mapping[str, Sequence[Moment]],
     title: str,
     since: str = "seconds since the search began",
+    *,
+    form: str = SI,
 ) -> dict[str, Any] | None:
     """Return a chart with one line per point over time, darker for larger points.
 
-    Values that do not count are dashed. Return None if there are no values.
+    Values that do not count are dashed. ``form`` is the number format of the vertical axis. Return
+    None if there are no values.
     """
     import altair as alt
 
@@ -226,7 +233,7 @@ def over_time(
     colour = alt.Color("size:O").scale(domain=names, scheme="viridis", reverse=True)
     base = alt.Chart(data(rows)).encode(
         x=alt.X("time:Q").title(since).scale(whole).axis(grid=False, tickCount=12),
-        y=alt.Y("value:Q").title(title).axis(format="~s", minExtent=56),
+        y=alt.Y("value:Q").title(title).axis(format=form, minExtent=56),
         color=colour.legend(orient="bottom", title=None, symbolType="stroke"),
         tooltip=["size:O", "time:Q", "value:Q"],
     )

@@ -109,6 +109,8 @@ class Scale(Document):
     on: str
     cores_per_rank: int | None
     """The cores per rank at every point; None if the scheduler assigns them."""
+    threads_per_rank: int | None = None
+    """The CPU threads with which every rank computes; None if points differ, or on accelerators."""
     same_batch: SameBatch | None
     """Whether the batch of a model or of a rank is the same at all points; None if both are."""
     quality_name: str | None

@@ -172,7 +172,9 @@ class SearchVariation(Workers):
             ]
             for point, figures in done
         }
-        over = scale_charts.over_time(courses, "error of the best network so far")
+        over = scale_charts.over_time(
+            courses, "error of the best network so far", form=scale_charts.PLAIN
+        )
         if over:
             curves.append(Curve("error-time", "Error over time", over))
         return curves
@@ -248,11 +250,11 @@ class _Figure:
 
     def chart(self, done: Sequence[tuple[Point, SearchFigures]]) -> dict[str, object]:
         rows = [
-            Row(f"run {_number(point.size)}", self.of(figures), _group(point.size))
+            Row(_name(point.size), self.of(figures), _group(point.size))
             for point, figures in sorted(done, key=lambda item: _group(item[0].size), reverse=True)
         ]
         axis = f"{self.words}, {self.unit}"
-        return scale_charts.bars(rows, axis, partial(_Figure.text, self))
+        return scale_charts.bars(rows, axis, partial(_Figure.text, self), named=True)
 
 
 _FIGURES: dict[str, _Figure] = {

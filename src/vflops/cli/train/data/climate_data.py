@@ -68,15 +68,22 @@ def check(source: Path, json: bool, order: Order | None, workers: int | None) ->
     pack_it = _pack_command(source, sorted(report.years), order)
     if not report.ok:
         skipped = bool(report.bad_frames) + bool(report.bad_boxes)  # all else stays as it is
-        suffices = pack_it is not None and skipped == len(report.problems)
+        suffices = skipped == len(report.problems) and _every_split_is_readable(report)
         raise CheckFailed(
             f"{shell_path(source)} is not ok: {'; '.join(report.problems)}",
-            hint="fix what is listed above" + (f", or {pack_it} --policy skip" if suffices else ""),
+            hint="fix what is listed above"
+            + (f", or {pack_it} --policy skip" if pack_it and suffices else ""),
         )
     if not json:
         print("no errors")
         if pack_it is not None:
             next_step(pack_it, "pack it for fast reading")
+
+
+def _every_split_is_readable(report: ClimateReport) -> bool:
+    """Whether each split of the proposed command keeps a frame if bad ones are left out."""
+    splits = (report.reference_split or {year: (year,) for year in report.years}).values()
+    return all(any(report.years[year].readable for year in years) for years in splits)
 
 
 def _pack_command(source: Path, years: Sequence[int], order: Order | None) -> str | None:

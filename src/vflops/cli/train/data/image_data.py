@@ -63,11 +63,13 @@ def check(source: Path, json: bool, workers: int | None) -> None:
         _show_report(report)
     if not report.ok:
         skipped = bool(report.unreadable) + bool(report.zero_byte)  # all else stays as it is
+        suffices = skipped == len(report.problems) and all(
+            split.readable for split in report.splits.values()
+        )
         pack_it = f"vflops data pack {shell_path(source)} --policy skip"
         raise CheckFailed(
             f"{shell_path(source)} is not ok: {'; '.join(report.problems)}",
-            hint="fix what is listed above"
-            + (f", or {pack_it}" if skipped == len(report.problems) else ""),
+            hint="fix what is listed above" + (f", or {pack_it}" if suffices else ""),
         )
     if not json:
         print("no errors")
