@@ -176,7 +176,7 @@ def _computed(mask: _Expression, sizes: Mapping[int, int]) -> Tensor:
         if isinstance(argument, torch.device):
             return torch.device("cpu")
         if isinstance(argument, int | float) and not isinstance(argument, bool):
-            return sizes.get(argument, argument)  # type: ignore[call-overload]
+            return sizes[int(argument)] if argument in sizes else argument
         return argument
 
     def computed(expression: _Expression) -> Tensor:
