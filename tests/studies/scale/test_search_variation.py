@@ -17,6 +17,7 @@ from vflops.cli.schemas import schemas
 from vflops.cli.train.scale import scale as command
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
+from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.score.search_target import TargetReached, target_reached
@@ -29,6 +30,7 @@ from vflops.studies.scale.point_figures import SearchFigures
 from vflops.studies.scale.scale_page import write_page
 from vflops.studies.scale.scale_result import GroupFigure, Scale
 from vflops.studies.scale.search_variation import SearchVariation, variation_sizes
+from vflops.workloads.automl.replay import SearchLedger
 from vflops.workloads.automl.search_events import Turn
 from vflops.workloads.contract.run_settings import load, profile
 
@@ -168,6 +170,20 @@ def test_a_run_that_missed_the_target_says_so_everywhere(found: Scale, tmp_path:
     assert found.threads_per_rank == started()["threads"]
     over_time = charts["error-time"]["layer"][0]["encoding"]["y"]
     assert over_time["axis"]["format"] == "~g"  # 0.7, not 700m
+
+
+def test_a_search_that_is_too_short_for_a_replay_asks_for_more_time(
+    ran: tuple[Path, HandmadeRuns, Scale], tmp_path: Path
+) -> None:
+    folder, runs, found = ran
+    first = folder / (found.points[0].run or "")
+    ledger = SearchLedger.find(first)
+    empty = RunFolder(tmp_path / "run", RunFolder.open(first).record)
+    atomic.make_folder(empty.path)
+    ledger.model_copy(update={"candidates": ()}).write(empty.path / "ledger.json")
+    with pytest.raises(UsageError, match="there is nothing to replay") as said:
+        AXIS.final_settings(runs.settings["search-1"], SIZES[1], empty)
+    assert said.value.hint == "search for longer: use a longer --for and another --out"
 
 
 def test_another_target_evaluates_complete_runs_again(

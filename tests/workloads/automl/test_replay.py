@@ -88,6 +88,7 @@ def test_a_ledger_without_candidates_or_with_other_data_is_refused(
     ledger(candidates=()).write(path)
     done = vflops("replay", path)
     assert done.returncode == 2 and "contains no trained candidate" in done.stderr
+    assert "a longer --for" in done.stderr
     ledger().write(path)
     done = vflops("replay", path, "--workers", "1")
     assert done.returncode == 2 and "not the data that one searched with" in done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from vflops.config.settings import Settings
+from vflops.errors import UsageError
 from vflops.metrics.statistics import coefficient_of_variation, mean, stdev
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -65,6 +66,12 @@ class SearchVariation(Workers):
         from vflops.workloads.automl.replay import SearchLedger
 
         ledger = SearchLedger.find(previous.path)
+        if not ledger.candidates:
+            duration = seconds(ledger.settings["search"]["duration_s"])
+            raise UsageError(
+                f"the first search trained no candidate in {duration}: there is nothing to replay",
+                hint="search for longer: use a longer --for and another --out",
+            )
         replay = ledger.replay_settings(previous.path, {}, [])
         return settings.model_copy(update={"seed": replay.seed, "workloads": replay.workloads})
 

@@ -136,7 +136,7 @@ class SearchLedger(Document):
         if not self.candidates:
             raise UsageError(
                 f"the ledger of {self.run} contains no trained candidate",
-                hint="search for longer, then replay that search",
+                hint="search for longer, with a longer --for, then replay that search",
             )
         file = path / "ledger.json" if path.is_dir() else path
         section = {
