@@ -82,7 +82,8 @@ def check(source: Path, json: bool, order: Order | None, workers: int | None) ->
 
 def _every_split_is_readable(report: ClimateReport) -> bool:
     """Whether each split of the proposed command keeps a frame if bad ones are left out."""
-    splits = (report.reference_split or {year: (year,) for year in report.years}).values()
+    reference = report.reference_split
+    splits = list(reference.values()) if reference else [(year,) for year in report.years]
     return all(any(report.years[year].readable for year in years) for years in splits)
 
 
