@@ -278,8 +278,8 @@ def _uncounted(counts: Sequence[Count]) -> list[str]:
         if count.uncounted:
             conventions.setdefault(_uncounted_shares(count), []).append(count.convention.id)
     return [
-        f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} no rule for operators with "
-        f"{shares}"
+        f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} no rule for these operators "
+        f"(in brackets: their share of all elements), which are {shares}"
         for shares, names in conventions.items()
     ]
 
@@ -290,7 +290,7 @@ def _uncounted_shares(count: Count) -> str:
         for item in count.uncounted
     )
     executed = percent(sum_in_order(item.executed_share for item in count.uncounted), digits=2)
-    return f"{executed} of the executed operations (in brackets: of all elements): {shares}"
+    return f"{executed} of the executed operations: {shares}"
 
 
 def _count_data(count: Count, by: str) -> dict[str, Any]:

@@ -360,7 +360,7 @@ def test_a_search_has_finished_once_all_its_workers_have(
     run = make(workers=2)
     for worker in range(2):
         notes = run.trained(run.propose(Turn(round=0, worker=worker)), 90.0, 0.5)
-        end: list[Note] = [(100.0, "end", {})] if worker in ended else []
+        end: list[Any] = [(100.0, "end", {})] if worker in ended else []
         run.worker(worker, [(9.0, "job", started()), *notes, *end])
     found = scored(run)
     assert found.ending == ending
