@@ -280,7 +280,7 @@ def _uncounted(counts: Sequence[Count]) -> list[str]:
             conventions.setdefault(_uncounted_shares(count), []).append(count.convention.id)
     return [
         f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} no rule for these operators "
-        f"(share of elements), which are {shares}"
+        f"(in brackets: their share of all elements), which are {shares}"
         for shares, names in conventions.items()
     ]
 

@@ -66,7 +66,7 @@ Order = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     data = typer.Typer(
-        name="data", help="Make, check, pack and verify training data.", no_args_is_help=True
+        name="data", help="Synthesise, check, pack and verify training data.", no_args_is_help=True
     )
     synth = typer.Typer(
         name="synth",
