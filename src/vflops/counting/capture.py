@@ -88,6 +88,8 @@ def capture_call(
                     result = loss(result)
             results = tensors_in(result)
             recorded = recorder.graph(name, batch, results)
+            if recorder.unseen is not None:
+                raise _runs_in_threads(name, recorder.unseen)
             if run_backward:
                 return with_backward_pass(recorded, recorder, model, results)
             return recorded.graph
@@ -95,6 +97,13 @@ def capture_call(
         raise
     except (Exception, SystemExit) as error:
         raise _capture_error(name, inputs, error) from error
+
+
+def _runs_in_threads(name: str, part: str) -> UsageError:
+    return UsageError(
+        f"model {name} runs {part} where capture does not see it, such as in another thread",
+        hint="for counting, call all layers in the thread that calls forward",
+    )
 
 
 def _initialise_lazy_modules(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import Any, Self
 
 import torch
@@ -34,6 +35,8 @@ _SELECTION_KINDS = ("elementwise", "reduction")
 """Kinds that are not counted while gradients are disabled: they only select what to train on."""
 
 _NO_AUTOGRAD_NODE = -1
+_AS_SUBCLASS = "AliasBackward0"
+"""What autograd calls ``Tensor.as_subclass``, which is no operator."""
 
 
 class NeedsDataError(Exception):
@@ -114,13 +117,21 @@ class OperatorMode(MetaMode):
         self._scopes = {id(module): path for path, module in model.named_modules()}
         self.path = [""]
         """The paths of the modules that run now, outermost first."""
+        self.unseen: str | None = None
+        """What ran in another thread, where the mode sees no operators."""
 
     def __enter__(self) -> Self:
+        thread = get_ident()
+
         def enter(module: nn.Module, args: Any) -> None:
-            self.path.append(self._scopes.get(id(module), self.path[-1]))
+            if get_ident() == thread:
+                self.path.append(self._scopes.get(id(module), self.path[-1]))
+            elif id(module) in self._scopes:
+                self.unseen = f"its module {self._scopes[id(module)] or '(model)'}"
 
         def leave(module: nn.Module, args: Any, result: Any) -> None:
-            self.path.pop()
+            if get_ident() == thread:
+                self.path.pop()
 
         self._hooks = (
             register_module_forward_pre_hook(enter),
@@ -293,6 +304,9 @@ class Recorder(OperatorMode):
     def _lookup(self, tensor: Tensor) -> int:
         index = self._index.get(id(tensor))
         if index is None:
+            creator = tensor.grad_fn
+            if creator is not None and creator.name() != _AS_SUBCLASS and self.unseen is None:
+                self.unseen = creator.name()
             return self._add(tensor)  # a buffer or a constant that the model holds
         if not self._written:
             return index
