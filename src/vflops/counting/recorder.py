@@ -43,6 +43,10 @@ class NeedsDataError(Exception):
     """The model reads the value of a tensor, which does not exist on the meta device."""
 
 
+class NestedTensorError(Exception):
+    """The model uses nested tensors, whose sizes are values."""
+
+
 class Operator:
     """What is known of an operator before it is called."""
 
@@ -385,6 +389,8 @@ class ValueTable:
         key = (tensor.shape, tensor.dtype, tensor.requires_grad, parameter)
         known = self._known.get(key)
         if known is None:
+            if tensor.is_nested:
+                raise NestedTensorError
             known = self._known[key] = Value.model_construct(
                 shape=tuple(tensor.shape),
                 dtype=str(tensor.dtype).removeprefix("torch."),
@@ -419,9 +425,11 @@ def tensors_of(arguments: Iterable[Any]) -> list[Tensor]:
 def _is_composite(func: Any) -> bool:
     """Whether torch defines an operator by calls of other operators."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
-    return isinstance(func, torch._ops.OpOverload) and (
-        key in func.py_kernels or func.has_kernel_for_dispatch_key(key)
-    )
+    if not isinstance(func, torch._ops.OpOverload) or not torch._C._dispatch_has_kernel(
+        func.name()
+    ):
+        return False
+    return key in func.py_kernels or func.has_kernel_for_dispatch_key(key)
 
 
 def _is_real(tensor: Tensor) -> bool:

@@ -59,6 +59,27 @@ def product_in_a_thread(m: Any, x: Tensor) -> Any:
         return m.second(executor.submit(torch.matmul, x, m.first.weight.t()).result())
 
 
+def autocast_by_device(m: Any, x: Tensor) -> Any:
+    with torch.autocast(x.device.type, torch.bfloat16):
+        return m.second(m.first(x).relu()).float()
+
+
+def saved_on_the_cpu(m: Any, x: Tensor) -> Any:
+    with torch.autograd.graph.save_on_cpu():
+        return m.second(m.first(x).tanh())
+
+
+def nested(m: Any, x: Tensor) -> Any:
+    rows = torch.nested.as_nested_tensor([x[:2], x[1:]], layout=torch.jagged)
+    return m.first(rows).values()
+
+
+def conditional(m: Any, x: Tensor) -> Any:
+    """What torch.cond calls, without the compiler."""
+    branches = (lambda y: (m.first(y),), lambda y: (m.first(y * 2),))
+    return torch.ops.higher_order.cond(x.sum() > 0, *branches, (x,))
+
+
 class Subclass(Tensor):
     """A tensor with another name."""
 
@@ -84,5 +105,9 @@ MODELS = [
     applied("tensor subclass", subclassed, real(4, 6), **FIRST_SECOND),
     applied("layer in a thread", threads, real(4, 6), **FIRST_SECOND),
     applied("product in a thread", product_in_a_thread, real(4, 6), **FIRST_SECOND),
+    applied("autocast by device type", autocast_by_device, real(4, 6), **FIRST_SECOND),
+    applied("activations on the CPU", saved_on_the_cpu, real(4, 6), **FIRST_SECOND),
+    applied("nested tensors", nested, real(4, 6), **FIRST_SECOND),
+    applied("conditional operator", conditional, real(4, 6), **FIRST_SECOND),
     built("data parallel", lambda: nn.DataParallel(nn.Linear(6, 3)), real(4, 6)),
 ]
