@@ -296,3 +296,10 @@ def test_unknown_rules_are_refused_with_a_suggestion() -> None:
     with pytest.raises(vflops.VflopsError, match="unknown counting convention 'excuted'") as caught:
         vflops.count(nn.Linear(3, 2), torch.zeros(1, 3), rules="excuted")
     assert "executed" in str(caught.value.hint)
+
+
+def test_an_instance_with_a_scripted_module_is_refused_with_a_remedy() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), torch.jit.script(nn.Linear(8, 8)))
+    with pytest.raises(vflops.VflopsError, match=r"1 was made by torch\.jit\.script") as error:
+        vflops.count(model, torch.zeros(4, 8))
+    assert "before torch.jit.script" in str(error.value.hint)

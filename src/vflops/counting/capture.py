@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -25,11 +26,12 @@ from vflops.counting.meta_device import (
     on_meta,
     reads_values,
     user_line,
+    with_autocast_on_meta,
     without_compiler,
     without_value_checks,
 )
 from vflops.counting.output_tensors import tensors_in
-from vflops.counting.recorder import NeedsDataError, OperatorMode, Recorder
+from vflops.counting.recorder import NeedsDataError, NestedTensorError, OperatorMode, Recorder
 from vflops.errors import UsageError
 from vflops.record.formats.graph import Graph
 from vflops.units import shape
@@ -81,7 +83,12 @@ def capture_call(
     inputs = tensors_in([*args, keywords])
     try:
         # All but the graph is freed before garbage is searched for again.
-        with _without_garbage_collection(), without_compiler(), without_value_checks():
+        with (
+            _without_garbage_collection(),
+            without_compiler(),
+            without_value_checks(),
+            with_autocast_on_meta(),
+        ):
             _initialise_lazy_modules(model, args, keywords)
             return _recorded(
                 model, args, keywords, inputs, name, batch, loss=loss, run_backward=run_backward
@@ -109,9 +116,18 @@ def _recorded(
             result = loss(result)
         results = tensors_in(result)  # a generator runs now
     recorded = recorder.graph(name, batch, results)
+    if recorder.unseen is not None:
+        raise _runs_in_threads(name, recorder.unseen)
     if run_backward:
         return with_backward_pass(recorded, recorder, model, results)
     return recorded.graph
+
+
+def _runs_in_threads(name: str, part: str) -> UsageError:
+    return UsageError(
+        f"model {name} runs {part} where capture does not see it, such as in another thread",
+        hint="for counting, call all layers in the thread that calls forward",
+    )
 
 
 def _initialise_lazy_modules(
@@ -165,6 +181,24 @@ def _capture_error(name: str, inputs: Sequence[Tensor], error: BaseException) ->
             f"{user_line(error)}",
             hint="for an operator of your own, register its shapes with torch.library.register_fake"
             "; otherwise count the model without it",
+        )
+    if (control_flow := re.search(r"HigherOrderOperator (\w+)", str(error))) is not None:
+        operator = control_flow[1].removesuffix("_impl")
+        return UsageError(
+            f"model {name} calls the operator {operator} of torch, whose functions capture does "
+            f"not see{user_line(error)}",
+            hint="for counting, call the function of one branch, or call it in a loop of Python",
+        )
+    if any(frame.name == "pack_to_cpu" for frame in traceback.extract_tb(error.__traceback__)):
+        return UsageError(
+            f"model {name} saves activations on the CPU (save_on_cpu), which needs their values"
+            f"{user_line(error)}",
+            hint="count it without torch.autograd.graph.save_on_cpu: the operations are the same",
+        )
+    if isinstance(error, NestedTensorError):
+        return UsageError(
+            f"model {name} uses nested tensors, whose work depends on lengths{user_line(error)}",
+            hint="count it with padded tensors, all of the same length",
         )
     if isinstance(error, NeedsDataError) or reads_values(error):
         return UsageError(

@@ -79,6 +79,7 @@ def _uncompiled(model: nn.Module) -> nn.Module:
 
 def _moved_to_meta(model: nn.Module) -> nn.Module:
     """Return ``model`` on the meta device; parameters without a shape keep waiting for one."""
+    _require_no_script(model)
     lazy = [
         (tensors, name, lazy_on_meta(tensor))
         for module in model.modules()
@@ -90,6 +91,18 @@ def _moved_to_meta(model: nn.Module) -> nn.Module:
     for tensors, name, tensor in lazy:
         tensors[name] = tensor
     return model
+
+
+def _require_no_script(model: nn.Module) -> None:
+    """Refuse an instance with a module of torch.jit whose parameters have values."""
+    for name, module in model.named_modules():
+        is_script = isinstance(module, torch.jit.ScriptModule)
+        if is_script and any(not parameter.is_meta for parameter in module.parameters()):
+            raise UsageError(
+                f"module {name or '(model)'} was made by torch.jit.script, which cannot be moved "
+                "to the meta device",
+                hint="give the module before torch.jit.script, or a function that builds the model",
+            )
 
 
 def lazy_on_meta(tensor: Any) -> Any:
@@ -112,6 +125,21 @@ def without_value_checks() -> Iterator[None]:
         yield
     finally:
         Distribution.set_default_validate_args(before)
+
+
+@contextmanager
+def with_autocast_on_meta() -> Iterator[None]:
+    """Let ``torch.autocast(x.device.type)`` accept the meta device, where it changes no counts."""
+    create = torch.autocast.__init__
+
+    def create_for_cpu(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        create(self, "cpu" if device_type == "meta" else device_type, *args, **kwargs)
+
+    torch.autocast.__init__ = create_for_cpu  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.autocast.__init__ = create  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import Any, Self
 
 import torch
@@ -36,10 +37,16 @@ _SELECTION_KINDS = ("elementwise", "reduction")
 _PRODUCTS: tuple[Kind, ...] = ("product", "convolution")
 
 _NO_AUTOGRAD_NODE = -1
+_AS_SUBCLASS = "AliasBackward0"
+"""What autograd calls ``Tensor.as_subclass``, which is no operator."""
 
 
 class NeedsDataError(Exception):
     """The model reads the value of a tensor, which does not exist on the meta device."""
+
+
+class NestedTensorError(Exception):
+    """The model uses nested tensors, whose sizes are values."""
 
 
 class Operator:
@@ -122,13 +129,21 @@ class OperatorMode(MetaMode):
         self._scopes = {id(module): path for path, module in model.named_modules()}
         self.path = [""]
         """The paths of the modules that run now, outermost first."""
+        self.unseen: str | None = None
+        """What ran in another thread, where the mode sees no operators."""
 
     def __enter__(self) -> Self:
+        thread = get_ident()
+
         def enter(module: nn.Module, args: Any) -> None:
-            self.path.append(self._scopes.get(id(module), self.path[-1]))
+            if get_ident() == thread:
+                self.path.append(self._scopes.get(id(module), self.path[-1]))
+            elif id(module) in self._scopes:
+                self.unseen = f"its module {self._scopes[id(module)] or '(model)'}"
 
         def leave(module: nn.Module, args: Any, result: Any) -> None:
-            self.path.pop()
+            if get_ident() == thread:
+                self.path.pop()
 
         self._hooks = (
             register_module_forward_pre_hook(enter),
@@ -349,6 +364,9 @@ class Recorder(OperatorMode):
     def _lookup(self, tensor: Tensor) -> int:
         index = self._index.get(id(tensor))
         if index is None:
+            creator = tensor.grad_fn
+            if creator is not None and creator.name() != _AS_SUBCLASS and self.unseen is None:
+                self.unseen = creator.name()
             return self._add(tensor)  # a buffer or a constant that the model holds
         if not self._written:
             return index
@@ -438,6 +456,8 @@ class ValueTable:
         key = (shape, tensor.dtype, tensor.requires_grad, parameter)
         known = self._known.get(key)
         if known is None:
+            if tensor.is_nested:
+                raise NestedTensorError
             known = self._known[key] = Value.model_construct(
                 shape=tuple(shape),
                 dtype=str(tensor.dtype).removeprefix("torch."),
@@ -480,9 +500,11 @@ def tensors_of(arguments: Iterable[Any]) -> list[Tensor]:
 def _is_composite(func: Any) -> bool:
     """Whether torch defines an operator by calls of other operators."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
-    return isinstance(func, torch._ops.OpOverload) and (
-        key in func.py_kernels or func.has_kernel_for_dispatch_key(key)
-    )
+    if not isinstance(func, torch._ops.OpOverload) or not torch._C._dispatch_has_kernel(
+        func.name()
+    ):
+        return False
+    return key in func.py_kernels or func.has_kernel_for_dispatch_key(key)
 
 
 def _is_real(tensor: Tensor) -> bool:

@@ -74,6 +74,11 @@ REFUSED: dict[str, str] = {
     "least squares": "calls aten::linalg_lstsq.out, which torch cannot run without values",
     "packed sequence": "packs sequences, whose work depends on their lengths",
     "sparse adjacency": "uses sparse tensors",
+    "layer in a thread": "runs its module first where capture does not see it",
+    "product in a thread": "where capture does not see it, such as in another thread",
+    "activations on the CPU": "saves activations on the CPU (save_on_cpu)",
+    "nested tensors": "uses nested tensors, whose work depends on lengths",
+    "conditional operator": "calls the operator cond of torch, whose functions capture does not",
     "flex attention": "calls flex_attention, which needs a real device",
 }
 """Models without a single graph, and what the error says."""
