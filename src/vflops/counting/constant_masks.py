@@ -175,8 +175,8 @@ def _computed(mask: _Expression, sizes: Mapping[int, int]) -> Tensor:
             return [replaced(item) for item in argument]
         if isinstance(argument, torch.device):
             return torch.device("cpu")
-        if isinstance(argument, int | float) and not isinstance(argument, bool):
-            return sizes[int(argument)] if argument in sizes else argument
+        if isinstance(argument, int) and not isinstance(argument, bool):
+            return sizes.get(argument, argument)
         return argument
 
     def computed(expression: _Expression) -> Tensor:
