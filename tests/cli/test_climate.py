@@ -39,7 +39,7 @@ def accepted(stderr: str) -> Settings:
     pairs = list(zip(words[::2], words[1::2], strict=True))
     given = {name: value for name, value in pairs if name != "--set"}
     assignments = [value for name, value in pairs if name == "--set"]
-    for option in ("seed", "data"):
+    for option in ("seed", "data", "repeat"):
         assignments += [f"{option}={given[f'--{option}']}"] if f"--{option}" in given else []
     chosen = given.get("--profile", "tiny")
     return for_single_workload(load(profile(chosen, [workload]), None, assignments))

@@ -106,7 +106,7 @@ def test_a_resumed_run_passes_changed_settings_on_to_the_agents(
 ) -> None:
     folder = large_ensemble(tmp_path, monkeypatch, 2, ended=False)
     change = JobRearranged(job=2, ranks=3, settings={"train": {}}, changes=("ranks",))
-    monkeypatch.setattr(pipeline, "_steps", lambda *arguments: None)
+    monkeypatch.setattr(pipeline, "_steps", lambda *arguments, **options: None)
     pipeline._attempt(folder, RunObserver(), None, [change])
     assert [folder.effective_job(job).ranks for job in (1, 2)] == [2, 3]
     assert not any("rearranged" in name for name in listing(folder.path).files)  # no evidence

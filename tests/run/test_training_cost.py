@@ -14,6 +14,7 @@ from vflops.counting.conventions import convention
 from vflops.counting.count import count
 from vflops.launch.placement import Node, plan
 from vflops.record.folder import RunFolder
+from vflops.record.formats.batch_ops import BatchOps
 from vflops.record.readout.contents import Contents
 from vflops.results.roofline.analysis import bound, measured_ceilings
 from vflops.results.score.training_score import training_scores
@@ -42,8 +43,7 @@ def training(out_of_bag: int | None = 10, **changes: Any) -> Training:
         validation=200,
         test=50,
         data_bytes=125_000,
-        ops_forward=20,
-        ops_total=60,
+        batch_ops=BatchOps(batch=1, forward=20, total=60),
         parameters=7,
         kept_bytes=prediction_bytes((4,), 8),
         out_of_bag=out_of_bag,
@@ -151,13 +151,7 @@ def test_an_earlier_runs_slowest_model_says_the_speed(handmade_run: HandmadeRun)
     slowest = min(scores, key=lambda item: item.speed.flops if item.speed else 0)
     assert slowest.speed is not None and slowest.work is not None and slowest.ranks == 2
     one = training(ranks=2)
-    same = Training(
-        **{
-            **one.__dict__,
-            "ops_total": slowest.work.ops_total,
-            "ops_forward": slowest.work.ops_forward,
-        }
-    )
+    same = replace(one, batch_ops=slowest.work.batch_ops)
     needs = measured_speed(scores, "image-classification", same, "before")
     assert needs is not None
     assert needs.samples_per_s == pytest.approx(slowest.speed.samples_per_s)

@@ -12,6 +12,7 @@ from vflops.counting.conventions import convention
 from vflops.counting.count import Count, count
 from vflops.extensions import import_object
 from vflops.launch.placement import Plan, plan
+from vflops.record.formats.batch_ops import BatchOps
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts, DeclaredWork
 from vflops.record.readout.contents import Contents
@@ -95,17 +96,16 @@ class _WorkloadEstimator:
         if isinstance(work, Graph):
             counted, parameters = count(work, convention(self.spec.rules)), work.parameter_count
             ops = counted.total
-            forward, total = ops.forward // work.batch, ops.total // work.batch
+            batch_ops = BatchOps(batch=work.batch, forward=ops.forward, total=ops.total)
         else:
-            forward, total = work.ops_forward, work.ops_total
+            batch_ops = BatchOps(batch=1, forward=work.ops_forward, total=work.ops_total)
         training = Training(
             train=self.section.train,
             samples=data.facts.train,
             validation=data.facts.validation,
             test=data.facts.test,
             data_bytes=data.size_bytes,
-            ops_forward=forward,
-            ops_total=total,
+            batch_ops=batch_ops,
             parameters=parameters,
             kept_bytes=data.kept_bytes,
             out_of_bag=self.settings.bagging.out_of_bag if self.placement.models > 1 else None,

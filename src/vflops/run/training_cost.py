@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from vflops.config.training import CEILING_PRECISIONS, TrainSettings
 from vflops.counting.count import Count
 from vflops.launch.placement import Placement, Plan
-from vflops.metrics import apc, epoch_ops, out_of_bag_samples
+from vflops.metrics import out_of_bag_samples
 from vflops.metrics.training_time import training_steps, training_time_s
 from vflops.record.files.document import Data
+from vflops.record.formats.batch_ops import BatchOps
 from vflops.results.roofline.analysis import Ceilings, bound
 from vflops.results.score.score_file import TrainingScore
 from vflops.train.parallel.footprint import MODEL_STATE, Footprint
@@ -37,9 +38,7 @@ class Training:
     test: int
     data_bytes: int | None
     """Size of all splits in packed form."""
-    ops_forward: int
-    """Operations of the forward pass for one sample."""
-    ops_total: int
+    batch_ops: BatchOps
     parameters: int | None
     """Number of trained parameters."""
     kept_bytes: int | None
@@ -50,6 +49,16 @@ class Training:
     """Every how many evaluations a base model stores its predictions; 0 for never."""
     footprint: Footprint | None = None
     """Footprint of a rank if ranks share the model; None if each rank has all of it."""
+
+    @property
+    def ops_forward(self) -> float:
+        """Operations of the forward pass for one sample."""
+        return self.batch_ops.forward / self.batch_ops.batch
+
+    @property
+    def ops_total(self) -> float:
+        """Operations of training on one sample."""
+        return self.batch_ops.total / self.batch_ops.batch
 
     @property
     def trained(self) -> int:
@@ -194,17 +203,9 @@ def estimate(
         slots=sum(node.slots for node in planned.nodes),
         nodes_known=len(planned.nodes),
         repeat=repeat,
-        apc=apc(
-            ops_per_sample=training.ops_total,
-            batch_size=training.train.batch,
-            models=planned.scale // planned.ranks,
-        ),
-        ops_training=epoch_ops(
-            ops_per_sample=training.ops_total, samples=training.trained, models=trainings
-        ),
-        ops_evaluation=epoch_ops(
-            ops_per_sample=training.ops_forward, samples=training.evaluated, models=trainings
-        ),
+        apc=planned.scale // planned.ranks * training.batch_ops.of_training(training.train.batch),
+        ops_training=trainings * training.batch_ops.of_training(training.trained),
+        ops_evaluation=trainings * training.batch_ops.of_evaluation(training.evaluated),
         samples=trainings * training.trained,
         epoch_bytes=None if epoch is None else models * epoch,
         read_bytes=None if read is None else trainings * read,
@@ -259,7 +260,7 @@ def measured_speed(
         source += f", the slowest of {len(known)}"
     if ratio != 1:
         source += f"; scaled to {training.train.ranks} ranks, assuming no waiting"
-    if work.ops_total != training.ops_total:
+    if work.batch_ops != training.batch_ops:
         source += "; scaled by operations per sample, since model or batch differ"
     return Speed(
         samples_per_s=ratio * speed.flops / training.ops_total,

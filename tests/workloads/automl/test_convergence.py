@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-import time
-from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tests.support.automl_workers import planned, worked
 from tests.support.sample_parts import write_system
 from tests.support.search_runs import ZERO_S, HandmadeSearch, Note, progress, started
-from vflops.record.folder import RunFolder
-from vflops.record.formats.job_events import PHASES
-from vflops.record.log import events
 from vflops.workloads.automl import convergence
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.convergence import Convergence
 from vflops.workloads.automl.replay import SearchLedger
 from vflops.workloads.automl.search_events import Turn
-from vflops.workloads.automl.search_history import SearchHistory
 from vflops.workloads.automl.settings import AutomlSettings
 
 LAST_S = 100.0
@@ -98,41 +90,3 @@ def test_a_replay_of_such_a_search_does_all_of_its_work(run: HandmadeSearch) -> 
     ledger = SearchLedger.find(run.end().path)
     replay = ledger.replay_settings(run.folder.path, {}, ()).workloads["automl"]["search"]
     assert (replay["end"], replay["candidates"]) == ("time", None)
-
-
-def long_steady_attempt(folder: RunFolder, began_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the worker's only attempt by one that trained at a constant speed until now."""
-    (log,) = folder.job_history(1)
-    kinds = {event.kind: event.data for event in log.events}
-    shutil.rmtree(folder.attempt_folder(1, 0))
-    at_s = began_s
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() - time.time() + at_s)
-    now = SimpleNamespace(now=lambda tz: datetime.fromtimestamp(at_s, tz))
-    with monkeypatch.context() as patch, folder.start_attempt(job=1) as writer:
-        patch.setattr(events, "time", clock)
-        patch.setattr(events, "datetime", now)
-        writer.write("worker", **kinds["worker"])
-        writer.write("candidate", **kinds["candidate"])
-        phases = dict.fromkeys(PHASES, 0.0)
-        for number in range(1, 1001):
-            at_s = began_s + number * (time.time() - began_s) / 1000
-            stands = {"step": 4 * number, "samples": 128 * number, "epoch": number}
-            writer.write("progress", sync=False, **stands, loss=1.0, phases=phases)
-        writer.write("candidate-trained", **kinds["candidate-trained"])
-
-
-def test_a_worker_ends_its_search_at_the_real_limits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After three hours at a constant speed, what the last seconds add is negligible."""
-    began_s = time.time() - 10_000.0
-    limits = ("search.duration_s=20000", "search.least_s=10003", "search.end=converged")
-    folder = planned(tmp_path, *limits, "train.epochs=1")
-    worked(folder, die="candidate-trained", code=-9)
-    long_steady_attempt(folder, began_s, monkeypatch)
-    worked(folder)
-    history = SearchHistory([folder.job_history(1)])
-    end = history.converged_end
-    assert end is not None and end.duration_s >= 10_000 and end.variation < 0.01
-    assert CandidateBuffer(folder.path).search_end() == end
-    assert folder.ended(1) and "search-ended" in {e.kind for e in folder.job_history(1)[-1].events}
