@@ -150,6 +150,7 @@ def test_an_earlier_runs_slowest_model_says_the_speed(handmade_run: HandmadeRun)
     scores = training_scores(Contents(two_seeds(handmade_run, ())))
     slowest = min(scores, key=lambda item: item.speed.flops if item.speed else 0)
     assert slowest.speed is not None and slowest.work is not None and slowest.ranks == 2
+    assert slowest.work.batch_ops is not None
     one = training(ranks=2)
     same = replace(one, batch_ops=slowest.work.batch_ops)
     needs = measured_speed(scores, "image-classification", same, "before")
