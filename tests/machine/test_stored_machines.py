@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -36,6 +37,8 @@ CPU = Device(torch.device("cpu"))
 def here(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Each stored machine, as the machine that this process runs on."""
     machine.become(monkeypatch)
+    used = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=256 * 2**20))
+    monkeypatch.setattr("psutil.Process", lambda: used)  # not that of the test process
     for name in (
         "CUDA_VISIBLE_DEVICES",
         "OMP_NUM_THREADS",
