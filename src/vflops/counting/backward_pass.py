@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,6 @@ from vflops.counting.recorder import (
     tensors_of,
 )
 from vflops.record.formats.graph import (
-    NO_ARITHMETIC,
     Attribute,
     BackwardNode,
     BackwardPass,
@@ -45,20 +44,7 @@ from vflops.record.formats.graph import (
     Value,
 )
 
-_LIGHT: frozenset[Kind] = NO_ARITHMETIC | {
-    "normalization",
-    "activation",
-    "elementwise",
-    "max-pool",
-    "average-pool",
-    "global-pool",
-    "softmax",
-    "loss",
-    "reduction",
-    "embedding",
-    "interpolation",
-    "random",
-}
+_LIGHT = frozenset[Kind](get_args(Kind)) - {"convolution", "dense", "product", "other"}
 """Kinds for which ``executed`` has no operations; they are never much of the work."""
 
 _CHECKPOINT = CheckpointFunction.backward.__code__.co_filename

@@ -27,7 +27,7 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class ValueSpec:
-    """An argument of a model that is no tensor: a number, a string, a boolean or None."""
+    """An argument of a model that is not a tensor: a number, a string, a boolean or None."""
 
     value: bool | int | float | str | None
     name: str = ""

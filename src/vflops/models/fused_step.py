@@ -122,7 +122,6 @@ class TrunkStep:
         self._values.clear()
 
     def _layer_forward(self, layer: FusedLayer) -> _Value:
-
         inputs = [self._values[source] for source in layer.inputs]
         match layer.kind:
             case "conv":

@@ -148,18 +148,37 @@ def check_table_iv(contents: Contents) -> Outcome:
 
 def check_tuning(contents: Contents) -> Outcome:
     """Fail unless each worker tuned its candidates from the fifth round on, and none before."""
+
+    def passed(known: Sequence[Searched]) -> str:
+        tuned = [
+            (number, candidate.worker)
+            for number, search in enumerate(known)
+            for candidate in search.history.candidates
+            if _is_to_be_tuned(candidate)
+        ]
+        if not tuned:
+            return f"no worker reached round {TUNE_FROM}, from which on it is tuned"
+        candidates, workers = count(len(tuned), "candidate"), count(len(set(tuned)), "worker")
+        return f"{candidates} of {workers} tuned, from round {TUNE_FROM} on"
+
+    return _all_candidates(contents, _tuning_fault, passed)
+
+
+def _all_candidates(
+    contents: Contents,
+    find_fault: Callable[[Searched, CandidateHistory], Fault | None],
+    passed: Callable[[Sequence[Searched]], str],
+) -> Outcome:
+    """Return a failure for the first candidate with a fault, or else a pass with ``passed``."""
     known = contents.once(all_searches) if contents.workers else []
     if not known:
         return _NONE
-    fault = first_fault(known, _tuning_fault)
-    if fault:
-        return fault
-    tuned = [c for s in known for c in s.history.candidates if _is_to_be_tuned(c)]
-    if not tuned:
-        return Outcome("pass", f"no worker reached round {TUNE_FROM}, from which on it is tuned")
-    workers = count(len({(c.worker, c.begun.candidate[-5:]) for c in tuned}), "worker")
-    candidates = count(len(tuned), "candidate")
-    return Outcome("pass", f"{candidates} of {workers} tuned, from round {TUNE_FROM} on")
+    return first_fault(known, find_fault) or Outcome("pass", passed(known))
+
+
+def _candidates(known: Sequence[Searched], noun: str) -> str:
+    """Return how many candidates the searches have, in words."""
+    return count(sum(len(search.history.candidates) for search in known), noun)
 
 
 def _is_to_be_tuned(history: CandidateHistory) -> bool:
@@ -190,14 +209,13 @@ def _tuning_fault(searched: Searched, history: CandidateHistory) -> Fault | None
 
 def check_rounds(contents: Contents) -> Outcome:
     """Fail unless each candidate was to train as its round and the settings require."""
-    known = contents.once(all_searches) if contents.workers else []
-    if not known:
-        return _NONE
-    fault = first_fault(known, _round_fault)
-    if fault:
-        return fault
-    candidates = count(sum(len(search.history.candidates) for search in known), "candidate")
-    return Outcome("pass", f"{candidates} with the epochs, patience and batch of the settings")
+    return _all_candidates(
+        contents,
+        _round_fault,
+        lambda known: (
+            f"{_candidates(known, 'candidate')} with the epochs, patience and batch of the settings"
+        ),
+    )
 
 
 def _round_fault(searched: Searched, history: CandidateHistory) -> Fault | None:
@@ -226,14 +244,11 @@ def _round_fault(searched: Searched, history: CandidateHistory) -> Fault | None:
 
 def check_search_space(contents: Contents) -> Outcome:
     """Fail unless every network follows by morphs from its parent, and the first is ResNet-50."""
-    known = contents.once(all_searches) if contents.workers else []
-    if not known:
-        return _NONE
-    fault = first_fault(known, _morph_fault)
-    if fault:
-        return fault
-    networks = count(sum(len(search.history.candidates) for search in known), "network")
-    return Outcome("pass", f"{networks}, derived by morphs from the first one")
+    return _all_candidates(
+        contents,
+        _morph_fault,
+        lambda known: f"{_candidates(known, 'network')}, derived by morphs from the first one",
+    )
 
 
 def _morph_fault(searched: Searched, history: CandidateHistory) -> Fault | None:
