@@ -38,9 +38,9 @@ vflops_job_task = closed_tasks.job_task
 """The function of vflops, which ``HandmadeRun`` replaces by ``closed_if_handmade``."""
 
 
-def closed_if_handmade(record: JobRecord, profile: str) -> Task:
+def closed_if_handmade(record: JobRecord, profile: str, data_seed: int | None = None) -> Task:
     """The task of a job; it counts as closed for jobs with the usual target of this module."""
-    task = vflops_job_task(record, profile)
+    task = vflops_job_task(record, profile, data_seed)
     if record.goal.target != TARGET:
         return task
     return task.model_copy(update={"kind": "closed", "differences": ()})

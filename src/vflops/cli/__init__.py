@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "results.accept": ("accept",),
     "publish.evidence": ("verify", "sign", "archive", "extract", "reproduce"),
     "publish.export": ("export",),
+    "publish.challenge": ("challenge",),
     "publish.ranking": ("ranking",),
 }
 """The modules of this package and the commands of each, in the order of ``--help``.

@@ -15,6 +15,7 @@ from vflops.publish.ranking.ranking_document import RankingDocument
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
 from vflops.record.folder import RunRecord
+from vflops.record.formats.challenge import Challenge
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.measured_node import MeasuredLinks, MeasuredNode
@@ -38,6 +39,7 @@ from vflops.workloads.automl.search_events import Candidate
 
 DOCUMENTS: tuple[type[Document], ...] = (
     RunRecord,
+    Challenge,
     SystemRecord,
     Graph,
     JobRecord,

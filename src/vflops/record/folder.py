@@ -40,6 +40,7 @@ from vflops.record.files.document import Document, first_fault, read_json
 from vflops.record.files.folder_listing import matching_files, subfolders
 from vflops.record.files.lock import locked
 from vflops.record.files.read_once import is_file
+from vflops.record.formats.challenge import ChallengedRun
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobRearranged
 from vflops.record.installed_package import PackageRecord, installed_package
@@ -64,6 +65,8 @@ class RunRecord(Document):
     """Versions of vflops and Python; those of libraries are in ``system.json``."""
     package: PackageRecord | None = None
     """The code of vflops where the run was started; None in runs of 0.2 and earlier."""
+    challenge: ChallengedRun | None = None
+    """The challenge from which all seeds follow; None if the user or the profile chose them."""
 
     @classmethod
     def writer(cls, data: dict[str, Any]) -> str | None:
@@ -138,7 +141,13 @@ class RunFolder:
         self.record = record
 
     @classmethod
-    def create(cls, parent: Path, workload: str, settings: Settings) -> RunFolder:
+    def create(
+        cls,
+        parent: Path,
+        workload: str,
+        settings: Settings,
+        challenge: ChallengedRun | None = None,
+    ) -> RunFolder:
         """Create a new folder under ``parent`` and write its ``run.json``."""
         now = datetime.now(UTC)
         name = f"{now:%Y%m%dT%H%M%SZ}-{workload}-{os.urandom(3).hex()}"
@@ -150,6 +159,7 @@ class RunFolder:
             settings=settings,
             versions=dict(versions),
             package=installed_package(),
+            challenge=challenge,
         )
         path = parent / name
         atomic.make_folder(path)

@@ -15,6 +15,7 @@ from vflops.config.settings import Settings
 from vflops.errors import Interrupted, UsageError, VflopsError
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, file_hash
+from vflops.record.formats.challenge import ChallengedRun
 from vflops.record.formats.job_events import JobRearranged, PowerImported
 from vflops.record.formats.measurement import Loaded, Measurement
 from vflops.record.log.events import EventWriter
@@ -35,17 +36,19 @@ def start(
     observer: RunObserver,
     *,
     before: Callable[[], None] = lambda: None,
+    challenge: ChallengedRun | None = None,
 ) -> RunFolder:
     """Create a run folder in ``parent`` and run; raise before that if settings are invalid.
 
-    ``before`` is called when the data is ready, before anything is measured.
+    ``before`` is called when the data is ready, before anything is measured. ``challenge`` is what
+    the seeds in ``settings`` follow from, if they do.
     """
     _validate(settings)
     prepared = jobs.prepare(settings, observer.progress)
     for warning in jobs.data_warnings(prepared):
         observer.warn(warning)
     before()
-    folder = RunFolder.create(parent, workload, settings)
+    folder = RunFolder.create(parent, workload, settings, challenge)
     with _interruptible(folder):
         observer.folder(folder)
         _attempt(folder, observer, prepared)

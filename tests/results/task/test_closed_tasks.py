@@ -14,7 +14,7 @@ from vflops.record.formats.job import BagRecord, DataFacts, Goal, JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.task.closed_tasks import closed_tasks, job_task, tasks
 from vflops.results.task.definition import LEFT_TO_THE_PAPERS, NOT_IN_THE_TASK
-from vflops.results.task.drawn_data import FINGERPRINTS
+from vflops.results.task.drawn_data import FINGERPRINTS, profile_fingerprint
 from vflops.results.task.task import Task
 from vflops.workloads.contract import run_settings
 from vflops.workloads.contract.registry import suite, workload, workloads
@@ -194,6 +194,19 @@ def test_a_run_equal_to_another_profile_has_that_task() -> None:
     name = "image-classification"
     record = job(name, settings.workloads[name], drawn(name, "laptop"))
     assert job_task(record, "tiny").profile == "laptop"
+
+
+@pytest.mark.parametrize("name", ["image-classification", "extreme-weather", "automl"])
+def test_data_drawn_for_a_challenge_is_that_of_the_closed_task(name: str) -> None:
+    settings = run_settings.load(run_settings.profile("tiny", [name]), None, ["synthetic.seed=77"])
+    drawn_for_it = drawn(name, "tiny").model_copy(update={"fingerprint": "7" * 64})
+    record = job(name, settings.workloads[name], drawn_for_it)
+    found = job_task(record, "tiny", data_seed=77)
+    assert (found.kind, found.digest) == ("closed", DIGESTS[name, "tiny"])
+    assert job_task(record, "tiny", data_seed=78).differences == ("synthetic.seed 77 instead of 1",)
+    spec = workload(name)
+    section = spec.settings.model_validate(settings.workloads[name])
+    assert profile_fingerprint(spec, section) == FINGERPRINTS[name]["tiny"]
 
 
 def test_synthetic_data_that_no_machine_draws_is_an_open_task() -> None:

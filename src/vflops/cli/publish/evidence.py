@@ -186,7 +186,8 @@ def reproduce(
         )
         with Progress(quiet=quiet) as progress:
             name = recorded.folder.record.workload
-            folder = pipeline.start(out, name, settings, progress.observer)
+            challenge = reproducer.repeated_challenge(recorded.folder)
+            folder = pipeline.start(out, name, settings, progress.observer, challenge=challenge)
             reproduction = reproducer.compare(recorded, folder)
             reproduction.write(reproducer.reproduction_file(folder))
             pipeline.conclude(folder, progress.observer)

@@ -20,6 +20,17 @@ Rules = Annotated[
     str | None,
     typer.Option(help="Rule set, see `vflops list`; by default that of the run's profile."),
 ]
+ChallengeSigners = Annotated[
+    Path | None,
+    typer.Option(
+        help="SSH allowed-signers file with the keys of keepers: runs must answer a challenge that"
+        " one of them issued."
+    ),
+]
+Received = Annotated[
+    str | None,
+    typer.Option(help="With --challenge-signers: when the runs were handed in, in UTC."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; a list for several runs.")]
 
 
@@ -28,13 +39,22 @@ def register(app: typer.Typer) -> None:
     app.command()(check)
 
 
-def check(runs: Runs = None, rules: Rules = None, json: Json = False) -> None:
+def check(
+    runs: Runs = None,
+    rules: Rules = None,
+    challenge_signers: ChallengeSigners = None,
+    received: Received = None,
+    json: Json = False,
+) -> None:
     """Check runs by the rules. Exit code 0 only if all runs meet all rules."""
     from vflops.cli.results.score import write_result
     from vflops.cli.terminal import console
+    from vflops.publish.evidence.challenges import demand
     from vflops.results.check.checking import check as check_run
+    from vflops.results.check.checking import demand_challenge
     from vflops.results.check.rule_sets import rule_set_of
 
+    received_s = _received_s(received, challenge_signers)
     results: list[tuple[str, Findings]] = []
     folders = []
     for run in runs or (None,):
@@ -42,6 +62,9 @@ def check(runs: Runs = None, rules: Rules = None, json: Json = False) -> None:
         findings = check_run(contents, rules)
         if findings.rule_set == rule_set_of(contents.folder.record.settings).name:
             write_result(findings, contents.folder.findings_file, contents)
+        if challenge_signers is not None:  # not stored: that is what the folder alone says
+            required = demand(contents.folder.record, challenge_signers, received_s)
+            findings = demand_challenge(findings, contents, required)
         results.append((console.shell_path(contents.folder.path), findings))
         folders.append(contents.folder)
     if json:
@@ -53,6 +76,28 @@ def check(runs: Runs = None, rules: Rules = None, json: Json = False) -> None:
     _raise_if_broken(results, rules)
     if not json:
         console.open_report(folders[0])
+
+
+def _received_s(received: str | None, challenge_signers: Path | None) -> float | None:
+    """Return ``--received`` as Unix time."""
+    from datetime import UTC, datetime
+
+    from vflops.errors import UsageError
+
+    if received is None:
+        return None
+    if challenge_signers is None:
+        raise UsageError(
+            "--received says when the answer to a challenge was handed in",
+            hint="add --challenge-signers FILE",
+        )
+    try:
+        time = datetime.fromisoformat(received)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"--received {received!r} is not a time", hint="write it as 2026-01-31T12:00Z"
+        ) from error
 
 
 def _print_json(documents: Sequence[Findings]) -> None:

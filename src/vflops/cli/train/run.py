@@ -12,6 +12,7 @@ from vflops.errors import UsageError
 
 if TYPE_CHECKING:
     from vflops.config.settings import Settings
+    from vflops.record.formats.challenge import ChallengedRun
 
 
 def register(app: typer.Typer) -> None:
@@ -63,6 +64,13 @@ def run(
         bool, typer.Option("--kernels", help="Profile a few steps by kind of kernel.")
     ] = False,
     seed: options.Seed = None,
+    challenge: Annotated[
+        Path | None,
+        typer.Option(
+            help="A challenge of `vflops challenge`, from which all seeds follow; --seed selects"
+            " one of its runs."
+        ),
+    ] = None,
     out: options.Out = Path("runs"),
     config: options.Config = None,
     set_: options.Set = None,
@@ -104,14 +112,38 @@ def run(
         raise UsageError(
             "--waves needs an ensemble, but no workload has several models", hint="add --models M"
         )
+    answered = None
+    if challenge is not None:
+        settings, answered = _challenged(settings, challenge, quiet=quiet)
     wait = quiet_wait(wait_quiet, wait_limit, quiet=quiet, on=settings.launch.on)
     with (
         Progress(quiet=quiet) as progress,
         with_metrics(progress.observer, metrics_file) as observer,
     ):
-        folder = pipeline.start(out, workload or "suite", settings, observer, before=wait)
+        folder = pipeline.start(
+            out, workload or "suite", settings, observer, before=wait, challenge=answered
+        )
         findings = pipeline.conclude(folder, progress.observer)
     progress.summary(folder, findings)
+
+
+def _challenged(settings: Settings, path: Path, *, quiet: bool) -> tuple[Settings, ChallengedRun]:
+    """Return the settings with the seeds of a challenge, and what ``run.json`` records of it."""
+    import time
+
+    from vflops.cli.terminal.console import say
+    from vflops.publish.evidence.challenges import read_challenge
+    from vflops.run.challenged import challenged
+
+    document, signature = read_challenge(path)
+    seeded, answered = challenged(settings, document, time.time())
+    if not quiet:
+        expiry = document.expires_utc
+        until = f", to be handed in by {expiry}" if expiry else ""
+        issued = f"challenge issued to {document.submitter} at {document.issued_utc}{until}"
+        say(f"{issued}; {signature}")
+        say(f"run {answered.number} of it: seed {answered.seed}")
+    return seeded, answered
 
 
 def _scale_assignments(

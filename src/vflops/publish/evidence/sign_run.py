@@ -27,7 +27,7 @@ def signing_key(folder: RunFolder) -> str | None:
     return check_signature(manifest, signature, None).key
 
 
-def allowed_line(key: Path) -> str | None:
+def allowed_line(key: Path, namespace: str = NAMESPACE) -> str | None:
     """Return the line for a key in a file of allowed signers; None if its public
     part cannot be read.
     """
@@ -37,4 +37,4 @@ def allowed_line(key: Path) -> str | None:
     except (OSError, ValueError):
         return None
     name = comment[0] if comment and "@" in comment[0] else UNNAMED
-    return f'{name} namespaces="{NAMESPACE}" {key_type} {body}'
+    return f'{name} namespaces="{namespace}" {key_type} {body}'

@@ -1,4 +1,4 @@
-"""Signatures of a manifest with an SSH key: ``ssh-keygen -Y`` in the namespace ``vflops``."""
+"""Signatures with an SSH key: ``ssh-keygen -Y``, by default in the namespace ``vflops``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from vflops.errors import UsageError
 from vflops.record.files import atomic
 
 NAMESPACE = "vflops"
+"""The namespace of signatures of manifests: a signature in one is not valid in another."""
 DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 MAX_BYTES = 1 << 16
 """The maximum size of a signature."""
-_EXAMPLE_LINE = 'alice@example.org namespaces="vflops" ssh-ed25519 AAAA…'
+_EXAMPLE_LINE = 'a line looks like this: alice@example.org namespaces="{}" ssh-ed25519 AAAA…'
 _KEY_PATTERN = re.compile(r"\s(ssh|ecdsa|sk-ssh|sk-ecdsa)-[\w@.-]+\s+AAAA[A-Za-z0-9+/]+=*(\s|$)")
 _FAULTS = (
     (
@@ -37,6 +38,10 @@ _FAULTS = (
 """What ssh-keygen prints, what it means, and what to do."""
 
 
+class SshKeygenMissing(UsageError):
+    """Raised if ``ssh-keygen`` is not installed."""
+
+
 @dataclass(frozen=True)
 class Signature:
     """What is known about a signature."""
@@ -51,7 +56,9 @@ class Signature:
     """The type and the fingerprint of the key."""
 
 
-def sign_file(path: Path, signature: Path, key: Path | None = None) -> Path:
+def sign_file(
+    path: Path, signature: Path, key: Path | None = None, *, namespace: str = NAMESPACE
+) -> Path:
     """Sign ``path`` with ``key`` or the user's default key, and return the key that was used."""
     key = key or _default_key()
     if not key.is_file():
@@ -61,7 +68,7 @@ def sign_file(path: Path, signature: Path, key: Path | None = None) -> Path:
     with TemporaryDirectory() as temporary:
         copy = Path(temporary, "manifest.json")
         copy.write_bytes(path.read_bytes())
-        signing = _ssh_keygen("sign", "-f", key, copy, may_prompt=True)
+        signing = _ssh_keygen("sign", "-n", namespace, "-f", key, copy, may_prompt=True)
         written = copy.with_name("manifest.json.sig")
         if signing.returncode != 0 or not written.is_file():
             raise _cannot_sign(key, signing.stderr or "")
@@ -69,19 +76,16 @@ def sign_file(path: Path, signature: Path, key: Path | None = None) -> Path:
     return key
 
 
-def check_signature(path: Path, signature: Path, signers: Path | None) -> Signature:
+def check_signature(
+    path: Path, signature: Path, signers: Path | None, *, namespace: str = NAMESPACE
+) -> Signature:
     """Check ``signature`` for ``path``, and look its key up in the file ``signers`` if given."""
-    if signers is not None and not signers.is_file():
-        raise UsageError(
-            f"the list of signers {signers} does not exist",
-            hint=f"a line looks like this: {_EXAMPLE_LINE}",
-        )
     if signers is not None:
-        _require_keys(signers)
+        require_signers(signers, namespace)
     if not signature.is_file() or signature.stat().st_size > MAX_BYTES:
         return Signature(False, None, "it is not a signature")
     with _open_descriptor(path) as data:
-        check = _ssh_keygen("check-novalidate", "-s", signature, data=data)
+        check = _ssh_keygen("check-novalidate", "-n", namespace, "-s", signature, data=data)
     if check.returncode != 0:
         fault = _last_line(check.stderr)
         return Signature(False, None, f"it is not a signature of this {path.name}: {fault}")
@@ -89,14 +93,13 @@ def check_signature(path: Path, signature: Path, signers: Path | None) -> Signat
     if signers is None:
         words = f"signed by {key_name}; to see whose key that is: --signers FILE"
         return Signature(True, None, words, key_name)
-    principals = _ssh_keygen(
-        "find-principals", "-s", signature, "-f", signers, with_namespace=False
-    )
+    principals = _ssh_keygen("find-principals", "-s", signature, "-f", signers)
     errors = principals.stderr
     for name in _principals(principals.stdout):
         with _open_descriptor(path) as data:
             verification = _ssh_keygen(
-                "verify", "-f", signers, "-I", name, "-s", signature, data=data
+                *("verify", "-n", namespace, "-f", signers, "-I", name, "-s", signature),
+                data=data,
             )
         if verification.returncode == 0:
             return Signature(True, name, f"signed by {name}, {key_name}", key_name)
@@ -117,15 +120,21 @@ def _refusal(signers: Path, output: str) -> str:
     return f"which {signers} does not allow"
 
 
-def _require_keys(signers: Path) -> None:
-    """Raise if a line of the list holds no key: ssh-keygen would silently ignore it."""
+def require_signers(signers: Path, namespace: str = NAMESPACE) -> None:
+    """Raise if there is no such list, or one of its lines holds no key.
+
+    ssh-keygen would silently ignore such a line.
+    """
+    hint = _EXAMPLE_LINE.format(namespace)
+    if not signers.is_file():
+        raise UsageError(f"the list of signers {signers} does not exist", hint=hint)
     lines = signers.read_bytes().decode(errors="replace").splitlines()
     for number, line in enumerate(lines, start=1):
         text = line.strip()
         if text and not text.startswith("#") and not _KEY_PATTERN.search(text):
             raise UsageError(
                 f"{signers}:{number} holds no key: {text[:60]!r}",
-                hint=f"a line looks like this: {_EXAMPLE_LINE}",
+                hint=hint,
             )
 
 
@@ -134,17 +143,10 @@ def _ssh_keygen(
     *arguments: str | Path,
     data: int | None = None,
     may_prompt: bool = False,
-    with_namespace: bool = True,
 ) -> subprocess.CompletedProcess[str]:
     """Run ``ssh-keygen -Y``; it prompts for a passphrase only in a terminal."""
     prompts = may_prompt and sys.stdin is not None and sys.stdin.isatty()
-    command = [
-        "ssh-keygen",
-        "-Y",
-        operation,
-        *(("-n", NAMESPACE) if with_namespace else ()),
-        *map(str, arguments),
-    ]
+    command = ["ssh-keygen", "-Y", operation, *map(str, arguments)]
     try:
         return subprocess.run(
             command,
@@ -156,7 +158,7 @@ def _ssh_keygen(
             check=False,
         )
     except FileNotFoundError as error:
-        raise UsageError(
+        raise SshKeygenMissing(
             "ssh-keygen, which signs and checks signatures, is not installed",
             hint="install OpenSSH's client: apt install openssh-client, dnf install openssh",
         ) from error

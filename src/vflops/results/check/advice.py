@@ -34,6 +34,7 @@ ADVICE = {
     "uncounted": "name counting rules that know these operators: rules of the workload",
     "jobs": _RUN_AGAIN,
     "seeds": "run it again; --repeat gives each repeat its own seed",
+    "challenge": "ask the keeper of the list for a challenge, and run it again with --challenge",
     "data": "check the data with vflops data check, and run it again",
     "synthetic": _RUN_AGAIN,
     "leaks": "remove these samples from the training data, and pack it again: vflops data pack",

@@ -22,6 +22,8 @@ from vflops.results.check import (
     training_rules,
 )
 from vflops.results.check.background_load import check_background_load
+from vflops.results.check.challenge_rule import RULE as CHALLENGE
+from vflops.results.check.challenge_rule import check_challenge
 from vflops.results.check.clock_rules import check_clocks
 from vflops.results.check.device_rules import check_devices
 from vflops.results.check.image_rules import check_images
@@ -181,6 +183,14 @@ _PRACTICE = (
     ),
     _rule("jobs", "the jobs are those that were requested", check_jobs, _RUN, _JOBS, _LOGS),
     _rule("seeds", "every training has its own seed", data_rules.check_seeds, _JOBS, _LOGS),
+    _rule(
+        CHALLENGE,
+        "all seeds follow from the challenge, and the run came after it",
+        check_challenge,
+        _RUN,
+        _JOBS,
+        _LOGS,
+    ),
     _rule("data", "the data is pinned by a checksum", data_rules.check_fingerprints, _JOBS),
     _rule("synthetic", "synthetic data is marked", data_rules.check_synthetic_flags, _JOBS),
     _rule("leaks", "no validation sample is also trained on", data_rules.check_leaks, _JOBS),

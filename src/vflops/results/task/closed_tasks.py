@@ -26,11 +26,14 @@ from vflops.workloads.contract.spec import WorkloadSpec
 _VFLOPS = "vflops"
 
 
-def job_task(record: JobRecord, profile: str) -> Task:
-    """Return the task of a job in a run that is based on ``profile``."""
+def job_task(record: JobRecord, profile: str, data_seed: int | None = None) -> Task:
+    """Return the task of a job in a run that is based on ``profile``.
+
+    ``data_seed`` is the seed of synthetic data that follows from the challenge of the run, if any.
+    """
     name = record.workload
     try:
-        spec, definition = workload(name), job_definition(record)
+        spec, definition = workload(name), job_definition(record, data_seed)
     except UsageError as error:
         return _open(name, None, profile, error.message)
     except ValidationError as error:
@@ -52,14 +55,15 @@ def _open(name: str, definition: TaskDefinition | None, profile: str, *differenc
 
 def tasks(contents: Contents) -> dict[int, Task]:
     """Return the task of each job of a run, by the number of the job."""
-    settings = contents.folder.record.settings
+    settings, challenge = contents.folder.record.settings, contents.folder.record.challenge
+    data_seed = challenge.data_seed if challenge is not None else None
     jobs = (*contents.training_jobs, *contents.workers)
     by_definition: dict[tuple[str, ...], Task] = {}
     found: dict[int, Task] = {}
     for record in (job.record for job in jobs):
         key = _definition_key(record)
         if key not in by_definition:
-            task = job_task(record, settings.profile)
+            task = job_task(record, settings.profile, data_seed)
             by_definition[key] = _in_waves(task) if settings.bagging.waves else task
         found[record.job] = by_definition[key]
     return found

@@ -134,6 +134,7 @@ judge them, with the reason."""
 
 REFERENCE = "reference"
 """The profile with the tasks of HPC AI500."""
+_DATA_SEED = "synthetic.seed"
 SYNTHETIC, PUBLISHED = "synthetic data", "the published data"
 
 
@@ -157,9 +158,11 @@ class TaskDefinition:
         return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
 
 
-def job_definition(record: JobRecord) -> TaskDefinition:
+def job_definition(record: JobRecord, data_seed: int | None = None) -> TaskDefinition:
     """Return the task of a job.
 
+    Synthetic data may be drawn with ``data_seed`` instead of the seed of the profiles, which is the
+    same task: samples of the same distribution, which nobody knows before the challenge is issued.
     Raise ``UsageError`` if its workload is not installed, ``ValidationError`` if its settings are
     not those of the workload.
     """
@@ -172,7 +175,17 @@ def job_definition(record: JobRecord) -> TaskDefinition:
     if bag is not None and bag.twins:
         bootstrap = f"{bootstrap}, shared by twins"
     data = _data_kind(spec, validated.settings, record.data, record.settings.get("data"))
-    return _definition(record.workload, validated, record.goal, data, bootstrap)
+    definition = _definition(record.workload, validated, record.goal, data, bootstrap)
+    if data_seed is None or definition.values.get(_DATA_SEED) != data_seed:
+        return definition
+    values = {**definition.values, _DATA_SEED: _default_data_seed(validated.settings)}
+    return TaskDefinition(record.workload, values)
+
+
+def _default_data_seed(settings: WorkloadSettings) -> object:
+    """Return the seed with which synthetic data is drawn unless it is set."""
+    section, name = _DATA_SEED.split(".")
+    return type(getattr(settings, section)).model_fields[name].default
 
 
 def profile_definition(

@@ -41,6 +41,18 @@ def is_as_drawn(spec: WorkloadSpec, settings: WorkloadSettings, fingerprint: str
     )
 
 
+def profile_fingerprint(spec: WorkloadSpec, settings: WorkloadSettings) -> str | None:
+    """Return the checksum of the profile's data that differs from the settings' in the seed only.
+
+    None if there is no such profile.
+    """
+    wanted = {**_drawn_from(settings), "seed": None}
+    for profile, known in FINGERPRINTS.get(spec.name, {}).items():
+        if {**_profile_drawn_from(spec.name, profile), "seed": None} == wanted:
+            return known
+    return None
+
+
 @cache
 def _profile_drawn_from(name: str, profile: str) -> dict[str, object]:
     return _drawn_from(workload(name).profile(profile))

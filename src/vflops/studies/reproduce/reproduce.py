@@ -15,6 +15,7 @@ from vflops.errors import UsageError
 from vflops.publish.evidence.extract import extract
 from vflops.publish.evidence.verify import verify
 from vflops.record.folder import RunFolder
+from vflops.record.formats.challenge import ChallengedRun
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
@@ -91,6 +92,14 @@ def settings_of(
         assignments.append(f"launch.container={json.dumps(container)}")
     launch = settings.launch.model_copy(update={"container": None})
     return load(settings.model_copy(update={"launch": launch}), None, assignments)
+
+
+def repeated_challenge(folder: RunFolder) -> ChallengedRun | None:
+    """Return what a reproduction records of the challenge of a run, whose seeds it repeats."""
+    challenge = folder.record.challenge
+    if challenge is None:
+        return None
+    return challenge.model_copy(update={"reproduces": challenge.reproduces or folder.record.id})
 
 
 def reproduction_file(folder: RunFolder) -> Path:
