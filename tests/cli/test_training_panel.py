@@ -303,6 +303,6 @@ def test_the_view_elsewhere_is_plain_lines(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().err.splitlines() == [
         "training image-classification, seed 2 (2 of 3) …",
         "  on Test GPU, 2 ranks, fp32, compiled, 1,504 parameters, batch 100",
-        "  resumes at step 10, epoch 1.00, from step-000000010.pt",
+        "  resumes at step 10, epoch 1.00, from step-000000010.state",
         "  epoch 2: top-1 accuracy 0.5 (target 0.8)",
     ]

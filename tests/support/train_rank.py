@@ -24,10 +24,12 @@ _load_code = WorkloadSpec.load_code
 def step_then_die(self: loop.Loop, incoming: Any) -> None:
     _step(self, incoming)
     if self.state.step == int(os.environ["KILL_AFTER"]):
-        os.kill(os.getpid(), signal.SIGKILL)
+        die(self)
 
 
-def die(*_: Any) -> bool:
+def die(owner: Any, *_: Any) -> bool:
+    if isinstance(owner, loop.Loop):
+        owner._commitments.write(wait=True)  # a checkpoint that was begun is complete
     os.kill(os.getpid(), signal.SIGKILL)
     return True
 

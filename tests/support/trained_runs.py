@@ -203,7 +203,7 @@ def started(**facts: Any) -> Note:
 
 
 def resumed(step: int) -> Note:
-    return "resumed", {"step": step, "samples": 100 * step, "file": f"step-{step:09d}.pt"}
+    return "resumed", {"step": step, "samples": 100 * step, "file": f"step-{step:09d}.state"}
 
 
 def _standing(step: int, first_step: int, evaluations: int) -> dict[str, Any]:

@@ -14,8 +14,10 @@ from vflops.config.training import TrainSettings
 from vflops.errors import RunFailed, UsageError
 from vflops.metrics.quality import Better
 from vflops.record.formats.job import Goal
+from vflops.record.formats.job_events import Checkpointed
 from vflops.run.validate import check_all
 from vflops.train.checkpoint import Checkpoints
+from vflops.train.committing import Committer
 from vflops.train.evaluation import Outcome
 from vflops.train.loop import Loop
 from vflops.train.parallel.factory import SingleRank
@@ -85,10 +87,18 @@ def test_an_evaluation_that_a_resume_repeats_counts_once(tmp_path: Path) -> None
     for quality in (0.5, 0.4):
         training.step += 1
         training.since_best(quality, "higher")
-    training.save(plan)
+    committer = Committer(training.checkpoints)
+    contents = training.contents(plan)
+    assert contents is not None
+    committer.begin(training.step, contents, checkpoint=True)
+    hashed = committer.take(wait=True)
+    assert hashed is not None
+    checkpoint = hashed.event(None)
+    assert isinstance(checkpoint, Checkpointed)
+    training.checkpoints.complete(checkpoint)
     resumed = state(tmp_path)
     resumed.restore(plan, lambda file, reason: None)
-    assert (resumed.best, resumed.worse) == (0.5, 1)
+    assert (resumed.best, resumed.worse) == (0.5, 0)  # as before the evaluation of that step
     assert resumed.since_best(0.4, "higher") == 1
     resumed.step += 1
     assert resumed.since_best(0.4, "higher") == 2

@@ -198,14 +198,14 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     whole: RunFolder, tmp_path: Path
 ) -> None:
     folder = copied(whole, tmp_path)
-    checkpoints = sorted((folder.path / "jobs" / "1" / "checkpoint").glob("*.pt"))
-    assert [path.name for path in checkpoints] == ["step-000000008.pt", "step-000000016.pt"]
+    checkpoints = sorted((folder.path / "jobs" / "1" / "checkpoint").glob("*.state"))
+    assert [path.name for path in checkpoints] == ["step-000000008.state", "step-000000016.state"]
     data = bytearray(checkpoints[-1].read_bytes())
     data[len(data) // 2] ^= 1
     checkpoints[-1].write_bytes(data)
     log = run_ranks(folder)
     (fallback,) = [e.payload(Fallback) for e in log.events if e.kind == "fallback"]
-    assert fallback.file == "step-000000016.pt"
+    assert fallback.file == "step-000000016.state"
     assert "hash differs" in fallback.reason
     assert [e.payload(Resumed).step for e in log.events if e.kind == "resumed"] == [8]
     assert weights(folder) == weights(whole)

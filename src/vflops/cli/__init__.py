@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "results.power": ("power",),
     "results.accept": ("accept",),
     "publish.evidence": ("verify", "sign", "archive", "extract", "reproduce"),
+    "publish.audit": ("audit",),
     "publish.export": ("export",),
     "publish.challenge": ("challenge",),
     "publish.ranking": ("ranking",),

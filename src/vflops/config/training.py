@@ -103,6 +103,13 @@ class TrainSettings(Section):
     checkpoint_share: float = Field(default=0.05, gt=0, le=1)
     """Maximum share of the time for checkpoints before evaluations; if they take longer, some are
     skipped. With 1, none are skipped."""
+    commit_every: int | None = Field(default=None, ge=1)
+    """Steps between two commitments, which let an audit compare the state of training; None for as
+    many as take less than 0.4 % of the time."""
+    segments: int = Field(default=10, ge=0, le=10_000)
+    """Number of equal parts of training after each of which a checkpoint is kept, so that an audit
+    can train any part again; 0 for none. In a search, 0 deletes the weights of its candidates at
+    the end, and any other number keeps them."""
     readers: int = Field(default=4, ge=1, le=256)
     """Number of threads that read the next batches while an accelerator computes."""
 

@@ -276,7 +276,8 @@ def run_searches(
             observer.step(message)
         written = write_ledger(folder, group)
         events.write("ledger", **written.model_dump(mode="json"))
-    rmtree(folder.path / "weights", ignore_errors=True)  # no candidate needs these any more
+    if not any(record.settings["train"]["segments"] for record in records):
+        rmtree(folder.path / "weights", ignore_errors=True)  # no candidate needs these any more
 
 
 def _early_ends(folder: RunFolder, group: Sequence[JobRecord]) -> list[str]:

@@ -18,7 +18,7 @@ from vflops.train.parallel.footprint import MODEL_STATE, Footprint
 from vflops.units import integer, quantity, seconds
 
 _MAX_CHECKPOINTS = 3
-"""Checkpoints of a model that may be on disk at once: two kept and one being written."""
+"""Checkpoints of a model on disk at once, besides those for audits: two, and one being written."""
 _MAX_NAMED_NODES = 4
 """Maximum number of nodes of a model that are all named."""
 _HOURS_FROM_S = 3 * 3600.0
@@ -160,6 +160,8 @@ class Estimate(Data):
     """Bytes on a node's local storage, independent of the number of models there."""
     checkpoint_bytes: int | None
     """Maximum size on disk for all models, without buffers such as those of batch norm."""
+    audit_bytes: int | None = None
+    """The part of it that stays after the run, for audits."""
     prediction_bytes: int | None
     """Size of the predictions after training."""
     memory_rank_bytes: int | None
@@ -192,6 +194,8 @@ def estimate(
     trainings = models * repeat
     read = training.bytes_of(training.trained + training.evaluated + training.evaluated_after)
     epoch, weights = training.bytes_of(training.samples), training.weight_bytes
+    states = None if weights is None else trainings * weights * (1 + training.states)
+    segments = training.train.segments
     stored = 0 if training.out_of_bag is None else training.kept_bytes
     return Estimate(
         models=models,
@@ -210,9 +214,8 @@ def estimate(
         epoch_bytes=None if epoch is None else models * epoch,
         read_bytes=None if read is None else trainings * read,
         staged_node_bytes=training.data_bytes,
-        checkpoint_bytes=None
-        if weights is None
-        else trainings * _MAX_CHECKPOINTS * weights * (1 + training.states),
+        checkpoint_bytes=None if states is None else (segments + _MAX_CHECKPOINTS) * states,
+        audit_bytes=None if states is None else segments * states,
         prediction_bytes=None if stored is None else trainings * training.validation * stored,
         interim_bytes=None
         if stored is None
@@ -311,6 +314,13 @@ def _interim(needs: Estimate) -> str:
     return f", {quantity(needs.interim_bytes, 'B')} more until they are combined"
 
 
+def _kept(needs: Estimate) -> str:
+    """Return the size of the checkpoints that stay after the run, if there are any."""
+    if not needs.audit_bytes:
+        return ""
+    return f" ({quantity(needs.audit_bytes, 'B')} stay for audits: train.segments)"
+
+
 def estimate_rows(needs: Estimate) -> list[list[str]]:
     """Return the rows of a table, each with a name and a value with its unit."""
 
@@ -338,7 +348,7 @@ def estimate_rows(needs: Estimate) -> list[list[str]]:
         ["staged", f"{size(needs.staged_node_bytes)} on the local storage of a node"],
         [
             "disk",
-            f"{size(needs.checkpoint_bytes)} of checkpoints at most, "
+            f"{size(needs.checkpoint_bytes)} of checkpoints at most{_kept(needs)}, "
             f"{size(needs.prediction_bytes)} of predictions{_interim(needs)}",
         ],
         [

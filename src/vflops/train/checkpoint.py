@@ -1,27 +1,24 @@
-"""Checkpoints: written atomically and verified when read; the last two are kept.
+"""Checkpoints: written atomically and verified when read.
 
-``step-000000123.pt`` holds the state and ``step-000000123.json`` its hash. The JSON file is written
-last, so a checkpoint without one is incomplete. State is loaded with ``weights_only=True``, so that
-a file cannot execute code.
+``step-000000123.state`` holds the state (``state_file``) and ``step-000000123.json`` its hash. The
+JSON file is written last, so a checkpoint without one is incomplete. The last two checkpoints are
+kept, and those at the ends of segments, from which an audit trains the next segment again.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
-import pickle
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-
-from vflops.errors import FolderError
-from vflops.machine.devices import first_line
+from vflops.errors import FolderError, RunFailed
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
 from vflops.record.formats.job_events import Checkpointed
+from vflops.train.state_file import PackedState, unpack
 
 _KEPT_CHECKPOINTS = 2
 
@@ -34,6 +31,8 @@ class CheckpointRecord(Document):
     step: int
     sha256: str
     size_bytes: int
+    kept: bool = False
+    """Whether it is kept for audits, at the end of a segment."""
 
 
 class Checkpoints:
@@ -42,44 +41,74 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def save(self, step: int, state: dict[str, Any]) -> Checkpointed:
-        """Write the state after ``step`` steps; delete all checkpoints but the last two."""
+    def write_state(self, step: int, state: PackedState) -> str:
+        """Write a state to a temporary file and return its SHA-256; ``complete`` makes it valid."""
         atomic.make_folder(self._folder)
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        data = buffer.getbuffer()
+        path, digest = self._temporary(step), hashlib.sha256()
+        try:
+            with path.open("wb") as file:
+                for chunk in state.chunks():
+                    digest.update(chunk)
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            with suppress(OSError):
+                path.unlink()
+            raise atomic.cannot_write(path, error, needed_b=state.size_bytes) from error
+        return digest.hexdigest()
+
+    def complete(self, checkpoint: Checkpointed) -> None:
+        """Turn a written state into a checkpoint, and delete those that are no longer needed."""
+        path = self._folder / checkpoint.file
+        try:
+            self._temporary(checkpoint.step).replace(path)
+        except OSError as error:
+            raise atomic.cannot_write(path, error) from error
         record = CheckpointRecord(
-            step=step, sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data)
+            step=checkpoint.step,
+            sha256=checkpoint.sha256,
+            size_bytes=checkpoint.size_bytes,
+            kept=checkpoint.kept,
         )
-        path = self._path(step)
-        atomic.write_bytes(path, data)
         record.write(path.with_suffix(".json"))
         for marker in self._markers()[:-_KEPT_CHECKPOINTS]:
-            marker.unlink(missing_ok=True)
-            marker.with_suffix(".pt").unlink(missing_ok=True)
-        return Checkpointed(
-            step=step, file=path.name, sha256=record.sha256, size_bytes=record.size_bytes
-        )
+            if not _is_kept(marker):
+                marker.unlink(missing_ok=True)
+                marker.with_suffix(".state").unlink(missing_ok=True)
 
     def load(
-        self, on_bad: Callable[[str, str], None] = lambda file, reason: None
-    ) -> tuple[str, dict[str, Any]] | None:
-        """Return the name and the state of the newest readable checkpoint; None if there is none.
+        self,
+        on_bad: Callable[[str, str], None] = lambda file, reason: None,
+        committed: Iterable[str] | None = None,
+    ) -> tuple[CheckpointRecord, dict[str, Any]] | None:
+        """Return the newest readable checkpoint with its state; None if there is none.
 
-        ``on_bad`` is called with the file name and the reason for each damaged checkpoint.
+        ``on_bad`` is called with the file name and the reason for each damaged checkpoint. Raise
+        ``RunFailed`` if its hash is not in ``committed``, the hashes in the log of the job: then
+        it does not come from this training.
         """
         for marker in reversed(self._markers()):
-            path = marker.with_suffix(".pt")
+            path = marker.with_suffix(".state")
             try:
-                return path.name, self._read(path, CheckpointRecord.read(marker))
-            except (FolderError, OSError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
-                on_bad(path.name, first_line(error))
+                record = CheckpointRecord.read(marker)
+                state = self._read(path, record)
+            except (FolderError, OSError) as error:
+                on_bad(path.name, error.message if isinstance(error, FolderError) else str(error))
+                continue
+            if committed is not None and record.sha256 not in set(committed):
+                raise RunFailed(
+                    f"{path} does not come from this training: its hash {record.sha256[:16]} is "
+                    "not in the log of the job",
+                    hint="remove this checkpoint to resume from an earlier one, or start a new run",
+                )
+            return record, state
         return None
 
     def latest(self) -> str | None:
         """Return the name of the newest complete checkpoint; None if there is none."""
         markers = self._markers()
-        return markers[-1].with_suffix(".pt").name if markers else None
+        return markers[-1].with_suffix(".state").name if markers else None
 
     def delete(self, files: list[str]) -> None:
         """Delete damaged checkpoints, so that they do not count as kept ones."""
@@ -92,12 +121,23 @@ class Checkpoints:
         data = path.read_bytes()
         if hashlib.sha256(data).hexdigest() != record.sha256:
             raise FolderError(f"{path.name} was changed after it was written: its hash differs")
-        state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-        return state
+        return unpack(data, path.name)
 
     def _markers(self) -> list[Path]:
         """Return the JSON files of complete checkpoints, oldest first."""
         return sorted(self._folder.glob("step-*.json"))
 
-    def _path(self, step: int) -> Path:
-        return self._folder / f"step-{step:09d}.pt"
+    def _temporary(self, step: int) -> Path:
+        return self._folder / f".{checkpoint_file(step)}.tmp"
+
+
+def checkpoint_file(step: int) -> str:
+    """Return the file name of the checkpoint after ``step`` steps."""
+    return f"step-{step:09d}.state"
+
+
+def _is_kept(marker: Path) -> bool:
+    try:
+        return CheckpointRecord.read(marker).kept
+    except FolderError:
+        return False

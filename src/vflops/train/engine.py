@@ -16,7 +16,7 @@ from vflops.errors import Interrupted, RunFailed
 from vflops.machine.devices import first_line, is_out_of_memory
 from vflops.record.formats.job_events import Fallback, JobStarted, Resumed, Tested
 from vflops.train import eight_bit, out_of_memory
-from vflops.train.checkpoint import Checkpoints
+from vflops.train.checkpoint import Checkpoints, checkpoint_file
 from vflops.train.context import JobContext
 from vflops.train.ensemble_member import conclude_member, loop_evaluation
 from vflops.train.evaluation import Evaluation, Outcome
@@ -28,7 +28,7 @@ from vflops.train.parallel.factory import ParallelPlan, parallel_plan
 from vflops.train.precision import Precision
 from vflops.train.profiling import profile_steps
 from vflops.train.rank_device import rank_device, use_threads
-from vflops.train.state import TrainState
+from vflops.train.state import TrainState, perturb
 from vflops.train.step import RecordedPrediction, RecordedStep, Step
 from vflops.workloads.contract.registry import workload as find
 from vflops.workloads.contract.workload import Indices, Split, Workload
@@ -168,10 +168,14 @@ class Engine:
     def train(self) -> None:
         """Train from the newest checkpoint or from the start, and evaluate the trained model."""
         self._restore()
+        segment = self.context.record.segment
+        if segment is not None and segment.perturbation:
+            perturb(self.state.model, segment.perturbation)
         loop = self.loop()
         if self.state.step != self.context.finished_step:
             self._run(loop)
-        self._conclude(loop)
+        if segment is None or segment.is_end:
+            self._conclude(loop)
 
     def _run(self, loop: Loop) -> None:
         try:
@@ -247,13 +251,17 @@ class Engine:
             bad.append(file)
             self.context.write_event("fallback", Fallback(file=file, reason=reason))
 
-        name = self.state.restore(self.plan, on_bad)
+        checkpoint = self.state.restore(self.plan, on_bad, self.context.committed)
         self.plan.barrier()  # until all ranks have read the checkpoints
         if self.plan.leads:
             self.state.checkpoints.delete(bad)
-        if name is not None:
-            samples = self.state.step * self.settings.batch
-            resumed = Resumed(step=self.state.step, samples=samples, file=name)
+        if checkpoint is not None:
+            resumed = Resumed(
+                step=self.state.step,
+                samples=self.state.step * self.settings.batch,
+                file=checkpoint_file(checkpoint.step),
+                sha256=checkpoint.sha256,
+            )
             self.context.write_event("resumed", resumed)
 
     def _out_of_memory(self, error: RuntimeError) -> RunFailed:

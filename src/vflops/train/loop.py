@@ -22,6 +22,7 @@ from vflops.train.context import JobContext
 from vflops.train.ensemble.sample import bag_indices
 from vflops.train.evaluation import LoopEvaluation, Outcome
 from vflops.train.loader import Loader, Request, loader
+from vflops.train.loop_commitments import LoopCommitments
 from vflops.train.losses import Losses, first_non_finite
 from vflops.train.parallel.factory import ParallelPlan
 from vflops.train.schedules import learning_rate
@@ -62,11 +63,15 @@ class Loop:
         self._schedule_steps = self._steps_in(self.settings.schedule_epochs or self.settings.epochs)
         end_epoch = self.settings.end_epoch or self.settings.epochs
         self._end = min(self._steps_in(end_epoch), self._steps)
+        segment = record.segment
+        if segment is not None:
+            self._end = min(self._end, segment.last)
+        self._commitments = LoopCommitments(
+            self.context, self.settings, self.plan, self.state, self._end
+        )
         self._losses = Losses(self.device)
         self._loss: float | None = None
-        self._reported_s = self._saved_s = time.monotonic()
-        self._saved_step = self.state.step
-        self._saving_s = 0.0
+        self._reported_s = time.monotonic()
         self._compiling = 0
         self.outcome: Outcome | None = None
         """The outcome of the last evaluation; None before the first one."""
@@ -88,12 +93,14 @@ class Loop:
         """Save the steps before an evaluation that was abandoned."""
         self.context.stop.set_unsaved_work(True)
         if self.plan.ranks == 1:
-            self._checkpoint()
+            self._checkpoint(wait=True)
         self._report_progress()
 
     def _run(self) -> str | None:
         self._clock.enter("training")
         self._announce_unsaved_work()
+        if self.state.step == 0:
+            self._commitments.commit()
         evaluation_steps = self._evaluation_steps()
         # A checkpoint is written before the evaluation of its step, which may not have finished.
         if self.state.step in evaluation_steps and (reason := self._evaluate_and_check_end()):
@@ -106,24 +113,25 @@ class Loop:
         try:
             while self.state.step < self._end:
                 self._step(incoming)
-                if self.state.step in evaluation_steps:
-                    if self.plan.agree(self._checkpoint_is_affordable()):
+                is_evaluated = self.state.step in evaluation_steps
+                if is_evaluated or self._commitments.ends_segment:
+                    if self.plan.agree(self._commitments.is_affordable):
                         self._checkpoint()
-                    if reason := self._evaluate_and_check_end():
-                        self._finish(reason)
-                        return None
-                if (
-                    self.state.step % self.plan.agree_every == 0
-                    or self.state.step in evaluation_steps
-                ):
+                elif self._commitments.is_due:
+                    self._commitments.commit()
+                if is_evaluated and (reason := self._evaluate_and_check_end()):
+                    self._finish(reason)
+                    return None
+                if self.state.step % self.plan.agree_every == 0 or is_evaluated:
                     action = self._next_action()
                     if action >= _CHECKPOINT:
-                        self._checkpoint()
+                        self._checkpoint(wait=action == _STOP)
                     if action == _STOP:
                         self._report_progress()
                         return self.context.stop.signal or "a signal on another rank"
         finally:
             self._close_loader(batches)
+            self._commitments.close()
         self._finish("epochs")
         return None
 
@@ -170,6 +178,7 @@ class Loop:
             self._compiling += self.settings.batch if compiling else 0
             self._losses.put(state.step, loss)
             self._collect_losses(all=compiling)
+            self._commitments.write()
         self._announce_unsaved_work()
 
     def _collect_losses(self, *, all: bool = False) -> None:
@@ -178,6 +187,7 @@ class Loop:
         diverged = first_non_finite(known)
         if diverged is not None:
             raise self._diverged(*diverged)
+        self._commitments.note_losses(known)
         if known:
             self._loss = known[-1][1]
         if known and time.monotonic() - self._reported_s >= _REPORT_S:
@@ -224,44 +234,31 @@ class Loop:
         )
         return reached is not None
 
-    def _checkpoint(self) -> None:
-        if self.state.step == self._saved_step:
-            return
+    def _checkpoint(self, *, wait: bool = False) -> None:
+        """Begin a checkpoint of the current step; with ``wait``, return once it is complete."""
         with self._clock.phase("training"):
-            self._collect_losses(all=True)
-        started_s = time.monotonic()
+            if self.plan.ranks > 1 or wait:
+                self._collect_losses(all=True)
         with self._clock.phase("checkpointing"):
-            self.plan.synchronise_buffers(self.state.model)
-            saved = self.state.save(self.plan)
-            if saved is not None:
-                self.context.write_event("checkpoint", saved)
+            self._commitments.checkpoint()
+            if wait or self.plan.ranks > 1:
+                self._commitments.write(wait=True)
             self.plan.barrier()
-        self._saved_s, self._saved_step = time.monotonic(), self.state.step
-        self._saving_s = self._saved_s - started_s
 
     @property
     def _has_unsaved_steps(self) -> bool:
-        return self.state.step != self._saved_step
+        return self.state.step != self._commitments.saved_step
 
     def _announce_unsaved_work(self) -> None:
         """Let a signal end the rank at once if no step would be lost."""
         self.context.stop.set_unsaved_work(self._has_unsaved_steps)
 
-    def _checkpoint_is_affordable(self) -> bool:
-        """Whether checkpoints stay within their share of the time if another one is written now.
-
-        It is assumed to take as long as the last one.
-        """
-        share, elapsed_s = self.settings.checkpoint_share, time.monotonic() - self._saved_s
-        if elapsed_s < self.context.keep_after_s:
-            return False
-        return self._saving_s * (1 - share) <= share * elapsed_s
-
     def _finish(self, reason: str) -> None:
         """Write the final checkpoint and the ``finished`` event."""
         if self.context.keep_last:
-            self._checkpoint()
+            self._checkpoint(wait=True)
         with self._clock.phase("checkpointing"):
+            self._commitments.write(wait=True)
             weights_sha256 = self.state.weights_hash(self.plan)
         payload = Finished.model_validate(
             {
@@ -283,7 +280,7 @@ class Loop:
         action = _CONTINUE
         if self.context.stop.signal:
             action = _STOP
-        elif time.monotonic() - self._saved_s > self.settings.checkpoint_s:
+        elif self._commitments.is_overdue:
             action = _CHECKPOINT
         return self.plan.agree(action)
 
@@ -311,7 +308,9 @@ class Loop:
         """Return the steps after which the model is evaluated."""
         train = self.settings
         every = range(train.evaluate_every, train.epochs + 1, train.evaluate_every)
-        return {self._steps_in(epoch) for epoch in every} | {self._end}
+        steps = {self._steps_in(epoch) for epoch in every} | {self._end}
+        segment = self.context.record.segment
+        return steps if segment is None or segment.is_end else steps - {self._end}
 
     def _steps_in(self, epochs: int) -> int:
         """Return the number of steps of ``epochs`` epochs.

@@ -19,8 +19,9 @@ from vflops.interruption import Signalled, end_process, recovered
 from vflops.launch.heartbeat import Heartbeat
 from vflops.launch.rank_failures import NODE, RankFailure
 from vflops.record.files.cache import keep_compiled_kernels
-from vflops.record.folder import RunFolder
-from vflops.record.formats.job_events import Finished
+from vflops.record.folder import History, RunFolder
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import Checkpointed, Finished
 from vflops.train.context import JobContext
 from vflops.train.parent_death import die_with
 from vflops.train.phase_clock import Clock
@@ -40,6 +41,7 @@ def main(run: str, job: str, attempt: str) -> int:
     folder = RunFolder.open(Path(run))
     record = read_staged(folder.effective_job(int(job)))
     attempt_folder = folder.attempt_folder(int(job), int(attempt))
+    history = folder.history(int(job))
     log = folder.log(int(job), int(attempt)) if rank == 0 else nullcontext()
     with log as events:
         context = JobContext(
@@ -51,7 +53,8 @@ def main(run: str, job: str, attempt: str) -> int:
             events=events,
             clock=clock,
             stop=stop,
-            finished_step=_finished_step(folder, int(job)),
+            finished_step=_finished_step(history),
+            committed=_committed(history, record),
         )
         try:
             for staged in staged_nodes(attempt_folder):
@@ -90,10 +93,18 @@ def main(run: str, job: str, attempt: str) -> int:
             return 3
 
 
-def _finished_step(folder: RunFolder, job: int) -> int | None:
+def _finished_step(history: History) -> int | None:
     """Return the last step, if an earlier attempt finished training but not the job; else None."""
-    finished = folder.history(job).events("finished")
+    finished = history.events("finished")
     return finished[-1].payload(Finished).step if finished else None
+
+
+def _committed(history: History, record: JobRecord) -> frozenset[str] | None:
+    """Return the hashes of the job's checkpoints; None for an audit, which verified its own."""
+    if record.segment is not None:
+        return None
+    checkpoints = history.events("checkpoint")
+    return frozenset(event.payload(Checkpointed).sha256 for event in checkpoints)
 
 
 def _write_error(folder: Path, rank: int, message: str, hint: str | None, exit_code: int) -> None:

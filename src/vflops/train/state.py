@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from vflops.errors import RunFailed
 from vflops.metrics.quality import Better
-from vflops.record.formats.job_events import Checkpointed
-from vflops.train.checkpoint import Checkpoints
+from vflops.train.checkpoint import CheckpointRecord, Checkpoints
 from vflops.train.parallel.factory import ParallelPlan
 from vflops.train.parallel.optimizer_state import local
 from vflops.train.step import RecordedStep, Step
 from vflops.workloads.contract.workload import Inputs
 
 Result = TypeVar("Result")
-
-_PATIENCE_FIELDS = ("best", "worse", "judged")
 
 
 @dataclass
@@ -37,9 +34,11 @@ class TrainState:
     """The best quality so far, or the lowest loss with ``train.stop_by=loss``."""
     worse: int = 0
     """Number of evaluations since the best one."""
-    judged: int | None = None
-    """The step of the last evaluation, so that one repeated after resuming counts once."""
     _taken: int = field(default=0, init=False)
+    _judged: int | None = field(default=None, init=False)
+    """The step of the last evaluation in this process."""
+    _before: tuple[float | None, int] = field(default=(None, 0), init=False)
+    """``best`` and ``worse`` before that evaluation."""
 
     @property
     def warm(self) -> bool:
@@ -66,19 +65,29 @@ class TrainState:
 
         The loss on the validation set may take the place of the quality.
         """
-        if self.judged != self.step:
-            is_best = self.best is None or (
-                quality > self.best if better == "higher" else quality < self.best
-            )
-            self.best, self.worse = (quality, 0) if is_best else (self.best, self.worse + 1)
-            self.judged = self.step
+        self._before, self._judged = (self.best, self.worse), self.step
+        is_best = self.best is None or (
+            quality > self.best if better == "higher" else quality < self.best
+        )
+        self.best, self.worse = (quality, 0) if is_best else (self.best, self.worse + 1)
         return self.worse
 
-    def save(self, plan: ParallelPlan) -> Checkpointed | None:
-        """Write a checkpoint; raise if a weight is not finite.
+    def contents(self, plan: ParallelPlan) -> dict[str, Any] | None:
+        """Return the state for a checkpoint or a commitment, on the rank that leads; else None.
 
-        All ranks call it. Return the event on the rank that writes, and None on the others.
+        It is the state before an evaluation of this step, which is repeated after resuming. All
+        ranks call it, unless the plan has ``commits_alone``.
         """
+        contents = plan.collect(self.model, self.update.optimizer)
+        if contents is None:
+            return None
+        is_judged = self._judged == self.step
+        best, worse = self._before if is_judged else (self.best, self.worse)
+        progress = {"step": self.step, "best": best, "worse": worse}
+        return contents | {"scaler": self.update.scaler.state_dict()} | progress
+
+    def require_finite(self, plan: ParallelPlan) -> None:
+        """Raise ``RunFailed`` if a weight is not finite; all ranks call it."""
         finite = torch.stack([local(p).isfinite().all() for p in self.model.parameters()])
         if plan.maximum(1.0 - finite.all().float()) > 0:
             raise RunFailed(
@@ -86,25 +95,26 @@ class TrainState:
                 f"{self.checkpoints.latest()}",
                 hint="start again with a smaller --set train.learning_rate",
             )
-        contents = plan.collect(self.model, self.update.optimizer)
-        if contents is None:
-            return None
-        contents |= {"scaler": self.update.scaler.state_dict(), "step": self.step}
-        contents |= {name: getattr(self, name) for name in _PATIENCE_FIELDS}
-        return self.checkpoints.save(self.step, contents)
 
-    def restore(self, plan: ParallelPlan, on_bad: Callable[[str, str], None]) -> str | None:
-        """Load the newest readable checkpoint; return its name, or None if there is none."""
-        checkpoint = self.checkpoints.load(on_bad)
+    def restore(
+        self,
+        plan: ParallelPlan,
+        on_bad: Callable[[str, str], None],
+        committed: Collection[str] | None = None,
+    ) -> CheckpointRecord | None:
+        """Load the newest readable checkpoint; return its record, or None if there is none.
+
+        Raise ``RunFailed`` if its hash is not in ``committed``.
+        """
+        checkpoint = self.checkpoints.load(on_bad, committed)
         if checkpoint is None:
             return None
-        name, contents = checkpoint
+        record, contents = checkpoint
         plan.restore(contents, self.model, self.update.optimizer)
         self.update.scaler.load_state_dict(contents["scaler"])
-        self.step = contents["step"]
-        for key in _PATIENCE_FIELDS:
-            setattr(self, key, contents[key])
-        return name
+        self.step, self.best = contents["step"], contents["best"]
+        self.worse = contents["worse"]
+        return record
 
     def weights_hash(self, plan: ParallelPlan) -> str | None:
         """Return the SHA-256 of all weights and buffers on the first rank; None on the others."""
@@ -124,3 +134,13 @@ class TrainState:
         if device.type == "cpu":
             return None
         return int(torch.accelerator.max_memory_allocated(device))
+
+
+@torch.no_grad()
+def perturb(model: nn.Module, relative: float) -> None:
+    """Change every weight by ``relative`` of itself, up or down at random but reproducibly."""
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        weights = local(parameter)
+        signs = torch.randint(0, 2, weights.shape, generator=generator) * 2 - 1
+        weights.mul_(1.0 + relative * signs.to(weights.device, weights.dtype))

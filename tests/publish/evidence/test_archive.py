@@ -30,7 +30,7 @@ def test_the_same_folder_gives_the_same_bytes(run_folder: RunFolder, tmp_path: P
         (moved / name).chmod(0o600)
         os.utime(moved / name, (1e9, 1e9))
     shutil.copyfile(run_folder.path / "manifest.json", moved / "manifest.json")
-    for leftover in (".lock", "jobs/0/checkpoint/step-1.pt", "weights/w.pt"):
+    for leftover in (".lock", "jobs/0/checkpoint/step-1.state", "weights/w.state"):
         (moved / leftover).parent.mkdir(exist_ok=True)
         (moved / leftover).write_text("x")
     second = archive(RunFolder.open(moved), tmp_path / "second.tar.bz2")

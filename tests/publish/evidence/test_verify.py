@@ -145,7 +145,13 @@ def test_a_manifest_that_is_a_link_is_no_manifest(run_folder: RunFolder, tmp_pat
 
 def test_checkpoints_weights_and_locks_are_no_part_of_it(run_folder: RunFolder) -> None:
     concluded(run_folder)
-    left = ("jobs/0/checkpoint/step-1.pt", "weights/a.pt", "psij/1.ec", ".lock", "jobs/0/.1.tmp")
+    left = (
+        "jobs/0/checkpoint/step-1.state",
+        "weights/a.state",
+        "psij/1.ec",
+        ".lock",
+        "jobs/0/.1.tmp",
+    )
     for name in left:
         path = run_folder.path / name
         path.parent.mkdir(exist_ok=True)

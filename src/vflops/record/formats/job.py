@@ -183,6 +183,30 @@ class WorkerRecord(Data):
     workers: Positive
 
 
+class SegmentRecord(Data):
+    """The part of a recorded training that a job of an audit trains again."""
+
+    run: str
+    """The folder of the recorded run."""
+    job: NonNegative
+    """The job of that run."""
+    first: NonNegative
+    """The step that it starts after; its checkpoint is in the folder of this job, unless it is 0
+    or a candidate is trained."""
+    last: NonNegative
+    """The step that it ends after; if it is ``first``, the model is only evaluated."""
+    is_end: bool
+    """Whether the recorded training ended there, so that the model is evaluated as it was then."""
+    commits: tuple[NonNegative, ...]
+    """The steps whose states are compared."""
+    checkpoints: tuple[NonNegative, ...]
+    """Those of them at which the ranks made their buffers equal, for a checkpoint."""
+    candidate: str | None = None
+    """The candidate of a search; None for a model."""
+    perturbation: float = Field(default=0.0, ge=0, lt=1)
+    """Relative change of the weights at the start, to measure how far rounding errors grow."""
+
+
 class JobRecord(Document):
     """``job.json``: everything that the ranks of one job need."""
 
@@ -202,6 +226,8 @@ class JobRecord(Document):
     """None for a single model that is trained on all samples."""
     worker: WorkerRecord | None = None
     """Set for a worker of a search; None for a training job."""
+    segment: SegmentRecord | None = None
+    """Set for a job of an audit; None for training."""
     kernels: bool = False
     """Whether a few steps are profiled."""
     declared: DeclaredWork | None = None

@@ -145,6 +145,9 @@ class Resumed(Data):
     step: NonNegative
     samples: NonNegative
     file: str
+    sha256: str | None = None
+    """Hash of the checkpoint, to which the log committed before; None in logs of older
+    versions."""
 
 
 class Fallback(Data):
@@ -278,13 +281,23 @@ class Ensembled(Data):
         ]
 
 
-class Checkpointed(Data):
-    """A checkpoint is complete."""
+class Committed(Data):
+    """The log commits to the state of training after a step, which an audit compares."""
 
-    step: int
-    file: str
+    step: NonNegative
     sha256: str
+    """Hash of the weights, the optimizer's state and the progress, as in a checkpoint."""
+    loss: float | None = None
+    """The loss of that step; None before the first step, and in logs of older versions."""
+
+
+class Checkpointed(Committed):
+    """A checkpoint with this state is being completed: its file is on disk under another name."""
+
+    file: str
     size_bytes: int = Field(ge=0)
+    kept: bool = False
+    """Whether the file is kept for audits, because it is at the end of a segment."""
 
 
 class Finished(ProgressPoint):

@@ -25,6 +25,7 @@ from vflops.results.check.background_load import check_background_load
 from vflops.results.check.challenge_rule import RULE as CHALLENGE
 from vflops.results.check.challenge_rule import check_challenge
 from vflops.results.check.clock_rules import check_clocks
+from vflops.results.check.commitment_rules import check_commitments
 from vflops.results.check.device_rules import check_devices
 from vflops.results.check.image_rules import check_images
 from vflops.results.check.job_rules import check_jobs
@@ -200,6 +201,12 @@ _PRACTICE = (
         "every training finished as planned",
         training_rules.check_finished,
         "jobs/*",
+    ),
+    _rule(
+        "committed",
+        "every resumed training continued from a state of its own log",
+        check_commitments,
+        _LOGS,
     ),
     _rule(
         "as-told",

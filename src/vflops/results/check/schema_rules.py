@@ -59,6 +59,7 @@ EVENTS: dict[str, type[Data]] = {
     "evaluation-predictions": job_events.EvaluationPredicted,
     "ensemble": job_events.Ensembled,
     "checkpoint": job_events.Checkpointed,
+    "commitment": job_events.Committed,
     "finished": job_events.Finished,
     "exhibit": job_events.Exhibited,
     "exchange": job_events.Exchanged,

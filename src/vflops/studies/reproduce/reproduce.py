@@ -116,7 +116,7 @@ def compare(recorded: RecordedRun, folder: RunFolder) -> Reproduction:
     differences: tuple[Difference, ...] = ()
     if old.system is not None and new.system is not None:
         machine = old.system.machine == new.system.machine
-        differences = tuple(_software_differences(old.system, new.system))
+        differences = tuple(software_differences(old.system, new.system))
         software = not differences
     bits, reason = _bits(pairs)
     if bits is False and not (machine and software and same_data):
@@ -147,7 +147,8 @@ def _busy(contents: Contents, when: str) -> Iterator[str]:
         yield f"The machine was not quiet {when}: {outcome.evidence}."
 
 
-def _software_differences(old: SystemRecord, new: SystemRecord) -> Iterator[Difference]:
+def software_differences(old: SystemRecord, new: SystemRecord) -> Iterator[Difference]:
+    """Yield the facts of the software that determine the bits of a result and differ."""
     for layer in SOFTWARE:
         values = [
             {fact.name: str(fact.value) for fact in facts if fact.value is not None}

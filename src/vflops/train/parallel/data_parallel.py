@@ -23,6 +23,8 @@ from vflops.workloads.contract.workload import Inputs
 class DataParallel(GroupPlan):
     """Every rank has the whole model and a share of each batch; gradients are averaged."""
 
+    commits_alone = True
+
     def __init__(
         self,
         rank: int,

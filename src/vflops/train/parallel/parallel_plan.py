@@ -39,6 +39,8 @@ class ParallelPlan(ABC):
     """Whether torch can compile the wrapped module."""
     has_output = True
     """Whether this rank has the model's output, and so computes the loss."""
+    commits_alone = False
+    """Whether the leading rank has the whole state, so that it can commit to it alone."""
 
     @property
     def leads(self) -> bool:
@@ -161,6 +163,7 @@ class SingleRank(ParallelPlan):
     """The plan for a single rank, which exchanges nothing."""
 
     rank, ranks, agree_every = 0, 1, 1
+    commits_alone = True
 
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
         """Convert to ghost batch norm if the settings say so; nothing needs synchronisation."""

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import torch
 from torch import nn
 
 from vflops.errors import FolderError
 from vflops.record.files import atomic
+from vflops.train.state_file import pack, unpack
 
 
 class WeightStore:
-    """The files ``RUN/weights/<candidate>.pt``, used only within the run.
+    """The files ``RUN/weights/<candidate>.state``, used only within the run.
 
     Files are written atomically, and verified when they are read.
     """
@@ -28,16 +26,13 @@ class WeightStore:
     def save(self, candidate: str, model: nn.Module) -> str:
         """Write the weights of a trained model, and return their hash.
 
-        If a power failure loses them, its children cannot be trained, and the search goes on.
+        If a power failure loses them, its children cannot be trained, and the search continues.
         """
-        buffer = io.BytesIO()
-        state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-        torch.save(state, buffer)
-        data = buffer.getbuffer()
+        state = pack(model.state_dict())
         with ThreadPoolExecutor(1) as pool:  # the hash takes as long as writing the file
-            digest = pool.submit(hashlib.sha256, data)
-            atomic.write_bytes(self._file(candidate), data, durable=False)
-        return digest.result().hexdigest()
+            digest = pool.submit(state.sha256)
+            atomic.write_bytes(self._file(candidate), state.to_bytes(), durable=False)
+        return digest.result()
 
     def load(self, candidate: str, sha256: str | None, model: nn.Module) -> None:
         """Load the weights of ``candidate`` into ``model``; raise ``FolderError`` if damaged."""
@@ -48,12 +43,11 @@ class WeightStore:
             raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
         if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
             raise FolderError(f"{path} does not contain what was written: its hash differs")
-        state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-        model.load_state_dict(state)
+        model.load_state_dict(unpack(data, path.name))
 
     def has(self, candidate: str) -> bool:
         """Whether the weights of ``candidate`` were stored."""
         return self._file(candidate).is_file()
 
     def _file(self, candidate: str) -> Path:
-        return self._folder / f"{candidate}.pt"
+        return self._folder / f"{candidate}.state"

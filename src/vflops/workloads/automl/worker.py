@@ -26,6 +26,7 @@ from vflops.train.parallel.factory import ParallelPlan, parallel_plan
 from vflops.train.precision import Precision
 from vflops.train.rank_device import rank_device, use_threads
 from vflops.workloads.automl.architecture.module_builder import Network
+from vflops.workloads.automl.audited_candidate import train_again
 from vflops.workloads.automl.candidate import (
     CandidateContext,
     CandidateTraining,
@@ -81,7 +82,10 @@ def run(context: JobContext) -> None:
     try:
         torch.backends.cudnn.benchmark_limit = _TRIED_ALGORITHMS
         with precision.settings():
-            Worker(context, settings, plan, precision, device, threads).run()
+            if record.segment is not None:
+                train_again(context, record.segment, plan, precision, device, threads)
+            else:
+                Worker(context, settings, plan, precision, device, threads).run()
     finally:
         plan.close()
 

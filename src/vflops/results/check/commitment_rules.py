@@ -1,0 +1,82 @@
+"""Rules for the states that the logs of training jobs commit to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vflops.record.formats.job_events import Checkpointed, Committed, JobStarted, Resumed
+from vflops.record.log.events import Event
+from vflops.record.readout.contents import Contents
+from vflops.record.readout.trained_job import TrainedJob
+from vflops.results.check.rule import Outcome
+from vflops.results.score.figure_text import count
+
+_KINDS: dict[str, type[Committed]] = {"checkpoint": Checkpointed, "commitment": Committed}
+
+
+def check_commitments(contents: Contents) -> Outcome:
+    """Fail if a job resumed from a state that its log does not know, or contradicts itself.
+
+    Repeated steps of a deterministic job must lead to the same state.
+    """
+    jobs = [job for job in (*contents.training_jobs, *contents.workers) if _commits(job)]
+    if not jobs:
+        return Outcome("not applicable", "no job committed to its state")
+    for job in jobs:
+        for text, event in _faults(job):
+            return Outcome("fail", f"job {job.record.job}: {text}", event.source)
+    states = sum(event.kind in _KINDS for job in jobs for log in job.logs for event in log.events)
+    kept = sum(
+        event.kind == "checkpoint" and event.payload(Checkpointed).kept
+        for job in jobs
+        for log in job.logs
+        for event in log.events
+    )
+    return Outcome(
+        "pass",
+        f"{count(states, 'state')} of {count(len(jobs), 'job')}; an audit can start from "
+        f"{count(kept, 'kept checkpoint')}",
+    )
+
+
+def _commits(job: TrainedJob) -> bool:
+    """Whether the log has commitments; those of 0.3 and earlier have only plain checkpoints."""
+    return any(
+        event.kind == "commitment" or event.data.get("loss") is not None
+        for log in job.logs
+        for event in log.events
+        if event.kind in _KINDS
+    )
+
+
+def _faults(job: TrainedJob) -> Iterator[tuple[str, Event]]:
+    known: dict[tuple[str | None, int], str] = {}
+    checkpoints: set[tuple[str | None, str, str, int]] = set()
+    candidate: str | None = None
+    deterministic = False
+    for number, log in enumerate(job.logs):
+        earlier = set(checkpoints)
+        for event in log.events:
+            if event.kind == "candidate":
+                candidate = str(event.data.get("candidate"))
+            elif event.kind == "job":
+                deterministic = event.payload(JobStarted).deterministic
+            elif event.kind == "resumed":
+                resumed = event.payload(Resumed)
+                key = (candidate, resumed.file, resumed.sha256 or "", resumed.step)
+                if key not in earlier:
+                    yield _resumed_fault(resumed, number), event
+            elif event.kind in _KINDS:
+                state = event.payload(_KINDS[event.kind])
+                before = known.setdefault((candidate, state.step), state.sha256)
+                if deterministic and before != state.sha256:
+                    yield f"two different states after step {state.step:,}", event
+                if isinstance(state, Checkpointed):
+                    checkpoints.add((candidate, state.file, state.sha256, state.step))
+
+
+def _resumed_fault(resumed: Resumed, attempt: int) -> str:
+    if attempt == 0:
+        return f"the first attempt resumed from {resumed.file}, which this run did not write"
+    hash_text = "without a hash" if resumed.sha256 is None else f"with hash {resumed.sha256[:12]}"
+    return f"it resumed from {resumed.file} {hash_text}, which no earlier attempt wrote"

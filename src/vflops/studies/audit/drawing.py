@@ -1,0 +1,87 @@
+"""Which parts of a run an audit trains again: some always, the others by the auditor's lot."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vflops.record.readout.contents import Contents
+from vflops.results.evidence.audit_record import Reason
+from vflops.studies.audit.committed_segments import (
+    Segment,
+    candidates_of,
+    last_evaluation,
+    segments_of,
+)
+
+
+@dataclass(frozen=True)
+class ChosenSegment:
+    """A part of the run, and why it is audited."""
+
+    segment: Segment
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Lot:
+    """All parts that could be drawn, and those that were chosen."""
+
+    pool: tuple[Segment, ...]
+    chosen: tuple[ChosenSegment, ...]
+    drawn: int
+    """Number of parts drawn at random."""
+
+
+def draw(contents: Contents, count: int, nonce: str) -> Lot:
+    """Choose the parts to audit: those that are always audited, and ``count`` drawn ones.
+
+    A part is drawn with a probability proportional to its steps, by the random numbers that follow
+    from ``nonce``.
+    """
+    trainings = [(job, segments_of(job)) for job in contents.training_jobs]
+    searches = [candidates_of(worker) for worker in contents.workers]
+    chosen: dict[tuple[object, ...], ChosenSegment] = {}
+
+    def choose(segment: Segment, reason: Reason) -> None:
+        chosen.setdefault(_key(segment), ChosenSegment(segment, reason))
+
+    for job, segments in trainings:
+        for segment in segments[:1]:
+            choose(segment, "first")
+        for segment in segments:
+            if segment.resumed:
+                choose(segment, "resumed")
+        evaluation = last_evaluation(job)
+        if evaluation is not None:
+            choose(evaluation, "last evaluation")
+        elif segments:
+            choose(segments[-1], "last evaluation")
+    candidates = [segment for segments in searches for segment in segments]
+    for segment in candidates[:1]:
+        choose(segment, "first")
+    if candidates:
+        choose(max(candidates, key=_accuracy), "best candidate")
+    pool = [*(segment for _, segments in trainings for segment in segments), *candidates]
+    lot = _drawn(pool, count, nonce)
+    for segment in lot:
+        choose(segment, "drawn")
+    return Lot(tuple(pool), tuple(chosen.values()), len(lot))
+
+
+def _accuracy(segment: Segment) -> float:
+    return segment.candidate.accuracy if segment.candidate is not None else 0.0
+
+
+def _key(segment: Segment) -> tuple[object, ...]:
+    candidate = segment.candidate.candidate if segment.candidate else None
+    return segment.job, segment.first, segment.last, candidate
+
+
+def _drawn(pool: Sequence[Segment], count: int, nonce: str) -> list[Segment]:
+    """Return ``count`` segments, without repetition; long ones are more likely."""
+    numbers = random.Random(nonce)
+    weighed = [segment for segment in pool if segment.steps > 0]
+    keys = {id(segment): numbers.random() ** (1.0 / segment.steps) for segment in weighed}
+    return sorted(weighed, key=lambda segment: -keys[id(segment)])[:count]

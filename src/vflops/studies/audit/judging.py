@@ -1,0 +1,227 @@
+"""Compares a part that was trained again with what the log of the run says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vflops.record.formats.job_events import WORK_PHASES, Checkpointed, Predicted, ProgressPoint
+from vflops.record.readout.trained_job import TrainedJob
+from vflops.results.evidence.audit_record import AuditedSegment, Difference, SegmentVerdict
+from vflops.studies.audit.committed_segments import Segment
+from vflops.studies.audit.drawing import ChosenSegment
+from vflops.studies.audit.retraining import Retrained
+
+MARGIN = 3.0
+"""How much larger than the largest difference between honest repetitions a difference may be."""
+_MIN_TIMED_S = 0.5
+"""Shorter stretches of training are not timed."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far a part that was trained again is from another training of the same part."""
+
+    loss: float | None
+    """The largest difference between losses; None if no loss was compared."""
+    quality: float | None
+    weights: float | None
+    """The relative distance of the weights at the end."""
+
+    def named(self) -> Iterator[tuple[str, float]]:
+        """Yield the figures that are known, with their names."""
+        figures = (("loss", self.loss), ("quality", self.quality), ("weights", self.weights))
+        yield from ((name, value) for name, value in figures if value is not None)
+
+
+def judge_bits(job: TrainedJob, chosen: ChosenSegment, again: Retrained) -> AuditedSegment:
+    """Return the verdict if machine and software are the same: every bit must be equal."""
+    segment = chosen.segment
+    faults = list(_bit_faults(job, segment, again))
+    compared = sum(1 for item in segment.commitments if item.step in again.commitments)
+    verdict: SegmentVerdict = "differs" if faults else "same bits"
+    if not faults and not _is_evidence(segment, compared):
+        verdict = "cannot tell"
+        faults = ["the log has no commitment that could be compared"]
+    detail = faults[0] if faults else _agreement(segment, compared)
+    return audited(job, chosen, again, verdict, detail, compared)
+
+
+def judge_within(
+    job: TrainedJob, chosen: ChosenSegment, again: Retrained, spread: Sequence[Deviation]
+) -> AuditedSegment:
+    """Return the verdict on other machines or software, given the spread of honest repetitions."""
+    found = deviation(job, chosen.segment, again)
+    limits: dict[str, float] = {}
+    for honest in spread:
+        for name, value in honest.named():
+            limits[name] = max(limits.get(name, 0.0), MARGIN * value)
+    differences = tuple(
+        Difference(figure=name, difference=value, tolerance=limits[name])
+        for name, value in found.named()
+        if name in limits
+    )
+    outside = [item for item in differences if not item.is_within]
+    verdict: SegmentVerdict = "differs" if outside else "within tolerance"
+    if not differences:
+        verdict, detail = "cannot tell", "nothing in the log could be compared"
+    else:
+        detail = "; ".join(
+            f"{item.figure} differs by {item.difference:.3g}, tolerance {item.tolerance:.3g}"
+            for item in outside or differences
+        )
+    return audited(job, chosen, again, verdict, detail, 0, differences)
+
+
+def audited(
+    job: TrainedJob,
+    chosen: ChosenSegment,
+    again: Retrained | None,
+    verdict: SegmentVerdict,
+    detail: str,
+    compared: int = 0,
+    differences: tuple[Difference, ...] = (),
+) -> AuditedSegment:
+    """Return the row of a part, with its speed then and here."""
+    segment = chosen.segment
+    return AuditedSegment(
+        job=segment.job,
+        candidate=segment.candidate.candidate if segment.candidate else None,
+        first=segment.first,
+        last=segment.last,
+        reason=chosen.reason,
+        verdict=verdict,
+        detail=detail,
+        commitments=compared,
+        differences=differences,
+        samples_per_s_recorded=None if segment.candidate else _speed(job, segment),
+        samples_per_s_here=_speed(again.trained, segment) if again else None,
+    )
+
+
+def deviation(job: TrainedJob, segment: Segment, again: Retrained) -> Deviation:
+    """Return how far a part that was trained again is from the recorded one."""
+    losses = [
+        abs(item.loss - other.loss)
+        for item in segment.commitments
+        if item.loss is not None
+        and (other := again.commitments.get(item.step)) is not None
+        and other.loss is not None
+    ]
+    qualities = [
+        abs(timed.evaluated.quality - here.quality)
+        for timed in job.evaluations
+        if (here := again.evaluations.get(timed.evaluated.step)) is not None
+    ]
+    if segment.candidate is not None:
+        best = max(point.quality for point in again.evaluations.values())
+        qualities = [abs(segment.candidate.accuracy - best)]
+    return Deviation(
+        max(losses, default=None), max(qualities, default=None), _distance(job, segment, again)
+    )
+
+
+def repeated_deviation(first: Retrained, second: Retrained, segment: Segment) -> Deviation:
+    """Return how far two repetitions of a part on this machine are apart."""
+    from vflops.train.state_distance import relative_distance
+
+    steps = first.commitments.keys() & second.commitments.keys()
+    pairs = [(first.commitments[step].loss, second.commitments[step].loss) for step in steps]
+    losses = [abs(a - b) for a, b in pairs if a is not None and b is not None]
+    evaluated = first.evaluations.keys() & second.evaluations.keys()
+    qualities = [
+        abs(first.evaluations[step].quality - second.evaluations[step].quality)
+        for step in evaluated
+    ]
+    distance = None
+    if segment.candidate is None and segment.steps:
+        distance = relative_distance(first.end_state, second.end_state)
+    return Deviation(max(losses, default=None), max(qualities, default=None), distance)
+
+
+def _bit_faults(job: TrainedJob, segment: Segment, again: Retrained) -> Iterator[str]:
+    """Yield what differs, in the order of steps."""
+    for item in segment.commitments:
+        here = again.commitments.get(item.step)
+        if here is not None and here.sha256 != item.sha256:
+            yield (
+                f"the state after step {item.step:,} is another one: the log has "
+                f"{item.sha256[:12]}, and training again gives {here.sha256[:12]}"
+            )
+    if segment.candidate is not None:
+        if again.candidate_sha256 != segment.candidate.weights_sha256:
+            yield "the trained weights are others than those in the log"
+        return
+    for timed in job.evaluations:
+        point, found = timed.evaluated, again.evaluations.get(timed.evaluated.step)
+        if found is not None and found.quality != point.quality:
+            yield (
+                f"the quality after step {point.step:,} is {found.quality:.6g}, but the log has "
+                f"{point.quality:.6g}"
+            )
+    finished, ended = job.finished, again.trained.finished
+    if segment.is_end and finished is not None and ended is not None:
+        if finished.weights_sha256 != ended.weights_sha256:
+            yield "the trained weights are others than those in the log"
+        tested, here_tested = job.tested, again.trained.tested
+        if tested is not None and here_tested is not None and tested != here_tested:
+            yield f"the test quality is {here_tested.quality:.6g}, not {tested.quality:.6g}"
+        if _hashes(predictions_of(job)) != _hashes(again.predictions):
+            yield "the predictions for the ensemble are others than those in the log"
+
+
+def predictions_of(job: TrainedJob) -> Predicted | None:
+    """Return the predictions that a base model stored last; None if it stored none."""
+    events = [e for log in job.logs for e in log.events if e.kind == "predictions"]
+    return events[-1].payload(Predicted) if events else None
+
+
+def _hashes(predicted: Predicted | None) -> list[str]:
+    return [] if predicted is None else sorted(file.sha256 for file in predicted.files)
+
+
+def _is_evidence(segment: Segment, compared: int) -> bool:
+    """Whether something in the log pins the result of the part."""
+    return compared > 0 or segment.is_end
+
+
+def _agreement(segment: Segment, compared: int) -> str:
+    if segment.first == segment.last:
+        return "equal bits of the weights and of every quality"
+    parts = [f"{compared} committed state{'s' * (compared != 1)}"] if compared else []
+    if segment.is_end:
+        parts.append("the trained weights")
+    return f"equal bits of {' and '.join(parts)}"
+
+
+def _distance(job: TrainedJob, segment: Segment, again: Retrained) -> float | None:
+    """Return the relative distance of the weights at the end, if the recorded ones were kept."""
+    from vflops.train.state_distance import relative_distance
+
+    kept = [
+        item
+        for item in segment.commitments
+        if isinstance(item, Checkpointed) and item.kept and item.step == segment.last
+    ]
+    if not kept or segment.candidate is not None or not job.folders:
+        return None
+    recorded = job.folders[0].parent / "checkpoint" / Path(kept[0].file).name
+    return relative_distance(recorded, again.end_state) if recorded.is_file() else None
+
+
+def _speed(job: TrainedJob, segment: Segment) -> float | None:
+    """Return the samples per second of work within a part; None if it is too short to tell."""
+    for attempt in reversed(job.attempts):
+        points = [point for point in attempt.points if segment.first <= point.step <= segment.last]
+        if len(points) >= 2:
+            begin, end = points[0], points[-1]
+            seconds = _work_s(end) - _work_s(begin)
+            compiling = end.samples_compiling - begin.samples_compiling
+            if seconds >= _MIN_TIMED_S:
+                return (end.samples - begin.samples - compiling) / seconds
+    return None
+
+
+def _work_s(point: ProgressPoint) -> float:
+    return sum(point.phases.get(phase, 0.0) for phase in WORK_PHASES)

@@ -1,0 +1,154 @@
+"""When the training loop commits to its state in the log, and when it writes checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from vflops.config.training import TrainSettings
+from vflops.record.formats.job_events import Checkpointed
+from vflops.train.committing import Committer
+from vflops.train.context import JobContext
+from vflops.train.parallel.factory import ParallelPlan
+from vflops.train.state import TrainState
+
+_COMMIT_S = 1.0
+"""The least time between two commitments."""
+_COMMIT_SHARE = 0.004
+"""The largest share of the time that commitments take, even if they delayed every step."""
+
+
+class LoopCommitments:
+    """The commitments and checkpoints of one training loop.
+
+    Only one state is hashed at a time, while training continues. Its event is written when the
+    hash is known, before the checkpoint becomes valid: the log knows every valid checkpoint.
+    """
+
+    def __init__(
+        self,
+        context: JobContext,
+        settings: TrainSettings,
+        plan: ParallelPlan,
+        state: TrainState,
+        end: int,
+    ) -> None:
+        """``end`` is the last step of the loop."""
+        self._context, self._settings, self._plan, self._state = context, settings, plan, state
+        self._committer = Committer(state.checkpoints)
+        self._segment = context.record.segment
+        keeps = context.keep_last and self._segment is None
+        self._segments = settings.segments if keeps else 0
+        self._end = end
+        self._kept_segments = self._segments_until(state.step)
+        self._losses: dict[int, float] = {}
+        self.saved_step = self._begun_step = state.step
+        """The step of the last complete checkpoint."""
+        self._committed_s = self._saved_s = time.monotonic()
+        self._commit_cost_s = self._saving_s = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to commit to the current state."""
+        if not (self._plan.commits_alone and self._plan.leads):
+            return False
+        if self._segment is not None:
+            return self._state.step in self._segment.commits
+        if self._settings.commit_every is not None:
+            return self._state.step % self._settings.commit_every == 0
+        if self._committer.busy:
+            return False
+        elapsed_s = time.monotonic() - self._committed_s
+        return elapsed_s >= max(_COMMIT_S, self._commit_cost_s / _COMMIT_SHARE)
+
+    @property
+    def ends_segment(self) -> bool:
+        """Whether the current step is the first at or after the end of a segment."""
+        if self._segment is not None:
+            return self._state.step in self._segment.checkpoints
+        return self._segments_until(self._state.step) > self._kept_segments
+
+    @property
+    def is_affordable(self) -> bool:
+        """Whether checkpoints stay within their share of the time if another one is written now.
+
+        It is assumed to take as long as the last one.
+        """
+        if self._segment is not None:
+            return self._state.step in self._segment.checkpoints
+        share, elapsed_s = self._settings.checkpoint_share, time.monotonic() - self._saved_s
+        if elapsed_s < self._context.keep_after_s:
+            return False
+        return self._saving_s * (1 - share) <= share * elapsed_s
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the last checkpoint is older than the settings allow."""
+        if self._segment is not None:
+            return False
+        return time.monotonic() - self._saved_s > self._settings.checkpoint_s
+
+    def commit(self) -> None:
+        """Begin to hash the current state; only the leading rank does so."""
+        if self._plan.commits_alone and self._plan.leads:
+            self.write(wait=True)
+            began_s = time.monotonic()
+            self._begin(self._state.contents(self._plan))
+            self._commit_cost_s = time.monotonic() - began_s
+
+    def checkpoint(self) -> None:
+        """Begin a checkpoint of the current step, unless there is one; all ranks call it."""
+        step = self._state.step
+        if step == self._begun_step:
+            return
+        began_s = time.monotonic()
+        self.write(wait=True)
+        self._plan.synchronise_buffers(self._state.model)
+        self._state.require_finite(self._plan)
+        contents = self._state.contents(self._plan)
+        is_end = step == self._end and self._segments > 0
+        kept = is_end or self.ends_segment
+        is_file = self._segment is None or step == self._end
+        self._begin(contents, checkpoint=is_file, kept=kept)
+        self._kept_segments = self._segments_until(step)
+        self._begun_step = step
+        self._saved_s = time.monotonic()
+        self._saving_s = self._saved_s - began_s
+        if not self._plan.leads:
+            self.saved_step = step
+
+    def note_losses(self, losses: Sequence[tuple[int, float]]) -> None:
+        """Keep the losses of steps until their states are hashed."""
+        if self._committer.busy:
+            self._losses.update(losses)
+        elif losses:
+            self._losses = dict(losses[-1:])
+
+    def write(self, *, wait: bool = False) -> None:
+        """Write the event of a state that is hashed by now; with ``wait``, wait for it."""
+        hashed = self._committer.take(wait=wait)
+        if hashed is None:
+            return
+        event = hashed.event(self._losses.get(hashed.step))
+        if isinstance(event, Checkpointed):
+            self._saving_s += hashed.took_s
+            self._context.write_event("checkpoint", event)
+            self._state.checkpoints.complete(event)
+            self.saved_step = hashed.step
+        else:
+            self._commit_cost_s += hashed.took_s
+            self._context.write_event("commitment", event, sync=False)
+
+    def close(self) -> None:
+        """End the thread that hashes."""
+        self._committer.close()
+
+    def _begin(self, contents: dict[str, Any] | None, **kind: bool) -> None:
+        if contents is not None:
+            self._committer.begin(self._state.step, contents, **kind)
+            self._committed_s = time.monotonic()
+
+    def _segments_until(self, step: int) -> int:
+        """Return the number of segments that have ended after ``step`` steps."""
+        return step * self._segments // self._end if self._end else 0

@@ -1,0 +1,202 @@
+"""The file format of training states and weights: plain bytes, so that a file cannot hold code.
+
+A file has a first line with the name of the format, a second line with a JSON header, and then the
+bytes of the tensors, each padded to a multiple of 64. The header holds the nested state, in which
+``{"tensor": n}`` refers to tensor n, and the type and shape of each tensor. A tensor that is dense
+but not in row-major order, such as one in channels-last format, keeps its strides: a sum over it
+then has the same order after resuming.
+
+The SHA-256 of a file identifies a state: the same state always gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflops.errors import FolderError
+
+_FORMAT = b"vflops.state/1\n"
+_ALIGNMENT = 64
+_MAX_DEPTH = 16
+_TENSOR = "tensor"
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.float8_e4m3fn,
+        torch.float8_e5m2,
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.int8,
+        torch.uint8,
+        torch.bool,
+    )
+}
+
+
+@dataclass(frozen=True)
+class PackedState:
+    """A state as the bytes of its file; the tensors are dense and in host memory."""
+
+    header: bytes
+    tensors: Sequence[Tensor]
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        """Yield the bytes of the file in order."""
+        yield self.header
+        for tensor in self.tensors:
+            data = _memory(tensor)
+            yield data
+            yield b"\0" * (-len(data) % _ALIGNMENT)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the file."""
+        sizes = (tensor.numel() * tensor.element_size() for tensor in self.tensors)
+        return len(self.header) + sum(size + -size % _ALIGNMENT for size in sizes)
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of the file."""
+        digest = hashlib.sha256()
+        for chunk in self.chunks():
+            digest.update(chunk)
+        return digest.hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the file."""
+        return b"".join(self.chunks())
+
+
+def pack(state: dict[str, Any]) -> PackedState:
+    """Return ``state`` as the bytes of a file; its tensors may be on any device."""
+    header, tensors = describe(state)
+    return PackedState(header, [tensor.cpu() for tensor in tensors])
+
+
+def describe(state: dict[str, Any]) -> tuple[bytes, list[Tensor]]:
+    """Return the header of a state and its tensors, dense and still where they are."""
+    tensors: list[Tensor] = []
+    tree = _without_tensors(state, tensors)
+    tensors = [_dense(tensor.detach()) for tensor in tensors]
+    table = [
+        {
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+            "shape": list(tensor.shape),
+            "stride": None if tensor.is_contiguous() else list(tensor.stride()),
+        }
+        for tensor in tensors
+    ]
+    header = json.dumps({"state": tree, "tensors": table}, sort_keys=True).encode()
+    header += b" " * (-(len(_FORMAT) + len(header) + 1) % _ALIGNMENT) + b"\n"
+    return _FORMAT + header, tensors
+
+
+def unpack(data: bytes | bytearray, source: str) -> dict[str, Any]:
+    """Return the state in the bytes of a file, or raise ``FolderError``; nothing is executed."""
+    if not data.startswith(_FORMAT):
+        raise FolderError(f"{source} is not a state file: it does not start with {_FORMAT[:-1]!r}")
+    end = data.find(b"\n", len(_FORMAT)) + 1
+    try:
+        header = json.loads(bytes(data[len(_FORMAT) : end]))
+        tensors = _read_tensors(header["tensors"], data, end)
+        state = _with_tensors(header["state"], tensors)
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError, OverflowError) as error:
+        raise FolderError(f"{source} is damaged: {str(error) or type(error).__name__}") from error
+    if not isinstance(state, dict):
+        raise FolderError(f"{source} is damaged: it holds a {type(state).__name__}")
+    return state
+
+
+def _without_tensors(value: Any, tensors: list[Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return {_TENSOR: len(tensors) - 1}
+    if isinstance(value, dict):
+        if _TENSOR in value or not all(isinstance(key, str) for key in value):
+            raise TypeError(f"a state cannot have the keys {list(value)}")
+        return {key: _without_tensors(value[key], tensors) for key in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [_without_tensors(item, tensors) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a state cannot hold a {type(value).__name__}")
+
+
+def _with_tensors(value: Any, tensors: Sequence[Tensor], depth: int = 0) -> Any:
+    if depth > _MAX_DEPTH:
+        raise ValueError("it is nested too deeply")
+    if isinstance(value, dict):
+        if _TENSOR in value:
+            index = value[_TENSOR]
+            if not isinstance(index, int) or not 0 <= index < len(tensors):
+                raise ValueError(f"it has no tensor {index!r}")
+            return tensors[index]
+        return {key: _with_tensors(item, tensors, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_tensors(item, tensors, depth + 1) for item in value]
+    return value
+
+
+def _read_tensors(table: list[dict[str, Any]], data: bytes | bytearray, start: int) -> list[Tensor]:
+    """Return the tensors of a file whose header ends at ``start``; raise if sizes do not fit."""
+    tensors = []
+    view = memoryview(data)
+    for row in table:
+        dtype, shape = _DTYPES[row["dtype"]], _sizes(row["shape"])
+        stride = _row_major(shape) if row["stride"] is None else _sizes(row["stride"])
+        if len(stride) != len(shape) or not _is_dense(shape, stride):
+            raise ValueError(f"a tensor of shape {shape} cannot have the strides {stride}")
+        size = math.prod(shape) * dtype.itemsize
+        if start + size > len(data):
+            raise ValueError("it ends within a tensor")
+        flat = torch.frombuffer(bytearray(view[start : start + size] or b"\0" * 8), dtype=dtype)
+        tensors.append(flat[: math.prod(shape)].as_strided(shape, stride))
+        start += size + -size % _ALIGNMENT
+    if start != len(data):
+        raise ValueError(f"it has {len(data)} bytes, expected {start}")
+    return tensors
+
+
+def _sizes(values: Any) -> tuple[int, ...]:
+    if not isinstance(values, list) or not all(type(v) is int and v >= 0 for v in values):
+        raise ValueError(f"{values!r} are not sizes")
+    return tuple(values)
+
+
+def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(max(size, 1) for size in shape[d + 1 :]) for d in range(len(shape)))
+
+
+def _dense(tensor: Tensor) -> Tensor:
+    """Return the tensor itself if it fills its memory without gaps, otherwise a copy that does."""
+    return tensor if _is_dense(tensor.shape, tensor.stride()) else tensor.contiguous()
+
+
+def _is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether elements fill their memory without gaps or overlap, in some order of dimensions."""
+    expected = 1
+    for step, size in sorted((step, size) for step, size in zip(stride, shape, strict=True)):
+        if size == 0:
+            return True
+        if size > 1 and step != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _memory(tensor: Tensor) -> memoryview:
+    """Return the bytes of a dense tensor in host memory, in the order of its memory."""
+    flat = tensor.as_strided((tensor.numel(),), (1,))
+    return memoryview(flat.view(torch.uint8).numpy()).cast("B")
