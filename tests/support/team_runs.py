@@ -21,6 +21,7 @@ from tests.support.train_runs import Ranks, planned
 from vflops.config.parallel import CommunicationSettings, ParallelSettings
 from vflops.config.training import TrainSettings
 from vflops.record.formats.job import JobRecord
+from vflops.train.state_file import unpack
 
 PROGRAM = Path(__file__).with_name("team_rank.py")
 SMALL = (
@@ -125,7 +126,8 @@ class Team:
         place = self._place / name
         notes = sorted(place.glob("*.json"), key=lambda path: int(path.stem))
         recorded = [tuple(event) for path in notes for event in json.loads(path.read_text())]
-        contents = torch.load(max((place / "checkpoint").glob("*.pt")), weights_only=True)
+        newest = max((place / "checkpoint").glob("*.state"))
+        contents = unpack(newest.read_bytes(), newest.name)
         state = {("model", key): tensor for key, tensor in contents["model"].items()}
         for key, kept in contents["optimizer"].items():
             state |= {(key, what): torch.as_tensor(value) for what, value in kept.items()}

@@ -13,9 +13,9 @@ from vflops.train.context import JobContext
 from vflops.train.parallel.factory import ParallelPlan
 from vflops.train.state import TrainState
 
-_COMMIT_S = 1.0
+COMMIT_S = 1.0
 """The least time between two commitments."""
-_COMMIT_SHARE = 0.004
+COMMIT_SHARE = 0.004
 """The largest share of the time that commitments take, even if they delayed every step."""
 
 
@@ -60,7 +60,7 @@ class LoopCommitments:
         if self._committer.busy:
             return False
         elapsed_s = time.monotonic() - self._committed_s
-        return elapsed_s >= max(_COMMIT_S, self._commit_cost_s / _COMMIT_SHARE)
+        return elapsed_s >= max(COMMIT_S, self._commit_cost_s / COMMIT_SHARE)
 
     @property
     def ends_segment(self) -> bool:
