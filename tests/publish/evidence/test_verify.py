@@ -27,6 +27,7 @@ from vflops.results.evidence.evidence_names import DERIVED
 from vflops.results.evidence.integrity import altered_record
 from vflops.results.evidence.line_marks import describe_changes, marks
 from vflops.results.evidence.manifest import Manifest, read_manifest, write_manifest
+from vflops.results.score.scoring import score
 from vflops.run import pipeline
 from vflops.run.observer import RunObserver
 
@@ -367,3 +368,54 @@ def test_evidence_needs_no_torch() -> None:
     )
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules or 'rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [
+        ("jobs/0/0/node-3.json", "a folder that was added after the run was concluded"),
+        ("empty", "a folder that was added after the run was concluded"),
+        ("graphs/a\x1bb", "a name with odd characters"),
+    ],
+)
+def test_an_added_folder_is_an_alteration(run_folder: RunFolder, folder: str, words: str) -> None:
+    (run_folder.path / "buffer").mkdir()
+    concluded(run_folder)
+    assert verify(run_folder.path).intact  # an empty folder of the run itself is pinned
+    (run_folder.path / folder).mkdir()
+    (line,) = verify(run_folder.path).alterations
+    assert line.endswith(f": {words}") and line.isprintable()
+
+
+def test_older_manifests_do_not_list_folders(run_folder: RunFolder) -> None:
+    concluded(run_folder)
+    manifest = Manifest.read(run_folder.path / "manifest.json")
+    older = manifest.model_copy(update={"empty_folders": None})
+    older.write(run_folder.path / "manifest.json")
+    (run_folder.path / "claims").mkdir()
+    found = verify(run_folder.path)
+    assert found.intact and found.notes[0].startswith("claims: an empty folder")
+    (run_folder.path / "jobs" / "0" / "0" / "node-3.json").mkdir()
+    (line,) = verify(run_folder.path).alterations
+    assert line.startswith("jobs/0/0/node-3.json: a folder that was added")
+
+
+def test_folders_that_are_nested_too_deeply_are_an_alteration(run_folder: RunFolder) -> None:
+    concluded(run_folder)
+    (run_folder.path / "/".join("d" * 400)).mkdir(parents=True)
+    (line,) = verify(run_folder.path).alterations
+    assert line.endswith("/d: not a plain path")
+
+
+def test_a_folder_in_place_of_a_node_record_does_not_break_score_and_check(
+    handmade_run: HandmadeRun,
+) -> None:
+    folder = handmade_run.folder
+    write_system(folder)
+    handmade_run.plan(job(1))
+    attempt = handmade_run.attempt(1, 1000.0, *course(0.85))
+    handmade_run.end()
+    before = check(Contents(folder)), score(Contents(folder))
+    for name in ("node-3.json", "telemetry-3.jsonl"):
+        (attempt / name).mkdir()
+    assert (check(Contents(folder)), score(Contents(folder))) == before

@@ -86,6 +86,8 @@ def check_limits(folder: Path) -> None:
     """Raise if a file of a run folder is not a regular file, or if there is too much to read."""
     total = 0
     for count, (name, status) in enumerate(_files(folder)):
+        if stat.S_ISDIR(status.st_mode):
+            continue
         limit = (
             MAX_LOG_BYTES
             if name.endswith(".jsonl")

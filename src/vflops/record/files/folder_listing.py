@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import fnmatch
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from vflops.record.files.read_once import paths_in
 
 
 def matching_files(folder: Path, pattern: str) -> list[Path]:
-    """Return the paths whose names match ``pattern``, sorted; none if the folder is missing."""
-    return paths_in(
-        folder, pattern, lambda entries: fnmatch.filter([entry.name for entry in entries], pattern)
-    )
+    """Return the files whose names match ``pattern``, sorted; none if the folder is missing.
+
+    Links, pipes and devices count as files, so that their reader says what is wrong with them.
+    """
+
+    def select(entries: Sequence[os.DirEntry[str]]) -> list[str]:
+        names = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
+        return fnmatch.filter(names, pattern)
+
+    return paths_in(folder, pattern, select)
 
 
 def subfolders(folder: Path) -> list[Path]:

@@ -35,6 +35,8 @@ class Listing:
     files: tuple[str, ...]
     odd: tuple[str, ...]
     """Entries that cannot be evidence, with the reason: links, devices, odd names."""
+    empty_folders: tuple[str, ...] = ()
+    """Folders without any such file or entry, at any depth."""
 
 
 @lru_cache(maxsize=_MAX_CACHED_NAMES)
@@ -85,19 +87,24 @@ def listing(folder: Path) -> Listing:
     """Return all files in ``folder`` that belong to the evidence, without following links."""
     files: list[str] = []
     odd: list[str] = []
+    empty_folders: list[str] = []
     for name, entry in walk(folder):
+        is_folder = entry.is_dir(follow_symlinks=False)
         if entry.is_symlink():
             odd.append(f"{_printable(name)}: a link, not a file")
-        elif wrong := name_fault(name) if entry.is_file() else "not a file":
+        elif wrong := name_fault(name) if is_folder or entry.is_file() else "not a file":
             odd.append(f"{_printable(name)}: {wrong}")
+        elif is_folder:
+            empty_folders.append(name)
         elif name not in (MANIFEST, SIGNATURE):
             files.append(name)
-    return Listing(tuple(sorted(files)), tuple(sorted(odd)))
+    return Listing(tuple(sorted(files)), tuple(sorted(odd)), tuple(sorted(empty_folders)))
 
 
 def walk(folder: str | Path, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield the name and entry of everything that is neither a folder nor excluded.
+    """Yield the name and entry of every file and every empty folder that is not excluded.
 
+    Folders with excluded entries alone count as empty, and so do those too deep to be allowed.
     Names are relative to the outermost folder, sorted by name within each folder.
     """
     try:
@@ -108,10 +115,12 @@ def walk(folder: str | Path, prefix: str = "") -> Iterator[tuple[str, os.DirEntr
         name = f"{prefix}{entry.name}"
         if is_excluded(name):
             continue
-        if entry.is_dir(follow_symlinks=False):
-            yield from walk(entry.path, f"{name}/")
-        else:
-            yield name, entry
+        inside: Iterator[tuple[str, os.DirEntry[str]]] = iter(())
+        if entry.is_dir(follow_symlinks=False) and name.count("/") < _MAX_PARTS:
+            inside = walk(entry.path, f"{name}/")
+        first = next(inside, None)
+        yield (name, entry) if first is None else first
+        yield from inside
 
 
 def _printable(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from vflops.record.files.digest import Digest, file_digest
 from vflops.record.readout.contents import Contents
@@ -110,6 +110,20 @@ class FolderIntegrity:
                 notes.append(f"{name}: a page that is not pinned; archives leave it out")
             elif name not in pinned and name not in DERIVED:
                 yield name, [f"{name}: added after the run was concluded"]
+        yield from self._added_folders(manifest, notes)
+
+    def _added_folders(
+        self, manifest: Manifest, notes: list[str]
+    ) -> Iterator[tuple[str, list[str]]]:
+        """Yield folders without files that the manifest does not know.
+
+        Older manifests do not list folders: there, only one with the name of a file is altered.
+        """
+        for name in self.listing.empty_folders:
+            if manifest.empty_folders is None and not PurePosixPath(name).suffix:
+                notes.append(f"{name}: an empty folder, which manifests of older versions omit")
+            elif name not in (manifest.empty_folders or ()):
+                yield name, [f"{name}: a folder that was added after the run was concluded"]
 
     def _grew(self, pin: FilePin) -> bool:
         """Whether a file only grew, because a process may print after its job ended."""

@@ -57,6 +57,8 @@ class Manifest(Document):
     """The lines of those files that are written line by line."""
     derived: tuple[FilePin, ...]
     """Files derived from the record by ``vflops score``, ``check`` and ``report``."""
+    empty_folders: tuple[str, ...] | None = None
+    """Folders without files of the record; None in manifests of vflops 0.2 and earlier."""
 
     @model_validator(mode="after")
     def _require_unique_paths(self) -> Self:
@@ -93,18 +95,21 @@ def write_manifest(folder: RunFolder) -> Manifest:
     Concluding a run again therefore does not hide an edit. If the pins change, the signature is
     removed.
     """
-    previous, names = read_manifest(folder.path), listing(folder.path).files
+    previous, content = read_manifest(folder.path), listing(folder.path)
+    names, empty_folders = content.files, set(content.empty_folders)
     recorded = [name for name in names if name not in DERIVED and not is_page(name)]
     files = {name: pin_file(folder.path, name) for name in recorded}
     logs = {name: pin_log(folder.path, name) for name in recorded if is_log(name)}
     if previous is not None:
         files |= {pin.path: pin for pin in previous.files}
         logs |= {pin.path: pin for pin in previous.logs}
+        empty_folders |= set(previous.empty_folders or ())
     manifest = Manifest(
         run=folder.record.id,
         files=tuple(files[name] for name in sorted(files)),
         logs=tuple(logs[name] for name in sorted(logs)),
         derived=tuple(pin_file(folder.path, name) for name in names if name in DERIVED),
+        empty_folders=tuple(sorted(empty_folders)),
     )
     if manifest != previous:
         with suppress(FileNotFoundError):
