@@ -74,7 +74,7 @@ class Submitted:
     """Changed fields of the start of its ranks."""
 
 
-def submit(parent: Path, wanted: Submitted = Submitted()) -> RunFolder:  # noqa: B008
+def submit(parent: Path, wanted: Submitted = Submitted()) -> RunFolder:
     """Write a submission below ``parent``, with its score and its manifest."""
     from vflops.results.evidence.manifest import write_manifest
 

@@ -27,6 +27,7 @@ RELEASES = Path(__file__).with_name("releases.json")
 """The hash of each release by version; ``python -m tools.note_release`` adds one."""
 _BYTECODE = "__pycache__"
 _EXTENSION_POINTS = "vflops."
+_CHART_PACKAGES = ("altair", "vl-convert-python")
 
 
 class PackageRecord(Data):
@@ -50,6 +51,20 @@ def installed_package() -> PackageRecord:
         compiled=_compiled(_ROOT),
         extensions=dict(_extensions()),
     )
+
+
+@cache
+def chart_versions() -> dict[str, str | None]:
+    """Return the versions of the packages that draw charts, on which the bytes of pages depend."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions: dict[str, str | None] = {}
+    for name in _CHART_PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = None
+    return versions
 
 
 def tree_hash(root: Path, without: Path | None = None) -> str | None:

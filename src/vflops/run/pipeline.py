@@ -308,10 +308,13 @@ def import_power(folder: RunFolder, log: Path) -> Path:
 def conclude(folder: RunFolder, observer: RunObserver) -> Findings:
     """Write the score, findings and report of a run, and the manifest if the run is complete."""
     observer.step("writing the report")
+    previous = None
     with _interruptible(folder):
         from vflops.publish.report.report_page import write_report
-        from vflops.results.evidence.manifest import write_manifest
+        from vflops.results.evidence.manifest import read_manifest, write_manifest
 
+        with suppress(VflopsError):
+            previous = read_manifest(folder.path)
         folder.manifest_file.unlink(missing_ok=True)  # it does not know a log imported since then
         contents = Contents(folder)
         atomic.write_text(folder.score_file, contents.once(score_text))
@@ -319,5 +322,5 @@ def conclude(folder: RunFolder, observer: RunObserver) -> Findings:
         findings.write(folder.findings_file)
         write_report(contents)
         if contents.state.complete:
-            write_manifest(folder)
+            write_manifest(folder, previous)
     return findings

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -14,7 +15,9 @@ import pytest
 from tests.support.evidence_runs import concluded
 from tests.support.sample_parts import write_system
 from tests.support.trained_runs import HandmadeRun, course, job, write_telemetry
-from vflops.errors import FolderError
+from vflops.cli.publish import evidence
+from vflops.errors import FolderError, RunFailed
+from vflops.publish.evidence import rederive
 from vflops.publish.evidence.archive import archive
 from vflops.publish.evidence.verify import verify
 from vflops.publish.report import report_page
@@ -260,6 +263,82 @@ def test_a_concluded_run_and_its_page(
     found = verify(run_folder.path)
     assert found.intact
     assert [line.partition(":")[0] for line in found.notes] == list(DERIVED)
+
+
+@pytest.fixture
+def concluded_run(run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    monkeypatch.setattr(report_page, "write_report", _plain_page)
+    pipeline.conclude(run_folder, RunObserver())
+    assert verify(run_folder.path).intact
+    return run_folder
+
+
+SCRIPT = "<script>document.title = 'forged'</script>"
+
+
+def _forge(folder: RunFolder, name: str) -> None:
+    """Change a derived file, and pin it as a signer could."""
+    path = folder.path / name
+    path.write_text(path.read_text() + SCRIPT)
+    write_manifest(folder)
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_a_derived_file_that_was_pinned_must_follow_from_the_record(
+    concluded_run: RunFolder, name: str
+) -> None:
+    _forge(concluded_run, name)
+    found = verify(concluded_run.path)
+    line = next(line for line in found.alterations if line.startswith(name))
+    assert line.startswith(f"{name}: matches the manifest, but does not follow from the recorded")
+    assert not found.accepted
+
+
+@pytest.mark.parametrize("other", ["package", "charts"])
+def test_a_report_of_another_version_is_not_called_intact(
+    concluded_run: RunFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    other: str,
+) -> None:
+    """A forger may claim any version: what cannot be recomputed is never confirmed."""
+    _forge(concluded_run, "report.html")
+    if other == "package":
+        package = PackageRecord(version="9", sha256="f" * 64)
+        monkeypatch.setattr(rederive, "installed_package", lambda: package)
+    else:
+        monkeypatch.setattr(rederive, "chart_versions", lambda: {"altair": "99"})
+    found = verify(concluded_run.path)
+    assert found.alterations == () and not found.intact
+    (line,) = found.unconfirmed
+    assert line.startswith("report.html: cannot be recomputed by this version")
+    evidence.verify(concluded_run.path)
+    shown = capsys.readouterr().out
+    assert "unknown    report.html" in shown and "intact" not in shown
+
+
+def test_a_full_disk_does_not_make_a_report_false(
+    concluded_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(contents: Contents) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(report_page, "write_report", full)
+    with pytest.raises(RunFailed, match="No space left"):
+        verify(concluded_run.path)
+
+
+def test_concluding_again_keeps_the_pins(concluded_run: RunFolder) -> None:
+    before = (concluded_run.path / "manifest.json").read_bytes()
+    pipeline.conclude(concluded_run, RunObserver())
+    assert (concluded_run.path / "manifest.json").read_bytes() == before
+    with (concluded_run.path / "graphs" / "sample.json").open("a") as file:
+        file.write(" ")
+    pipeline.conclude(concluded_run, RunObserver())
+    assert any(
+        line.startswith("graphs/sample.json: changed")
+        for line in verify(concluded_run.path).alterations
+    )
 
 
 def _plain_page(contents: Contents) -> None:

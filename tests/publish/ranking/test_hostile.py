@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -24,13 +25,20 @@ from pydantic import ValidationError
 from tests.support import trained_runs
 from tests.support.ranking_runs import Submitted, submit
 from vflops.errors import UsageError
-from vflops.publish.ranking import reader_processes
+from vflops.publish.evidence import extract
+from vflops.publish.evidence.archive import pack
+from vflops.publish.evidence.archive_limits import Limits
+from vflops.publish.ranking import reader_processes, submission_folders, submission_reader
 from vflops.publish.ranking.entry import Entry, Result
+from vflops.publish.ranking.entry_store import Store
 from vflops.publish.ranking.ranking_pages import json_in_page
 from vflops.publish.ranking.static_site import build
 from vflops.publish.ranking.stranger_text import LONG, clean
-from vflops.publish.ranking.submission_folders import Submission, find
+from vflops.publish.ranking.submission_folders import LIMITS, Submission, find
 from vflops.publish.ranking.submission_reader import read
+from vflops.record.folder import RunFolder
+from vflops.record.readout.contents import Contents
+from vflops.results.check.rule_sets import RULE_SETS
 
 SCRIPT = "</script><script>window.harmed=1</script><img src=x onerror=alert(1)>"
 READ_CHUNK = reader_processes.read_chunk
@@ -196,10 +204,71 @@ def test_a_day_to_come_is_none_but_for_tomorrow() -> None:
 
 
 def test_all_files_together_have_a_bound(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vflops.publish.ranking.submission_folders.MAX_TOTAL_BYTES", 1 << 20)
+    monkeypatch.setattr(submission_folders, "LIMITS", replace(LIMITS, size_bytes=1 << 20))
     assert entry_of(copy).reasons == ()
     (copy / "rest.txt").write_bytes(b" " * (1 << 20))
     assert entry_of(copy).reasons == ("it holds more than 1 MiB",)
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (replace(LIMITS, size_bytes=1 << 20), "holds more than 1 MiB"),
+        (replace(LIMITS, files=5), "holds more than 5 files"),
+        (replace(LIMITS, file_bytes={".txt": 1 << 20}), "rest.txt has 8 MiB, but the limit is 1"),
+    ],
+    ids=["size", "files", "file"],
+)
+def test_an_archive_is_not_unpacked_beyond_the_limits_of_the_ranking(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits, reason: str
+) -> None:
+    (copy / "rest.txt").write_bytes(b" " * (8 << 20))
+    packed = copy.with_suffix(".tar.bz2")
+    pack(RunFolder.open(copy), packed)
+    written = list[tuple[str, int]]()
+    write = extract._Entries._write
+    monkeypatch.setattr(
+        extract._Entries,
+        "_write",
+        lambda self, name, size: [written.append((name, size)), write(self, name, size)],
+    )
+    monkeypatch.setattr(submission_reader, "LIMITS", limits)
+    assert reason in entry_of(packed).reasons[0]
+    assert len(written) <= limits.files and sum(size for _, size in written) < 1 << 20
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EMFILE, errno.EACCES])
+@pytest.mark.parametrize("where", ["extract._Entries._write", "verify.check_signature"])
+def test_a_fault_of_the_reading_machine_is_not_kept_as_a_verdict(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, where: str
+) -> None:
+    (copy / "manifest.json.sig").write_text("-")
+    pack(RunFolder.open(copy), copy.parent / "b.tar.bz2")
+    shutil.rmtree(copy)
+    store = Store(tmp_path / "entries", "rules")
+
+    def fails(*given: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(f"vflops.publish.evidence.{where}", fails)
+    entry = entry_of(copy.parent / "b.tar.bz2")
+    assert os.strerror(number) in entry.reasons[0] and entry.retry
+    store.add({"a": entry})
+    assert store.get("a") is None
+    store.add({"a": entry.model_copy(update={"retry": False})})
+    assert store.get("a") is not None
+
+
+def test_a_fault_of_the_machine_within_a_rule_is_not_kept_either(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(contents: Contents) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    (rule,) = (rule for rule in RULE_SETS["practice"].rules if rule.id == "system")
+    monkeypatch.setitem(rule.__dict__, "judge", fails)
+    entry = entry_of(copy)
+    assert "Input/output error" in entry.reasons[0] and entry.retry
 
 
 def harmed(chunk: Sequence[Submission], signers: Path | None) -> reader_processes.Entries:
@@ -341,6 +410,7 @@ def test_a_folder_that_cannot_be_listed_does_not_keep_others_from_ranking(
     entries = [read(submission, None) for submission in find([copy.parent], tmp_path / "site")]
     reasons = {entry.place: entry.reasons for entry in entries}
     assert reasons == {copy.name: (), "closed": ("cannot read closed: Permission denied",)}
+    assert [entry.place for entry in entries if entry.retry] == ["closed"]
     with pytest.raises(UsageError, match=r"cannot read .*closed: Permission denied"):
         find([closed], tmp_path / "site")
 

@@ -77,7 +77,11 @@ def verify(
 
 
 def _lines(verification: Verification) -> list[str]:
-    intact_text = "intact: no file was changed after the run was concluded"
+    files: list[str] = []
+    if verification.intact:
+        files = ["files      intact: no file was changed after the run was concluded"]
+    elif verification.unaltered:
+        files = ["files      unchanged since the run was concluded, but not all are confirmed"]
     return [
         f"run        {verification.run or 'unknown'}",
         *(
@@ -86,7 +90,8 @@ def _lines(verification: Verification) -> list[str]:
             else []
         ),
         *(f"altered    {line}" for line in verification.alterations),
-        *([f"files      {intact_text}"] if verification.intact else []),
+        *files,
+        *(f"unknown    {line}" for line in verification.unconfirmed),
         *(f"note       {line}" for line in verification.notes),
         f"signature  {verification.signature}",
     ]

@@ -57,6 +57,11 @@ def ranking(
     typer.echo(f"{count(built.submissions, 'submission')}, {built.read} new or changed")
     _show_ranked(built.ranking)
     _show_energy(built.energy)
+    if built.to_retry:
+        typer.echo(
+            f"{count(built.to_retry, 'submission')} not read because of a fault of this machine, "
+            "such as no permission, memory, time or space; the next build tries again"
+        )
     if built.skipped:
         first_paths = ", ".join(
             printable(console.shell_path(path)) for path in built.skipped[:_SHOWN]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vflops.errors import FolderError
@@ -23,6 +24,18 @@ class Limits:
     """The maximum number of extracted bytes per byte of the archive; logs reach about 30."""
     spare_bytes: int = 64 << 20
     """Extracted bytes allowed on top of the ratio, for small archives that compress well."""
+    file_bytes: Mapping[str, int] = field(default_factory=dict)
+    """The maximum size of one file, by the end of its name, such as ``.json``."""
+
+    def check_file(self, name: str, size_bytes: int) -> None:
+        """Raise if a single file is too large."""
+        limit = next(
+            (limit for end, limit in self.file_bytes.items() if name.endswith(end)), size_bytes
+        )
+        if size_bytes > limit:
+            raise ArchiveRefused(
+                f"{name} has {size_bytes >> 20} MiB, but the limit is {limit >> 20} MiB"
+            )
 
     def check(self, source: str, *, files: int, size_bytes: int) -> None:
         """Raise if there are too many files or bytes."""

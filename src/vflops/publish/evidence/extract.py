@@ -93,6 +93,7 @@ class _Entries:
             entry_count = len(self._files) + len(self._folders)
             self._limits.check(str(self._file), files=entry_count, size_bytes=self._size_bytes)
             if is_file:
+                self._limits.check_file(entry.name.partition("/")[2], entry.size)
                 self._write(entry.name, entry.size)
         if self._root is None or fold_name(f"{self._root}/run.json") not in self._files:
             raise self._refused("it holds no run.json")

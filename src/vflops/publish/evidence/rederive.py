@@ -1,4 +1,4 @@
-"""Regeneration of derived files, to check that they still match the record."""
+"""Regeneration of derived files, to check that they match the record."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from vflops.record.files import atomic
+from vflops.record.files.machine_faults import is_machine_fault
 from vflops.record.files.read_once import read_bytes
 from vflops.record.folder import RunFolder
+from vflops.record.installed_package import chart_versions, installed_package
 from vflops.record.readout.contents import Contents
+
+REPORT = "report.html"
 
 
 class _RunWithReportAt(RunFolder):
@@ -23,28 +28,55 @@ class _RunWithReportAt(RunFolder):
         return self._page
 
 
-def matches_record(folder: Path, name: str) -> bool:
+def matches_record(contents: Contents, name: str) -> bool:
     """Whether the file ``name`` is byte for byte what this version derives from the record."""
     try:
-        existing = read_bytes(folder / name)
-        return existing == _regenerate(RunFolder.open(folder), name, existing)
-    except Exception:  # reading a damaged record may raise anything
+        existing = read_bytes(contents.folder.path / name)
+        return existing == _regenerate(contents, name, existing)
+    except Exception as error:  # reading a damaged record may raise anything
+        if is_machine_fault(error):
+            raise
         return False
 
 
-def _regenerate(run: RunFolder, name: str, existing: bytes) -> bytes:
-    if name == "score.json":
-        from vflops.results.score.scoring import score
+def derived_here(contents: Contents, name: str) -> bool:
+    """Whether the run states that its file ``name`` was derived by the code installed here.
 
-        return score(Contents(run)).to_json().encode()
+    If it was, the same record gives the same bytes; the bytes of a report also depend on the
+    packages that draw its charts.
+    """
+    package, installed = contents.folder.record.package, installed_package()
+    if package is None or package.sha256 is None:
+        return False
+    versions = contents.folder.record.versions
+    same_charts = versions.items() >= chart_versions().items()
+    same_code = (package.sha256, package.extensions) == (installed.sha256, installed.extensions)
+    return same_code and (name != REPORT or same_charts)
+
+
+def _regenerate(contents: Contents, name: str, existing: bytes) -> bytes:
+    if name == "score.json":
+        from vflops.results.score.scoring import score_text
+
+        return contents.once(score_text).encode()
     if name == "findings.json":
         from vflops.results.check.checking import check
+        from vflops.results.check.rule_sets import rule_set_of
 
         rules = json.loads(existing)["rule_set"]
-        return check(Contents(run), rules).to_json().encode()
+        if rules == rule_set_of(contents.folder.record.settings).name:
+            return contents.once(check).to_json().encode()
+        return check(contents, rules).to_json().encode()
+    return _report(contents.folder)
+
+
+def _report(run: RunFolder) -> bytes:
     from vflops.publish.report.report_page import write_report
 
-    with TemporaryDirectory() as temporary:
-        page = Path(temporary, name)
-        write_report(Contents(_RunWithReportAt(run, page)))
-        return page.read_bytes()
+    try:
+        with TemporaryDirectory() as temporary:
+            page = Path(temporary, REPORT)
+            write_report(Contents(_RunWithReportAt(run, page)))
+            return page.read_bytes()
+    except OSError as error:
+        raise atomic.cannot_write(run.report_file, error) from error

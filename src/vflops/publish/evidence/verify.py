@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pydantic import computed_field
 
+import vflops
 from vflops.errors import FolderError
 from vflops.publish.evidence.extract import extract
-from vflops.publish.evidence.rederive import matches_record
+from vflops.publish.evidence.rederive import derived_here, matches_record
 from vflops.publish.evidence.ssh_signature import Signature, check_signature
 from vflops.record.files.document import Data
 from vflops.record.folder import RunFolder
@@ -37,6 +39,8 @@ class Verification(Data):
     """One sentence per alteration, with the file and, for logs, the line."""
     notes: tuple[str, ...]
     """Remarks that are not alterations."""
+    unconfirmed: tuple[str, ...] = ()
+    """Derived files that match the manifest, but that this version cannot recompute."""
     signed: bool
     """Whether the manifest has a good signature by any key."""
     signer: str | None
@@ -52,15 +56,21 @@ class Verification(Data):
 
     @computed_field  # type: ignore[prop-decorator]
     @property
-    def intact(self) -> bool:
+    def unaltered(self) -> bool:
         """Whether the run was concluded and not altered since."""
         return not self.alterations and self.unconcluded is None
 
     @computed_field  # type: ignore[prop-decorator]
     @property
+    def intact(self) -> bool:
+        """Whether the run is unaltered, and every derived file follows from its record."""
+        return self.unaltered and not self.unconfirmed
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
     def accepted(self) -> bool:
-        """Whether the run is intact and, if a list was given, signed by someone on the list."""
-        return self.intact and (self.signer is not None or not self.signer_asked)
+        """Whether the run is unaltered and, if a list was given, signed by someone on the list."""
+        return self.unaltered and (self.signer is not None or not self.signer_asked)
 
 
 def verify(path: Path, signers: Path | None = None) -> Verification:
@@ -73,16 +83,24 @@ def verify(path: Path, signers: Path | None = None) -> Verification:
     return _verify(FolderIntegrity(path), signers)
 
 
-def verify_contents(contents: Contents, signers: Path | None = None) -> Verification:
-    """Verify a run through ``contents``, which reads each file only once."""
-    return _verify(contents.once(FolderIntegrity.of), signers, contents)
+def verify_contents(
+    contents: Contents, signers: Path | None = None, recomputed: Collection[str] = DERIVED
+) -> Verification:
+    """Verify a run through ``contents``, which reads each file only once.
+
+    Derived files that are not in ``recomputed`` are compared with the manifest only.
+    """
+    return _verify(contents.once(FolderIntegrity.of), signers, contents, recomputed)
 
 
 def _verify(
-    integrity: FolderIntegrity, signers: Path | None, contents: Contents | None = None
+    integrity: FolderIntegrity,
+    signers: Path | None,
+    contents: Contents | None = None,
+    recomputed: Collection[str] = DERIVED,
 ) -> Verification:
     altered: dict[str, Sequence[str]] = {"odd": integrity.listing.odd}
-    notes = list[str]()
+    notes, unconfirmed = list[str](), list[str]()
     signature = _check_signature_file(integrity.folder, signers)
     if not signature.good and signature.text != UNSIGNED:
         altered[SIGNATURE] = [f"{SIGNATURE}: {signature.text}"]
@@ -106,7 +124,9 @@ def _verify(
         altered[MANIFEST] = integrity.line_pin_faults(manifest)
         altered |= integrity.comparison.altered
         notes += integrity.comparison.notes
-        altered |= dict(_derived_alterations(integrity, manifest, notes))
+        record_altered = any(altered.values())
+        derived = _DerivedFiles(integrity, manifest, contents, () if record_altered else recomputed)
+        altered |= dict(derived.alterations(notes, unconfirmed))
     if contents is not None:
         notes += _package_notes(contents)
     altered_names = {name for name, lines in altered.items() if lines}
@@ -117,6 +137,7 @@ def _verify(
         run=contents.folder.record.id if contents is not None else None,
         alterations=(*(line for lines in altered.values() for line in lines), *chain_faults),
         notes=tuple(notes),
+        unconfirmed=tuple(unconfirmed),
         signed=signature.good,
         signer=signature.signer,
         signature=signature.text,
@@ -134,24 +155,51 @@ def _check_signature_file(folder: Path, signers: Path | None) -> Signature:
     return check_signature(manifest_file(folder), signature_file(folder), signers)
 
 
-def _derived_alterations(
-    integrity: FolderIntegrity, manifest: Manifest, notes: list[str]
-) -> Iterator[tuple[str, list[str]]]:
-    """Yield each derived file with its alterations.
+@dataclass(frozen=True)
+class _DerivedFiles:
+    """The derived files of a run, which are recomputed even if they match the manifest.
 
-    A file that was regenerated and matches the recorded data gets a note instead.
+    A signer can pin a false file; what follows from the record does not depend on the signer.
     """
-    pinned = {pin.path: pin for pin in manifest.derived}
-    for name in DERIVED:
-        if name not in integrity.listing.files:
-            if name in pinned:
-                yield name, [f"{name}: missing; {_repair(name)}"]
-        elif name not in pinned or not integrity.matches(pinned[name]):
-            if matches_record(integrity.folder, name):
-                notes.append(f"{name}: regenerated later, and matches the recorded data")
-            else:
+
+    integrity: FolderIntegrity
+    manifest: Manifest
+    contents: Contents | None
+    recomputed: Collection[str]
+    """The files to recompute even if they match the manifest; none if the record was altered."""
+
+    def alterations(
+        self, notes: list[str], unconfirmed: list[str]
+    ) -> Iterator[tuple[str, list[str]]]:
+        """Yield each file with its alterations; other differences are added to the lists."""
+        pinned = {pin.path: pin for pin in self.manifest.derived}
+        for name in DERIVED:
+            if name not in self.integrity.listing.files:
+                if name in pinned:
+                    yield name, [f"{name}: missing; {_repair(name)}"]
+                continue
+            is_pinned = name in pinned and self.integrity.matches(pinned[name])
+            if is_pinned and name not in self.recomputed:
+                continue
+            if self.contents is not None and matches_record(self.contents, name):
+                if not is_pinned:
+                    notes.append(f"{name}: regenerated later, and matches the recorded data")
+            elif not is_pinned:
                 fault = "matches neither the manifest nor the recorded data"
                 yield name, [f"{name}: {fault}; {_repair(name)}"]
+            elif self.contents is not None and derived_here(self.contents, name):
+                fault = "matches the manifest, but does not follow from the recorded data"
+                yield name, [f"{name}: {fault}; {_repair(name)}"]
+            else:
+                unconfirmed.append(f"{name}: {self._other_version()}; {_repair(name)}")
+
+    def _other_version(self) -> str:
+        versions = self.contents.folder.record.versions if self.contents is not None else {}
+        return (
+            f"cannot be recomputed by this version, {vflops.__version__}: the run states that it "
+            f"was made by vflops {versions.get('vflops') or 'of an unknown version'} or with other "
+            "packages, so the file may say anything"
+        )
 
 
 def _package_notes(contents: Contents) -> Iterator[str]:

@@ -12,7 +12,7 @@ from vflops.publish.ranking.stranger_text import LONG, clean
 from vflops.record.files.document import Data
 from vflops.record.formats.job import DataKind
 
-FORMAT = 7
+FORMAT = 8
 """The version of stored entries; submissions with older entries are read again."""
 
 
@@ -123,3 +123,5 @@ class Entry(Data):
     reasons: Annotated[tuple[Sentence, ...], Field(max_length=8)] = ()
     """Why none of its results rank; empty if it is verified and valid."""
     results: Annotated[tuple[Result, ...], Field(max_length=64)] = ()
+    retry: bool = False
+    """Whether it is read again by the next build, because this machine failed to read it."""

@@ -38,8 +38,8 @@ class Store:
             return None
 
     def add(self, entries: Mapping[str, Entry]) -> None:
-        """Store entries that were just read."""
-        lines = {key: entry.model_dump_json() for key, entry in entries.items()}
+        """Store entries that were just read, except those that this machine failed to read."""
+        lines = {key: entry.model_dump_json() for key, entry in entries.items() if not entry.retry}
         self._lines.update(lines)
         with self._file.open("a", encoding="utf-8") as file:
             file.writelines(f"{key} {line}\n" for key, line in lines.items())

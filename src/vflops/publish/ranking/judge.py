@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from vflops.record.files.machine_faults import names_machine_fault
 from vflops.record.readout.contents import Contents
 from vflops.results.check.findings import Findings
 
@@ -15,6 +16,8 @@ NO_LEVEL = "none"
 The other levels (hardware, system and free) say what may differ from the reference.
 """
 _MAX_REASONS = 6
+_RECOMPUTED = ("score.json", "findings.json")
+"""The derived files to recompute. Reports are not: no page shows them, and each takes long."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +27,12 @@ class Judgement:
     findings: Findings
     level: str
     digest: str
-    """A hash of the files in the manifest; empty unless the run is intact."""
+    """A hash of the files in the manifest; empty if the run was altered."""
     signer: str | None
     reasons: tuple[str, ...]
     """Why the run does not rank; empty if it does."""
+    machine_fault: bool
+    """Whether a reason is a fault of this machine, such as a full disk."""
 
 
 def judge(contents: Contents, signers: Path | None) -> Judgement:
@@ -36,26 +41,28 @@ def judge(contents: Contents, signers: Path | None) -> Judgement:
     from vflops.results.check.checking import check
     from vflops.results.check.level import levels
 
-    verification = verify_contents(contents, signers)
-    findings = check(contents)
+    verification = verify_contents(contents, signers, _RECOMPUTED)
+    findings = contents.once(check)
     state = contents.state
     reasons = [] if state.complete else [f"it did not finish: {state.reason}"]
     reasons += [f"not verified: {alteration}" for alteration in verification.alterations]
-    if verification.intact and not verification.accepted:
+    if verification.unaltered and not verification.accepted:
         reasons.append(f"not verified: {verification.signature}")
     failures = findings.failures
     if not state.complete:  # the first reason says so already
         failures = [finding for finding in failures if finding.rule != "complete"]
     reasons += [f"rule {finding.rule}: {finding.text}" for finding in failures]
+    machine_fault = any(names_machine_fault(reason) for reason in reasons)
     if len(reasons) > _MAX_REASONS:
         more = len(reasons) - _MAX_REASONS
         reasons = [*reasons[:_MAX_REASONS], f"and {more} more"]
     return Judgement(
         findings=findings,
         level=contents.once(levels).claim or NO_LEVEL,
-        digest=_record_digest(contents) if verification.intact else "",
+        digest=_record_digest(contents) if verification.unaltered else "",
         signer=verification.signer if verification.accepted else None,
         reasons=tuple(reasons),
+        machine_fault=machine_fault,
     )
 
 

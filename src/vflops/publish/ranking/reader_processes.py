@@ -87,7 +87,9 @@ def _one_by_one(suspects: Sequence[Submission], signers: Path | None) -> Iterato
                     del remaining[0]
             except BrokenProcessPool:
                 killer = remaining.pop(0)
-                entry = Entry(place=killer.place, source=killer.source, reasons=(KILLED,))
+                entry = Entry(
+                    place=killer.place, source=killer.source, reasons=(KILLED,), retry=True
+                )
                 yield {killer: (killer.fingerprint(), entry)}
 
 

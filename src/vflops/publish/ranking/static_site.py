@@ -49,6 +49,8 @@ class Built:
     """The number of pages that changed."""
     skipped: tuple[Path, ...] = ()
     """Files that are not submissions."""
+    to_retry: int = 0
+    """The number of submissions that this machine failed to read; the next build tries again."""
 
 
 def add(archive: Path, folder: Path) -> bool:
@@ -126,7 +128,10 @@ def build(
     energy = energy_ranking(ranked)
     written = _write_pages(ranked, energy, site)
     index = site / "index.html"
-    return Built(index, len(submissions), len(new), ranked, energy, written, tuple(skipped))
+    to_retry = sum(entry.retry for entry in entries_read.values())
+    return Built(
+        index, len(submissions), len(new), ranked, energy, written, tuple(skipped), to_retry
+    )
 
 
 def _write_pages(ranking: Ranking, energy: Ranking, site: Path) -> int:

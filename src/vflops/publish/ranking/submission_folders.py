@@ -11,17 +11,19 @@ from itertools import islice
 from pathlib import Path
 
 from vflops.errors import FolderError, UsageError, VflopsError
+from vflops.publish.evidence.archive_limits import Limits
 from vflops.results.evidence.evidence_names import walk
 
 ARCHIVE = ".tar.bz2"
 """The suffix of the files that ``vflops archive`` writes."""
-MAX_JSON_BYTES = 16 << 20
-MAX_LOG_BYTES = 128 << 20
 MAX_ARCHIVE_BYTES = 1 << 30
-"""Maximum sizes of a JSON file, a log and an archive; a run of 1000 models stays far below them."""
 MAX_FILES = 100_000
-MAX_TOTAL_BYTES = 2 << 30
-"""The maximum total size of the files of a run."""
+LIMITS = Limits(
+    files=MAX_FILES,
+    size_bytes=2 << 30,
+    file_bytes={".jsonl": 128 << 20, ".json": 16 << 20},
+)
+"""Limits on a run, unpacked or not; a run of 1000 models stays far below them."""
 _MAX_DEPTH = 4
 """How many levels of folders are searched for submissions."""
 
@@ -85,27 +87,14 @@ def find(
 def check_limits(folder: Path) -> None:
     """Raise if a file of a run folder is not a regular file, or if there is too much to read."""
     total = 0
-    for count, (name, status) in enumerate(_files(folder)):
+    for count, (name, status) in enumerate(_files(folder), start=1):
         if stat.S_ISDIR(status.st_mode):
             continue
-        limit = (
-            MAX_LOG_BYTES
-            if name.endswith(".jsonl")
-            else MAX_JSON_BYTES
-            if name.endswith(".json")
-            else None
-        )
         if not stat.S_ISREG(status.st_mode):
             raise FolderError(f"{name} is not a regular file")
-        if limit is not None and status.st_size > limit:
-            raise FolderError(
-                f"{name} has {status.st_size >> 20} MiB, but the limit is {limit >> 20} MiB"
-            )
+        LIMITS.check_file(name, status.st_size)
         total += status.st_size
-        if total > MAX_TOTAL_BYTES:
-            raise FolderError(f"it holds more than {MAX_TOTAL_BYTES >> 20} MiB")
-        if count >= MAX_FILES:
-            raise FolderError(f"it holds more than {MAX_FILES} files")
+        LIMITS.check("it", files=count, size_bytes=total)
 
 
 def _submissions(base: Path, leave_out: Path, others: list[Path]) -> Iterator[Path]:

@@ -20,10 +20,16 @@ from vflops.publish.ranking.entry import Entry, Result
 from vflops.publish.ranking.judge import judge
 from vflops.publish.ranking.run_nodes import run_nodes
 from vflops.publish.ranking.submission_contents import SubmissionContents
-from vflops.publish.ranking.submission_folders import MAX_ARCHIVE_BYTES, Submission, check_limits
+from vflops.publish.ranking.submission_folders import (
+    LIMITS,
+    MAX_ARCHIVE_BYTES,
+    Submission,
+    check_limits,
+)
 from vflops.publish.ranking.summary import results
 from vflops.publish.ranking.system_summary import framework, system_facts, system_name
 from vflops.record.files.document import first_fault
+from vflops.record.files.machine_faults import is_machine_fault
 from vflops.record.files.read_once import read_once
 from vflops.record.folder import History, RunFolder
 from vflops.record.formats.system import SystemRecord
@@ -46,22 +52,31 @@ def read(submission: Submission, signers: Path | None) -> Entry:
         with _time_limit(TIME_LIMIT_S), _open_folder(submission) as path:
             check_limits(path)
             return _entry(submission, path, signers)
-    except VflopsError as error:
-        reason = error.message
-    except ValidationError as error:
-        reason = f"out of bounds: {first_fault(error).replace('value error, ', '')}"
-    except _TimeLimitPassed:
-        reason = f"not read within {TIME_LIMIT_S} s"
-    except MemoryError:
-        reason = "reading it takes more memory than allowed"
-    except OSError as error:
-        reason = f"it cannot be read: {error.strerror or type(error).__name__}"
-    except ArithmeticError:
-        reason = "it holds numbers that cannot be computed with"
-    except Exception as error:  # an untrusted file may raise anything
-        reason = f"it cannot be read: vflops never writes such content ({type(error).__name__})"
-    public_reason = _without_paths(reason, submission.path, path)
-    return Entry(place=submission.place, source=submission.source, reasons=(public_reason,))
+    except (Exception, _TimeLimitPassed) as error:  # an untrusted file may raise anything
+        reason = _without_paths(_reason(error), submission.path, path)
+        retry = isinstance(error, _TimeLimitPassed) or is_machine_fault(error)
+        return Entry(
+            place=submission.place, source=submission.source, reasons=(reason,), retry=retry
+        )
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a submission cannot be read."""
+    match error:
+        case VflopsError():
+            return error.message
+        case ValidationError():
+            return f"out of bounds: {first_fault(error).replace('value error, ', '')}"
+        case _TimeLimitPassed():
+            return f"not read within {TIME_LIMIT_S} s"
+        case MemoryError():
+            return "reading it takes more memory than allowed"
+        case OSError():
+            return f"it cannot be read: {error.strerror or type(error).__name__}"
+        case ArithmeticError():
+            return "it holds numbers that cannot be computed with"
+        case _:
+            return f"it cannot be read: vflops never writes such content ({type(error).__name__})"
 
 
 def _without_paths(reason: str, *paths: Path) -> str:
@@ -85,7 +100,7 @@ def _open_folder(submission: Submission) -> Iterator[Path]:
     from vflops.publish.evidence.extract import extract
 
     with tempfile.TemporaryDirectory(prefix="vflops-ranking-") as temporary:
-        extracted = extract(submission.path, Path(temporary))
+        extracted = extract(submission.path, Path(temporary), LIMITS)
         with read_once(extracted):
             yield extracted
 
@@ -131,6 +146,7 @@ def _entry_of(
             "reasons": [_without_paths(reason, path) for reason in verdict.reasons]
             or ([] if ranked else ["nothing was trained"]),
             "results": ranked,
+            "retry": verdict.machine_fault,
         }
     )
 

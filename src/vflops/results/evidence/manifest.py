@@ -89,13 +89,13 @@ def read_manifest(folder: Path) -> Manifest | None:
     return Manifest.read(path)
 
 
-def write_manifest(folder: RunFolder) -> Manifest:
+def write_manifest(folder: RunFolder, previous: Manifest | None = None) -> Manifest:
     """Write the hashes of all files of a finished run, but keep earlier pins.
 
-    Concluding a run again therefore does not hide an edit. If the pins change, the signature is
-    removed.
+    Concluding a run again therefore does not hide an edit. Earlier pins are those of ``previous``,
+    by default those of the folder. If the pins change, the signature is removed.
     """
-    previous, content = read_manifest(folder.path), listing(folder.path)
+    previous, content = previous or read_manifest(folder.path), listing(folder.path)
     names, empty_folders = content.files, set(content.empty_folders)
     recorded = [name for name in names if name not in DERIVED and not is_page(name)]
     files = {name: pin_file(folder.path, name) for name in recorded}
@@ -111,7 +111,7 @@ def write_manifest(folder: RunFolder) -> Manifest:
         derived=tuple(pin_file(folder.path, name) for name in names if name in DERIVED),
         empty_folders=tuple(sorted(empty_folders)),
     )
-    if manifest != previous:
+    if manifest != previous or not is_file(manifest_file(folder.path)):
         with suppress(FileNotFoundError):
             signature_file(folder.path).unlink()
         manifest.write(manifest_file(folder.path))
