@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import vl_convert
 from markupsafe import escape
 
 from tests.support.stored_machines import Machine
 from vflops.machine.system.fact_text import format_fact
-from vflops.publish.pages.page import chart_library
+from vflops.publish.pages import page
+from vflops.publish.pages.page import chart_library, library_versions
 from vflops.publish.ranking.system_summary import system_name
 from vflops.publish.report import report_page
 from vflops.publish.report.report_page import write_report
@@ -54,20 +59,72 @@ def test_the_same_folder_gives_the_same_page(run_folder: RunFolder) -> None:
     assert run_folder.report_file.read_bytes() == first
 
 
-def test_the_chart_library_is_made_once_and_does_without_a_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def bundles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The libraries that were bundled, by their version; the cache is empty."""
     made: list[str] = []
 
     def bundle(vl_version: str) -> str:
         made.append(vl_version)
         return "charts</script>"
 
+    sha256 = hashlib.sha256(b"charts<\\/script>").hexdigest()
     monkeypatch.setattr("vl_convert.javascript_bundle", bundle)
+    monkeypatch.setattr(page, "LIBRARY_SHA256", {library_versions(): sha256})
+    monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path))
+    return made
+
+
+def test_the_chart_library_is_made_once_and_does_without_a_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundles: list[str]
+) -> None:
     for place, times in ((str(tmp_path), 1), (str(tmp_path), 1), ("/dev/null/none", 2)):
         monkeypatch.setenv("VFLOPS_CACHE", place)
         assert chart_library.__wrapped__() == "charts<\\/script>"
-        assert len(made) == times
+        assert len(bundles) == times
+
+
+def _foreign(file: Path) -> None:
+    file.write_text("alert(1)")
+
+
+def _pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def _huge(file: Path) -> None:
+    os.truncate(file, 1 << 40)
+
+
+@pytest.mark.parametrize("harm", [_foreign, _pipe, _huge])
+def test_a_cached_library_with_another_hash_is_replaced(
+    tmp_path: Path, bundles: list[str], harm: Callable[[Path], None]
+) -> None:
+    chart_library.__wrapped__()
+    (cached,) = tmp_path.glob("charts-*/library.js")
+    harm(cached)
+    for _ in range(2):
+        assert chart_library.__wrapped__() == "charts<\\/script>"
+    assert cached.read_text() == "charts<\\/script>" and len(bundles) == 2
+
+
+def test_a_library_whose_hash_is_not_known_is_not_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundles: list[str]
+) -> None:
+    monkeypatch.setattr(page, "LIBRARY_SHA256", {})
+    for times in (1, 2):
+        assert chart_library.__wrapped__() == "charts<\\/script>"
+        assert len(bundles) == times and not list(tmp_path.iterdir())
+
+
+def test_the_known_hash_is_that_of_the_installed_library() -> None:
+    version, _ = library_versions()
+    known = page.LIBRARY_SHA256.get(library_versions())
+    if known is None:
+        pytest.skip("the installed chart library is another one")
+    script = vl_convert.javascript_bundle(vl_version=version).replace("</script", "<\\/script")
+    assert hashlib.sha256(script.encode()).hexdigest() == known
 
 
 def test_the_card_and_the_roofline_have_one_ceiling_of_a_kind() -> None:

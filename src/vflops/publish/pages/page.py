@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _LIBRARY = "library.js"
+_MAX_LIBRARY_BYTES = 1 << 24
+LIBRARY_SHA256 = {
+    ("6.4", "1.9.0.post1"): "3425bd951a44d478d0505c6b5d1e8d57656b6e9a4da7bfe88a718ce61d76e572",
+}
+"""The hash of the chart library, by the versions of Vega-Lite and of vl-convert-python.
+
+With other versions, every process that writes a page bundles the library again.
+"""
 
 
 def _escape_controls(value: object) -> object:
@@ -109,27 +117,54 @@ def templates(folder: Path | None = None) -> Environment:
 def chart_library() -> str:
     """Return the chart library as one script (0.9 MB), so that a page works offline.
 
-    Bundling it takes seconds, so it is cached on disk if possible.
+    Bundling it takes seconds, so it is cached on disk if its hash is known. A cached script with
+    another hash, which others may have put there, is replaced.
     """
-    import altair
     import vl_convert
 
-    version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    version, bundler = library_versions()
+    sha256 = LIBRARY_SHA256.get((version, bundler))
 
     def bundle() -> str:
         options = {"vl_version": version}  # without a snippet, the bundle sets window.vegaEmbed
         script: str = vl_convert.javascript_bundle(**options)
         return script.replace("</script", "<\\/script")
 
+    if sha256 is None:
+        return bundle()
+
     def make(folder: Path) -> None:
         atomic.make_folder(folder)
         atomic.write_text(folder / _LIBRARY, bundle())
 
     try:
-        cached = cached_folder(f"charts-{version}-by-{metadata.version('vl-convert-python')}", make)
-        return (cached / _LIBRARY).read_text(encoding="utf-8")
-    except (VflopsError, OSError, metadata.PackageNotFoundError):
+        cached = cached_folder(f"charts-{version}-by-{bundler}", make) / _LIBRARY
+        script = _read_script(cached, sha256)
+        if script is None:
+            script = bundle()
+            atomic.write_text(cached, script)
+        return script
+    except (VflopsError, OSError):
         return bundle()
+
+
+def library_versions() -> tuple[str, str]:
+    """Return the versions of Vega-Lite and of the package that bundles it."""
+    import altair
+
+    version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    try:
+        return version, metadata.version("vl-convert-python")
+    except metadata.PackageNotFoundError:
+        return version, "unknown"
+
+
+def _read_script(path: Path, sha256: str) -> str | None:
+    """Return the script in a file; None if it is not the one with this hash."""
+    if not path.is_file() or path.stat().st_size > _MAX_LIBRARY_BYTES:
+        return None
+    data = path.read_bytes()
+    return data.decode() if hashlib.sha256(data).hexdigest() == sha256 else None
 
 
 def _words(command: str) -> Any:
