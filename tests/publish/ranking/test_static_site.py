@@ -261,11 +261,17 @@ def test_a_run_written_again_under_another_id_does_not_rank(
 ) -> None:
     submit(runs / "b", FAST)
     later = replace(FAST, id="20260909T000000Z-x-000000", created_utc="2026-09-09T00:00:00+00:00")
-    submit(runs / "a", replace(later, quality=quality))
+    copied = submit(runs / "b", replace(later, quality=quality))
     built = rebuilt()
     assert [each.entry.run for each in built.ranking.ranked] == [FAST.id]
     (reason,) = why(built)
     assert reason.startswith(f"a copy of b/{FAST.id} under another id")
+    (runs / "a").mkdir()
+    copied.path.rename(runs / "a" / copied.path.name)
+    built = rebuilt()
+    assert not built.ranking.ranked
+    assert len(built.ranking.disputes) == 1
+    assert all(reason.startswith("disputed: the same measurements in 2") for reason in why(built))
 
 
 @pytest.mark.parametrize("valid", [True, False])
@@ -415,7 +421,7 @@ def test_the_command_names_what_does_not_rank_and_what_is_left_out(
     (runs / "notes\x1b[2J.zip").write_bytes(b"")
     again = vflops(*words)
     assert f"{packed.name} is already among the submissions\n" in again.stdout
-    left_out = "left out, neither a run folder nor an archive (.tar.bz2): 'runs/notes\\x1b[2J.zip'"
+    left_out = "left out, neither a run folder nor an archive (.tar.bz2): $'runs/notes\\x1b[2J.zip'"
     assert left_out in again.stdout
 
 

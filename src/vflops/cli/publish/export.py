@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vflops.errors import UsageError, unknown_name
+from vflops.text import printable
 
 if TYPE_CHECKING:
     from vflops.record.readout.contents import Contents
@@ -142,7 +143,7 @@ def _to_mlflow(contents: Sequence[Contents], to: str) -> None:
         name = run.folder.record.id
         with working(f"writing {name} to MLflow"):
             mlflow_run = log_run(run, to)
-        print(f"{name} is run {mlflow_run} of MLflow at {to}")
+        print(f"{printable(name)} is run {mlflow_run} of MLflow at {to}")
     if to.startswith(("http://", "https://")):
         next_step(f"open {to}", "show the runs")
     else:

@@ -57,15 +57,15 @@ def ranking(
     typer.echo(f"{count(built.submissions, 'submission')}, {built.read} new or changed")
     _show_ranked(built.ranking)
     _show_energy(built.energy)
+    for dispute in built.ranking.disputes[:_SHOWN]:
+        console.say(f"{dispute.reason}; keep only those of its author", file=sys.stdout)
     if built.to_retry:
         typer.echo(
             f"{count(built.to_retry, 'submission')} not read because of a fault of this machine, "
             "such as no permission, memory, time or space; the next build tries again"
         )
     if built.skipped:
-        first_paths = ", ".join(
-            printable(console.shell_path(path)) for path in built.skipped[:_SHOWN]
-        )
+        first_paths = ", ".join(console.shell_path(path) for path in built.skipped[:_SHOWN])
         more = f" and {len(built.skipped) - _SHOWN} more" if len(built.skipped) > _SHOWN else ""
         typer.echo(
             f"left out, neither a run folder nor an archive ({ARCHIVE}): {first_paths}{more}"

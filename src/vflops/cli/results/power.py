@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from vflops.text import printable
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -31,7 +33,8 @@ def power(
     pipeline.conclude(folder, RunObserver())
     print(f"written: {console.shell_path(copied)}")
     for training in Score.read(folder.score_file).trainings:
-        print(f"{training.workload}, seed {training.seed}: {figure_text.power(training.power)}")
+        line = f"{training.workload}, seed {training.seed}: {figure_text.power(training.power)}"
+        print(printable(line))
     console.next_step(
         f"vflops score {console.shell_path(folder.path)}", "the score with this power"
     )

@@ -12,6 +12,7 @@ import typer
 from vflops.cli import options
 from vflops.cli.terminal.columns import columns, heading
 from vflops.errors import UsageError
+from vflops.text import printable
 
 if TYPE_CHECKING:
     from vflops.record.files.document import Document
@@ -94,7 +95,7 @@ def _result_texts(result: Score) -> Iterator[str]:
         yield heading(score_tables.ensemble_title(result, ensemble))
         yield columns(score_tables.ensemble_rows(ensemble)) + "\n"
     for search in result.searches:
-        yield search_text.search_line(search)
+        yield printable(search_text.search_line(search))
         yield columns(search_text.search_rows(search)) + "\n"
         best = [
             search_text.candidate_row(candidate) for candidate in search_text.by_accuracy(search)

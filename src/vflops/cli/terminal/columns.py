@@ -68,4 +68,5 @@ def _count_fitting(sizes: Sequence[int], width: int) -> int:
 
 def heading(text: str) -> str:
     """Return a title, in bold on a terminal."""
+    text = printable(text, keep="\n")
     return f"\033[1m{text}\033[0m" if sys.stdout.isatty() else text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -153,11 +154,25 @@ def command_name() -> str:
 
 
 def shell_path(path: Path) -> str:
-    """Return ``path`` relative to the current folder if possible, quoted for a shell."""
+    """Return ``path`` relative to the current folder if possible, quoted for a shell.
+
+    Control characters are escaped in the notation of bash.
+    """
     try:
-        return shlex.quote(str(path.relative_to(Path.cwd())))
+        text = str(path.relative_to(Path.cwd()))
     except ValueError:
-        return shlex.quote(str(path))
+        text = str(path)
+    if printable(text) == text:
+        return shlex.quote(text)
+    return f"$'{''.join(map(_shell_escape, text))}'"
+
+
+def _shell_escape(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if printable(character) == character:
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
 
 
 def open_run(run: Path | None) -> RunFolder:

@@ -34,6 +34,7 @@ Seconds = Annotated[float, Field(gt=0, le=1e9)]
 """At most about thirty years."""
 Share = Annotated[float, Field(ge=0, le=100)]
 Quality = Annotated[float, Field(ge=0, le=1e9)]
+Sketch = Annotated[str, Field(pattern="^([0-9a-f]{12}){0,32}$")]
 Number = Annotated[int, Field(ge=0, le=10**8)]
 
 
@@ -110,6 +111,10 @@ class Entry(Data):
     """A hash of the verified files, equal for copies of a run."""
     course: str = ""
     """A hash of the times of all job events, which differs between any two runs."""
+    durations: Sketch = ""
+    """A sketch of the measured durations (`measured_sketch`), similar for copies of a run."""
+    readings: Sketch = ""
+    """A sketch of the sensor readings."""
     day: Day | None = None
     profile: Name = ""
     rule_set: Name = ""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from vflops.publish.ranking.duplicates import Dispute, find_duplicates
 from vflops.publish.ranking.entry import Entry, Result
 from vflops.publish.ranking.judge import NO_LEVEL
 from vflops.publish.ranking.submission_folders import ARCHIVE
@@ -50,6 +51,8 @@ class Ranking:
     ranked: tuple[Ranked, ...]
     """Sorted by list and figure, best first; equal figures share a rank."""
     unranked: tuple[Unranked, ...]
+    disputes: tuple[Dispute, ...] = ()
+    """Runs that several submitters claim; their submissions are unranked."""
 
 
 def system_id(entry: Entry) -> str:
@@ -60,12 +63,12 @@ def system_id(entry: Entry) -> str:
 def ranking(entries: Sequence[Entry]) -> Ranking:
     """Rank the results that are verified, valid and unique."""
     entries = _without_packed_copies(entries)
-    duplicates = _duplicate_reasons([entry for entry in entries if not entry.reasons])
+    duplicates = find_duplicates([entry for entry in entries if not entry.reasons])
     unranked: list[Unranked] = []
     rankable: list[Row] = []
     first_copies: dict[object, Entry] = {}
     for entry in entries:
-        duplicate = duplicates.get(id(entry))
+        duplicate = duplicates.reasons.get(id(entry))
         if entry.reasons or duplicate:
             first = (
                 first_copies.setdefault(_copy_key(entry), entry)
@@ -84,7 +87,7 @@ def ranking(entries: Sequence[Entry]) -> Ranking:
                 unranked.append(Unranked(entry, result.workload, (result.reason,)))
             else:
                 rankable.append((_facets(entry, result), result, entry))
-    return Ranking(_with_ranks(rankable, _score), tuple(unranked))
+    return Ranking(_with_ranks(rankable, _score), tuple(unranked), tuple(duplicates.disputes))
 
 
 def energy_ranking(by_performance: Ranking) -> Ranking:
@@ -153,34 +156,3 @@ def _with_ranks(rows: Iterable[Row], figure: Callable[[Result], float]) -> tuple
                 rank, last_figure = number, figure(result)
             ranked.append(Ranked(entry, result, facets, rank))
     return tuple(ranked)
-
-
-def _duplicate_reasons(entries: Sequence[Entry]) -> dict[int, str]:
-    """Return why duplicates do not rank, by the ``id()`` of the entry.
-
-    Duplicates are copies, different runs with the same id, and copies under another id.
-    """
-    by_run: dict[str, list[Entry]] = {}
-    for entry in entries:
-        by_run.setdefault(entry.run, []).append(entry)
-    reasons: dict[int, str] = {}
-    for copies in by_run.values():
-        if len({entry.digest for entry in copies}) > 1:
-            places = ", ".join(entry.place for entry in copies[:3])
-            reason = f"{len(copies)} different submissions have the id {copies[0].run}: {places}"
-            reasons.update({id(entry): reason for entry in copies})
-        else:
-            reasons.update({id(entry): f"a copy of {copies[0].place}" for entry in copies[1:]})
-    return reasons | _renamed_copies([entry for entry in entries if id(entry) not in reasons])
-
-
-def _renamed_copies(entries: Sequence[Entry]) -> dict[int, str]:
-    """Return why copies under another id do not rank; their jobs have the same event times."""
-    by_course: dict[str, list[Entry]] = {}
-    for entry in sorted(entries, key=lambda entry: (entry.signer is None, entry.day or "")):
-        by_course.setdefault(entry.course, []).append(entry)
-    return {
-        id(copy): f"a copy of {first.place} under another id: all event times are the same"
-        for first, *others in by_course.values()
-        for copy in others
-    }

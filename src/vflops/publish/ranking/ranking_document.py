@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import ClassVar
 
+from vflops.publish.ranking.duplicates import Dispute
 from vflops.publish.ranking.entry import Result
 from vflops.publish.ranking.lists import ENERGY_FACETS, FACETS, Ranked, Ranking, Unranked
 from vflops.record.files.document import Data, Document
@@ -40,6 +41,24 @@ class NotRanked(Data):
     reasons: tuple[str, ...]
 
 
+class DisputedSubmission(Data):
+    """One of several submissions of the same run."""
+
+    place: str
+    run: str
+    source: str
+    day: str | None
+    """The day that the submission states, which nobody can check."""
+    signed: bool
+
+
+class DisputedRun(Data):
+    """A run that several submitters claim, so that none of the submissions ranks."""
+
+    reason: str
+    submissions: tuple[DisputedSubmission, ...]
+
+
 class Lists(Data):
     """All lists of one ranking, and what is in none of them."""
 
@@ -56,12 +75,31 @@ class RankingDocument(Document):
     """Ordered by ``score``: VFLOPS, or OPS of a search."""
     energy: Lists
     """Results of the performance lists, ordered by ``per_watt``."""
+    disputes: tuple[DisputedRun, ...] = ()
 
 
 def ranking_document(performance: Ranking, energy: Ranking) -> RankingDocument:
     """Return both rankings as a document."""
     return RankingDocument(
-        performance=_lists(performance, FACETS), energy=_lists(energy, ENERGY_FACETS)
+        performance=_lists(performance, FACETS),
+        energy=_lists(energy, ENERGY_FACETS),
+        disputes=tuple(map(_disputed, performance.disputes)),
+    )
+
+
+def _disputed(dispute: Dispute) -> DisputedRun:
+    return DisputedRun(
+        reason=dispute.reason,
+        submissions=tuple(
+            DisputedSubmission(
+                place=entry.place,
+                run=entry.run,
+                source=entry.source,
+                day=entry.day,
+                signed=entry.signer is not None,
+            )
+            for entry in dispute.entries
+        ),
     )
 
 

@@ -44,6 +44,7 @@ def index_page(ranking: Ranking, energy: Ranking) -> str:
         script=f'"use strict";\n(() => {{\n{script}}})();\n',
         data=json_in_page(_page_data(ranking, energy)),
         unranked=len(ranking.unranked),
+        disputes=ranking.disputes,
         min_covered=MIN_COVERED,
         published=RANKING_2020,
         exponent=EXPONENT,

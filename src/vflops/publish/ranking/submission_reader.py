@@ -18,6 +18,7 @@ from vflops.config.launch import on_this_machine
 from vflops.errors import FolderError, VflopsError
 from vflops.publish.ranking.entry import Entry, Result
 from vflops.publish.ranking.judge import judge
+from vflops.publish.ranking.measured_sketch import event_sketch, telemetry_sketch
 from vflops.publish.ranking.run_nodes import run_nodes
 from vflops.publish.ranking.submission_contents import SubmissionContents
 from vflops.publish.ranking.submission_folders import (
@@ -134,6 +135,8 @@ def _entry_of(
             "run": folder.record.id,
             "digest": verdict.digest,
             "course": course(contents.history),
+            "durations": event_sketch(contents.history),
+            "readings": telemetry_sketch(contents),
             "day": folder.record.created_utc[:10],
             "profile": folder.record.settings.profile,
             "rule_set": f"{findings.rule_set}/{findings.rule_set_version}",

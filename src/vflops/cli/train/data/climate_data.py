@@ -14,6 +14,7 @@ from vflops.cli.train.data.data_lines import (
     print_lines,
     shards_text,
 )
+from vflops.text import printable
 
 if TYPE_CHECKING:
     from vflops.data.climate.box_rows import Order
@@ -171,7 +172,7 @@ def _show_packed(packed: PackedFrames) -> None:
         for faults in (split.left_out, split.mended):
             print_lines([f"{fault.file}, frame {fault.frame}: {fault.reason}" for fault in faults])
     for note in _missing_classes(packed):
-        print(f"note: {note}")
+        print(f"note: {printable(note)}")
     split_name = "the reference split" if packed.index.reference_split else "your own split"
     print(f"split       {split_name}")
     print(f"fingerprint {packed.fingerprint}")
@@ -215,7 +216,7 @@ def _show_report(report: ClimateReport) -> None:
     ]
     print(columns([("", "mean", "std"), *means], right=(1, 2)))
     for note in report.notes:
-        print(f"note: {note}")
+        print(f"note: {printable(note)}")
     for faults in (report.bad_frames, report.bad_boxes):
         print_lines([f"{fault.file}, frame {fault.frame}: {fault.reason}" for fault in faults])
     print_lines(

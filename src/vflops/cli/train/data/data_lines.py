@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from vflops.text import printable
+
 _MAX_LINES = 20
 """The maximum number of faults shown per kind; --json has all of them."""
 
@@ -11,7 +13,7 @@ _MAX_LINES = 20
 def print_lines(lines: list[str]) -> None:
     """Print the first lines, and the number of the others."""
     for line in lines[:_MAX_LINES]:
-        print(f"  {line}")
+        print(f"  {printable(line)}")
     if len(lines) > _MAX_LINES:
         print(f"  … and {len(lines) - _MAX_LINES:,} more")
 

@@ -14,6 +14,7 @@ from vflops.cli.train.data.data_lines import (
     print_lines,
     shards_text,
 )
+from vflops.text import printable
 
 if TYPE_CHECKING:
     from vflops.data.images.check_images import ImageReport
@@ -176,7 +177,7 @@ def _show_packed(packed: PackedImages) -> None:
         print(f"{name:5}  {count(split.images, 'image')} in {shards}{left_out}")
         print_lines([f"{fault.file}: {fault.reason}" for fault in split.skipped])
     for warning in packed.index.duplicates.warnings if packed.index.duplicates else ():
-        print(f"warning: {warning}")
+        print(f"warning: {printable(warning)}")
     print(f"fingerprint  {packed.fingerprint}")
 
 
@@ -196,7 +197,7 @@ def _show_report(report: ImageReport) -> None:
     print(columns(rows, right=(1, 2, 3)))
     print("sizes in pixels: smallest – median – largest")
     for note in report.notes:
-        print(f"note: {note}")
+        print(f"note: {printable(note)}")
     print_lines([f"{fault.file}: {fault.reason}" for fault in report.unreadable])
     print_lines([f"{file}: the file is empty" for file in report.zero_byte])
     print_lines([f"train/{name}: no images" for name in report.empty_classes])
