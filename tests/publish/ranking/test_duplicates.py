@@ -169,3 +169,12 @@ def test_a_quarter_of_a_sketch_in_common_is_a_copy(durations: str, disputed: boo
     one = signed("one", "alice", digest="1", course="1", durations=SKETCH)
     other = signed("other", "bob", digest="2", course="2", durations=durations)
     assert bool(find_duplicates([one, other]).disputes) is disputed
+
+
+def test_different_runs_with_the_same_id_do_not_rank() -> None:
+    pair = [signed("run", name, digest=name, course=name) for name in ("alice", "bob")]
+    found = find_duplicates(pair)
+    assert found.disputes == []
+    assert set(found.reasons.values()) == {
+        "2 different submissions have the id run: alice/run, bob/run"
+    }

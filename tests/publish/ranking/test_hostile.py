@@ -227,11 +227,12 @@ def test_an_archive_is_not_unpacked_beyond_the_limits_of_the_ranking(
     pack(RunFolder.open(copy), packed)
     written = list[tuple[str, int]]()
     write = extract._Entries._write
-    monkeypatch.setattr(
-        extract._Entries,
-        "_write",
-        lambda self, name, size: [written.append((name, size)), write(self, name, size)],
-    )
+
+    def noted(self: extract._Entries, name: str, size: int) -> None:
+        written.append((name, size))
+        write(self, name, size)
+
+    monkeypatch.setattr(extract._Entries, "_write", noted)
     monkeypatch.setattr(submission_reader, "LIMITS", limits)
     assert reason in entry_of(packed).reasons[0]
     assert len(written) <= limits.files and sum(size for _, size in written) < 1 << 20
