@@ -43,7 +43,7 @@ from vflops.record.files.read_once import is_file
 from vflops.record.formats.challenge import ChallengedRun
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobRearranged
-from vflops.record.installed_package import PackageRecord, chart_versions, installed_package
+from vflops.record.installed_package import PackageRecord, installed_package
 from vflops.record.log.events import Event, EventWriter, Log, has_event, read_log
 
 
@@ -157,7 +157,7 @@ class RunFolder:
             workload=workload,
             created_utc=now.isoformat(timespec="seconds"),
             settings=settings,
-            versions={**versions, **chart_versions()},
+            versions=dict(versions),
             package=installed_package(),
             challenge=challenge,
         )

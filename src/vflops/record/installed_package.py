@@ -40,6 +40,8 @@ class PackageRecord(Data):
     """Compiled modules in the package, by path; no release has any."""
     extensions: dict[str, str | None] = Field(default_factory=dict)
     """The hash of each package that extends vflops, by name and version; None as for ``sha256``."""
+    charts: dict[str, str | None] = Field(default_factory=dict)
+    """The versions of the packages that draw charts, on which the bytes of a report depend."""
 
 
 @cache
@@ -50,12 +52,11 @@ def installed_package() -> PackageRecord:
         sha256=tree_hash(_ROOT, without=RELEASES),
         compiled=_compiled(_ROOT),
         extensions=dict(_extensions()),
+        charts=_chart_versions(),
     )
 
 
-@cache
-def chart_versions() -> dict[str, str | None]:
-    """Return the versions of the packages that draw charts, on which the bytes of pages depend."""
+def _chart_versions() -> dict[str, str | None]:
     from importlib.metadata import PackageNotFoundError, version
 
     versions: dict[str, str | None] = {}

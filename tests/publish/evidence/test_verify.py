@@ -303,11 +303,9 @@ def test_a_report_of_another_version_is_not_called_intact(
 ) -> None:
     """A forger may claim any version: what cannot be recomputed is never confirmed."""
     _forge(concluded_run, "report.html")
-    if other == "package":
-        package = PackageRecord(version="9", sha256="f" * 64)
-        monkeypatch.setattr(rederive, "installed_package", lambda: package)
-    else:
-        monkeypatch.setattr(rederive, "chart_versions", lambda: {"altair": "99"})
+    changes = {"sha256": "f" * 64} if other == "package" else {"charts": {"altair": "99"}}
+    package = installed_package.installed_package().model_copy(update=changes)
+    monkeypatch.setattr(rederive, "installed_package", lambda: package)
     found = verify(concluded_run.path)
     assert found.alterations == () and not found.intact
     (line,) = found.unconfirmed

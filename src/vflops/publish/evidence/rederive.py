@@ -10,7 +10,7 @@ from vflops.record.files import atomic
 from vflops.record.files.machine_faults import is_machine_fault
 from vflops.record.files.read_once import read_bytes
 from vflops.record.folder import RunFolder
-from vflops.record.installed_package import chart_versions, installed_package
+from vflops.record.installed_package import installed_package
 from vflops.record.readout.contents import Contents
 
 REPORT = "report.html"
@@ -48,10 +48,8 @@ def derived_here(contents: Contents, name: str) -> bool:
     package, installed = contents.folder.record.package, installed_package()
     if package is None or package.sha256 is None:
         return False
-    versions = contents.folder.record.versions
-    same_charts = versions.items() >= chart_versions().items()
     same_code = (package.sha256, package.extensions) == (installed.sha256, installed.extensions)
-    return same_code and (name != REPORT or same_charts)
+    return same_code and (name != REPORT or package.charts == installed.charts)
 
 
 def _regenerate(contents: Contents, name: str, existing: bytes) -> bytes:
