@@ -31,6 +31,7 @@ from vflops.publish.evidence.archive_limits import Limits
 from vflops.publish.ranking import reader_processes, submission_folders, submission_reader
 from vflops.publish.ranking.entry import Entry, Result
 from vflops.publish.ranking.entry_store import Store
+from vflops.publish.ranking.judge import NO_KEYS
 from vflops.publish.ranking.ranking_pages import json_in_page
 from vflops.publish.ranking.static_site import build
 from vflops.publish.ranking.stranger_text import LONG, clean
@@ -77,7 +78,7 @@ def copy(honest: Path, tmp_path: Path) -> Path:
 
 def entry_of(path: Path) -> Entry:
     (submission,) = find([path], Path("/nowhere"))
-    return read(submission, None)
+    return read(submission, NO_KEYS)
 
 
 def test_the_honest_one_would_rank(copy: Path) -> None:
@@ -335,7 +336,7 @@ def test_a_name_on_disk_that_is_no_unicode_is_shown_with_a_sign(copy: Path, tmp_
 
 
 def test_reasons_are_bounded(tmp_path: Path) -> None:
-    found = read(Submission(tmp_path / ("x" * 200) / "y", "p" * 999, "s" * 999, False), None)
+    found = read(Submission(tmp_path / ("x" * 200) / "y", "p" * 999, "s" * 999, False), NO_KEYS)
     assert len(found.place) == LONG
     assert len(found.source) == 80
     assert all(len(reason) <= LONG for reason in found.reasons)
@@ -408,7 +409,7 @@ def test_a_folder_that_cannot_be_listed_does_not_keep_others_from_ranking(
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", scan)
-    entries = [read(submission, None) for submission in find([copy.parent], tmp_path / "site")]
+    entries = [read(submission, NO_KEYS) for submission in find([copy.parent], tmp_path / "site")]
     reasons = {entry.place: entry.reasons for entry in entries}
     assert reasons == {copy.name: (), "closed": ("cannot read closed: Permission denied",)}
     assert [entry.place for entry in entries if entry.retry] == ["closed"]
@@ -430,4 +431,4 @@ def test_reading_comes_to_an_end(copy: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_folder_that_vanishes_is_a_reason(tmp_path: Path) -> None:
     gone = Submission(tmp_path / "gone", "gone", "", False)
     assert gone.fingerprint() == gone.fingerprint()
-    assert "gone" in read(gone, None).reasons[0]
+    assert "gone" in read(gone, NO_KEYS).reasons[0]

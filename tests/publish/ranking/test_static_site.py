@@ -19,6 +19,7 @@ from tests.support.ssh_keygen import needs_ssh_keygen
 from vflops.errors import RunFailed, UsageError
 from vflops.publish.evidence.archive import archive
 from vflops.publish.evidence.sign_run import allowed_line, sign_run
+from vflops.publish.ranking.judge import TrustedKeys
 from vflops.publish.ranking.static_site import Built, add, build
 from vflops.publish.ranking.submission_folders import find
 from vflops.record.folder import RunFolder
@@ -309,7 +310,7 @@ def test_with_signers_the_signer_is_the_source_and_others_do_not_rank(
     signers.write_text(f"{allowed_line(key)}\n")
     anyone = build([runs], tmp_path / "site")
     assert [each.entry.source for each in anyone.ranking.ranked] == ["somewhere", "elsewhere"]
-    built = build([runs], tmp_path / "site", signers=signers)
+    built = build([runs], tmp_path / "site", trusted=TrustedKeys(signers))
     assert built.read == 2, "another list of signers may judge otherwise"
     (ranked,) = built.ranking.ranked
     assert (ranked.entry.source, ranked.entry.signer) == ("lab@example.org", "lab@example.org")

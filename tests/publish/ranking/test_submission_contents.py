@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.ranking_runs import submit
 from vflops.errors import FolderError
+from vflops.publish.ranking.judge import NO_KEYS
 from vflops.publish.ranking.reader_processes import read_chunk
 from vflops.publish.ranking.submission_contents import SubmissionContents
 from vflops.publish.ranking.submission_folders import find
@@ -75,7 +76,7 @@ def test_every_file_is_opened_once_and_every_folder_is_listed_once(
 
     for owner, name in ((os, "open"), (os, "scandir"), (Path, "open")):
         count_calls(owner, name)
-    _, entry = read_chunk([submission], None)[submission]
+    _, entry = read_chunk([submission], NO_KEYS)[submission]
     monkeypatch.undo()
     assert entry.reasons == ()
     assert {path: times for path, times in uses.items() if path in present} == present
@@ -83,12 +84,12 @@ def test_every_file_is_opened_once_and_every_folder_is_listed_once(
 
 def test_nothing_of_a_submission_waits_for_the_garbage_collector(folder: RunFolder) -> None:
     submissions = find([folder.path], folder.path.parent / "site")
-    read_chunk(submissions, None)  # fills the caches
+    read_chunk(submissions, NO_KEYS)  # fills the caches
     gc.collect()
     gc.freeze()
     gc.disable()
     try:
-        read_chunk(submissions, None)
+        read_chunk(submissions, NO_KEYS)
         assert not [item for item in gc.get_objects() if isinstance(item, Event)]
     finally:
         gc.enable()

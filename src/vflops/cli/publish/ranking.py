@@ -33,22 +33,31 @@ def ranking(
     signers: Annotated[
         Path | None, typer.Option(help="SSH allowed-signers file, as for `vflops verify`.")
     ] = None,
+    challenge_signers: Annotated[
+        Path | None,
+        typer.Option(
+            help="SSH allowed-signers file of keepers: runs must answer a challenge of theirs."
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the lists as JSON.")] = False,
 ) -> None:
     """Rank submissions on a static site. By performance and by energy; reads what changed."""
     from vflops.cli.terminal import console
     from vflops.errors import UsageError
     from vflops.publish.ranking import static_site
+    from vflops.publish.ranking.judge import TrustedKeys
     from vflops.publish.ranking.submission_folders import ARCHIVE
     from vflops.results.score.figure_text import count
     from vflops.text import printable
 
-    if signers is not None and not signers.is_file():
-        raise UsageError(f"--signers {signers} does not exist", hint="see docs/how-to/ranking.md")
+    for option, path in (("--signers", signers), ("--challenge-signers", challenge_signers)):
+        if path is not None and not path.is_file():
+            raise UsageError(f"{option} {path} does not exist", hint="see docs/how-to/ranking.md")
     for archive in add or []:
         if not static_site.add(archive, folders[0]):
             typer.echo(f"{printable(archive.name)} is already among the submissions", err=json)
-    built = static_site.build(folders, site, signers=signers, progress=_progress)
+    trusted = TrustedKeys(signers, challenge_signers)
+    built = static_site.build(folders, site, trusted=trusted, progress=_progress)
     if json:
         from vflops.publish.ranking.ranking_document import ranking_document
 
@@ -111,7 +120,9 @@ def _show_lists(ranking: Ranking, figures: Callable[[Result], tuple[str, str]]) 
     for facets, rows in islice(groupby(ranking.ranked, lambda row: row.facets), _SHOWN):
         typer.echo(f"  {', '.join(facets)}:")
         for row in islice(rows, _SHOWN):
-            parts = [row.entry.source or "unsigned", row.entry.system, *figures(row.result)]
+            challenge = row.entry.challenge.text if row.entry.challenge else ""
+            source = row.entry.source or "unsigned"
+            parts = [source, row.entry.system, *figures(row.result), challenge]
             typer.echo(f"    {row.rank}. {'; '.join(filter(None, parts))}")
 
 

@@ -46,6 +46,11 @@ def issue(
         ) from error
     except (OverflowError, ValueError) as error:  # a year that does not exist
         raise UsageError(f"--valid is too long: {error}", hint="e.g. --valid 30d") from error
+    return sign_challenge(challenge, key)
+
+
+def sign_challenge(challenge: Challenge, key: Path | None = None) -> tuple[Challenge, Path]:
+    """Return a challenge with a signature, and the key that signed it."""
     with TemporaryDirectory() as temporary:
         signature = Path(temporary, "signature")
         used_key = sign_file(_body_file(challenge, temporary), signature, key, namespace=NAMESPACE)

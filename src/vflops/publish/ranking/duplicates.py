@@ -48,6 +48,7 @@ def find_duplicates(entries: Sequence[Entry]) -> Duplicates:
     for group in _same_measurements(unique):
         if len(group) > 1:
             _judge_copies(group, found)
+    _judge_challenges([entry for entry in unique if id(entry) not in found.reasons], found)
     by_run: dict[str, list[Entry]] = {}
     for entry in unique:
         by_run.setdefault(entry.run, []).append(entry)
@@ -81,6 +82,25 @@ def _judge_copies(group: Sequence[Entry], found: Duplicates) -> None:
         found.reasons.update({id(other): reason for other in others})
     else:
         found.dispute(group, "the same measurements")
+
+
+def _judge_challenges(entries: Sequence[Entry], found: Duplicates) -> None:
+    """Rank only the first of several runs of a workload that answer a challenge with one number.
+
+    They have all seeds in common, so they are not independent.
+    """
+    first_uses: dict[tuple[str, int, str], Entry] = {}
+    for entry in sorted(entries, key=lambda entry: (entry.day or "", entry.place)):
+        challenge = entry.challenge
+        if challenge is None:
+            continue
+        keys = [(challenge.nonce, challenge.number, result.workload) for result in entry.results]
+        first = next((first_uses[key] for key in keys if key in first_uses), None)
+        if first is None:
+            first_uses.update(dict.fromkeys(keys, entry))
+        else:
+            used = f"run {challenge.number} of its challenge is that of {first.place}"
+            found.reasons[id(entry)] = f"{used}: every run needs its own --seed"
 
 
 def _claimant(entry: Entry) -> str:

@@ -12,7 +12,7 @@ from vflops.publish.ranking.stranger_text import LONG, clean
 from vflops.record.files.document import Data
 from vflops.record.formats.job import DataKind
 
-FORMAT = 8
+FORMAT = 9
 """The version of stored entries; submissions with older entries are read again."""
 
 
@@ -100,6 +100,22 @@ class SystemFact(Data):
     value: Name
 
 
+class Answered(Data):
+    """The challenge that a run answers, issued by a keeper whom the publisher trusts."""
+
+    keeper: Name
+    day: Day
+    """The day on which it was issued."""
+    submitter: Name
+    nonce: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    number: Number
+
+    @property
+    def text(self) -> str:
+        """Who challenged the submitter, and when."""
+        return f"challenged by {self.keeper} on {self.day}"
+
+
 class Entry(Data):
     """One submission: source, system, verdicts and results, or why it could not be read."""
 
@@ -123,6 +139,7 @@ class Entry(Data):
     facts: Annotated[tuple[SystemFact, ...], Field(max_length=24)] = ()
     framework: Name = ""
     signer: Name | None = None
+    challenge: Answered | None = None
     tally: Name = ""
     """How many of the rules that apply are met."""
     reasons: Annotated[tuple[Sentence, ...], Field(max_length=8)] = ()

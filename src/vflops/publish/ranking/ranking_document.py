@@ -21,6 +21,8 @@ class RankedResult(Data):
     system: str
     day: str | None
     signed: bool
+    challenge: str | None = None
+    """Who challenged the submitter, and when; None if challenges were not required."""
     result: Result
 
 
@@ -125,6 +127,7 @@ def _ranked(row: Ranked) -> RankedResult:
         system=entry.system,
         day=entry.day,
         signed=entry.signer is not None,
+        challenge=entry.challenge.text if entry.challenge else None,
         result=row.result,
     )
 

@@ -127,6 +127,9 @@ def _page_data(ranking: Ranking, energy: Ranking) -> dict[str, Any]:
             "efficiency": [_rounded(result.efficiency) for result in results],
             "tally": _string_column([entry.tally for entry in entries]),
             "signed": [int(entry.signer is not None) for entry in entries],
+            "challenge": _string_column(
+                [entry.challenge.text if entry.challenge else "" for entry in entries]
+            ),
             "repeats": [result.repeats for result in results],
             "day": _string_column([entry.day or "" for entry in entries]),
             "run": [entry.run for entry in entries],

@@ -16,13 +16,13 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from importlib import import_module
 from multiprocessing import active_children, get_context
-from pathlib import Path
 
 from vflops.data.process_pool import exit_with_parent
 from vflops.errors import RunFailed
 from vflops.interruption import ctrl_c_blocked
 from vflops.machine.system.cpu_share import pool_processes
 from vflops.publish.ranking.entry import Entry
+from vflops.publish.ranking.judge import TrustedKeys
 from vflops.publish.ranking.submission_folders import Submission
 from vflops.publish.ranking.submission_reader import read
 from vflops.record.files.read_once import read_once
@@ -43,7 +43,7 @@ Entries = dict[Submission, tuple[str, Entry]]
 """Fingerprints, computed before reading, and entries by submission."""
 
 
-def read_all(new: Sequence[Submission], signers: Path | None) -> Iterator[Entries]:
+def read_all(new: Sequence[Submission], trusted: TrustedKeys) -> Iterator[Entries]:
     """Yield the entries of new submissions in chunks, in no particular order."""
     waiting = [new[start : start + CHUNK] for start in range(0, len(new), CHUNK)]
     cores = pool_processes()
@@ -54,7 +54,7 @@ def read_all(new: Sequence[Submission], signers: Path | None) -> Iterator[Entrie
         with _pool(workers) as pool:
             try:
                 with ctrl_c_blocked():
-                    futures = [pool.submit(read_chunk, chunk, signers) for chunk in waiting]
+                    futures = [pool.submit(read_chunk, chunk, trusted) for chunk in waiting]
                 for future in futures:
                     yield future.result()
                     done += 1
@@ -63,27 +63,27 @@ def read_all(new: Sequence[Submission], signers: Path | None) -> Iterator[Entrie
         # The pool breaks for all unfinished chunks: those that ran, and those that were queued.
         suspects = waiting[done : done + 2 * workers + 1]
         waiting = waiting[done + len(suspects) :]
-        yield from _one_by_one([submission for chunk in suspects for submission in chunk], signers)
+        yield from _one_by_one([submission for chunk in suspects for submission in chunk], trusted)
 
 
-def read_chunk(chunk: Sequence[Submission], signers: Path | None) -> Entries:
+def read_chunk(chunk: Sequence[Submission], trusted: TrustedKeys) -> Entries:
     """Return the entries of one chunk; called in a process of the pool."""
-    return {submission: _read_one(submission, signers) for submission in chunk}
+    return {submission: _read_one(submission, trusted) for submission in chunk}
 
 
-def _read_one(submission: Submission, signers: Path | None) -> tuple[str, Entry]:
+def _read_one(submission: Submission, trusted: TrustedKeys) -> tuple[str, Entry]:
     with read_once(submission.path):  # the fingerprint comes from the same listing as the entry
-        return submission.fingerprint(), read(submission, signers)
+        return submission.fingerprint(), read(submission, trusted)
 
 
-def _one_by_one(suspects: Sequence[Submission], signers: Path | None) -> Iterator[Entries]:
+def _one_by_one(suspects: Sequence[Submission], trusted: TrustedKeys) -> Iterator[Entries]:
     remaining = list(suspects)
     while remaining:
         with _pool(1) as pool:
             _require_working(pool)
             try:
                 while remaining:
-                    yield pool.submit(read_chunk, remaining[:1], signers).result()
+                    yield pool.submit(read_chunk, remaining[:1], trusted).result()
                     del remaining[0]
             except BrokenProcessPool:
                 killer = remaining.pop(0)

@@ -14,7 +14,7 @@ from pathlib import Path
 from vflops.errors import UsageError
 from vflops.publish.ranking import ranking_pages
 from vflops.publish.ranking.entry_store import Store
-from vflops.publish.ranking.judge import verdict_context
+from vflops.publish.ranking.judge import NO_KEYS, TrustedKeys, verdict_context
 from vflops.publish.ranking.lists import (
     Ranked,
     Ranking,
@@ -86,7 +86,7 @@ def build(
     folders: Sequence[Path],
     site: Path,
     *,
-    signers: Path | None = None,
+    trusted: TrustedKeys = NO_KEYS,
     progress: Progress = lambda done, total: None,
 ) -> Built:
     """Read new and changed submissions, rank all, and write the pages that changed."""
@@ -102,7 +102,7 @@ def build(
             f"no submission in {', '.join(map(str, folders))}",
             hint="put run folders or archives there: vflops archive writes one, --add copies it",
         )
-    store = Store(entries_folder, verdict_context(signers))
+    store = Store(entries_folder, verdict_context(trusted))
     # Without stored entries, the reading processes compute the fingerprints as well.
     keys = (
         {submission: store.key(submission.fingerprint()) for submission in submissions}
@@ -115,7 +115,7 @@ def build(
         if (entry := store.get(key)) is not None
     }
     new = [submission for submission in submissions if submission not in entries_read]
-    for entries in read_all(new, signers):
+    for entries in read_all(new, trusted):
         new_keys = {
             submission: store.key(fingerprint) for submission, (fingerprint, _) in entries.items()
         }

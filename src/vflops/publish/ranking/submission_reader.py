@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from vflops.config.launch import on_this_machine
 from vflops.errors import FolderError, VflopsError
 from vflops.publish.ranking.entry import Entry, Result
-from vflops.publish.ranking.judge import judge
+from vflops.publish.ranking.judge import TrustedKeys, judge
 from vflops.publish.ranking.measured_sketch import event_sketch, telemetry_sketch
 from vflops.publish.ranking.run_nodes import run_nodes
 from vflops.publish.ranking.submission_contents import SubmissionContents
@@ -46,13 +46,13 @@ class _TimeLimitPassed(BaseException):
     """The time limit has passed; not an Exception, so that no rule catches it."""
 
 
-def read(submission: Submission, signers: Path | None) -> Entry:
+def read(submission: Submission, trusted: TrustedKeys) -> Entry:
     """Return the entry of a submission; if it cannot be read, the entry says why."""
     path = submission.path
     try:
         with _time_limit(TIME_LIMIT_S), _open_folder(submission) as path:
             check_limits(path)
-            return _entry(submission, path, signers)
+            return _entry(submission, path, trusted)
     except (Exception, _TimeLimitPassed) as error:  # an untrusted file may raise anything
         reason = _without_paths(_reason(error), submission.path, path)
         retry = isinstance(error, _TimeLimitPassed) or is_machine_fault(error)
@@ -106,19 +106,19 @@ def _open_folder(submission: Submission) -> Iterator[Path]:
             yield extracted
 
 
-def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
+def _entry(submission: Submission, path: Path, trusted: TrustedKeys) -> Entry:
     contents = SubmissionContents(RunFolder.open(path))
     try:
-        return _entry_of(contents, submission, path, signers)
+        return _entry_of(contents, submission, path, trusted)
     finally:
         contents.release()
 
 
 def _entry_of(
-    contents: SubmissionContents, submission: Submission, path: Path, signers: Path | None
+    contents: SubmissionContents, submission: Submission, path: Path, trusted: TrustedKeys
 ) -> Entry:
     folder = contents.folder
-    verdict = judge(contents, signers)
+    verdict = judge(contents, trusted)
     findings = verdict.findings
     ranked: tuple[Result, ...] = ()
     try:
@@ -145,6 +145,7 @@ def _entry_of(
             "facts": system_facts(system, nodes),
             "framework": framework(system),
             "signer": verdict.signer,
+            "challenge": verdict.challenge,
             "tally": f"{findings.applying - len(findings.failures)} of {findings.applying} rules",
             "reasons": [_without_paths(reason, path) for reason in verdict.reasons]
             or ([] if ranked else ["nothing was trained"]),

@@ -19,7 +19,10 @@ from vflops.results.score import figure_text
 from vflops.results.score.figure_text import count
 from vflops.results.score.score_file import EnsembleScore, Score, SearchScore, TrainingScore
 from vflops.results.task.closed_tasks import tasks
+from vflops.results.task.drawn_data import profile_fingerprint
 from vflops.units import seconds
+from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.validated_settings import validated_settings
 
 _EARLY_ENDS = {
     "stop_at_target": "or until the target is reached",
@@ -168,7 +171,7 @@ def _search_result(contents: Contents, repeats: Sequence[SearchScore]) -> Result
         ),
         efficiency=None,
         repeats=len(repeats),
-        problem=", ".join(dict.fromkeys(_data_name(worker.record) for worker in workers)),
+        problem=", ".join(dict.fromkeys(_data_name(contents, worker.record) for worker in workers)),
         length=_search_length(contents, first, workers),
         reason=_difference_reason(
             "searches", [(s.error_limit, s.rules, s.replay, s.workers, s.ranks) for s in repeats]
@@ -298,7 +301,7 @@ def _problem(contents: Contents, training: TrainingScore) -> str:
     """Return a description of the problem: the data, and the operations per sample."""
     record = _record(contents, training)
     work = f", {training.work.ops_total:,} operations per sample" if training.work else ""
-    return f"{_data_name(record)}{work}"
+    return f"{_data_name(contents, record)}{work}"
 
 
 def _length(contents: Contents, training: TrainingScore) -> str:
@@ -338,5 +341,11 @@ def _record(contents: Contents, training: TrainingScore) -> JobRecord:
     return next(job.record for job in contents.training_jobs if job.record.job == training.job)
 
 
-def _data_name(record: JobRecord) -> str:
-    return f"data {record.data.fingerprint[:12]}"
+def _data_name(contents: Contents, record: JobRecord) -> str:
+    """Return a name of the data; data drawn for a challenge is named as that of the profile."""
+    challenge, fingerprint = contents.folder.record.challenge, record.data.fingerprint
+    if challenge is not None and record.data.synthetic:
+        spec = workload(record.workload)
+        settings = validated_settings(spec.settings, record.settings).settings
+        fingerprint = profile_fingerprint(spec, settings) or fingerprint
+    return f"data {fingerprint[:12]}"

@@ -52,7 +52,7 @@ const COLUMNS = [
   { key: "framework", title: () => "framework", kind: "word", show: (row) => plain(value("framework", row)), first: 1 },
   { key: "per_watt", title: (unit) => `${unit}/W`, kind: "n", show: (row) => quantity(value("per_watt", row), ""), first: -1 },
   { key: "efficiency", title: () => "efficiency", kind: "n", show: (row) => (value("efficiency", row) === null ? "—" : `${(100 * value("efficiency", row)).toFixed(1)} %`), first: -1 },
-  { key: "tally", title: () => "validity", kind: "good", show: (row) => `${value("tally", row)}${value("signed", row) ? ", signed" : ""}${value("repeats", row) > 1 ? `, ${value("repeats", row)} repeats` : ""}`, first: 1 },
+  { key: "tally", title: () => "validity", kind: "good", show: (row) => `${value("tally", row)}${value("signed", row) ? ", signed" : ""}${value("challenge", row) ? `, ${value("challenge", row)}` : ""}${value("repeats", row) > 1 ? `, ${value("repeats", row)} repeats` : ""}`, first: 1 },
   { key: "day", title: () => "day", kind: "n", show: (row) => plain(value("day", row)), first: -1 },
 ];
 
