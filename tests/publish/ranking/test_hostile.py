@@ -31,7 +31,7 @@ from vflops.publish.evidence.archive_limits import Limits
 from vflops.publish.ranking import reader_processes, submission_folders, submission_reader
 from vflops.publish.ranking.entry import Entry, Result
 from vflops.publish.ranking.entry_store import Store
-from vflops.publish.ranking.judge import NO_KEYS
+from vflops.publish.ranking.judge import NO_KEYS, TrustedKeys
 from vflops.publish.ranking.ranking_pages import json_in_page
 from vflops.publish.ranking.static_site import build
 from vflops.publish.ranking.stranger_text import LONG, clean
@@ -273,11 +273,11 @@ def test_a_fault_of_the_machine_within_a_rule_is_not_kept_either(
     assert "Input/output error" in entry.reasons[0] and entry.retry
 
 
-def harmed(chunk: Sequence[Submission], signers: Path | None) -> reader_processes.Entries:
+def harmed(chunk: Sequence[Submission], trusted: TrustedKeys) -> reader_processes.Entries:
     """Reads as others do, but dies of one submission."""
     if any("deadly" in each.place for each in chunk):
         os.kill(os.getpid(), signal.SIGKILL)
-    return READ_CHUNK(chunk, signers)
+    return READ_CHUNK(chunk, trusted)
 
 
 def test_a_submission_that_kills_its_reader_is_listed_apart_and_others_rank(
