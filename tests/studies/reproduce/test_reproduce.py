@@ -9,19 +9,27 @@ from typing import Any
 
 import pytest
 
+from tests.support.challenged_runs import CHALLENGE
 from tests.support.evidence_runs import concluded
 from tests.support.sample_parts import write_system
 from tests.support.trained_runs import HandmadeRun, course, job
 from vflops.errors import UsageError
 from vflops.publish.evidence.archive import archive
 from vflops.record.folder import RunFolder
+from vflops.record.formats.challenge import ChallengedRun
 from vflops.record.formats.job import DataFacts
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.check.rule import Outcome
 from vflops.results.score.scoring import score
 from vflops.studies.reproduce import reproduce
-from vflops.studies.reproduce.reproduce import RecordedRun, compare, open_recorded, settings_of
+from vflops.studies.reproduce.reproduce import (
+    RecordedRun,
+    compare,
+    open_recorded,
+    repeated_challenge,
+    settings_of,
+)
 from vflops.studies.reproduce.reproduced_figures import compare_figures
 from vflops.studies.reproduce.reproduction import Figure, Reproduction, rows
 from vflops.workloads.contract.run_settings import load
@@ -198,3 +206,14 @@ def _section() -> dict[str, Any]:
 
     section = workload("command").profile("tiny").model_dump(mode="json")
     return {**section, "command": ["sh", "-c", "rm -rf /tmp/x"]}
+
+
+def test_a_reproduction_names_the_run_that_answered_the_challenge(run_folder: RunFolder) -> None:
+    assert repeated_challenge(run_folder) is None
+    answered = ChallengedRun(issued=CHALLENGE, number=3)
+    record = run_folder.record.model_copy(update={"challenge": answered})
+    again = repeated_challenge(RunFolder(run_folder.path, record))
+    assert again == answered.model_copy(update={"reproduces": record.id})
+    assert again is not None and again.seed == answered.seed
+    later = record.model_copy(update={"id": "another", "challenge": again})
+    assert repeated_challenge(RunFolder(run_folder.path, later)) == again
