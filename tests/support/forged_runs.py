@@ -48,6 +48,8 @@ POWER_W, INTERVAL_S = 300.0, 60.0
 ACCELERATORS = {"accelerators": 1, "accelerator_kind": DEVICE, "accelerator_0_model": "Test GPU"}
 
 Line = dict[str, Any]
+_REPORTS = 25
+"""Progress events per epoch of a search, which takes 20 minutes."""
 
 
 class Forger:
@@ -218,8 +220,8 @@ def search_run(
     child = run.propose(Turn(round=1, worker=0), first.turn.name, **given)
     notes = [
         (9.0, "job", search_runs.started()),
-        *run.trained(first, 10.0, 0.5),
-        *run.trained(child, 38.0, 0.6, best),
+        *run.trained(first, 10.0, 0.5, reports=_REPORTS),
+        *run.trained(child, 38.0, 0.6, best, reports=_REPORTS),
         (100.0, "end", {}),
     ]
     early = {"candidate-trained": {"reason": "patience"}}
@@ -270,7 +272,7 @@ def stood(step: int) -> dict[str, Any]:
 
 
 def _course(run: HandmadeRun, number: int) -> list[Note]:
-    """A training with a note, an evaluation and its end."""
+    """A training with a note every minute, an evaluation and its end."""
     batch = reference().train.batch
     steps = -(-EPOCHS * TRAIN // batch)
 
@@ -283,7 +285,17 @@ def _course(run: HandmadeRun, number: int) -> list[Note]:
     whole = stands(1.0, training=WORK_S, evaluation=EVALUATION_S)
     return [
         started(ranks=1, batch=batch, parameters=run.graph.parameter_count, deterministic=True),
-        ("progress", {**stands(0.5, training=WORK_S / 2), "loss": 1.0, "learning_rate": 0.1}),
+        *(
+            (
+                "progress",
+                {
+                    **stands(at_s / WORK_S, training=at_s),
+                    "loss": 1.0 + number / at_s,
+                    "learning_rate": 0.1,
+                },
+            )
+            for at_s in (INTERVAL_S * minute for minute in range(1, int(WORK_S / INTERVAL_S)))
+        ),
         ("evaluation", {**whole, "quality": 0.77, "evaluated": VALIDATION}),
         ("finished", {**whole, "reason": "epochs", "weights_sha256": f"{number:064x}"}),
         ("end", {}),

@@ -212,11 +212,19 @@ class HandmadeSearch:
             "built_s": 2.0,
         }
 
-    def trained(self, candidate: Candidate, at_s: float, *accuracies: float) -> list[Note]:
-        """Return the events of a candidate that takes 20 s per epoch, each evaluated."""
+    def trained(
+        self, candidate: Candidate, at_s: float, *accuracies: float, reports: int = 0
+    ) -> list[Note]:
+        """Return the events of a candidate that takes 20 s per epoch, each evaluated.
+
+        ``reports``: the number of progress events in an epoch.
+        """
         name, ends = candidate.turn.name, at_s + 20 * len(accuracies)
         notes = [(at_s, "candidate", self.begun(candidate))]
         for epoch, accuracy in enumerate(accuracies, start=1):
+            for report in range(1, 1 + reports):
+                share = epoch - 1 + report / (1 + reports)
+                notes.append((at_s + 20 * share, "progress", progress(share)))
             notes.append((at_s + 20 * epoch, "evaluation", evaluated(epoch, accuracy)))
         standing = {**stands(len(accuracies)), "reason": "epochs", "weights_sha256": None}
         points = [(epoch, item) for epoch, item in enumerate(accuracies, start=1)]

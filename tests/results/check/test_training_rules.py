@@ -144,7 +144,7 @@ def test_a_log_that_was_exchanged_after_the_job_ended_is_found(handmade_run: Han
     log.unlink()
     handmade_run.clock.now_s = 1000.0
     with folder.log(1, 0) as events:
-        *notes, end = changed(GOOD, "evaluation", quality=0.99)
+        *notes, end = changed(GOOD, "evaluation", quality=0.91)
         for kind, data in (*notes, *averaged(dict(notes)), end):
             if "phases" in data:
                 handmade_run.clock.now_s = 1000 + sum(data["phases"].values())

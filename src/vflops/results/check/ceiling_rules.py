@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from vflops.counting.conventions import convention
 from vflops.counting.count import count as counted_by
 from vflops.metrics import flops
+from vflops.record.files.read_once import is_file
 from vflops.record.formats.job_events import JobStarted
 from vflops.record.formats.measurement import Measurement
+from vflops.record.formats.system import Fact, SystemRecord
 from vflops.record.log.events import Planned
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import job_ceilings
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
+from vflops.results.check.ceiling_limits import ceiling_limit
 from vflops.results.check.locations import event_location, measurement_location, run_event_location
 from vflops.results.check.published_figures import MAX_ERROR
 from vflops.results.check.rule import Outcome
@@ -111,6 +114,44 @@ def check_plausibility(contents: Contents) -> Outcome:
     )
 
 
+def check_data_sheets(contents: Contents) -> Outcome:
+    """Fail if a ceiling is above what the vendor states about the device, or any device has."""
+    measured = [item for item in contents.measurements if item.value is not None]
+    if not measured:
+        return Outcome("not applicable", "no ceiling was measured")
+    facts = _described_hardware(contents)
+    compared, nearest = 0, 0.0
+    for item in measured:
+        described = {fact.name: fact.value for fact in facts.get(item.node, facts[None])}
+        limit = ceiling_limit(item, described)
+        assert item.value is not None
+        if item.value > limit.value:
+            name = " ".join(filter(None, (item.benchmark, item.case, item.precision)))
+            value, most = (quantity(number, item.unit) for number in (item.value, limit.value))
+            evidence = f"{name} is {value} on {item.device}, but at most {most} can be believed"
+            where = measurement_location(contents, item)
+            return Outcome("fail", f"{evidence}: {limit.source}", where)
+        if limit.known:
+            compared, nearest = compared + 1, max(nearest, item.value / limit.value)
+    if not compared:
+        return Outcome("pass", "no data sheet of the device is known; below the limits of any")
+    return Outcome(
+        "pass",
+        f"{count(compared, 'ceiling')} of known devices, at most {percent(nearest)} of their limit",
+    )
+
+
+def _described_hardware(contents: Contents) -> dict[str | None, Sequence[Fact]]:
+    """Return the facts of each measured node by name, and of the starting machine by None."""
+    described: dict[str | None, Sequence[Fact]] = {None: ()}
+    if is_file(contents.folder.system_file):
+        system = contents.read(SystemRecord, contents.folder.system_file)
+        described[None] = system.layer("hardware").facts
+    for node in contents.measured_nodes:
+        described[node.node] = node.system.layer("hardware").facts
+    return described
+
+
 def _not_compared(contents: Contents) -> str:
     """Return why no matrix product was compared with a convolution."""
     trusted = measured_ceilings(item for item in contents.measurements if item.caveat is None)
@@ -200,15 +241,32 @@ def _bound(
     example because the machine was busy. A job below such a ceiling is also below the true one; a
     job above it proves nothing.
     """
+    known = _ceilings(measurements, job)
+    sure = [bound for bound in known if bound[0].caveat is None]
+    enough = [bound for bound in sure if executed <= bound[1] * (1 + NOISE)]
+    return max(enough or known, key=lambda bound: (bound[1], not bound[0].caveat), default=None)
+
+
+def _ceilings(
+    measurements: Sequence[Measurement], job: TrainedJob
+) -> list[tuple[Measurement, float]]:
+    """Return the ceilings in the precision of a job, and their values for all of its devices."""
     precision = job.started.ceiling_precision if job.started else None
-    known = [
+    return [
         (item, item.value * job.devices)
         for item in measurements
         if item.value is not None and item.benchmark in _COMPUTE and item.precision == precision
     ]
-    sure = [bound for bound in known if bound[0].caveat is None]
-    enough = [bound for bound in sure if executed <= bound[1] * (1 + NOISE)]
-    return max(enough or known, key=lambda bound: (bound[1], not bound[0].caveat), default=None)
+
+
+def highest_ceiling(measurements: Sequence[Measurement], job: TrainedJob) -> float | None:
+    """Return the highest ceiling of all devices of a job; None if none is known or in doubt.
+
+    A ceiling with a caveat may be too low.
+    """
+    known = _ceilings(measurements, job)
+    is_doubtful = not known or any(item.caveat for item, _ in known)
+    return None if is_doubtful else max(value for _, value in known)
 
 
 def _executed_flops(contents: Contents, job: TrainedJob) -> float | None:

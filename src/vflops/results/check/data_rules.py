@@ -12,8 +12,10 @@ from vflops.record.formats.job_events import Ensembled, Evaluated, OutOfBag, Tes
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
+from vflops.results.check.copied_curves import copied_curve
 from vflops.results.check.ensemble_evaluations import ensemble_evaluation_faults
 from vflops.results.check.locations import event_location, job_file
+from vflops.results.check.quality_limits import quality_faults
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 from vflops.results.task.published_data import IMAGENET
@@ -34,7 +36,7 @@ def _records(contents: Contents) -> list[JobRecord]:
 
 
 def check_seeds(contents: Contents) -> Outcome:
-    """Fail if jobs share a seed or weights, except for twins and the workers of one search."""
+    """Fail if jobs share a seed, weights or a curve, except for twins and a search's workers."""
     records = _records(contents)
     if not records:
         return _NONE
@@ -50,6 +52,12 @@ def check_seeds(contents: Contents) -> Outcome:
     copy = _copied_weights(contents.training_jobs)
     if copy:
         return copy
+    curve = copied_curve(contents.training_jobs, lambda job: _group(job.record))
+    if curve:
+        numbers = f"jobs {curve.original.record.job} and {curve.job.record.job}"
+        evidence = f"{numbers} have the same {curve.what} in all digits: one training twice"
+        kind = "progress" if curve.what == "losses" else "evaluation"
+        return Outcome("fail", evidence, event_location(curve.job, kind))
     return Outcome("pass", f"{count(len(owners), 'seed')} for {count(len(records), 'job')}")
 
 
@@ -186,6 +194,9 @@ def check_evaluations(contents: Contents) -> Outcome:
         fault = bounds_fault(goal.name, quality, goal.limits)
         if fault:
             return Outcome("fail", fault, event.source)
+    unbelievable = next(quality_faults(contents), None)
+    if unbelievable:
+        return Outcome("fail", unbelievable[1], unbelievable[0].source)
     if not contents.training_jobs:
         return _NONE
     for job in contents.training_jobs:

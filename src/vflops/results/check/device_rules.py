@@ -1,10 +1,16 @@
-"""The rule for devices: the description of the system lists all devices that were used."""
+"""The rule for devices: the description of the system lists all devices that were used.
+
+A rank has an accelerator to itself, or at least one CPU. So a node cannot have more ranks of a job
+than accelerators or CPUs, and claimed ranks do not multiply the ceiling of a machine.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
+from vflops.record.formats.job_events import JobStarted
 from vflops.record.formats.system import Fact, SystemRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
@@ -41,6 +47,9 @@ def check_devices(contents: Contents) -> Outcome:
         if fault:
             evidence = f"job {job.record.job} ran on {used.device_name!r}: {fault}"
             return Outcome("fail", evidence, event_location(job, "job"))
+        fault = next(_excess_ranks(job, facts), None)
+        if fault:
+            return Outcome("fail", f"job {job.record.job}: {fault}", event_location(job, "job"))
         compared += bool(names)
     if not compared:
         return Outcome("not applicable", "no used device is named and described")
@@ -58,6 +67,30 @@ def _absence(facts: Sequence[Fact], kind: str, index: int) -> str | None:
     if isinstance(known_kind, str) and known_kind.split()[0] != kind:
         return f"the described accelerators are of kind {known_kind}"
     return None
+
+
+def _excess_ranks(job: TrainedJob, starting_machine: Sequence[Fact]) -> Iterator[str]:
+    """Yield how an attempt has more ranks on a node than the node has devices for them."""
+    for attempt, folder in zip(job.attempts, job.folders, strict=False):
+        nodes = job.nodes_of(folder)
+        for event in (event for event in attempt.log.events if event.kind == "job"):
+            started = event.payload(JobStarted)
+            ranks = math.ceil(started.ranks / max(len(nodes), 1))
+            for name, facts in [(node.name, node.facts) for node in nodes] or [
+                ("the machine", starting_machine)
+            ]:
+                number, kind = _slots(facts, started.device)
+                if number is not None and ranks > number:
+                    claimed = f"{count(ranks, 'rank')} ran on {name}"
+                    yield f"{claimed}, whose description has {count(number, kind)}"
+
+
+def _slots(facts: Sequence[Fact], device: str) -> tuple[int | None, str]:
+    """Return how many ranks fit on the described devices, and the name of one; None if unknown."""
+    names = ("logical cpus", "usable cpus") if device == CPU else ("accelerators",)
+    known = {fact.name: fact.value for fact in facts}
+    numbers = [number for name in names if isinstance(number := known.get(name), int)]
+    return max(numbers, default=None), "CPU" if device == CPU else "accelerator"
 
 
 def _node_facts(job: TrainedJob) -> list[Fact]:

@@ -1,4 +1,9 @@
-"""Rules for telemetry: it has no long gaps, and the energy is plausible."""
+"""Rules for telemetry: it has no long gaps, and the energy is plausible.
+
+Power has limits in both directions. A device that trains draws at least what it draws when idle:
+for known accelerators half of that, for processors a watt, which a busy processor of a telephone
+exceeds.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +19,14 @@ from vflops.record.files.read_once import is_file
 from vflops.record.formats.node import telemetry_file
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
-from vflops.results.check.power_logs import power_log_faults
+from vflops.results.check.data_sheets import data_sheet
+from vflops.results.check.power_logs import device_floors_w, power_log_faults
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 from vflops.units import percent, quantity, seconds
 
 if TYPE_CHECKING:
-    from vflops.record.formats.telemetry import Telemetry
+    from vflops.record.formats.telemetry import Part, Telemetry
     from vflops.results.power.energy import Energy
 
 MAX_GAP_SHARE = 0.1
@@ -36,27 +42,38 @@ _NONE = Outcome("not applicable", "no telemetry in this run")
 
 
 @dataclass(frozen=True)
+class _Meter:
+    """The readings of one meter, by their kind: power, and a counter of energy."""
+
+    part: Part
+    readings: dict[str, Energy]
+
+
+@dataclass(frozen=True)
 class _Sampled:
     """The samples of one node during an attempt, with times by that node's clock."""
 
     path: Path
     telemetry: Telemetry
     span_s: tuple[float, float]
+    floors_w: dict[Part, float]
+    """The least mean power of a device, by its part of the machine."""
 
 
 def _sampled(contents: Contents) -> Iterator[_Sampled]:
     for job in (*contents.training_jobs, *contents.workers):
         for folder, attempt in zip(job.folders, job.attempts, strict=True):
             span_s, first = attempt.span_s, telemetry_file(folder, 0)
+            floors_w = device_floors_w(attempt)
             if span_s is None:
                 continue
             if is_file(first):
-                yield _Sampled(first, contents.telemetry(first), span_s)
+                yield _Sampled(first, contents.telemetry(first), span_s, floors_w)
             for path in matching_files(folder, "telemetry-*.jsonl"):
                 telemetry = contents.telemetry(path)
                 if len(telemetry) > 1:  # it has its own clock, so its samples define the span
                     span_s = (telemetry.times_s[0], telemetry.times_s[-1])
-                    yield _Sampled(path, telemetry, span_s)
+                    yield _Sampled(path, telemetry, span_s, floors_w)
 
 
 def check_gaps(contents: Contents) -> Outcome:
@@ -93,16 +110,20 @@ def check_energy(contents: Contents) -> Outcome:
     meters, compared, absent = 0, 0, set[str]()
     for sampled in _sampled(contents):
         absent |= {sensor.what for sensor in sampled.telemetry.header.absent}
-        for name, readings in _meters(sampled).items():
+        for name, meter in _meters(sampled).items():
             powers = {
                 kind: w
-                for kind, reading in readings.items()
+                for kind, reading in meter.readings.items()
                 if (w := reading.mean_power_w) is not None
             }
             if not powers:
                 absent.add(name)
                 continue
-            fault = _fault(powers, limit_w if name.startswith("gpu") else None)
+            fault = _fault(powers, limit_w if meter.part == "accelerator" else None)
+            is_memory = meter.part == "processor" and " " in name  # a meter of its own
+            fault = fault or _floor_fault(
+                powers, 0.0 if is_memory else sampled.floors_w.get(meter.part, 0.0)
+            )
             if fault:
                 return Outcome("fail", f"{name}: {fault}", str(sampled.path))
             meters, compared = meters + 1, compared + (len(powers) > 1)
@@ -119,21 +140,22 @@ def check_energy(contents: Contents) -> Outcome:
     return Outcome("pass", f"{count(meters, 'reading')} of energy{pairs}{not_measured}")
 
 
-def _meters(sampled: _Sampled) -> dict[str, dict[str, Energy]]:
-    """Return the energy by meter and kind of reading; empty if the span is too short."""
+def _meters(sampled: _Sampled) -> dict[str, _Meter]:
+    """Return the meters by name; none if the span is too short."""
     from vflops.results.power.energy import energy
     from vflops.results.power.run_power import meter_name
 
-    readings: dict[str, dict[str, Energy]] = {}
+    meters: dict[str, _Meter] = {}
     min_s = MIN_INTERVALS * sampled.telemetry.header.interval_s
     if sampled.span_s[1] - sampled.span_s[0] < min_s:
-        return readings
+        return meters
     for series in sampled.telemetry.header.series:
         name = meter_name(series)
         if name is not None:
             reading = energy(sampled.telemetry, series, *sampled.span_s)
-            readings.setdefault(name.strip(), {})[series.kind] = reading
-    return readings
+            meter = meters.setdefault(name.strip(), _Meter(series.part, {}))
+            meter.readings[series.kind] = reading
+    return meters
 
 
 def _fault(powers: dict[str, float], limit_w: float | None) -> str | None:
@@ -151,11 +173,25 @@ def _fault(powers: dict[str, float], limit_w: float | None) -> str | None:
     return None
 
 
+def _floor_fault(powers: dict[str, float], floor_w: float) -> str | None:
+    """Return how the power of a device is less than it draws when idle."""
+    power_w = min(powers.values())
+    if power_w >= floor_w:
+        return None
+    least = f"such a device draws at least {quantity(floor_w, 'W')}"
+    return f"{quantity(power_w, 'W')} on average while it trained, but {least}"
+
+
 def _limit_w(contents: Contents) -> float | None:
-    """Return the highest power limit of the accelerators in system.json, or of any node."""
+    """Return the highest power limit of the described accelerators, or that of a data sheet."""
     records = [node.system for node in contents.measured_nodes]
     if is_file(contents.folder.system_file):
         records.append(contents.read(SystemRecord, contents.folder.system_file))
-    pattern = "accelerator * power limit"
-    facts = [fact for record in records for fact in record.matching("hardware", pattern)]
-    return max((float(f.value) for f in facts if isinstance(f.value, int | float)), default=None)
+    limits, names = (
+        [fact.value for record in records for fact in record.matching("hardware", pattern)]
+        for pattern in ("accelerator * power limit", "accelerator * model")
+    )
+    known_w = [float(value) for value in limits if isinstance(value, int | float)]
+    sheets = [data_sheet(name) for name in names if isinstance(name, str)]
+    stated_w = [sheet.tdp_w for sheet in sheets if sheet and sheet.tdp_w is not None]
+    return max(known_w or stated_w, default=None)

@@ -1,0 +1,128 @@
+"""The highest qualities that can be believed, by workload and data.
+
+On published data, the limit is the best published quality plus a margin. On the synthetic data of a
+profile, it is the best quality of honest runs over several seeds plus a margin of at least four
+standard deviations; ensembles have a limit of their own. The labels of synthetic data are exact,
+so no limit can be derived for it: a network that is large enough may come close to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import Ensembled, Evaluated
+from vflops.record.log.events import Event
+from vflops.record.readout.contents import Contents
+from vflops.results.task.closed_tasks import tasks
+from vflops.results.task.published_data import PUBLISHED_DATA, data_fault
+from vflops.results.task.task import Task
+
+
+@dataclass(frozen=True)
+class QualityLimit:
+    """The highest believable quality of one model and of an ensemble, and where it is from."""
+
+    model: float
+    ensemble: float
+    source: str
+
+
+_CLOSED: dict[tuple[str, str], QualityLimit] = {
+    ("image-classification", "reference"): QualityLimit(
+        0.80,
+        0.83,
+        "ResNet-50 on ImageNet at 224 pixels reaches 0.781 in 100 epochs (Wightman, Touvron and "
+        "Jégou, 2021, procedure A3), and ensembles gain up to 0.03",
+    ),
+    ("extreme-weather", "reference"): QualityLimit(
+        0.45,
+        0.50,
+        "the best published mAP@0.5 on this data is about 0.36 (HPC AI500 V2.0, whose target is "
+        "0.35; Racah et al., 2017, report less)",
+    ),
+    ("image-classification", "tiny"): QualityLimit(
+        0.95, 0.98, "the best of 10 honest runs reached 0.883, with a deviation of 0.02"
+    ),
+    ("image-classification", "laptop"): QualityLimit(
+        0.95, 0.97, "the best of 4 honest runs reached 0.903, with a deviation of 0.007"
+    ),
+    ("extreme-weather", "tiny"): QualityLimit(
+        0.52, 0.62, "the best of 8 honest runs reached 0.422, with a deviation of 0.03"
+    ),
+    ("extreme-weather", "laptop"): QualityLimit(
+        0.90, 0.92, "the best of 13 honest runs reached 0.805, and ten models together 0.832"
+    ),
+    ("extreme-weather", "gpu"): QualityLimit(0.88, 0.92, "the best of 4 honest runs reached 0.777"),
+}
+"""The limits of closed tasks. Image classification in the profile ``gpu`` may reach 1: its target
+is 0.98, so that the quality factor is at most 1.11."""
+
+_PUBLISHED: dict[str, QualityLimit] = {
+    "image-classification": QualityLimit(
+        0.88, 0.90, "the best network that was trained on ImageNet alone reaches 0.867 (MaxViT-L)"
+    ),
+    "automl": QualityLimit(
+        0.88, 0.90, "the best network that was trained on ImageNet alone reaches 0.867 (MaxViT-L)"
+    ),
+    "extreme-weather": QualityLimit(
+        0.60, 0.65, "the best published mAP@0.5 on this data is about 0.36 (HPC AI500 V2.0)"
+    ),
+}
+"""The limits of any network on the published data."""
+
+_SYNTHETIC: dict[str, QualityLimit] = {
+    "extreme-weather": QualityLimit(
+        0.97, 0.98, "the weakest storms hardly stand out, so that no detector finds all of them"
+    ),
+}
+"""The limits of any network on synthetic data."""
+MIN_SAMPLES = 32
+"""On fewer samples, chance may lead to any quality."""
+
+
+def quality_limit(record: JobRecord, task: Task) -> QualityLimit | None:
+    """Return the limit for a job; None for data that nobody else has trained on."""
+    name, data = record.workload, record.data
+    if data.validation < MIN_SAMPLES or record.goal.better != "higher":
+        return None
+    if task.kind == "closed" and (name, task.profile) in _CLOSED:
+        return _CLOSED[name, task.profile]
+    if data.synthetic:
+        return _SYNTHETIC.get(name)
+    published = PUBLISHED_DATA.get(name)
+    is_published = published is not None and data_fault(data, published) is None
+    return _PUBLISHED.get(name) if is_published else None
+
+
+def quality_faults(contents: Contents) -> Iterator[tuple[Event, str]]:
+    """Yield the evaluations of models and ensembles whose quality is above its limit."""
+    by_job = contents.once(tasks)
+    limits = {
+        job.record.job: (job.record, limit)
+        for job in (*contents.training_jobs, *contents.workers)
+        if (limit := quality_limit(job.record, by_job[job.record.job]))
+    }
+    for job in (*contents.training_jobs, *contents.workers):
+        if job.record.job not in limits:
+            continue
+        record, limit = limits[job.record.job]
+        for event in (event for log in job.logs for event in log.events):
+            if event.kind == "evaluation":
+                quality = event.payload(Evaluated).quality
+                yield from _fault(event, record, quality, limit.model, limit.source)
+    for event in contents.history.events("ensemble"):
+        ensemble = event.payload(Ensembled)
+        known = [limits[job] for job in ensemble.jobs if job in limits]
+        for record, limit in known[:1]:
+            for quality in ensemble.qualities:
+                yield from _fault(event, record, quality, limit.ensemble, limit.source)
+
+
+def _fault(
+    event: Event, record: JobRecord, quality: float, most: float, source: str
+) -> Iterator[tuple[Event, str]]:
+    if quality > most:
+        stated = f"the {record.goal.quality} is {quality:.4g}"
+        yield event, f"{stated}, but at most {most:g} can be believed: {source}"
