@@ -30,7 +30,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("ranking")
     for number, (name, wanted) in enumerate(RUNS.items()):
         submit(place / "in" / name, replace(wanted, id=f"20260101T000000Z-{name}-00000{number}"))
-    real = Submitted(id="20260101T000000Z-real-000009", facts=REAL, epochs=REAL_EPOCHS)
+    real = Submitted(
+        id="20260101T000000Z-real-000009", facts=REAL, epochs=REAL_EPOCHS, quality=0.77
+    )
     submit(place / "in" / "eel", real)
     edited = submit(place / "in" / "fox", replace(real, id="20260101T000000Z-fox-00000a"))
     edited.score_file.write_text("{}")

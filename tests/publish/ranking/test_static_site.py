@@ -85,7 +85,7 @@ def test_equal_scores_have_equal_ranks(runs: Path, rebuilt: Callable[[], Built])
 
 def test_other_data_is_another_list(runs: Path, rebuilt: Callable[[], Built]) -> None:
     submit(runs, FAST)
-    real = replace(SLOW, epochs=REAL_EPOCHS)
+    real = replace(SLOW, epochs=REAL_EPOCHS, quality=0.77)
     submit(runs, replace(real, facts=REAL))
     easier = {"data": {**REAL["data"], "fingerprint": "e" * 64}}
     submit(runs, replace(real, id="20260303T000000Z-x-000003", facts={**REAL, **easier}))
@@ -116,7 +116,7 @@ def test_longer_training_does_not_rank(runs: Path, rebuilt: Callable[[], Built])
 
 
 def test_own_data_does_not_rank(runs: Path, rebuilt: Callable[[], Built]) -> None:
-    real = replace(SLOW, epochs=REAL_EPOCHS)
+    real = replace(SLOW, epochs=REAL_EPOCHS, quality=0.77)
     submit(runs, replace(real, facts={**REAL, "data": {**REAL["data"], "validation": 49_999}}))
     built = rebuilt()
     assert not built.ranking.ranked

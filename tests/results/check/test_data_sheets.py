@@ -11,11 +11,15 @@ from tests.support.forged_runs import Forger
 from tests.support.forgeries import Break, GoodRun, changed, good_runs, judged, measured, together
 from tests.support.sample_parts import measured as ceiling
 from vflops.record.folder import file_hash
+from vflops.record.formats.system import Value
 from vflops.results.check.ceiling_limits import ceiling_limit
 from vflops.results.check.data_sheets import DATA_SHEETS, data_sheet
 
 H200 = "NVIDIA H200"
-TWO_CPUS = {"logical cpus": 2, "instruction sets": "avx avx2 fma avx512f avx512_vnni"}
+TWO_CPUS: dict[str, Value | None] = {
+    "logical cpus": 2,
+    "instruction sets": "avx avx2 fma avx512f avx512_vnni",
+}
 
 
 @pytest.fixture(scope="module")

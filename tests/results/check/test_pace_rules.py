@@ -47,7 +47,7 @@ def spent(note: Note, **added_s: float) -> Note:
     return kind, {**data, "phases": phases}
 
 
-def after(step: int, kind: str = "", **added_s: float) -> list[Note]:
+def after(step: int, kind: str = "", /, **added_s: float) -> list[Note]:
     """More time in phases, in all events from a step on."""
     return [
         spent(note, **added_s)
@@ -76,7 +76,7 @@ def test_the_first_evaluation_may_compile(handmade_run: HandmadeRun) -> None:
 @pytest.mark.parametrize(
     ("notes", "words"),
     [
-        (after(12, **{"start-up": 5.0}), "job 1: 5 s in start-up after its first event"),
+        (after(12, "", **{"start-up": 5.0}), "job 1: 5 s in start-up after its first event"),
         (after(12, compilation=5.0), "job 1: 5 s in compilation after step 10"),
         (after(8, compilation=5.0), "job 1: 5 s in compilation after step 6"),
         (after(20, "progress", compilation=5.0), "5 s in compilation after step 20"),

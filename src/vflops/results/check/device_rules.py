@@ -76,9 +76,10 @@ def _excess_ranks(job: TrainedJob, starting_machine: Sequence[Fact]) -> Iterator
         for event in (event for event in attempt.log.events if event.kind == "job"):
             started = event.payload(JobStarted)
             ranks = math.ceil(started.ranks / max(len(nodes), 1))
-            for name, facts in [(node.name, node.facts) for node in nodes] or [
-                ("the machine", starting_machine)
-            ]:
+            described: list[tuple[str, Sequence[Fact]]] = [
+                (node.name, node.facts) for node in nodes
+            ]
+            for name, facts in described or [("the machine", starting_machine)]:
                 number, kind = _slots(facts, started.device)
                 if number is not None and ranks > number:
                     claimed = f"{count(ranks, 'rank')} ran on {name}"
