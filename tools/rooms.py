@@ -37,6 +37,7 @@ ORDER = (
     "extensions",
     "text",
     "units",
+    "python_start",
     "interruption",
     "errors",
 )
@@ -45,7 +46,7 @@ ORDER = (
 Two packages stand lower than their rooms because rooms below need them: the contract of workloads,
 and the averaging between ranks, which is trained with and measured as a ceiling.
 """
-FOUNDATION = ("extensions", "text", "units", "interruption", "errors")
+FOUNDATION = ("extensions", "text", "units", "python_start", "interruption", "errors")
 """Modules that every room may import; the picture leaves out the arrows to them."""
 STARTED_BY_NAME = {
     ("vflops.workloads.contract.spec", "vflops.train.engine"),

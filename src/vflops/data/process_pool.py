@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from vflops import interruption
 from vflops.errors import Interrupted, RunFailed
 from vflops.machine.system.cpu_share import pool_processes
+from vflops.python_start import safe_spawning
 
 OnProgress = Callable[[int, int], None]
 """Called with the amount done and the total amount."""
@@ -123,11 +124,11 @@ def _in_processes(
 ) -> Iterator[tuple[int, Result]]:
     # Spawned, not forked: a fork copies locks held by threads that it does not copy.
     context = mp.get_context("spawn")
-    stop = context.Event()
-    done = context.Value("q", 0)
+    with safe_spawning():  # the tracker of semaphores is a process, too
+        stop, done = context.Event(), context.Value("q", 0)
     pool = ProcessPoolExecutor(workers, context, _start_worker, (stop, done))
     try:
-        with interruption.ctrl_c_blocked():
+        with safe_spawning(), interruption.ctrl_c_blocked():
             futures: dict[Future[Result], int] = {
                 pool.submit(_run, function, task): position for position, task in enumerate(tasks)
             }

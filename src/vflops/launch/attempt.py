@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -22,6 +21,7 @@ from vflops.launch.node_description import describe_node
 from vflops.launch.node_group import SINGLE_NODE, NodeGroup
 from vflops.launch.rank_failures import NODE, RankFailure, is_reported, root_cause
 from vflops.machine.telemetry.sampling import Sampler
+from vflops.python_start import module_command
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -73,9 +73,7 @@ def run_job(
     board = HeartbeatBoard(local_ranks)
     environment = {NODE: node, **board.variables, **({} if store is None else {STORE: store})}
     environment |= prepare(path, group.node, group.nodes)
-    # With -P, a user's queue.py in the current folder does not shadow the standard library's.
-    command = [sys.executable, "-P", "-m", "vflops.train.rank"]
-    command += [str(folder.path), str(record.job), str(attempt)]
+    command = module_command("vflops.train.rank", folder.path, record.job, attempt)
     settings = folder.record.settings
     interval_s = settings.telemetry.interval_s
     hangs = HangWatch(path, group, board, settings.launch.hang_s, node)

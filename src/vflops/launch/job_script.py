@@ -10,10 +10,11 @@ from pathlib import Path
 
 from vflops.errors import UsageError
 from vflops.launch.site import ContainerSettings, SiteSettings
+from vflops.python_start import module_options
 
-AGENT = ("-P", "-m", "vflops.launch.agent")
-"""What Python runs on a node; with -P, a user's queue.py does not shadow the standard library's."""
-CEILINGS = ("-P", "-m", "vflops.launch.node_ceilings")
+AGENT = module_options("vflops.launch.agent")
+"""What Python runs on a node."""
+CEILINGS = module_options("vflops.launch.node_ceilings")
 """What Python runs on each node before the first job, with the ranks of a job and of a node."""
 LOCAL_PATH = "VFLOPS_LOCAL_PATH"
 """The environment variable that gives the agents the path of the node's local storage."""

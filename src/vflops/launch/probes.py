@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from vflops.launch.scheduler import JobStatus
+from vflops.python_start import module_options
 
 LOG = "preflight.log"
 """The file in the preflight's folder with the output of all probes."""
-PROBE = ("-P", "-m", "vflops.launch.preflight.node_probe")
+PROBE = module_options("vflops.launch.preflight.node_probe")
 """What Python runs on a node, with the preflight's folder and the number of the node."""
 
 

@@ -16,6 +16,7 @@ from vflops.config.profiles import SHARED_PROFILES
 from vflops.counting.conventions import convention
 from vflops.errors import UsageError
 from vflops.extensions import import_object
+from vflops.python_start import SAFE_PATH
 from vflops.workloads.contract.code import WorkloadCode
 from vflops.workloads.contract.spec import WorkloadSpec
 
@@ -41,7 +42,7 @@ class SpecConformance:
         }
         search_path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109
         done = subprocess.run(
-            [sys.executable, "-c", _IMPORTS, *sorted(modules)],
+            [sys.executable, SAFE_PATH, "-c", _IMPORTS, *sorted(modules)],
             env={**os.environ, "PYTHONPATH": search_path},
             capture_output=True,
             text=True,

@@ -30,6 +30,7 @@ from vflops.machine.ceilings.measure import GRACE_S, measure, planned_items
 from vflops.machine.devices import available, pick
 from vflops.machine.host import HostLoad
 from vflops.machine.system.gather import gather
+from vflops.python_start import module_command
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.measured_node import (
@@ -219,9 +220,9 @@ class NodeCeilings:
         seconds = LINKS_SHARE * self._micro.budget_s
         words = (exchange.node, exchange.nodes, layout.ranks, layout.slots, seconds, self._seed)
         program = "vflops.launch.node_ceilings.link_ranks"
-        command = [sys.executable, "-P", "-m", program, str(self._folder.path), self._token]
+        command = module_command(program, self._folder.path, self._token, *words)
         threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        subprocess.run([*command, *map(str, words)], check=False, env={**os.environ, **threads})
+        subprocess.run(command, check=False, env={**os.environ, **threads})
         exchange.meet("linked", 60.0 + seconds + GRACE_S)
         if exchange.node == 0:
             atomic.make_folder(file.parent)

@@ -36,6 +36,7 @@ from vflops.launch.preflight.preflight_findings import (
     Space,
 )
 from vflops.launch.waiting import free_port, node_name, wait_for
+from vflops.python_start import module_command
 from vflops.record.files.atomic import cannot_write
 
 FAULT = "preflight fault "
@@ -183,14 +184,7 @@ def _read(path: Path) -> tuple[float | None, str | None]:
 
 def _links(folder: Path, roll: Roll, node: int) -> tuple[tuple[Link, ...], str | None]:
     """Measure the links in a child process: torch may hang or die if a network is broken."""
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "vflops.launch.preflight.link_test",
-        str(folder),
-        str(node),
-    ]
+    command = module_command("vflops.launch.preflight.link_test", folder, node)
     threads = {"OMP_NUM_THREADS": "1", **os.environ}
     limit_s = links_s(roll.backend)
     fault = None

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from vflops.machine.ceilings.sample_statistics import median
 from vflops.machine.ceilings.task import Task
 from vflops.machine.devices import Device
 from vflops.machine.system.cpu_share import available_cpus, cpu_threads
+from vflops.python_start import module_command
 from vflops.record.formats.measurement import Measurement, Trial
 
 TOLERANCE = 1e-6
@@ -202,7 +202,7 @@ def command(
     """Return the command that starts the ranks: a process that forks ``ranks`` processes."""
     module = "vflops.machine.ceilings.allreduce_rank"
     arguments = (os.getpid(), backend, ranks, folder, limit_s, seed, *mode)
-    return [sys.executable, "-m", module, *map(str, arguments)]
+    return module_command(module, *arguments)
 
 
 def _run(task: Task, backend: str, ranks: int, mode: tuple[str, ...]) -> list[Size]:

@@ -25,6 +25,7 @@ from vflops.publish.ranking.entry import Entry
 from vflops.publish.ranking.judge import TrustedKeys
 from vflops.publish.ranking.submission_folders import Submission
 from vflops.publish.ranking.submission_reader import read
+from vflops.python_start import safe_spawning
 from vflops.record.files.read_once import read_once
 
 CHUNK = 32
@@ -116,9 +117,12 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     context = forkserver if workers == 1 else get_context("spawn")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // workers
     limit = max(_MIN_MEMORY_BYTES, min(MAX_MEMORY_BYTES, memory))
-    with ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_set_up_process, initargs=(limit,)
-    ) as pool:
+    with (
+        safe_spawning(),
+        ProcessPoolExecutor(
+            workers, mp_context=context, initializer=_set_up_process, initargs=(limit,)
+        ) as pool,
+    ):
         try:
             yield pool
         except BaseException:  # also if the caller of the generators that use it is interrupted

@@ -21,6 +21,7 @@ from threading import Lock
 import torch
 
 from vflops.data.staging import read_staged
+from vflops.python_start import module_command
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.train.context import JobContext
@@ -118,11 +119,10 @@ class CompileAhead:
 
     def _process(self, turn: Turn) -> subprocess.Popen[bytes]:
         run = self._context.attempt.parents[2]
-        command = [sys.executable, "-P", "-m", "vflops.workloads.automl.compile_ahead"]
-        arguments = [str(self._context.record.job), turn.name, str(self._context.local_rank)]
+        arguments = run, self._context.record.job, turn.name, self._context.local_rank
         with self._log.open("ab") as output:
             return subprocess.Popen(
-                [*command, str(run), *arguments],
+                module_command("vflops.workloads.automl.compile_ahead", *arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

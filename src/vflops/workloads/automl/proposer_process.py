@@ -18,6 +18,7 @@ from pathlib import Path
 
 from vflops.errors import FolderError, RunFailed, VflopsError
 from vflops.machine.system.cpu_share import available_cpus
+from vflops.python_start import module_command
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.train.context import JobContext
@@ -84,7 +85,7 @@ class ProposerProcess:
     def __init__(self, context: JobContext) -> None:
         run = context.attempt.parents[2]
         self._log = context.attempt / "search.log"
-        command = [sys.executable, "-P", "-m", "vflops.workloads.automl.proposer_process"]
+        program = "vflops.workloads.automl.proposer_process"
         variables = {
             _PARENT: str(os.getpid()),
             _PROCESSES: str(proposer_processes(context)),
@@ -92,7 +93,7 @@ class ProposerProcess:
         }
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
-                [*command, str(run), str(context.record.job)],
+                module_command(program, run, context.record.job),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 import numpy as np
 from numpy.typing import NDArray
 
+from vflops.python_start import safe_spawning
 from vflops.workloads.automl.search.architecture_distance import (
     Comparable,
     Distances,
@@ -70,7 +71,8 @@ class DistanceProcesses:
         for _ in range(processes - 1):
             ours, theirs = self._context.Pipe()
             process = self._context.Process(target=_serve, args=(theirs,), daemon=True)
-            process.start()
+            with safe_spawning():
+                process.start()
             theirs.close()  # so that the end of a helper is noticed here
             self._helpers.append((process, ours))
 
