@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import stat
 import struct
 import time
 from collections.abc import Iterator
@@ -16,11 +17,15 @@ from tests.support.host_name import needs_host_name
 from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
 from vflops.launch import node_clock
+from vflops.launch.clock_server import TOKEN_BYTES
 from vflops.launch.node_description import describe_node
 from vflops.launch.node_group import NodeGroup
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import node_file, node_files, node_records, telemetry_file
 from vflops.record.log.boot import monotonic_clock_id
+
+NO_TOKEN = "00" * TOKEN_BYTES
+"""The token of servers that the tests write themselves."""
 
 
 @pytest.fixture
@@ -38,6 +43,7 @@ def behind(by_s: float) -> Iterator[int]:
         def serve() -> None:
             client, _ = server.accept()
             with client:
+                assert client.recv(TOKEN_BYTES) == bytes(TOKEN_BYTES)
                 while client.recv(1):
                     times_s = time.time() - by_s, time.monotonic() - 2 * by_s
                     client.sendall(struct.pack("!dd", *times_s))
@@ -46,9 +52,13 @@ def behind(by_s: float) -> Iterator[int]:
         yield server.getsockname()[1]
 
 
+def clock_file(port: int) -> node_clock.ClockFile:
+    return node_clock.ClockFile(host="127.0.0.1", port=port, token=NO_TOKEN)
+
+
 def test_a_clock_that_is_behind_is_measured() -> None:
     with behind(5) as port:
-        clock = node_clock.offset("127.0.0.1", port, 5)
+        clock = node_clock.offset("127.0.0.1", port, 5, token=NO_TOKEN)
     assert clock.offset_s is not None and clock.uncertainty_s is not None
     assert abs(clock.offset_s - 5) <= clock.uncertainty_s + 1e-4
     assert 0 < clock.uncertainty_s < 1
@@ -78,7 +88,7 @@ def test_half_of_the_round_trip_is_subtracted(monkeypatch: pytest.MonkeyPatch) -
 def test_a_clock_that_cannot_be_reached_is_a_fault() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    clock = node_clock.offset("127.0.0.1", port, 1)
+    clock = node_clock.offset("127.0.0.1", port, 1, token=NO_TOKEN)
     assert clock.offset_s is None
     assert str(port) in (clock.fault or "")
 
@@ -86,7 +96,11 @@ def test_a_clock_that_cannot_be_reached_is_a_fault() -> None:
 @needs_host_name
 def test_jobs_use_the_clock_of_their_controller(scheduled: RunFolder) -> None:
     with node_clock.serve_clock(scheduled):
-        address = node_clock.ClockFile.read(scheduled.path / "clock.json")
+        file = scheduled.path / "clock.json"
+        address = node_clock.ClockFile.read(file)
+        host = address.address or address.host
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert node_clock.offset(host, address.port, 1, token=NO_TOKEN).fault
         reference, clock = node_clock.offset_from_controller(scheduled)
     assert reference == address.host == socket.gethostname()
     assert clock.offset_s is not None and clock.uncertainty_s is not None
@@ -94,7 +108,7 @@ def test_jobs_use_the_clock_of_their_controller(scheduled: RunFolder) -> None:
     assert abs(clock.monotonic_offset_s) <= clock.uncertainty_s  # it is the same clock
     assert clock.offset_s == pytest.approx(0, abs=0.5)
     assert clock.reference_clock == monotonic_clock_id()
-    assert node_clock.offset(address.host, address.port, 1).fault  # it is closed
+    assert node_clock.offset(host, address.port, 1, token=address.token).fault  # it is closed
 
 
 def test_without_a_controller_there_is_a_fault(scheduled: RunFolder) -> None:
@@ -106,7 +120,7 @@ def test_without_a_controller_there_is_a_fault(scheduled: RunFolder) -> None:
 def test_a_controller_that_hangs_delays_nobody(scheduled: RunFolder) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connected by the kernel, no answer
         port = silent.getsockname()[1]
-        node_clock.ClockFile(host="127.0.0.1", port=port).write(scheduled.path / "clock.json")
+        clock_file(port).write(scheduled.path / "clock.json")
         start_s = time.monotonic()
         _, clock = node_clock.offset_from_controller(scheduled)
     assert 1.5 < time.monotonic() - start_s < 30
@@ -118,7 +132,7 @@ def test_a_node_describes_itself(scheduled: RunFolder, monkeypatch: pytest.Monke
     monkeypatch.setenv("SLURMD_NODENAME", "n7")
     attempt = scheduled.attempt_folder(1, scheduled.claim_attempt(1))
     with behind(5) as port:
-        node_clock.ClockFile(host="127.0.0.1", port=port).write(scheduled.path / "clock.json")
+        clock_file(port).write(scheduled.path / "clock.json")
         describe_node(scheduled, attempt, NodeGroup(node=1, nodes=2))
     assert node_file(attempt, 1).name == "node-1.json"
     (record,) = node_records(attempt)

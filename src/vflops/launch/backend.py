@@ -82,6 +82,10 @@ class Backend(ABC):
         """Whether the nodes are already reserved for the user, instead of shared by a queue."""
         return False
 
+    def node_addresses(self, site: SiteSettings) -> Sequence[str]:
+        """Return names or addresses of nodes that jobs may get; empty if they are not known."""
+        return ()
+
     def check_layout(self, nodes: Sequence[Node], ranks: int) -> None:  # noqa: B027  (optional)
         """Raise UsageError if a model of ``ranks`` ranks cannot be laid out on these nodes."""
 

@@ -12,78 +12,69 @@ from threading import Thread
 from typing import ClassVar
 
 from vflops.errors import FolderError
+from vflops.launch.clock_server import TIMES, ClockServer, interface_towards
 from vflops.launch.factory import backend
+from vflops.launch.site import site_of_run
 from vflops.record.files.document import Document
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import Clock
 from vflops.record.log.boot import monotonic_clock_id
 
 _PINGS = 50
-_TIMES = struct.Struct("!dd")
-"""Unix time and the time of the monotonic clock."""
 _AGENT_PINGS = 10
 """Agents send fewer pings, because thousands of them may ask one controller at once."""
 _AGENT_LIMIT_S = 2.0
 
 
 class ClockFile(Document):
-    """``clock.json`` of the run: the address of its controller's clock server."""
+    """``clock.json`` of the run: the address of its controller's clock server.
+
+    Only the user who runs the jobs may read it, because of the token.
+    """
 
     schema_name: ClassVar[str] = "vflops.clock"
 
     host: str
+    """The name of the controller's machine."""
+    address: str | None = None
+    """The address of the interface that the server listens on; None if it is that of ``host``."""
     port: int
+    token: str = ""
+    """What the server expects first, in hexadecimal digits."""
     clock: str | None = None
     """The id of the host's monotonic clock."""
 
 
-class ClockServer:
-    """Serves the times of this machine until it is closed or the process ends."""
-
-    def __init__(self) -> None:
-        self._listening = socket.create_server(("", 0), backlog=4096)
-        self.port: int = self._listening.getsockname()[1]
-        Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        """Accept no further connections."""
-        with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)  # ends the wait of the accepting thread
-        self._listening.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):  # closed
-            while True:
-                client, _ = self._listening.accept()
-                Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with client, suppress(OSError):
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            while client.recv(1):
-                client.sendall(_TIMES.pack(time.time(), time.monotonic()))
-
-
 def offset(
-    host: str, port: int, limit_s: float, pings: int = _PINGS, clock: str | None = None
+    host: str,
+    port: int,
+    limit_s: float,
+    *,
+    token: str,
+    pings: int = _PINGS,
+    clock: str | None = None,
 ) -> Clock:
     """Return this machine's clocks minus those of ``host``, or a fault if it does not answer.
 
     The host reads its clocks at some time during the round trip, so the uncertainty is half of it.
-    ``clock`` is the id of the host's monotonic clock.
+    ``token`` is that of its server, and ``clock`` the id of its monotonic clock.
     """
     best: Clock | None = None
     end_s = time.monotonic() + limit_s
     try:
         with socket.create_connection((host, port), timeout=limit_s) as server:
             server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            server.sendall(bytes.fromhex(token))
             for ping in range(pings):
                 if ping and time.monotonic() > end_s:
                     break  # a busy server: the few answers so far are enough
                 reading = _ping(server, clock)
                 if best is None or (reading.uncertainty_s or 0.0) < (best.uncertainty_s or 0.0):
                     best = reading
-    except (OSError, struct.error) as error:
+    except struct.error:
+        fault = f"{host}, port {port}, ended the connection without an answer"
+        return Clock(offset_s=None, uncertainty_s=None, fault=fault)
+    except (OSError, ValueError) as error:
         fault = f"no connection to {host}, port {port}: {error}"
         return Clock(offset_s=None, uncertainty_s=None, fault=fault)
     return best or Clock(offset_s=None, uncertainty_s=None, fault=f"{host} was not asked")
@@ -93,7 +84,7 @@ def _ping(server: socket.socket, clock: str | None) -> Clock:
     """Return the offsets of one round trip, which the monotonic clock times."""
     asked_s = time.monotonic()
     server.sendall(b"?")
-    server_unix_s, server_s = _TIMES.unpack(server.recv(_TIMES.size, socket.MSG_WAITALL))
+    server_unix_s, server_s = TIMES.unpack(server.recv(TIMES.size, socket.MSG_WAITALL))
     answered_s, unix_s = time.monotonic(), time.time()
     half_s = (answered_s - asked_s) / 2
     return Clock(
@@ -108,11 +99,18 @@ def _ping(server: socket.socket, clock: str | None) -> Clock:
 @contextmanager
 def serve_clock(folder: RunFolder) -> Iterator[None]:
     """Serve this machine's time to the run's jobs; a new controller's clock replaces the last."""
-    server = ClockServer()
+    place = backend(folder.record.settings.launch.on)
+    server = ClockServer(interface_towards(place.node_addresses(site_of_run(folder.path))))
     path = folder.path / "clock.json"
     try:
-        address = ClockFile(host=socket.gethostname(), port=server.port, clock=monotonic_clock_id())
-        address.write(path)
+        address = ClockFile(
+            host=socket.gethostname(),
+            address=server.address,
+            port=server.port,
+            token=server.token,
+            clock=monotonic_clock_id(),
+        )
+        address.write(path, private=True)
         yield
     finally:
         server.close()
@@ -148,10 +146,22 @@ def _own_clock() -> Clock:
 def _offset_within_limit(address: ClockFile) -> Clock:
     """Return the offset, or a fault after the limit: the name lookup has no timeout itself."""
     answer: queue.SimpleQueue[Clock] = queue.SimpleQueue()
-    arguments = (address.host, address.port, _AGENT_LIMIT_S, _AGENT_PINGS, address.clock)
-    Thread(target=lambda: answer.put(offset(*arguments)), daemon=True).start()
+    host = address.address or address.host
+
+    def ask() -> None:
+        reading = offset(
+            host,
+            address.port,
+            _AGENT_LIMIT_S,
+            token=address.token,
+            pings=_AGENT_PINGS,
+            clock=address.clock,
+        )
+        answer.put(reading)
+
+    Thread(target=ask, daemon=True).start()
     try:
         return answer.get(timeout=_AGENT_LIMIT_S)
     except queue.Empty:
-        fault = f"{address.host}, port {address.port}, did not answer within {_AGENT_LIMIT_S:g} s"
+        fault = f"{host}, port {address.port}, did not answer within {_AGENT_LIMIT_S:g} s"
         return Clock(offset_s=None, uncertainty_s=None, fault=fault)

@@ -20,7 +20,7 @@ FILE = "site.toml"
 
 
 def _one_line(text: str) -> str:
-    if not text.strip() or "\n" in text or "\r" in text:
+    if not text.strip() or any(character in text for character in "\n\r\0"):
         raise ValueError("expected one line of text")
     return text
 
@@ -35,6 +35,8 @@ def _variables(environment: dict[str, str]) -> dict[str, str]:
     for name in environment:
         if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
             raise ValueError(f"{name!r} is not a valid variable name")
+        if "\0" in environment[name]:
+            raise ValueError(f"the value of {name} has a null character")
     return environment
 
 

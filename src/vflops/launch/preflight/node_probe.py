@@ -24,6 +24,7 @@ from pathlib import Path
 import vflops
 from vflops.errors import RunFailed, VflopsError
 from vflops.launch import node_clock
+from vflops.launch.clock_server import LOOPBACK, ClockServer, interface_towards
 from vflops.launch.job_script import LOCAL_PATH
 from vflops.launch.preflight.gpu_health import gpus
 from vflops.launch.preflight.preflight_findings import (
@@ -81,7 +82,7 @@ def _probe(folder: Path, node: int, name: str) -> None:
     if wait_for([folder / "order.json"], 10.0):
         raise RunFailed(f"{folder} is not the folder of the machine that started the preflight")
     order = Order.read(folder / "order.json")
-    server = node_clock.ClockServer()
+    server = ClockServer(LOOPBACK if order.local else interface_towards(()))
     try:
         _write(folder / f"read-{node}.bin", order.read_bytes)
     except OSError as error:
@@ -92,7 +93,9 @@ def _probe(folder: Path, node: int, name: str) -> None:
         token=order.token,
         name=name,
         address=socket.gethostname(),
+        clock_address=server.address,
         clock_port=server.port,
+        clock_token=server.token,
         store_ports=(free_port(), free_port()),
         versions=_versions(),
         shared=_space(folder),
@@ -100,7 +103,7 @@ def _probe(folder: Path, node: int, name: str) -> None:
         gpus=visible_gpus,
         no_gpus=absent,
     )
-    hello.write(folder / f"hello-{node}.json")
+    hello.write(folder / f"hello-{node}.json", private=True)
     if wait_for([folder / "roll.json"], 2 * order.limit_s):
         raise RunFailed(
             f"{folder} does not show new files of the machine that started the preflight"
@@ -123,7 +126,8 @@ def _measure(folder: Path, order: Order, roll: Roll, node: int) -> NodeResult:
     reading = None
     if node != first and first in seen:
         hello = seen[first]
-        reading = node_clock.offset(hello.address, hello.clock_port, _CONNECT_S)
+        address = hello.clock_address or hello.address
+        reading = node_clock.offset(address, hello.clock_port, _CONNECT_S, token=hello.clock_token)
     following = roll.nodes[(roll.nodes.index(node) + 1) % len(roll.nodes)]
     bandwidth, fault = _read(folder / f"read-{following}.bin")
     links, links_fault = _links(folder, roll, node) if len(roll.nodes) > 1 else ((), None)

@@ -28,6 +28,8 @@ class Order(Document):
     nodes: int
     read_bytes: int
     limit_s: float
+    local: bool = False
+    """Whether all probes run on the machine that started the preflight."""
 
 
 class Space(Data):
@@ -62,7 +64,11 @@ class Hello(Document):
     token: str
     name: str
     address: str
+    clock_address: str | None = None
+    """The address of the interface that its clock server listens on; None if it is ``address``."""
     clock_port: int
+    clock_token: str = ""
+    """What the clock server expects first."""
     store_ports: tuple[int, int]
     """The ports for the pair that starts with this node, and for the group of all nodes."""
     versions: dict[str, str]

@@ -57,7 +57,11 @@ def preflight(
     plan = place.plan_probes(nodes, site)
     folder = _new_folder(out)
     order = Order(
-        token=os.urandom(8).hex(), nodes=plan.nodes, read_bytes=READ_BYTES, limit_s=limit_s
+        token=os.urandom(8).hex(),
+        nodes=plan.nodes,
+        read_bytes=READ_BYTES,
+        limit_s=limit_s,
+        local=place.is_this_machine,
     )
     order.write(folder / "order.json")
     probes = place.start_probes(folder, site, plan.nodes, gpus)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from vflops.errors import UsageError
-from vflops.launch.job_script import Request, ceilings_lines, node_command, script_text
+from vflops.launch.job_script import (
+    Request,
+    ceilings_lines,
+    node_command,
+    quoted,
+    script_text,
+)
 
 
 def job_script(request: Request, run: Path, job: int, scheduler: str) -> str:
@@ -15,6 +21,12 @@ def job_script(request: Request, run: Path, job: int, scheduler: str) -> str:
         raise UsageError(
             f"the container runtime pyxis needs SLURM, but the scheduler is {scheduler}",
             hint="use apptainer, docker or podman",
+        )
+    if quoted(run) != str(run):  # psij writes it into a script of its own, in which bash expands it
+        raise UsageError(
+            f"the path of the run folder has characters that {scheduler} scripts cannot hold: "
+            f"{str(run)!r}",
+            hint="put runs in a folder with a plain name: choose it with --out",
         )
     if request.nodes > 1:  # an agent learns its node's number only from SLURM's steps
         raise UsageError(

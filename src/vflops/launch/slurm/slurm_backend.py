@@ -15,7 +15,7 @@ from vflops.launch.site import SiteSettings, site_for
 from vflops.launch.slurm import slurm_probes
 from vflops.launch.slurm.gang_scheduled_jobs import GangScheduledJobs
 from vflops.launch.slurm.slurm_allocation import AllocationScheduler, scheduler_of_run
-from vflops.launch.slurm.slurm_nodes import current_allocation, nodes_for_ranks
+from vflops.launch.slurm.slurm_nodes import current_allocation, node_addresses, nodes_for_ranks
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler, require_slurm
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -44,6 +44,10 @@ class SlurmBackend(SchedulerBackend):
         """Return the nodes of the partition that are up, or those of the current allocation."""
         require_slurm()
         return nodes_for_ranks(settings)
+
+    def node_addresses(self, site: SiteSettings) -> Sequence[str]:
+        """Return addresses of nodes of the partition."""
+        return node_addresses(site.partition)
 
     def gang_scheduled(self, settings: LaunchSettings) -> bool:
         """Whether all jobs run as steps of one allocation; in the current one they always do."""

@@ -15,6 +15,8 @@ from vflops.launch.slurm.commands import command_failed, partition_hint, query, 
 
 _UNUSABLE = ("down", "drain", "error", "fail", "future", "inval", "unk")
 """Prefixes of the states in which a node is never allocated, however long a job waits."""
+_MAX_ADDRESSES = 32
+"""Nodes whose names are looked up; a cluster has few networks, but may have thousands of nodes."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,14 @@ def list_nodes(partition: str | None) -> list[SlurmNode]:
         in_default = node_partition.endswith("*")
         nodes.append(SlurmNode(name, int(cpus), resources, state, reason, in_default))
     return nodes
+
+
+def node_addresses(partition: str | None) -> list[str]:
+    """Return the addresses of some nodes of a partition, or of all; none if SLURM says none."""
+    command = ["sinfo", "--noheader", "--Node", "--format=%o"]
+    done = run_command([*command, *([f"--partition={partition}"] if partition else [])])
+    addresses = list(dict.fromkeys(done.stdout.split())) if done.returncode == 0 else []
+    return addresses[:: -(-len(addresses) // _MAX_ADDRESSES) or 1]
 
 
 def current_allocation() -> Allocation | None:

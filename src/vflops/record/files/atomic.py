@@ -24,14 +24,17 @@ _HINTS = {
 }
 
 
-def write_bytes(path: Path, data: bytes | memoryview, *, durable: bool = True) -> None:
+def write_bytes(
+    path: Path, data: bytes | memoryview, *, durable: bool = True, private: bool = False
+) -> None:
     """Replace ``path`` with ``data``, completely or not at all.
 
-    If ``durable``, the data is on the disk on return; otherwise a power failure may lose it.
+    If ``durable``, the data is on the disk on return; otherwise a power failure may lose it. If
+    ``private``, no other user can ever read it.
     """
     temporary = path.parent / f".{os.getpid()}-{os.urandom(3).hex()}.tmp"
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "xb", opener=_private if private else None) as file:
             file.write(data)
             file.flush()
             if durable:
@@ -47,9 +50,13 @@ def write_bytes(path: Path, data: bytes | memoryview, *, durable: bool = True) -
         raise
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace ``path`` with ``text``, completely or not at all."""
-    write_bytes(path, text.encode(errors="backslashreplace"))
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, mode=0o600)
+
+
+def write_text(path: Path, text: str, *, private: bool = False) -> None:
+    """Replace ``path`` with ``text``, completely or not at all; see ``write_bytes``."""
+    write_bytes(path, text.encode(errors="backslashreplace"), private=private)
 
 
 def write_json(path: Path, data: Any) -> None:

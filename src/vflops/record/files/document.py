@@ -37,9 +37,9 @@ class Document(Data):
         """Return the SHA-256 of the file's text."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
-    def write(self, path: Path) -> None:
-        """Write the file atomically."""
-        atomic.write_text(path, self.to_json())
+    def write(self, path: Path, *, private: bool = False) -> None:
+        """Write the file atomically; if ``private``, for this user only."""
+        atomic.write_text(path, self.to_json(), private=private)
 
     @classmethod
     def writer(cls, data: dict[str, Any]) -> str | None:
