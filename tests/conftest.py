@@ -122,10 +122,11 @@ def trained_folder(handmade_run: HandmadeRun) -> RunFolder:
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """One cache for all tests and their processes, apart from the user's."""
+    """One cache and one record of own runs for all tests, apart from those of the user."""
     base = tmp_path_factory.getbasetemp()
     root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     os.environ["VFLOPS_CACHE"] = str(root / "vflops-cache")
+    os.environ["XDG_STATE_HOME"] = str(root / "state")
     os.environ["OMP_WAIT_POLICY"] = "passive"  # trainings of several tests share the cores
 
 

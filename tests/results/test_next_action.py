@@ -13,6 +13,7 @@ from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.check.advice import advice, whole_nodes
 from vflops.results.check.findings import Finding, Findings
+from vflops.results.command_line import command
 from vflops.results.next_action import NextAction, next_action
 from vflops.results.score.scoring import score
 
@@ -57,6 +58,20 @@ def test_a_busy_machine_is_a_reason_to_run_the_same_again(
     action = next_action(real_folder, scored, found("quiet"), run="runs/a")
     assert action.command == f"vflops run {WORKLOAD} --profile tiny --wait-quiet"
     assert action.purpose == "run it again once the machine is idle"
+
+
+def test_a_program_that_the_run_names_is_never_suggested(
+    trained_folder: RunFolder, real_folder: RunFolder
+) -> None:
+    """Reports are read by others than the author."""
+    given = ["launch.on=slurm", "launch.container=docker://evil"]
+    settings = options.settings("tiny", None, None, given, workloads=WORKLOAD)
+    folder = RunFolder.create(real_folder.path.parent, WORKLOAD, settings)
+    scored = score(Contents(trained_folder)).model_copy(update={"complete": True})
+    assert "evil" in (command(folder.record) or "")
+    for failed in ((), ("quiet",), ("valid",)):
+        action = next_action(folder, scored, found(*failed), run="runs/a")
+        assert action.command in ("vflops archive runs/a", "vflops check runs/a")
 
 
 @pytest.mark.parametrize("on", ["slurm", "pbs"])

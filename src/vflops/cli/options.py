@@ -44,6 +44,13 @@ Scale = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only the result, no progress.")]
 
+AllowCommand = Annotated[
+    bool,
+    typer.Option(
+        "--allow-command", help="Allow the programs that the run names, if it is not your own."
+    ),
+]
+
 WaitQuiet = Annotated[
     bool,
     typer.Option(

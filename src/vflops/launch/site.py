@@ -15,6 +15,8 @@ from vflops.config.section import Section
 from vflops.config.toml import read_toml
 from vflops.errors import UsageError, format_value, unknown_name
 from vflops.record.files import atomic
+from vflops.record.files.digest import file_digest
+from vflops.record.own_runs import remember
 
 FILE = "site.toml"
 
@@ -107,6 +109,7 @@ def copy_to_run(run: Path) -> None:
         path = _file(Path.cwd())
         text = "# there was none\n" if path is None else path.read_text(encoding="utf-8")
         atomic.write_text(run / FILE, text)
+        remember(file_digest(run / FILE).sha256, f"{FILE} of {run.name}")
 
 
 def site_of_run(run: Path) -> SiteSettings:

@@ -45,6 +45,7 @@ from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobRearranged
 from vflops.record.installed_package import PackageRecord, installed_package
 from vflops.record.log.events import Event, EventWriter, Log, has_event, read_log
+from vflops.record.own_runs import is_own, remember
 
 
 class RunRecord(Document):
@@ -169,7 +170,9 @@ class RunFolder:
             with suppress(OSError):
                 path.rmdir()
             raise
-        return cls(path, record)
+        folder = cls(path, record)
+        remember(folder.anchor, f"run {name}")
+        return folder
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -184,7 +187,7 @@ class RunFolder:
                 hint=f"if it was made by `vflops archive`: vflops extract {path}",
             )
         if not is_run:
-            newest = latest(path) if path.is_dir() else None
+            newest = newest_own(path) if path.is_dir() else None
             raise FolderError(
                 f"{path} is not a run folder: "
                 + ("it has no run.json" if path.exists() else "it does not exist"),
@@ -382,3 +385,8 @@ def newest_first(parent: Path) -> list[Path]:
 def latest(parent: Path) -> Path | None:
     """Return the newest run folder directly under ``parent``, or None."""
     return next(iter(newest_first(parent)), None)
+
+
+def newest_own(parent: Path) -> Path | None:
+    """Return the newest run directly under ``parent`` that this user started here, or None."""
+    return next((path for path in newest_first(parent) if is_own(path)), None)

@@ -6,6 +6,7 @@ from math import ceil
 from typing import NamedTuple
 
 from vflops.config.launch import on_this_machine
+from vflops.config.named_programs import named_programs
 from vflops.record.folder import RunFolder
 from vflops.results.check.advice import whole_nodes
 from vflops.results.check.findings import Findings
@@ -33,14 +34,17 @@ class NextAction(NamedTuple):
 def next_action(
     folder: RunFolder, score: Score, findings: Findings, *, run: str, in_progress: bool = False
 ) -> NextAction:
-    """Return the next command; ``run`` is the path of the run folder, quoted for a shell."""
+    """Return the next command; ``run`` is the path of the run folder, quoted for a shell.
+
+    Reports are read by others, so the command never contains a program that the run names.
+    """
     if in_progress:
         return NextAction(f"vflops report {run}", "renew this report while the run goes on")
     if not score.complete:
         return NextAction(f"vflops resume {run}", "finish the run")
     if not findings.passed:
         return _for_failure(folder, findings, run)
-    longer = train_longer(folder, score)
+    longer = None if _names_programs(folder) else train_longer(folder, score)
     if longer is not None:
         return longer
     if not score.trainings and can_replay(folder, score):
@@ -55,12 +59,16 @@ def _for_failure(folder: RunFolder, findings: Findings, run: str) -> NextAction:
         if finding.rule in _REPAIRS:
             name, purpose = _REPAIRS[finding.rule]
             return NextAction(f"vflops {name} {run}", purpose)
-    again = command(folder.record)
+    again = None if _names_programs(folder) else command(folder.record)
     if again is None:
         return NextAction(f"vflops check {run}", "see the evidence of every rule")
     if any(finding.rule == "quiet" for finding in findings.failures):
         return _run_quietly(again, folder.record.settings.launch.on)
     return NextAction(again, "run it again after the remedy above")
+
+
+def _names_programs(folder: RunFolder) -> bool:
+    return any(True for _ in named_programs(folder.record.settings))
 
 
 def _run_quietly(again: str, on: str) -> NextAction:

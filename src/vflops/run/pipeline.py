@@ -19,6 +19,7 @@ from vflops.record.formats.challenge import ChallengedRun
 from vflops.record.formats.job_events import JobRearranged, PowerImported
 from vflops.record.formats.measurement import Loaded, Measurement
 from vflops.record.log.events import EventWriter
+from vflops.record.own_runs import finish_hint
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.check.findings import Findings
@@ -26,6 +27,7 @@ from vflops.results.score.scoring import score_text
 from vflops.run import jobs, validate
 from vflops.run.jobs import PreparedWorkload
 from vflops.run.observer import RunObserver
+from vflops.run.recorded_programs import require_consent
 from vflops.run.stopped_searches import can_be_ended, require_can_be_ended
 
 
@@ -61,14 +63,17 @@ def resume(
     assignments: Sequence[str] = (),
     *,
     end_searches: bool = False,
+    allow_command: bool = False,
 ) -> None:
     """Do the remaining work of an unfinished run; raise if nothing is left to do.
 
     For a finished run without a report this does nothing: the caller writes the report with
     ``conclude``. ``assignments`` change how ranks share the models of the remaining jobs. With
-    ``end_searches``, searches that were stopped end with what they have done.
+    ``end_searches``, searches that were stopped end with what they have done. Programs that the
+    run names are started only if it is the user's own, or with ``allow_command``.
     """
     if not folder.history(0).state.complete:
+        require_consent(folder, allow_command=allow_command)
         from vflops.run.resume_changes import changed_jobs
 
         if end_searches:
@@ -287,7 +292,7 @@ def import_power(folder: RunFolder, log: Path) -> Path:
     if not history.state.complete:
         raise UsageError(
             f"{folder.path} is not complete: {history.state.reason}",
-            hint=f"resume it first: vflops resume {folder.path}",
+            hint=finish_hint(folder.path),
         )
     spans = [
         (log.events[0].utc_s, log.events[-1].utc_s)

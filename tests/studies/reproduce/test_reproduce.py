@@ -190,7 +190,7 @@ def test_a_strangers_program_data_and_container_are_not_taken_unasked(
     base = record.settings.model_copy(update={"workloads": {"command": _section()}})
     asked = load(base, None, ["launch.container=docker://evil", f"data={tmp_path / 'gone'}"])
     run = RunFolder(run_folder.path, record.model_copy(update={"settings": asked}))
-    with pytest.raises(UsageError, match="runs its author's program: sh -c 'rm -rf /tmp/x'"):
+    with pytest.raises(UsageError, match="author's program: the command sh -c 'rm -rf /tmp/x'"):
         settings_of(run, tmp_path)
     with pytest.raises(UsageError, match="which does not exist here") as error:
         settings_of(run, allow_command=True)

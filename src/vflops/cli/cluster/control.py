@@ -22,14 +22,20 @@ def register(app: typer.Typer) -> None:
     app.command()(cancel)
 
 
-def attach(run: options.Run = None, quiet: options.Quiet = False) -> None:
+def attach(
+    run: options.Run = None,
+    allow_command: options.AllowCommand = False,
+    quiet: options.Quiet = False,
+) -> None:
     """Follow the jobs of a run whose controller died. Nothing is started twice."""
     from vflops.cli.terminal.console import open_run, say, shell_path
     from vflops.cli.train.run import resume
     from vflops.launch.cancel import active_jobs
     from vflops.record.files.lock import is_locked
+    from vflops.run.recorded_programs import require_consent
 
     folder = open_run(run)
+    require_consent(folder, allow_command=allow_command)
     name, lock = shell_path(folder.path), folder.lock
     _require_incomplete(folder, "attach to")
     if is_locked(lock):
@@ -50,7 +56,7 @@ def attach(run: options.Run = None, quiet: options.Quiet = False) -> None:
         f"attaching to {name}: of {len(records)} jobs, {len(active)} are active, {len(ended)} have"
         " ended" + (f", {not_started} will be started" if not_started else "")
     )
-    resume(folder.path, quiet=quiet)
+    resume(folder.path, allow_command=allow_command, quiet=quiet)
 
 
 def cancel(
@@ -63,6 +69,7 @@ def cancel(
     """Cancel one run's jobs and controller, and nothing else. The jobs write checkpoints first."""
     from vflops.cli.terminal.console import next_step, open_run, shell_path
     from vflops.launch.cancel import cancel_run
+    from vflops.record.own_runs import is_own
     from vflops.run.stopped_searches import can_be_ended
 
     folder = open_run(run)
@@ -76,6 +83,8 @@ def cancel(
         typer.echo(_summary(folder, cancelled))
     if cancelled.controller is None and not cancelled.jobs:
         typer.echo(f"{name} has no running jobs and no controller")
+    if not is_own(folder.path):
+        return
     next_step(f"vflops resume {name}", "to resume the run")
     if can_be_ended(folder):
         next_step(f"vflops resume --end {name}", "to end the search with its results so far")

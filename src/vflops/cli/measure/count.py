@@ -71,7 +71,7 @@ def count(
     from vflops.models.model_graph import graph_of
     from vflops.models.model_registry import default_convention
     from vflops.publish import counts as show
-    from vflops.record.folder import latest
+    from vflops.record.folder import newest_own
 
     names = _compared(rules, _names(against), default_convention(model))
     conventions = [convention(name) for name in names]
@@ -107,7 +107,7 @@ def count(
             other = _other_than(names[0])
             command = f"vflops count {model_arguments} --rules {names[0]} --against {other}"
             next_step(command, _PURPOSES[other])
-        elif latest(Path("runs")) is None:
+        elif newest_own(Path("runs")) is None:
             next_step("vflops micro", "measure the ceilings of this machine")
         else:
             next_step(

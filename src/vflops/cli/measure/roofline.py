@@ -113,19 +113,20 @@ def _format(out: Path | None) -> Format:
 
 
 def _newest_with_ceilings() -> Path | None:
-    """Return the newest run under ``runs/`` with the ceilings of a roofline, if any."""
+    """Return the user's newest run under ``runs/`` with the ceilings of a roofline, if any."""
     from vflops.errors import VflopsError
-    from vflops.record.folder import RunFolder
+    from vflops.record.folder import RunFolder, newest_first
+    from vflops.record.own_runs import is_own
     from vflops.record.readout.contents import Contents
     from vflops.results.roofline.run_ceilings import run_ceilings
 
-    for path in sorted(Path("runs").glob("*/run.json"), reverse=True):
+    for path in filter(is_own, newest_first(Path("runs"))):
         try:
-            machine = run_ceilings(Contents(RunFolder.open(path.parent)))
+            machine = run_ceilings(Contents(RunFolder.open(path)))
         except VflopsError:
             continue
         if machine.precisions() and machine.memory:
-            return path.parent
+            return path
     return None
 
 

@@ -37,6 +37,7 @@ def verify(
     from vflops.errors import CheckFailed
     from vflops.publish.evidence.verify import verify as verify_run
     from vflops.record.files.atomic import json_text
+    from vflops.record.own_runs import finish_hint, is_own
 
     path = run if run is not None else console.open_run(None).path
     verification = verify_run(path, signers)
@@ -57,9 +58,7 @@ def verify(
     if verification.unconcluded is not None:
         raise CheckFailed(
             f"{name} is not concluded yet: {verification.unconcluded}",
-            hint="wait until it ends"
-            if verification.goes_on
-            else f"resume it: vflops resume {name}",
+            hint="wait until it ends" if verification.goes_on else finish_hint(path, name),
         )
     if not verification.accepted:
         raise CheckFailed(
@@ -68,7 +67,7 @@ def verify(
         )
     if json:
         return
-    if path.is_file():
+    if not is_own(path):
         console.next_step(f"vflops reproduce {name}", "run the same settings here and compare")
     elif verification.signed:
         console.next_step(f"vflops archive {name}", "write one file to share")
@@ -107,8 +106,11 @@ def sign(
     """Sign a run with your SSH key. Signs its manifest, in the namespace vflops."""
     from vflops.cli.terminal import console
     from vflops.publish.evidence.sign_run import UNNAMED, allowed_line, sign_run, signing_key
+    from vflops.record.own_runs import is_own
 
     folder = console.open_run(run)
+    if not is_own(folder.path):
+        console.say("vflops did not start this run here for you: your signature vouches for it")
     previous_key = signing_key(folder)
     used_key = sign_run(folder, key)
     typer.echo(f"signed with {used_key}: {console.shell_path(folder.path / 'manifest.json.sig')}")
@@ -164,12 +166,7 @@ def reproduce(
     ] = None,
     on: options.On = None,
     container: options.Container = None,
-    allow_command: Annotated[
-        bool,
-        typer.Option(
-            "--allow-command", help="Allow the author's own program to run, if the run used one."
-        ),
-    ] = False,
+    allow_command: options.AllowCommand = False,
     out: options.Out = Path("runs"),
     quiet: options.Quiet = False,
 ) -> None:
@@ -187,7 +184,12 @@ def reproduce(
         for line in recorded.alterations:
             console.say(f"the recorded run was altered: {line}")
         settings = reproducer.settings_of(
-            recorded.folder, data, on=on, container=container, allow_command=allow_command
+            recorded.folder,
+            data,
+            on=on,
+            container=container,
+            allow_command=allow_command,
+            tell=console.say,
         )
         with Progress(quiet=quiet) as progress:
             name = recorded.folder.record.workload

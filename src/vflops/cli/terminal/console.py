@@ -176,27 +176,44 @@ def _shell_escape(character: str) -> str:
 
 
 def open_run(run: Path | None) -> RunFolder:
-    """Return the given run, or the newest under ``runs/``."""
-    from vflops.record.folder import RunFolder, latest
+    """Return the given run, or the newest under ``runs/`` that the user started here."""
+    from vflops.record.folder import RunFolder, newest_own
 
-    path = run or latest(Path("runs"))
+    path = run or newest_own(Path("runs"))
     if path is None:
-        raise UsageError("no run is given, and runs/ holds no run", hint="start one: vflops run")
+        raise _no_run("no run", "start one: vflops run")
     return RunFolder.open(path)
 
 
+def _no_run(what: str, hint: str) -> UsageError:
+    """Return the error for a command without RUN; it mentions runs that are not the user's own."""
+    from vflops.record.folder import newest_first
+    from vflops.record.own_runs import is_own, unrecorded_reason
+
+    others = sum(not is_own(path) for path in newest_first(Path("runs")))
+    if not others:
+        return UsageError(f"no run is given, and runs/ holds {what}", hint=hint)
+    runs = f"{others} run{'s' * (others > 1)} that vflops did not start here for you"
+    reason = unrecorded_reason()
+    return UsageError(
+        f"no run is given, and runs/ holds {what} of yours, only {runs}",
+        hint="give the path of the run that you mean" + (f"; {reason}" if reason else ""),
+    )
+
+
 def open_interrupted_run(run: Path | None) -> RunFolder:
-    """Return the given run, or the newest one under ``runs/`` with something left to do.
+    """Return the given run, or the user's newest one under ``runs/`` with something left to do.
 
     A run in progress is returned only if no other is left, so that the error names its process.
     """
     from vflops.record.files.lock import is_locked
     from vflops.record.folder import RunFolder, newest_first
+    from vflops.record.own_runs import is_own
 
     if run is not None:
         return RunFolder.open(run)
     in_progress = None
-    for path in newest_first(Path("runs")):
+    for path in filter(is_own, newest_first(Path("runs"))):
         try:
             folder = RunFolder.open(path)
             is_done = folder.history(0).state.complete and all(
@@ -209,13 +226,12 @@ def open_interrupted_run(run: Path | None) -> RunFolder:
         in_progress = in_progress or (None if is_done else folder)
     if in_progress is not None:
         return in_progress
-    raise UsageError(
-        "no run is given, and runs/ holds no interrupted run", hint="name one: vflops resume RUN"
-    )
+    raise _no_run("no interrupted run", "name one: vflops resume RUN")
 
 
 def read_run(run: Path | None) -> Contents:
     """Return the contents of the given or newest run; print a note if it is not finished."""
+    from vflops.record.own_runs import finish_hint
     from vflops.record.readout.contents import Contents
 
     contents = Contents(open_run(run))
@@ -224,5 +240,6 @@ def read_run(run: Path | None) -> Contents:
         say(f"run {name} is in progress: these are its results so far")
     elif not state.complete:
         say(f"incomplete run {name}: {state.reason}")
-        say(f"       resume it: {command_name()} resume {name}")
+        hint = finish_hint(contents.folder.path, name)
+        say(f"       {hint.replace('vflops ', f'{command_name()} ')}")
     return contents

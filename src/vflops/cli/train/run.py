@@ -196,6 +196,7 @@ def resume(
         bool,
         typer.Option("--end", help="End a stopped search with its results so far."),
     ] = False,
+    allow_command: options.AllowCommand = False,
     quiet: options.Quiet = False,
     wait_quiet: options.WaitQuiet = False,
     wait_limit: options.WaitLimit = None,
@@ -206,8 +207,11 @@ def resume(
     from vflops.cli.terminal.quiet_wait import quiet_wait
     from vflops.cli.terminal.run_display import Progress, with_metrics
     from vflops.run import pipeline
+    from vflops.run.recorded_programs import require_consent
 
     folder = open_interrupted_run(run)
+    if not folder.history(0).state.complete:  # before it waits for a quiet machine
+        require_consent(folder, allow_command=allow_command, tell=say)
     if run is None:
         say(f"resuming {shell_path(folder.path)}")
     on = folder.record.settings.launch.on
@@ -217,6 +221,12 @@ def resume(
         with_metrics(progress.observer, metrics_file) as observer,
     ):
         changes = [] if ranks is None else [f"train.ranks={ranks}"]
-        pipeline.resume(folder, observer, [*(set_ or []), *changes], end_searches=end)
+        pipeline.resume(
+            folder,
+            observer,
+            [*(set_ or []), *changes],
+            end_searches=end,
+            allow_command=allow_command,
+        )
         findings = pipeline.conclude(folder, progress.observer)
     progress.summary(folder, findings)

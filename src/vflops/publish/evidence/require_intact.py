@@ -5,6 +5,7 @@ from __future__ import annotations
 from vflops.errors import UsageError
 from vflops.publish.evidence.verify import verify
 from vflops.record.folder import RunFolder
+from vflops.record.own_runs import finish_hint
 from vflops.record.readout.contents import Contents
 from vflops.results.evidence.evidence_names import SIGNATURE
 from vflops.results.evidence.manifest import read_manifest, write_manifest
@@ -18,10 +19,9 @@ def require_intact(folder: RunFolder, action: str) -> None:
     contents = Contents(folder)
     state = contents.state
     if not state.complete:
-        resume = f"resume it first: vflops resume {folder.path}"
         raise UsageError(
             f"{folder.path} cannot be {action}: it is not complete: {state.reason}",
-            hint="wait until it ends" if contents.in_progress else resume,
+            hint="wait until it ends" if contents.in_progress else finish_hint(folder.path),
         )
     if read_manifest(folder.path) is None:
         write_manifest(folder)

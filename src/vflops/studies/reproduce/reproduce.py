@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from vflops.config.named_programs import named_programs
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.publish.evidence.extract import extract
@@ -25,6 +25,7 @@ from vflops.studies.compare.differences import differing
 from vflops.studies.compare.run_view import RunView
 from vflops.studies.reproduce.reproduced_figures import compare_figures
 from vflops.studies.reproduce.reproduction import Difference, Figure, Reproduction
+from vflops.text import printable
 from vflops.workloads.contract.run_settings import load
 
 SOFTWARE = ("communication libraries", "accelerator libraries", "framework")
@@ -65,19 +66,24 @@ def settings_of(
     on: str | None = None,
     container: str | None = None,
     allow_command: bool = False,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Settings:
     """Return the settings of a run, adapted to this machine.
 
-    A program or a container image that the record names is never run without the user's consent.
+    A program that the record names is started only with ``allow_command``, and ``tell`` says which
+    one it is. A container image that it names is never used.
     """
-    settings = folder.record.settings
-    for name, section in settings.workloads.items():
-        command = section.get("command")
-        if command and not allow_command:
+    recorded = folder.record.settings
+    launch = recorded.launch.model_copy(update={"container": None})
+    settings = recorded.model_copy(update={"launch": launch})
+    for program in map(printable, named_programs(settings)):
+        if not allow_command:
             raise UsageError(
-                f"{name} of {folder.record.id} runs its author's program: {shlex.join(command)}",
+                f"{folder.record.id} runs its author's program: {program}",
                 hint="read that program first; if you trust it, add --allow-command",
             )
+        tell(f"allowed: {program}")
+    for name, section in settings.workloads.items():
         recorded_data = section.get("data")
         if data is None and recorded_data is not None and not Path(recorded_data).exists():
             raise UsageError(
@@ -90,8 +96,7 @@ def settings_of(
         assignments.append(f"data={json.dumps(str(data.resolve()))}")
     if container is not None:
         assignments.append(f"launch.container={json.dumps(container)}")
-    launch = settings.launch.model_copy(update={"container": None})
-    return load(settings.model_copy(update={"launch": launch}), None, assignments)
+    return load(settings, None, assignments)
 
 
 def repeated_challenge(folder: RunFolder) -> ChallengedRun | None:
