@@ -52,8 +52,10 @@ def is_interpreter(node: ast.AST) -> bool:
 
 def unsafe_starts(file: Path) -> Iterator[str]:
     """Yield the uses of ``sys.executable`` that are not followed by the safe option."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    safe = set()
+    text = file.read_text(encoding="utf-8")
+    if "executable" not in text:
+        return
+    tree, safe = ast.parse(text), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.List | ast.Tuple) and len(node.elts) > 1:
             first, second = node.elts[:2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 from pathlib import Path
@@ -105,7 +106,7 @@ def test_a_home_that_cannot_be_written_to_is_survived(
     run = RunFolder.create(tmp_path / "runs", "suite", tiny())
     assert not is_own(run.path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(own_runs.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert "cannot write to" in (unrecorded_reason() or "")
     with pytest.raises(UsageError) as error:
         open_run(None)

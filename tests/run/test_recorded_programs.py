@@ -158,11 +158,12 @@ def test_the_advice_of_the_tool_does_not_lead_to_a_strangers_program(
         with pytest.raises(CheckFailed, match="is not concluded yet") as unconcluded:
             evidence.verify(path)
         assert "ask its author" in (unconcluded.value.hint or "")
-    for command in (resume, attach, evidence.reproduce):
+    starting: tuple[Callable[..., None], ...] = (resume, attach, evidence.reproduce)
+    for command in starting:
         with pytest.raises(UsageError, match="the command sh -c 'touch executed'") as refused:
             command(extracted)
         assert "--allow-command" in (refused.value.hint or "")
-    for command in (evidence.sign, evidence.archive, report, resume, attach):
+    for command in (evidence.sign, evidence.archive, report, *starting):
         with pytest.raises(UsageError, match="only 1 run that vflops did not start here for you"):
             command(None)
     assert "vflops resume" not in "".join(capsys.readouterr())
