@@ -24,6 +24,8 @@ from tests.support.ssh_keygen import MAY_SKIP
 from tests.support.trained_runs import ZERO
 from vflops.cli import application, options
 from vflops.errors import UsageError, VflopsError
+from vflops.record.folder import file_hash
+from vflops.record.own_runs import remember
 
 COMMANDS = list(commands())
 PARSED = [command for command in COMMANDS if command.words[0] == "vflops"]
@@ -166,7 +168,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
             quality=0.88 + number / 1000,
             ceilings=MEASUREMENTS,
         )
-        (folder / name).symlink_to(submit(folder / "runs", wanted).path.relative_to(folder))
+        run = submit(folder / "runs", wanted)
+        remember(file_hash(run.path / "run.json"), name)  # as if the reader had started it
+        (folder / name).symlink_to(run.path.relative_to(folder))
     submit(folder / "submissions" / "some-centre", Submitted())
     began = ZERO + timedelta(seconds=960)
     readings = [(began + timedelta(seconds=5 * number), 500 + number) for number in range(30)]
