@@ -17,7 +17,14 @@ from vflops.publish.evidence.archive import archive
 from vflops.publish.evidence.extract import extract
 from vflops.record import own_runs
 from vflops.record.folder import RunFolder, newest_own
-from vflops.record.own_runs import finish_hint, is_own, is_remembered, remember, unrecorded_reason
+from vflops.record.own_runs import (
+    finish_hint,
+    inherit_mark,
+    is_own,
+    is_remembered,
+    remember,
+    unrecorded_reason,
+)
 
 
 @pytest.fixture
@@ -71,6 +78,13 @@ def test_an_archive_of_ones_own_is_not_own_when_extracted(
     extracted = extract(packed, tmp_path / "other")
     assert is_own(run_folder.path) and not is_own(extracted)
     assert (extracted / "run.json").read_bytes() == (run_folder.path / "run.json").read_bytes()
+
+
+def test_a_run_with_the_settings_of_a_stranger_is_not_own(run: RunFolder, tmp_path: Path) -> None:
+    copies = [RunFolder.create(tmp_path / "audits", "audit", tiny()).path for _ in range(2)]
+    inherit_mark(copies[0], run.path)
+    inherit_mark(copies[1], foreign_copy(run, "20200101T000000Z-suite-ffffff"))
+    assert list(map(is_own, copies)) == [True, False]
 
 
 def test_commands_without_a_run_take_the_newest_own_one(

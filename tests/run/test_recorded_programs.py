@@ -22,7 +22,7 @@ from vflops.config.settings import CountSettings, Settings
 from vflops.errors import CheckFailed, UsageError
 from vflops.launch.site import copy_to_run
 from vflops.record.folder import RunFolder
-from vflops.record.own_runs import is_own, mark_extracted
+from vflops.record.own_runs import is_own, mark_foreign
 from vflops.run import pipeline
 from vflops.run.observer import RunObserver
 from vflops.run.recorded_programs import foreign_programs, require_consent
@@ -46,7 +46,7 @@ def foreign(own: Make) -> Make:
 
     def make(settings: Settings) -> RunFolder:
         folder = own(settings)
-        mark_extracted(folder.path)
+        mark_foreign(folder.path)
         return folder
 
     return make
@@ -163,7 +163,8 @@ def test_the_advice_of_the_tool_does_not_lead_to_a_strangers_program(
         with pytest.raises(UsageError, match="the command sh -c 'touch executed'") as refused:
             command(extracted)
         assert "--allow-command" in (refused.value.hint or "")
-    for command in (evidence.sign, evidence.archive, report, *starting):
+    reading: tuple[Callable[..., None], ...] = (evidence.sign, evidence.archive, report)
+    for command in (*reading, *starting):
         with pytest.raises(UsageError, match="only 1 run that vflops did not start here for you"):
             command(None)
     assert "vflops resume" not in "".join(capsys.readouterr())
@@ -174,7 +175,7 @@ def test_the_advice_of_the_tool_does_not_lead_to_a_strangers_program(
 def test_one_is_told_when_one_signs_the_run_of_another(
     run_folder: RunFolder, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    mark_extracted(run_folder.path)
+    mark_foreign(run_folder.path)
     with pytest.raises(UsageError):
         evidence.sign(run_folder.path, tmp_path / "no-key")
     assert "your signature vouches for it" in capsys.readouterr().err

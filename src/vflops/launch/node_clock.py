@@ -71,7 +71,7 @@ def offset(
                 reading = _ping(server, clock)
                 if best is None or (reading.uncertainty_s or 0.0) < (best.uncertainty_s or 0.0):
                     best = reading
-    except struct.error:
+    except (struct.error, ConnectionResetError, BrokenPipeError):
         fault = f"{host}, port {port}, ended the connection without an answer"
         return Clock(offset_s=None, uncertainty_s=None, fault=fault)
     except (OSError, ValueError) as error:

@@ -16,8 +16,8 @@ from vflops.errors import VflopsError
 from vflops.record.files import atomic
 from vflops.record.files.digest import file_digest
 
-_MARK = ".extracted"
-"""The file in a run folder that says that it comes from an archive."""
+_MARK = ".foreign"
+"""The file in a run folder that says that it comes from an archive, or has settings of one."""
 _NOT_OWN = "it was not started here: ask its author for the finished run"
 
 
@@ -74,9 +74,15 @@ def is_own(run: Path) -> bool:
         return False
 
 
-def mark_extracted(run: Path) -> None:
-    """Mark the run in a folder as one that comes from an archive."""
-    atomic.write_text(run / _MARK, "this run was extracted from an archive\n")
+def mark_foreign(run: Path) -> None:
+    """Mark the run in a folder as one whose files or settings were written by others."""
+    atomic.write_text(run / _MARK, "its files or settings were written by others\n")
+
+
+def inherit_mark(run: Path, source: Path) -> None:
+    """Mark a new run whose settings were copied from ``source``, unless that is the user's own."""
+    if not is_own(source):
+        mark_foreign(run)
 
 
 def finish_hint(run: Path, shown: object = None) -> str:

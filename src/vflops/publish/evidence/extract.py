@@ -17,7 +17,7 @@ from vflops.publish.evidence.archive_limits import LIMITS, ArchiveRefused, Limit
 from vflops.publish.evidence.bounded_bz2 import BoundedStream
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
-from vflops.record.own_runs import mark_extracted
+from vflops.record.own_runs import mark_foreign
 from vflops.results.evidence.evidence_names import fold_name, is_excluded, name_fault
 
 _BLOCK = tarfile.BLOCKSIZE
@@ -69,7 +69,7 @@ def _move_into_place(file: Path, extracted: Path, target: Path) -> Path:
         raise UsageError(
             f"{target} already exists", hint="remove it first, or choose another --out"
         )
-    mark_extracted(extracted)
+    mark_foreign(extracted)
     extracted.rename(target)
     atomic.sync_folder(target.parent)
     return target

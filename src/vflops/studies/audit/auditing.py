@@ -16,6 +16,7 @@ from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job_events import JobStarted
 from vflops.record.formats.system import SystemRecord
 from vflops.record.installed_package import installed_package
+from vflops.record.own_runs import inherit_mark
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.evidence.audit_record import (
@@ -128,6 +129,7 @@ def audit(
         )
     facts = data_here(recorded, data, progress)
     folder = RunFolder.create(parent, "audit", run.record.settings)
+    inherit_mark(folder.path, run.path)  # its settings may name programs
     with folder.in_use(), folder.start_attempt(job=0) as events:
         events.write("start", workload="audit")
         system = gather(folder.path)
