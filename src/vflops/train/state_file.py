@@ -199,4 +199,4 @@ def _is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
 def _memory(tensor: Tensor) -> memoryview:
     """Return the bytes of a dense tensor in host memory, in the order of its memory."""
     flat = tensor.as_strided((tensor.numel(),), (1,))
-    return memoryview(flat.view(torch.uint8).numpy()).cast("B")
+    return flat.view(torch.uint8).numpy().data.cast("B")

@@ -103,18 +103,21 @@ def _show(record: AuditRecord, path: Path) -> None:
     ]
     print(columns([_COLUMNS, *rows], right=(3, 4)))
     share = record.steps_audited / max(record.steps_total, 1)
+    out = sys.stdout
     console.say(
-        f"{record.verdict}: {record.detail}; {share:.1%} of the steps were trained again",
-        file=sys.stdout,
+        f"{record.verdict}: {record.detail}; {share:.1%} of the steps were trained again", file=out
     )
-    stack = "; ".join(record.stack_differences[:3]) or "the same machine and software"
-    console.say(f"compared {'bit by bit' if record.same_stack else 'within a tolerance'}: {stack}")
+    if record.same_stack:
+        console.say("compared bit by bit: machine and software are those of the run", file=out)
+    else:
+        reasons = "; ".join(record.stack_differences[:3])
+        console.say(f"compared within a measured tolerance: {reasons}", file=out)
     for forged in _FORGED_SHARES:
         caught = caught_probability(record.segments_total, record.segments_drawn, forged)
         console.say(
             f"if {forged:.0%} of the parts were forged, this draw would catch it with "
             f"probability {caught:.0%}",
-            file=sys.stdout,
+            file=out,
         )
     print(f"\nwritten: {console.shell_path(path)}")
 

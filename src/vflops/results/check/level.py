@@ -49,6 +49,8 @@ _LAYER_OF: dict[str, str] = {
     "train.readers": _MACHINE,
     "train.checkpoint_s": _MACHINE,
     "train.checkpoint_share": _MACHINE,
+    "train.commit_every": _MACHINE,
+    "train.segments": _MACHINE,
     "train.evaluate_every": _MACHINE,
     "search.workers": _MACHINE,
     "search.ahead": _MACHINE,

@@ -50,6 +50,8 @@ NOT_IN_THE_TASK: dict[str, str] = {
     "train.deterministic": _PLACE,
     "train.checkpoint_s": _SAVING,
     "train.checkpoint_share": _SAVING,
+    "train.commit_every": _SAVING,
+    "train.segments": _SAVING,
     "search.workers": _SCALE,
     "search.ahead": "proposals in reserve, so that no worker waits",
     "search.turn_s": "how long workers wait for one that is silent",

@@ -88,7 +88,7 @@ class Audit:
         then = job.started
         if then is None or here is None or self.differences:
             return False
-        return then.deterministic and here.deterministic and then.threads == here.threads
+        return then.threads == here.threads
 
     def _spread(self, chosen: ChosenSegment, again: Retrained) -> list[Deviation]:
         """Return how far repetitions from slightly different weights are apart."""
@@ -219,6 +219,9 @@ def _stack_differences(recorded: Contents, here: SystemRecord) -> list[str]:
         f"{row.name}: {row.recorded or 'none'} then, {row.here or 'none'} here"
         for row in software_differences(then, here)
     ]
+    jobs = (*recorded.training_jobs, *recorded.workers)
+    if not all(job.started is not None and job.started.deterministic for job in jobs):
+        differences.append("the training was not deterministic (train.deterministic=true)")
     package, installed = folder.record.package, installed_package()
     if package is None or package.sha256 != installed.sha256:
         differences.append("vflops: another version or changed code")

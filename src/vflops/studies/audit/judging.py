@@ -13,8 +13,9 @@ from vflops.studies.audit.committed_segments import Segment
 from vflops.studies.audit.drawing import ChosenSegment
 from vflops.studies.audit.retraining import Retrained
 
-MARGIN = 3.0
+MARGIN = 5.0
 """How much larger than the largest difference between honest repetitions a difference may be."""
+_OTHER_WEIGHTS = "the trained weights are others than those in the log"
 _MIN_TIMED_S = 0.5
 """Shorter stretches of training are not timed."""
 
@@ -64,7 +65,9 @@ def judge_within(
     )
     outside = [item for item in differences if not item.is_within]
     verdict: SegmentVerdict = "differs" if outside else "within tolerance"
-    if not differences:
+    if not chosen.segment.steps and _weights(job) != _weights(again.trained):
+        verdict, detail = "differs", _OTHER_WEIGHTS  # reading a state rounds nothing
+    elif not differences:
         verdict, detail = "cannot tell", "nothing in the log could be compared"
     else:
         detail = "; ".join(
@@ -95,7 +98,7 @@ def audited(
         detail=detail,
         commitments=compared,
         differences=differences,
-        samples_per_s_recorded=None if segment.candidate else _speed(job, segment),
+        samples_per_s_recorded=_speed(job, segment) if segment.candidate is None else None,
         samples_per_s_here=_speed(again.trained, segment) if again else None,
     )
 
@@ -151,7 +154,7 @@ def _bit_faults(job: TrainedJob, segment: Segment, again: Retrained) -> Iterator
             )
     if segment.candidate is not None:
         if again.candidate_sha256 != segment.candidate.weights_sha256:
-            yield "the trained weights are others than those in the log"
+            yield _OTHER_WEIGHTS
         return
     for timed in job.evaluations:
         point, found = timed.evaluated, again.evaluations.get(timed.evaluated.step)
@@ -163,7 +166,7 @@ def _bit_faults(job: TrainedJob, segment: Segment, again: Retrained) -> Iterator
     finished, ended = job.finished, again.trained.finished
     if segment.is_end and finished is not None and ended is not None:
         if finished.weights_sha256 != ended.weights_sha256:
-            yield "the trained weights are others than those in the log"
+            yield _OTHER_WEIGHTS
         tested, here_tested = job.tested, again.trained.tested
         if tested is not None and here_tested is not None and tested != here_tested:
             yield f"the test quality is {here_tested.quality:.6g}, not {tested.quality:.6g}"
@@ -175,6 +178,10 @@ def predictions_of(job: TrainedJob) -> Predicted | None:
     """Return the predictions that a base model stored last; None if it stored none."""
     events = [e for log in job.logs for e in log.events if e.kind == "predictions"]
     return events[-1].payload(Predicted) if events else None
+
+
+def _weights(job: TrainedJob) -> str | None:
+    return job.finished.weights_sha256 if job.finished is not None else None
 
 
 def _hashes(predicted: Predicted | None) -> list[str]:
@@ -212,7 +219,7 @@ def _distance(job: TrainedJob, segment: Segment, again: Retrained) -> float | No
 
 def _speed(job: TrainedJob, segment: Segment) -> float | None:
     """Return the samples per second of work within a part; None if it is too short to tell."""
-    for attempt in reversed(job.attempts):
+    for attempt in reversed(job.attempts) if segment.steps else ():
         points = [point for point in attempt.points if segment.first <= point.step <= segment.last]
         if len(points) >= 2:
             begin, end = points[0], points[-1]

@@ -53,6 +53,8 @@ _MAY_DIFFER = frozenset(
         "train.readers",
         "train.checkpoint_s",
         "train.checkpoint_share",
+        "train.commit_every",
+        "train.segments",
     }
 )
 """Settings of the workload that may differ, since they do not change the work."""

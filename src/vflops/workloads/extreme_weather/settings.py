@@ -153,6 +153,7 @@ def reference() -> WeatherSettings:
             weight_decay=1e-4,
             warmup_epochs=1,
             precision="mixed-fp16",
+            segments=50,
             readers=8,
         ),
     )

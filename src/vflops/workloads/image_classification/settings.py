@@ -144,6 +144,7 @@ def reference() -> ImageSettings:
             warmup_epochs=8,
             weight_decay=3.0517578125e-05,
             precision="mixed-fp16",
+            segments=90,
             readers=8,
         ),
     )
