@@ -1,8 +1,8 @@
 """The highest qualities that can be believed, by workload and data.
 
 On published data, the limit is the best published quality plus a margin. On the synthetic data of a
-profile, it is the best quality of honest runs over several seeds plus a margin of at least four
-standard deviations; ensembles have a limit of their own. The labels of synthetic data are exact,
+profile, it lies four standard deviations or more above the mean of honest runs, where several seeds
+were run; ensembles have a limit of their own, which is an estimate. The labels of synthetic data are exact,
 so no limit can be derived for it: a network that is large enough may come close to 1.
 """
 
@@ -54,7 +54,9 @@ _CLOSED: dict[tuple[str, str], QualityLimit] = {
     ("extreme-weather", "laptop"): QualityLimit(
         0.90, 0.92, "the best of 13 honest runs reached 0.805, and ten models together 0.832"
     ),
-    ("extreme-weather", "gpu"): QualityLimit(0.88, 0.92, "the best of 4 honest runs reached 0.777"),
+    ("extreme-weather", "gpu"): QualityLimit(
+        0.88, 0.92, "4 honest runs with one seed reached 0.777"
+    ),
 }
 """The limits of closed tasks. Image classification in the profile ``gpu`` may reach 1: its target
 is 0.98, so that the quality factor is at most 1.11."""
