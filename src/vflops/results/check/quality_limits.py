@@ -2,8 +2,8 @@
 
 On published data, the limit is the best published quality plus a margin. On the synthetic data of a
 profile, it lies four standard deviations or more above the mean of honest runs, where several seeds
-were run; ensembles have a limit of their own, which is an estimate. The labels of synthetic data are exact,
-so no limit can be derived for it: a network that is large enough may come close to 1.
+were run; ensembles have a limit of their own, which is an estimate. The labels of synthetic data
+are exact, so no limit can be derived for it: a network that is large enough may come close to 1.
 """
 
 from __future__ import annotations
