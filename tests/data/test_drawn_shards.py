@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import numpy as np
 import psutil
@@ -18,12 +19,16 @@ from numpy.typing import NDArray
 from vflops.data import drawn_shards
 from vflops.data.cached_data import cached_data
 from vflops.data.climate.frame_index import FramePart, FrameShard
+from vflops.data.content_hash import hash_shard
 from vflops.data.drawn_shards import Drawing, DrawnShard, draw_shards, shards_of
-from vflops.data.packed_index import PackingRecord, hash_file
+from vflops.data.packed_index import PackingRecord
 from vflops.data.process_pool import OnProgress
 from vflops.data.workspace import Workspace
 from vflops.errors import Interrupted, RunFailed, UsageError
 from vflops.record.files.lock import InUse
+
+Hashes = tuple[str, tuple[str, ...]]
+"""The hash of a shard and the digests of its samples."""
 
 DRAW = """
 import sys
@@ -85,6 +90,8 @@ class Numbers(Drawing[int, FramePart]):
 
     part_type = FramePart
     stride_bytes = 1
+    sample_bytes = 1
+    header = b"number"
     piece_samples = 4
 
     def __init__(self) -> None:
@@ -97,11 +104,19 @@ class Numbers(Drawing[int, FramePart]):
             self.drawn.append(number)
             yield np.array([number], dtype=np.uint8), [number]
 
-    def part(self, shard: DrawnShard, sha256: str, facts: Sequence[int]) -> FramePart:
+    def part(
+        self, shard: DrawnShard, sha256: str, digests: tuple[str, ...], facts: Sequence[int]
+    ) -> FramePart:
         entry = FrameShard(file=shard.shard, bytes=shard.count, sha256=sha256, frames=shard.count)
         frames = tuple(facts)
         return FramePart(
-            source_digest="", shard=entry, frames=frames, mean=(), squares=(), left_out=()
+            source_digest="",
+            shard=entry,
+            digests=digests,
+            frames=frames,
+            mean=(),
+            squares=(),
+            left_out=(),
         )
 
 
@@ -118,14 +133,14 @@ def draw_numbers(folder: Path, on_progress: OnProgress) -> tuple[list[FramePart]
 def interrupt_while_the_first_shard_is_closed(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-    close: Callable[[Path, OnProgress], str],
+    close: Callable[..., Hashes],
 ) -> str:
     """Interrupt the drawing of the second shard, before ``close`` hashes the first one."""
     interrupted = Event()
 
-    def hash_later(path: Path, on_bytes: OnProgress) -> str:
+    def hash_later(*shard: Any) -> Hashes:
         assert interrupted.wait(60)
-        return close(path, on_bytes)
+        return close(*shard)
 
     def interrupt(done: int, total: int) -> None:
         if done == 5:
@@ -134,7 +149,7 @@ def interrupt_while_the_first_shard_is_closed(
 
     monkeypatch.setattr(drawn_shards, "_STOP_GRACE_S", 60.0)  # a loaded machine needs more time
     with monkeypatch.context() as patch, pytest.raises(Interrupted) as error:
-        patch.setattr(drawn_shards, "hash_file", hash_later)
+        patch.setattr(drawn_shards, "hash_shard", hash_later)
         draw_numbers(folder, interrupt)
     return error.value.message
 
@@ -142,9 +157,9 @@ def interrupt_while_the_first_shard_is_closed(
 def test_a_shard_that_is_complete_when_the_user_interrupts_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def close(path: Path, on_bytes: OnProgress) -> str:
+    def close(*shard: Any) -> Hashes:
         time.sleep(0.2)  # it would be stopped now, if nothing waited for it
-        return hash_file(path, on_bytes)
+        return hash_shard(*shard)
 
     message = interrupt_while_the_first_shard_is_closed(tmp_path, monkeypatch, close)
     assert message.endswith("1 of 2 shards are drawn")
@@ -156,7 +171,7 @@ def test_a_shard_that_is_complete_when_the_user_interrupts_is_kept(
 def test_a_shard_that_could_not_be_closed_is_not_counted_as_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def close(path: Path, on_bytes: OnProgress) -> str:
+    def close(*shard: Any) -> Hashes:
         raise RunFailed("No space left on device")
 
     message = interrupt_while_the_first_shard_is_closed(tmp_path, monkeypatch, close)

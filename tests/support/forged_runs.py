@@ -42,6 +42,8 @@ NO_DUPLICATES: dict[str, Any] = {
     "contradictory": 0,
     "contradictions": [],
 }
+CONTENTS = {"train": "1" * 64, "validation": "2" * 64}
+"""The content hashes of the images."""
 START_S, WORK_S, EVALUATION_S = 4.0, 3600.0, 20.0
 POWER_W, INTERVAL_S = 300.0, 60.0
 
@@ -259,10 +261,21 @@ def _job(number: int, repeat: int, model: int, models: int) -> JobRecord:
             train=TRAIN,
             validation=VALIDATION,
             facts={"classes": 1000},
+            contents=CONTENTS,
             duplicates=Duplicates.model_validate(NO_DUPLICATES),
         ),
         bag=bag if models > 1 else None,
     )
+
+
+def data_read() -> dict[str, Any]:
+    """All samples were read and compared."""
+    sizes = {"train": TRAIN, "validation": VALIDATION}
+    splits = {
+        name: {"samples": size, "compared": size, "sha256": CONTENTS[name]}
+        for name, size in sizes.items()
+    }
+    return {"splits": splits, "leaked": 0}
 
 
 def stood(step: int) -> dict[str, Any]:
@@ -298,6 +311,7 @@ def _course(run: HandmadeRun, number: int) -> list[Note]:
         ),
         ("evaluation", {**whole, "quality": 0.77, "evaluated": VALIDATION}),
         ("finished", {**whole, "reason": "epochs", "weights_sha256": f"{number:064x}"}),
+        ("data-read", data_read()),
         ("end", {}),
     ]
 

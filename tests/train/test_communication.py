@@ -12,7 +12,7 @@ from tests.support.team_runs import DEEP, Team, Trained
 from tests.support.train_runs import losses, planned, run_ranks
 from vflops.config.training import TrainSettings
 from vflops.metrics.traffic import bytes_sent
-from vflops.record.formats.job_events import Exchanged, JobStarted
+from vflops.record.formats.job_events import DataRead, Exchanged, JobStarted
 from vflops.record.log.events import Log
 
 
@@ -52,6 +52,15 @@ def parameters(log: Log) -> int:
     started = next(event.payload(JobStarted) for event in log.events if event.kind == "job")
     assert started.parameters is not None
     return started.parameters
+
+
+def test_the_ranks_together_compare_every_sample_with_its_digest(two: Log) -> None:
+    (read,) = (event.payload(DataRead) for event in two.events if event.kind == "data-read")
+    assert read.leaked == 0
+    assert {name: split.compared == split.samples for name, split in read.splits.items()} == {
+        "train": True,
+        "validation": True,
+    }
 
 
 @pytest.mark.parametrize("mode", ["hierarchical", "torus"])

@@ -19,8 +19,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from vflops.data.content_hash import hash_shard
 from vflops.data.new_file import NewFile, write_fully
-from vflops.data.packed_index import hash_file
 from vflops.data.packing import ShardTask
 from vflops.data.process_pool import OnProgress, Reporter, Stopped, iter_results
 from vflops.data.workspace import ShardPart, Workspace
@@ -62,6 +62,16 @@ class Drawing(ABC, Generic[FactsType, PartType]):
 
     @property
     @abstractmethod
+    def sample_bytes(self) -> int:
+        """Bytes of a sample, without the padding up to the next one."""
+
+    @property
+    @abstractmethod
+    def header(self) -> bytes:
+        """What is hashed before the values of a sample."""
+
+    @property
+    @abstractmethod
     def piece_samples(self) -> int:
         """Number of samples that a process draws at a time: a fraction of a second of work."""
 
@@ -72,8 +82,10 @@ class Drawing(ABC, Generic[FactsType, PartType]):
         """Yield the stored values and the facts of one or more samples, from ``start`` on."""
 
     @abstractmethod
-    def part(self, shard: DrawnShard, sha256: str, facts: Sequence[FactsType]) -> PartType:
-        """Return the part of a complete shard from the facts of all its samples."""
+    def part(
+        self, shard: DrawnShard, sha256: str, digests: tuple[str, ...], facts: Sequence[FactsType]
+    ) -> PartType:
+        """Return the part of a complete shard from the digests and facts of all its samples."""
 
 
 def shards_of(splits: Mapping[str, int], samples_per_shard: int) -> list[DrawnShard]:
@@ -211,8 +223,10 @@ def _close(
             raise Stopped
 
     file.set_size(shard.count * drawing.stride_bytes)
-    sha256 = hash_file(file.temporary, stop_if_asked)
+    sha256, digests = hash_shard(
+        file.temporary, drawing.header, drawing.sample_bytes, drawing.stride_bytes, stop_if_asked
+    )
     file.close()
-    part = drawing.part(shard, sha256, facts)
+    part = drawing.part(shard, sha256, digests, facts)
     workspace.add_part(part)
     return part

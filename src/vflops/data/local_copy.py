@@ -28,6 +28,7 @@ from vflops.data.packed_index import (
     cannot_read,
     check_size,
     hash_file,
+    index_fingerprint,
 )
 from vflops.errors import FolderError, RunFailed, UsageError, VflopsError
 from vflops.record.files import atomic
@@ -71,17 +72,20 @@ class PackedSource:
         if not (path / INDEX).is_file():
             raise NotStagedError(f"{path} has no {INDEX}, and only packed data is staged")
         index = (path / INDEX).read_bytes()
-        if hashlib.sha256(index).hexdigest() != fingerprint:
-            raise NotStagedError(f"{path / INDEX} is not the index that the job started with")
         try:
-            splits = json.loads(index)["splits"].values()
+            fields = json.loads(index)
+            actual = index_fingerprint(fields)
+            splits = fields["splits"].values()
             entries = [entry for split in splits for entry in (split["table"], *split["shards"])]
+            entries += [split["digests"] for split in fields.get("contents", {}).values()]
             files = tuple(
                 StoredFile.model_validate({name: entry[name] for name in StoredFile.model_fields})
                 for entry in entries
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise NotStagedError(f"{path / INDEX} is not an index of packed data") from error
+        if actual != fingerprint:
+            raise NotStagedError(f"{path / INDEX} is not the index that the job started with")
         for file in files:
             check_size(path, file)
         return cls(path, index, files)

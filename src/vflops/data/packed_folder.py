@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -12,8 +12,23 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from vflops.data.content_check import ContentCheck
+from vflops.data.content_hash import (
+    as_digests,
+    content_hash,
+    read_digests,
+    values_digest,
+    write_digests,
+)
 from vflops.data.open_shards import OpenShards
-from vflops.data.packed_index import INDEX, REPAIR, IndexDocument, check_size, hash_file
+from vflops.data.packed_index import (
+    INDEX,
+    REPAIR,
+    IndexDocument,
+    check_size,
+    hash_file,
+    index_fingerprint,
+)
 from vflops.data.process_pool import OnProgress, no_progress
 from vflops.data.split_table import read_table
 from vflops.errors import CheckFailed, FolderError, UsageError
@@ -70,8 +85,13 @@ class PackedFolder(ABC, Generic[IndexType]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of ``index.json``, which contains the hash of every other file."""
-        return hash_file(self.path / INDEX)
+        """The hash that identifies the data, whatever the names of its folders."""
+        return index_fingerprint(read_json(self.path / INDEX))
+
+    @property
+    def contents(self) -> dict[str, str]:
+        """The content hash of every split; empty if an older version packed the data."""
+        return {name: split.sha256 for name, split in (self.index.contents or {}).items()}
 
     def verify(self, on_progress: OnProgress = no_progress) -> int:
         """Hash every file and return the bytes read; raise ``CheckFailed`` naming damaged files."""
@@ -95,8 +115,49 @@ class PackedFolder(ABC, Generic[IndexType]):
             )
         return total
 
+    def verify_contents(self, on_progress: OnProgress = no_progress) -> None:
+        """Compare every sample with its digest, and every split with its content hash.
 
-class PackedSplit:
+        Raise ``CheckFailed`` or ``FolderError`` if they differ.
+        """
+        splits = [self.split(name) for name in self.contents]
+        total, done = sum(map(len, splits)), 0
+        for split in splits:
+            split.compare_contents()
+            for number in range(len(split)):
+                split.stored_values(number)
+                done += 1
+                on_progress(done, total)
+            if split.content_hash() != self.contents[split.name]:
+                raise CheckFailed(
+                    f"{self.path / INDEX} has a content hash of {split.name} that is not that of "
+                    f"its {self.samples}",
+                    hint=REPAIR,
+                )
+
+    def add_contents(self, on_progress: OnProgress = no_progress) -> Self:
+        """Write the digests that data of an older version lacks; return the data with them.
+
+        Call ``verify`` first: the digests are those of the samples as they are now.
+        """
+        splits = [self.split(name) for name in self.index.splits]
+        total, done = sum(map(len, splits)), 0
+        contents = {}
+        for split in splits:
+            digests = []
+            for number in range(len(split)):
+                values = split.stored_values(number)
+                digests.append(values_digest(split.header(number), values.data).hex())
+                done += 1
+                on_progress(done, total)
+            contents[split.name] = write_digests(
+                self.path, split.name, as_digests(digests), split.annotations()
+            )
+        self.index.model_copy(update={"contents": contents}).write(self.path / INDEX)
+        return type(self).open(self.path)
+
+
+class PackedSplit(ABC):
     """One split of a packed folder: its table in memory, its shards open for reading."""
 
     def __init__(
@@ -127,9 +188,44 @@ class PackedSplit:
         self.shard_of = np.repeat(np.arange(len(counts)), counts)
         """The number of the shard that holds each sample."""
         self.shards = OpenShards(folder.path, self.entry.shards)
+        self.check: ContentCheck | None = None
+        """Compares samples as they are read; None if that was not asked for or is impossible."""
+        self._folder = folder
 
     def __len__(self) -> int:
         return len(self.shard_of)
+
+    @abstractmethod
+    def header(self, number: int) -> bytes:
+        """Return what is hashed before the values of a sample."""
+
+    @abstractmethod
+    def stored_values(self, number: int) -> NDArray[np.uint8]:
+        """Return the bytes of one sample as they are stored."""
+
+    @abstractmethod
+    def annotations(self) -> Iterable[bytes]:
+        """Yield what is hashed as the annotation of each sample: the label, or the boxes."""
+
+    def compare_contents(self) -> Self:
+        """Compare samples with their digests from now on, when they are first read.
+
+        Raise ``FolderError`` if the tables differ from the index. Data of an older version has no
+        digests; its samples are not compared.
+        """
+        contents = (self._folder.index.contents or {}).get(self.name)
+        if contents is not None and self.check is None:
+            if hash_file(self.table_path) != self.entry.table.sha256:
+                raise FolderError(f"{self.table_path} differs from what was packed", hint=REPAIR)
+            digests = read_digests(self._folder.path, contents, len(self))
+            self.check = ContentCheck(f"{self.name} in {self._folder.path}", digests)
+        return self
+
+    def content_hash(self) -> str:
+        """Return the content hash that follows from the tables; raise ``ValueError`` without."""
+        if self.check is None:
+            raise ValueError(f"the samples of {self.name} are not compared with their digests")
+        return content_hash(self.check.digests, self.annotations())
 
 
 def require_packed(path: Path, kind: str) -> None:

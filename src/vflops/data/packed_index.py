@@ -4,6 +4,7 @@ DEST/
   index.json        what is packed, and the hash of every file
   <split>-00000.bin samples back to back
   <split>.npz       one row per sample: labels, sizes, boxes
+  <split>.digests   the SHA-256 of each sample's values, 32 bytes each
   packing.json      source and settings of the packing, for resuming; not needed for reading
 """
 
@@ -20,6 +21,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from vflops.data.process_pool import OnProgress
 from vflops.errors import FolderError
+from vflops.record.files import atomic
 from vflops.record.files.document import Data, Document
 from vflops.record.formats.job import Duplicates
 
@@ -28,7 +30,7 @@ PACKING = "packing.json"
 REPAIR = "copy the folder again, or pack it again: vflops data pack DIR"
 
 _BLOCK_BYTES = 1 << 22
-_NOT_COMPARED = ("duplicates", None)
+_OPTIONAL = ("duplicates", "contents")
 
 
 class StoredFile(Data):
@@ -60,6 +62,15 @@ class SplitEntry(Data):
         """Number of samples in the split."""
 
 
+class SplitContents(Data):
+    """What identifies the samples of a split, whatever their order, names and files."""
+
+    sha256: str
+    """The content hash."""
+    digests: StoredFile
+    """The SHA-256 of the values of every sample, in order."""
+
+
 class IndexDocument(Document):
     """``index.json`` of any kind of data."""
 
@@ -71,16 +82,19 @@ class IndexDocument(Document):
     splits: Mapping[str, SplitEntry]
     duplicates: Duplicates | None = None
     """None if samples were not compared: they are synthetic, or an older version packed them."""
+    contents: dict[str, SplitContents] | None = None
+    """By split; None if an older version packed the data."""
 
     @model_serializer(mode="wrap")
-    def _omit_what_was_not_compared(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave ``duplicates`` out if it is None, so that synthetic data keeps its fingerprint."""
+    def _omit_what_is_absent(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out optional fields that are None, so that synthetic data keeps its fingerprint."""
         fields: dict[str, Any] = dump(self)
-        return {name: value for name, value in fields.items() if (name, value) != _NOT_COMPARED}
+        return {k: v for k, v in fields.items() if not (k in _OPTIONAL and v is None)}
 
     def files(self) -> list[StoredFile]:
         """Return every file that the index names."""
-        return [file for split in self.splits.values() for file in (split.table, *split.shards)]
+        files = [file for split in self.splits.values() for file in (split.table, *split.shards)]
+        return files + [split.digests for split in (self.contents or {}).values()]
 
 
 class PackingRecord(Document):
@@ -105,6 +119,19 @@ def shard_name(split: str, number: int) -> str:
 def table_name(split: str) -> str:
     """Return the file name of a split's table."""
     return f"{split}.npz"
+
+
+def index_fingerprint(index: Mapping[str, Any]) -> str:
+    """Return the SHA-256 that identifies packed data, from the JSON object in its ``index.json``.
+
+    It covers the hashes of shards and tables. The name of the folder that real data comes from is
+    left out, so that everyone who packs the same data gets the same fingerprint. The contents are
+    left out because they follow from the shards; data packed before there were any keeps its
+    fingerprint.
+    """
+    left_out = {"contents"} if index.get("synthetic") else {"contents", "origin"}
+    fields = {name: value for name, value in index.items() if name not in left_out}
+    return hashlib.sha256(atomic.json_text(fields).encode()).hexdigest()
 
 
 def digest(parts: Any) -> str:

@@ -38,6 +38,8 @@ class ShardPart(Document):
     source_digest: str
     """A digest of everything that the shard was made from."""
     shard: ShardEntry
+    digests: tuple[str, ...] = ()
+    """The values digest of every sample, in hexadecimal; empty in parts of older versions."""
 
 
 PartType = TypeVar("PartType", bound=ShardPart)
@@ -90,6 +92,7 @@ class Workspace:
         try:
             part = part_type.read(self._part_file(shard))
             same = part.source_digest == source_digest and path.stat().st_size == part.shard.bytes
+            same = same and len(part.digests) == part.shard.samples
             return part if same and hash_file(path) == part.shard.sha256 else None
         except (VflopsError, OSError):
             return None  # missing or damaged: the shard is written again

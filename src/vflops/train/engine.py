@@ -18,6 +18,7 @@ from vflops.record.formats.job_events import Fallback, JobStarted, Resumed, Test
 from vflops.train import eight_bit, out_of_memory
 from vflops.train.checkpoint import Checkpoints, checkpoint_file
 from vflops.train.context import JobContext
+from vflops.train.data_read import write_data_read
 from vflops.train.ensemble_member import conclude_member, loop_evaluation
 from vflops.train.evaluation import Evaluation, Outcome
 from vflops.train.exhibit_file import write_exhibit
@@ -51,6 +52,7 @@ def run(context: JobContext) -> None:
             engine = Engine(context, train, workload, plan, precision, device)
             context.write_event("job", engine.start_event(threads))
             engine.train()
+            write_data_read(context, plan, workload.read_splits())
     finally:
         plan.close()
 

@@ -247,8 +247,10 @@ def test_the_same_frames_give_the_same_bytes(tmp_path: Path) -> None:
         "index.json",
         "packing.json",
         "train-00000.bin",
+        "train.digests",
         "train.npz",
         "validation-00000.bin",
+        "validation.digests",
         "validation.npz",
     ]
 
@@ -393,7 +395,7 @@ def test_verify_finds_a_changed_bit(tmp_path: Path) -> None:
     with (packed.path / "validation-00000.bin").open("r+b") as file:
         file.seek(4000)
         file.write(b"\x01")
-    with pytest.raises(CheckFailed, match=r"1 of 4 files .*: validation-00000.bin"):
+    with pytest.raises(CheckFailed, match=r"1 of 6 files .*: validation-00000.bin"):
         packed.verify()
 
 

@@ -192,6 +192,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "seeds": ("one model", changed("finished", weights_sha256="0" * 64)),
         "data": ("one model", in_job("data", fingerprint="unknown")),
         "synthetic": ("one model", in_job("settings", data=None)),
+        "contents": ("one model", in_job("data", contents={"train": "3" * 64})),
         "leaks": ("one model", in_job("data", duplicates=duplicates(leaked=501))),
         "labels": ("one model", in_job("data", duplicates=duplicates(contradictory=501))),
         "trained": ("one model", edited("jobs/1/job.json", "{", "{ ")),

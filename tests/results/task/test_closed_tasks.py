@@ -14,7 +14,7 @@ from vflops.record.formats.job import BagRecord, DataFacts, Goal, JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.task.closed_tasks import closed_tasks, job_task, tasks
 from vflops.results.task.definition import LEFT_TO_THE_PAPERS, NOT_IN_THE_TASK
-from vflops.results.task.drawn_data import FINGERPRINTS, profile_fingerprint
+from vflops.results.task.drawn_data import CONTENTS, FINGERPRINTS, profile_fingerprint
 from vflops.results.task.task import Task
 from vflops.workloads.contract import run_settings
 from vflops.workloads.contract.registry import suite, workload, workloads
@@ -215,11 +215,27 @@ def test_synthetic_data_that_no_machine_draws_is_an_open_task() -> None:
     assert found.differences == ("changed synthetic data aaaaaaaaaaaa instead of synthetic data",)
 
 
+def test_synthetic_data_with_other_contents_is_an_open_task() -> None:
+    name, profile = "image-classification", "tiny"
+    contents, drawn_data = CONTENTS[name][profile], drawn(name, profile)
+    known = drawn_data.model_copy(update={"contents": contents})
+    assert task(name, profile, data=known).kind == "closed"
+    changed = drawn_data.model_copy(update={"contents": contents | {"train": "0" * 64}})
+    assert task(name, profile, data=changed).kind == "open"
+
+
+def test_the_contents_of_all_synthetic_data_are_known() -> None:
+    assert {name: list(known) for name, known in CONTENTS.items()} == {
+        name: list(known) for name, known in FINGERPRINTS.items()
+    }
+
+
 @pytest.mark.parametrize("name", suite())
 def test_this_machine_draws_the_data_of_the_closed_tasks(name: str) -> None:
     spec = workload(name)
     facts = spec.load_code().prepare_data(spec.profile("tiny"), lambda *state: None)
     assert facts.fingerprint == FINGERPRINTS[name]["tiny"]
+    assert facts.contents == CONTENTS[name]["tiny"]
 
 
 @pytest.mark.parametrize("waves", [False, True])

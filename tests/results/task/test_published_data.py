@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from vflops.record.formats.job import DataFacts
-from vflops.results.task.published_data import CLIMATE, IMAGENET, data_fault
+from vflops.results.task.published_data import CLIMATE, IMAGENET, KnownContents, data_fault
 
 WANTED_IMAGES = "but the published data has 1,281,167 + 50,000 samples"
 WANTED_FRAMES = "but the published data has 26 years with 35,040 + 1,460 + 1,460 samples"
@@ -89,3 +90,22 @@ def test_facts_that_were_not_recorded_do_not_pass() -> None:
     assert data_fault(unknown, IMAGENET) == (
         "classes not recorded, but the published data has 1000"
     )
+
+
+def test_known_content_hashes_are_required_of_data_that_was_packed_in_the_same_way() -> None:
+    splits = {"train": "1" * 64, "validation": "2" * 64}
+    known = KnownContents(packing=(("short side", 256),), splits=tuple(splits.items()))
+    published = replace(IMAGENET, known=(known,))
+
+    def fault(side: int, contents: dict[str, str]) -> str | None:
+        facts: dict[str, int | float | str] = {"classes": 1000, "short side": side}
+        data = images().model_copy(update={"facts": facts, "contents": contents})
+        return data_fault(data, published)
+
+    assert fault(256, splits) is None
+    assert fault(256, splits | {"train": "3" * 64}) == (
+        "its content hashes (train 333333333333, validation 222222222222) are not those of the "
+        "published data"
+    )
+    assert fault(160, splits | {"train": "3" * 64}) is None  # nothing is known of this size
+    assert fault(256, {}) is None  # a record of an older version

@@ -20,6 +20,7 @@ from vflops.data.images.rescale_images import short_sides
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder, latest
 from vflops.record.formats.job import DataFacts, JobRecord
+from vflops.record.formats.job_events import DataRead
 from vflops.workloads.image_classification import rescaled
 from vflops.workloads.image_classification.settings import PROFILES
 from vflops.workloads.image_classification.workload import ImageClassification
@@ -82,6 +83,11 @@ def test_the_printed_commands_train_as_the_files_do(tmp_path: Path, vflops: Vflo
         folder = RunFolder.open(path)
         record = JobRecord.read(folder.job_file(1))
         quality = [event.data["quality"] for event in folder.history().events("evaluation", job=1)]
+        (read,) = folder.history().events("data-read", job=1)
+        splits = read.payload(DataRead).splits
+        compared = {name: (split.compared, split.sha256) for name, split in splits.items()}
+        known = record.data.contents or {}
+        assert compared == {"train": (48, known["train"]), "validation": (16, known["validation"])}
         results.append((record.data.fingerprint, weights(folder), quality))
     packed, files = results
     assert packed == files  # the same pixels, then the same weights and the same quality

@@ -55,6 +55,16 @@ class FrameDrawing(Drawing[FrameFacts, DrawnFramePart]):
         return self.encoding.stride_bytes
 
     @property
+    def sample_bytes(self) -> int:
+        """Bytes of a frame's values."""
+        return self.encoding.frame_bytes
+
+    @property
+    def header(self) -> bytes:
+        """What is hashed before the values of a frame."""
+        return self.encoding.header
+
+    @property
     def piece_samples(self) -> int:
         """Number of frames that a process draws at a time."""
         return max(1, _PIECE_PIXELS // (self.recipe.height * self.recipe.width))
@@ -73,7 +83,13 @@ class FrameDrawing(Drawing[FrameFacts, DrawnFramePart]):
             check_overflow(stored, frame.fields, f"frame {position} of {split}")
             yield stored, [FrameFacts(moments, tuple(map(tuple, frame.boxes.tolist())))]
 
-    def part(self, shard: DrawnShard, sha256: str, facts: Sequence[FrameFacts]) -> DrawnFramePart:
+    def part(
+        self,
+        shard: DrawnShard,
+        sha256: str,
+        digests: tuple[str, ...],
+        facts: Sequence[FrameFacts],
+    ) -> DrawnFramePart:
         """Return the part of a complete shard."""
         return DrawnFramePart(
             source_digest="",
@@ -83,6 +99,7 @@ class FrameDrawing(Drawing[FrameFacts, DrawnFramePart]):
                 bytes=shard.count * self.stride_bytes,
                 sha256=sha256,
             ),
+            digests=digests,
             frames=tuple(range(shard.start, shard.start + shard.count)),
             mean=tuple(tuple(fact.moments.mean.tolist()) for fact in facts),
             squares=tuple(tuple(fact.moments.squares.tolist()) for fact in facts),

@@ -10,10 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.climate.field_names import CHANNELS
-from vflops.data.climate.frame_index import DTYPES, FrameShard, Layout, align, frame_bytes
+from vflops.data.climate.frame_index import (
+    DTYPES,
+    FrameShard,
+    Layout,
+    align,
+    frame_bytes,
+    frame_header,
+)
 from vflops.data.climate.moments import FILL
+from vflops.data.content_hash import hash_shard
 from vflops.data.new_file import NewFile
-from vflops.data.packed_index import hash_file
 from vflops.errors import UsageError
 
 SHARD_BYTES = 1 << 30
@@ -47,6 +54,11 @@ class FrameEncoding:
     def stride_bytes(self) -> int:
         """Bytes from the start of a frame to the start of the next."""
         return align(self.frame_bytes)
+
+    @property
+    def header(self) -> bytes:
+        """What is hashed before the values of a frame."""
+        return frame_header(self.height, self.width, self.layout)
 
     @property
     def frames_per_shard(self) -> int:
@@ -141,14 +153,20 @@ class FrameShardFile:
         offset = frame * self._encoding.stride_bytes + first_row * row_bytes
         self._file.write(np.ascontiguousarray(stored).reshape(-1).view(np.uint8).data, offset)
 
-    def close(self, frames: int) -> FrameShard:
-        """Rename the shard of ``frames`` frames to its final name and return its index entry."""
+    def close(self, frames: int) -> tuple[FrameShard, tuple[str, ...]]:
+        """Rename the shard of ``frames`` frames to its final name.
+
+        Return its index entry and the values digest of each frame.
+        """
         size = frames * self._encoding.stride_bytes  # including the padding of the last frame
         self._file.set_size(size)
         self._file.close()
         path = self._file.path
         # Hashed at the end, because rows come in any order; the page cache still has them.
-        return FrameShard(file=path.name, frames=frames, bytes=size, sha256=hash_file(path))
+        sha256, digests = hash_shard(
+            path, self._encoding.header, self._encoding.frame_bytes, self._encoding.stride_bytes
+        )
+        return FrameShard(file=path.name, frames=frames, bytes=size, sha256=sha256), digests
 
     def abandon(self) -> None:
         """Delete the shard unless it was closed."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from vflops.data.climate.field_names import CHANNELS, CLASSES
+from vflops.data.content_hash import values_header
 from vflops.data.packed_index import IndexDocument, ShardEntry, SplitEntry
 from vflops.data.workspace import ShardPart
 from vflops.record.files.document import Data
@@ -19,6 +22,8 @@ DTYPES: dict[Layout, type[np.floating[Any]]] = {"half": np.float16, "raw": np.fl
 SPLITS = ("train", "validation", "test")
 ALIGNMENT = 4096
 """Frames start at multiples of this many bytes, so that direct I/O can read them."""
+
+_BOX = Struct("<4fq")
 
 PerChannel = Annotated[tuple[float, ...], Field(min_length=len(CHANNELS), max_length=len(CHANNELS))]
 
@@ -117,6 +122,18 @@ class FramePart(ShardPart):
 def frame_bytes(height: int, width: int, layout: Layout) -> int:
     """Return the size of a frame's values in bytes, without padding."""
     return height * width * len(CHANNELS) * np.dtype(DTYPES[layout]).itemsize
+
+
+def frame_header(height: int, width: int, layout: Layout) -> bytes:
+    """Return what is hashed before the values of a frame."""
+    return values_header(np.dtype(DTYPES[layout]).name, (height, width, len(CHANNELS)))
+
+
+def boxes_bytes(boxes: NDArray[np.float32], labels: NDArray[np.int64]) -> bytes:
+    """Return what is hashed as the annotation of a frame: its boxes with their labels, sorted."""
+    rows = zip(boxes.tolist(), labels.tolist(), strict=True)
+    packed = (_BOX.pack(*box, label) for box, label in rows if label >= 0)
+    return b"".join(sorted(packed))
 
 
 def align(size: int) -> int:

@@ -148,9 +148,11 @@ def _part(
 ) -> FramePart:
     keep = [i for i, frame in enumerate(collected.frames) if frame not in bad]
     name = task.source.path.name
+    entry, digests = shard.close(len(keep))
     return FramePart(
         source_digest=source_digest,
-        shard=shard.close(len(keep)),
+        shard=entry,
+        digests=digests,
         frames=tuple(collected.frames[i] for i in keep),
         mean=tuple(tuple(collected.moments.mean[i].tolist()) for i in keep),
         squares=tuple(tuple(collected.moments.squares[i].tolist()) for i in keep),

@@ -26,17 +26,27 @@ from vflops.data.climate.frame_index import (
     FrameSplitEntry,
     Layout,
     LeftOut,
+    boxes_bytes,
 )
 from vflops.data.climate.moments import Moments, frame_moments
 from vflops.data.climate.packed_frames import PackedFrames
 from vflops.data.climate.scan import describe_faults
+from vflops.data.content_hash import as_digests, write_digests
 from vflops.data.destination import require_unoccupied
 from vflops.data.duplicates import Sample, find_duplicates
-from vflops.data.packed_index import PackingRecord, digest, shard_name
+from vflops.data.packed_index import PackingRecord, SplitContents, digest, shard_name
 from vflops.data.split_table import write_table
 from vflops.data.workspace import Workspace
 from vflops.errors import UsageError
 from vflops.record.formats.job import Duplicates
+
+
+@dataclass(frozen=True)
+class WrittenSplit:
+    """What the index says about a split."""
+
+    entry: FrameSplitEntry
+    contents: SplitContents
 
 
 def write_split(
@@ -44,16 +54,17 @@ def write_split(
     name: str,
     rows: Sequence[NDArray[Any]],
     shards: Sequence[FrameShard],
+    digests: Sequence[str],
     left_out: Sequence[LeftOut] = (),
     mended: Sequence[LeftOut] = (),
-) -> FrameSplitEntry:
-    """Write the table of a split into ``folder`` and return the split's entry in the index."""
+) -> WrittenSplit:
+    """Write the table and the digests of a split into ``folder``; return what the index needs."""
     pairs = [pad_boxes(frame_rows) for frame_rows in rows]
     columns: dict[str, NDArray[Any]] = {
         "boxes": np.array([boxes for boxes, _ in pairs], np.float32).reshape(-1, MAX_BOXES, 4),
         "labels": np.array([labels for _, labels in pairs], np.int64).reshape(-1, MAX_BOXES),
     }
-    return FrameSplitEntry(
+    entry = FrameSplitEntry(
         frames=len(rows),
         boxes=sum(len(frame_rows) for frame_rows in rows),
         left_out=tuple(left_out),
@@ -61,6 +72,8 @@ def write_split(
         table=write_table(folder, name, columns),
         shards=tuple(shard for shard in shards if shard.frames),
     )
+    annotations = map(boxes_bytes, columns["boxes"], columns["labels"])
+    return WrittenSplit(entry, write_digests(folder, name, as_digests(digests), annotations))
 
 
 @dataclass
@@ -68,7 +81,7 @@ class _OpenSplit:
     """A split while frames are added to it."""
 
     rows: list[NDArray[Any]] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
     shards: list[FrameShard] = field(default_factory=list)
     file: FrameShardFile | None = None
     frames_in_file: int = 0
@@ -134,7 +147,6 @@ class FrameWriter:
             current.file = FrameShardFile(self._workspace.path / name, self._encoding)
         current.file.put(current.frames_in_file, 0, stored)
         current.frames_in_file += 1
-        current.samples.append(Sample(f"{split} frame {len(current.rows)}", moments.content))
         current.rows.append(np.array(boxes).reshape(-1, 5))
         if split == "train":
             self._moments = self._moments.merged(moments) if self._moments else moments
@@ -149,7 +161,9 @@ class FrameWriter:
         for split in self._splits.values():
             self._close(split)
         splits = {
-            name: write_split(self._workspace.path, name, open_split.rows, open_split.shards)
+            name: write_split(
+                self._workspace.path, name, open_split.rows, open_split.shards, open_split.digests
+            )
             for name in SPLITS
             if (open_split := self._splits.get(name)) is not None
         }
@@ -161,7 +175,10 @@ class FrameWriter:
         return PackedFrames.open(self._workspace.destination)
 
     def _duplicates(self) -> Duplicates:
-        samples = {name: split.samples for name, split in self._splits.items()}
+        samples = {
+            name: [Sample(f"{name} frame {i}", digest) for i, digest in enumerate(split.digests)]
+            for name, split in self._splits.items()
+        }
         train = samples.pop("train")
         return find_duplicates(train, chain.from_iterable(samples.values())).summary()
 
@@ -186,7 +203,9 @@ class FrameWriter:
 
     def _close(self, split: _OpenSplit) -> None:
         if split.file is not None:
-            split.shards.append(split.file.close(split.frames_in_file))
+            shard, digests = split.file.close(split.frames_in_file)
+            split.shards.append(shard)
+            split.digests += digests
             split.file, split.frames_in_file = None, 0
 
     def _check_frame(self, split: str, fields: NDArray[Any], boxes: NDArray[Any]) -> Moments:
@@ -226,7 +245,7 @@ def require_varying_channels(where: str, train: Moments) -> None:
 def make_index(
     encoding: FrameEncoding,
     moments: Moments,
-    splits: dict[str, FrameSplitEntry],
+    splits: Mapping[str, WrittenSplit],
     **fields: Any,
 ) -> FrameIndex:
     """Return the index of frames stored with ``encoding``."""
@@ -238,6 +257,7 @@ def make_index(
         scale=tuple(encoding.scale.tolist()),
         mean=tuple(moments.mean.tolist()),
         std=tuple(moments.std.tolist()),
-        splits=splits,
+        splits={name: split.entry for name, split in splits.items()},
+        contents={name: split.contents for name, split in splits.items()},
         **fields,
     )

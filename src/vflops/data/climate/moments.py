@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.climate.field_names import CHANNELS
-from vflops.data.duplicates import content_digest
 
 PerChannel = NDArray[np.float64]
 
@@ -60,11 +59,6 @@ class Moments:
     def usable(self) -> NDArray[np.bool_]:
         """Whether all values of a channel of a frame (…, 16) are real data."""
         return self.finite & ~self.filled & ~self.flat
-
-    @property
-    def content(self) -> str:
-        """A digest that equal frames share: of the mean and the variance of every channel."""
-        return content_digest(self.mean.tobytes() + self.squares.tobytes())
 
     def pooled(self, axis: int) -> Moments:
         """Merge the groups along ``axis`` (Chan, Golub and LeVeque's formula, equal counts)."""

@@ -15,7 +15,6 @@ from vflops.data.climate.field_names import CHANNELS
 from vflops.data.climate.frame_encoding import FrameEncoding, frame_encoding
 from vflops.data.climate.frame_index import (
     FramePart,
-    FrameSplitEntry,
     Layout,
     LeftOut,
     align,
@@ -23,7 +22,12 @@ from vflops.data.climate.frame_index import (
 )
 from vflops.data.climate.frame_shards import FrameShardTask, make_shard, plan
 from vflops.data.climate.frame_source import Unreadable
-from vflops.data.climate.frame_writer import make_index, require_varying_channels, write_split
+from vflops.data.climate.frame_writer import (
+    WrittenSplit,
+    make_index,
+    require_varying_channels,
+    write_split,
+)
 from vflops.data.climate.moments import FILL, Moments, frame_moments
 from vflops.data.climate.packed_frames import PackedFrames
 from vflops.data.climate.scan import workers_for
@@ -138,14 +142,15 @@ def _finish(
     made = list(zip(tasks, parts, strict=True))
     for name, shards in group_by_split(split.by_name, tasks, made).items():
         splits[name] = _write_split(workspace.path, folder, name, shards)
-        if not splits[name].frames:
+        entry = splits[name].entry
+        if not entry.frames:
             raise UsageError(
                 f"no frame of {name} can be used",
                 hint=f"see why: vflops data check {folder.path}",
             )
-        if not splits[name].boxes and name != "test":
+        if not entry.boxes and name != "test":
             raise UsageError(
-                f"{name} has no box in any of the {splits[name].frames:,} frames that can be used",
+                f"{name} has no box in any of the {entry.frames:,} frames that can be used",
                 hint="nothing can be learned or evaluated without boxes: choose other years, or "
                 f"repair what is wrong: vflops data check {folder.path}",
             )
@@ -179,9 +184,8 @@ def _duplicates(
     for task, part in made:
         samples = train if task.split == "train" else evaluated
         name = folder.year(task.year).name
-        for frame, mean, squares in zip(part.frames, part.mean, part.squares, strict=True):
-            moments = Moments(1, np.array(mean), np.array(squares))
-            samples.append(Sample(f"{name} frame {frame}", moments.content))
+        for frame, content in zip(part.frames, part.digests, strict=True):
+            samples.append(Sample(f"{name} frame {frame}", content))
     return find_duplicates(train, evaluated).summary()
 
 
@@ -204,7 +208,7 @@ def _moments_by_year(
 
 def _write_split(
     path: Path, folder: ClimateYears, name: str, shards: Sequence[tuple[FrameShardTask, FramePart]]
-) -> FrameSplitEntry:
+) -> WrittenSplit:
     rows, notes = [], []
     for task, part in shards:
         year = folder.year(task.year)
@@ -213,7 +217,9 @@ def _write_split(
             rows.append(boxes)
             notes += [LeftOut(file=year.name, frame=frame, reason=fault) for fault in faults]
     left_out = [frame for _, part in shards for frame in part.left_out]
-    return write_split(path, name, rows, [part.shard for _, part in shards], left_out, notes)
+    digests = [content for _, part in shards for content in part.digests]
+    entries = [part.shard for _, part in shards]
+    return write_split(path, name, rows, entries, digests, left_out, notes)
 
 
 def _check_boxes(folder: ClimateYears, split: YearSplit) -> None:

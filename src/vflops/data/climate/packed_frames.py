@@ -4,7 +4,8 @@ DEST/
   index.json        what is packed, in which units, and the hash of every file
   train-00000.bin   frames of height × width × 16 values, each at a multiple of 4,096 bytes
   train.npz         for every frame: boxes (15, 4) as x1, y1, x2, y2 and labels (15,), -1 for none
-  validation-00000.bin …   validation.npz   test-00000.bin …   test.npz
+  train.digests     for every frame: the SHA-256 of its size and values
+  validation-00000.bin …   validation.npz   test-00000.bin …   test.npz   and their digests
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from vflops.data.climate.field_names import CHANNELS, CLASSES, MAX_BOXES
-from vflops.data.climate.frame_index import DTYPES, FrameIndex
+from vflops.data.climate.frame_index import DTYPES, FrameIndex, boxes_bytes, frame_header
 from vflops.data.packed_folder import PackedFolder, PackedSplit, SampleIndices
 from vflops.data.packed_index import INDEX, REPAIR
 from vflops.errors import FolderError
@@ -99,6 +100,8 @@ class PackedFrameSplit(PackedSplit):
         """Copy the stored values of the given frames into ``out`` (n, height, width, 16)."""
         memory = self._memory(indices, out)
         self._read(self._pieces(indices), memory)
+        for number, values in self._new(indices, memory):
+            self._compare(number, values)
 
     def read_with(
         self, pool: ThreadPoolExecutor, indices: SampleIndices, out: NDArray[Any]
@@ -107,13 +110,43 @@ class PackedFrameSplit(PackedSplit):
         memory = self._memory(indices, out)
         number = len(indices) * -(-self.index.frame_bytes // _PIECE_BYTES)
         if len(memory) <= _PIECE_BYTES:  # not worth handing over to other threads
-            self._read(self._pieces(indices), memory)
+            self.read(indices, out)
             return
         pieces = _SharedIterator(self._pieces(indices))
         readers = min(number, _MAX_THREADS)
         reads = [pool.submit(self._read, pieces, memory) for _ in range(readers)]
         for read in reads:
             read.result()
+        # A frame is hashed as a whole, so it must be complete.
+        for compared in [pool.submit(self._compare, *new) for new in self._new(indices, memory)]:
+            compared.result()
+
+    def header(self, number: int) -> bytes:
+        """Return what is hashed before the values of a frame."""
+        return frame_header(self.index.height, self.index.width, self.index.layout)
+
+    def stored_values(self, number: int) -> NDArray[np.uint8]:
+        """Return the bytes of one frame."""
+        out = np.empty((1, *self.index.frame_shape), self.dtype)
+        self.read([number], out)
+        return out.reshape(-1).view(np.uint8)
+
+    def annotations(self) -> Iterator[bytes]:
+        """Yield the boxes of every frame as they are hashed."""
+        return map(boxes_bytes, self.boxes, self.labels)
+
+    def _new(
+        self, indices: SampleIndices, memory: NDArray[np.uint8]
+    ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+        """Yield the frames in ``memory`` that have not been compared with their digests."""
+        if self.check is not None:
+            chosen, size = np.asarray(indices, np.int64), self.index.frame_bytes
+            for position in self.check.new(chosen):
+                yield int(chosen[position]), memory[position * size : (position + 1) * size]
+
+    def _compare(self, number: int, values: NDArray[np.uint8]) -> None:
+        if self.check is not None:
+            self.check.compare(number, self.header(number), values)
 
     def fields(self, index: int) -> NDArray[np.float32]:
         """Return one frame, (16, height, width) in the file's units, for inspection."""

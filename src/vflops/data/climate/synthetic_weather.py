@@ -174,6 +174,7 @@ def pack(
                 split,
                 [np.array(boxes, np.int32) for part in group for boxes in part.boxes],
                 [part.shard for part in group],
+                [content for part in group for content in part.digests],
             )
             for split, group in groups.items()
         }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import ClassVar
 
 from pydantic import Field
 
+from vflops.data.content_hash import values_header
 from vflops.data.packed_index import IndexDocument, ShardEntry, SplitEntry
 from vflops.data.workspace import ShardPart
 from vflops.record.files.document import Data
@@ -13,6 +15,17 @@ from vflops.record.files.document import Data
 CHANNELS = 3
 SHARD_BYTES = 1 << 28
 """The usual size of a shard: large enough to read fast, small enough to write again."""
+_LABEL = Struct("<q")
+
+
+def image_header(height: int, width: int) -> bytes:
+    """Return what is hashed before the pixels of an image."""
+    return values_header("uint8", (height, width, CHANNELS))
+
+
+def label_bytes(label: int) -> bytes:
+    """Return what is hashed as the annotation of an image."""
+    return _LABEL.pack(label)
 
 
 class SkippedImage(Data):
@@ -66,5 +79,3 @@ class ImagePart(ShardPart):
     widths: tuple[int, ...]
     labels: tuple[int, ...]
     skipped: tuple[SkippedImage, ...]
-    contents: tuple[str, ...] = ()
-    """A digest of the file of each image; empty for images that are not compared."""

@@ -10,8 +10,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from vflops.data.content_hash import as_digests, values_digest, write_digests
 from vflops.data.destination import require_unoccupied
-from vflops.data.duplicates import Sample, content_digest, find_duplicates
+from vflops.data.duplicates import Sample, find_duplicates
 from vflops.data.images.image_index import (
     CHANNELS,
     SHARD_BYTES,
@@ -20,9 +21,11 @@ from vflops.data.images.image_index import (
     ImageShard,
     ImageSplitEntry,
     SkippedImage,
+    image_header,
+    label_bytes,
 )
 from vflops.data.new_file import NewFile
-from vflops.data.packed_index import PackingRecord, digest, shard_name
+from vflops.data.packed_index import PackingRecord, SplitContents, digest, shard_name
 from vflops.data.split_table import write_table
 from vflops.data.workspace import Workspace
 from vflops.record.formats.job import Duplicates
@@ -36,15 +39,15 @@ class ImageShardFile:
         self._sha256 = hashlib.sha256()
         self._sizes: list[tuple[int, int]] = []
         self._labels: list[int] = []
-        self._contents: list[str] = []
+        self._digests: list[str] = []
 
     @property
     def bytes(self) -> int:
         """Bytes written so far."""
         return self._file.bytes
 
-    def add(self, image: NDArray[np.uint8], label: int, content: str | None = None) -> None:
-        """Append an image, height × width × 3; ``content`` is a digest of its file."""
+    def add(self, image: NDArray[np.uint8], label: int) -> None:
+        """Append an image, height × width × 3."""
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != CHANNELS:
             raise ValueError(f"an image is uint8[height, width, 3], not {image.dtype}{image.shape}")
         data = np.ascontiguousarray(image).reshape(-1).data
@@ -52,8 +55,7 @@ class ImageShardFile:
         self._sha256.update(data)
         self._sizes.append((image.shape[0], image.shape[1]))
         self._labels.append(label)
-        if content is not None:
-            self._contents.append(content)
+        self._digests.append(values_digest(image_header(*image.shape[:2]), data).hex())
 
     def close(self, source_digest: str = "", skipped: Sequence[SkippedImage] = ()) -> ImagePart:
         """Rename the shard to its final name and return what the index needs from it."""
@@ -70,7 +72,7 @@ class ImageShardFile:
             widths=tuple(width for _, width in self._sizes),
             labels=tuple(self._labels),
             skipped=tuple(skipped),
-            contents=tuple(self._contents),
+            digests=tuple(self._digests),
         )
 
     def abandon(self) -> None:
@@ -101,9 +103,9 @@ def compare(
     """Return what occurs twice among the packed images with these names, by split."""
     samples: dict[str, list[Sample]] = {"train": [], "val": []}
     for split, split_parts in parts.items():
-        contents = [content for part in split_parts for content in part.contents]
+        digests = [content for part in split_parts for content in part.digests]
         labels = [label for part in split_parts for label in part.labels]
-        rows = zip(names[split], contents, labels, strict=True)
+        rows = zip(names[split], digests, labels, strict=True)
         samples[split] = [Sample(*row) for row in rows]
     return find_duplicates(samples["train"], samples["val"]).summary()
 
@@ -118,7 +120,17 @@ def finish(
     splits = {
         name: _write_split(workspace.path, name, split_parts) for name, split_parts in parts.items()
     }
-    workspace.finish(ImageIndex(splits=splits, **index_fields), identity)
+    contents = {
+        name: _write_digests(workspace.path, name, split_parts)
+        for name, split_parts in parts.items()
+    }
+    workspace.finish(ImageIndex(splits=splits, contents=contents, **index_fields), identity)
+
+
+def _write_digests(folder: Path, name: str, parts: Sequence[ImagePart]) -> SplitContents:
+    digests = as_digests([content for part in parts for content in part.digests])
+    labels = (label_bytes(label) for part in parts for label in part.labels)
+    return write_digests(folder, name, digests, labels)
 
 
 def _write_split(folder: Path, name: str, parts: Sequence[ImagePart]) -> ImageSplitEntry:
@@ -189,7 +201,7 @@ class ImageWriter:
             number = len(self._parts.setdefault(split, []))
             shard = ImageShardFile(self._workspace.path / shard_name(split, number))
             self._open[split] = shard
-        shard.add(image, label, None if self._index["synthetic"] else _pixel_digest(image))
+        shard.add(image, label)
 
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
         try:
@@ -214,9 +226,3 @@ class ImageWriter:
             for split, parts in self._parts.items()
         }
         return compare(names, self._parts)
-
-
-def _pixel_digest(image: NDArray[np.uint8]) -> str:
-    """Return a digest of an image that has no file: its size and its pixels."""
-    size = "x".join(map(str, image.shape))
-    return content_digest(size.encode() + image.tobytes())

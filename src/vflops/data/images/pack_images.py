@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from vflops.data.destination import is_occupied
-from vflops.data.duplicates import content_digest
 from vflops.data.images.decode import BadImage, pixels, read_file, resized_size, stored_size
 from vflops.data.images.image_folder import ImageFolder
 from vflops.data.images.image_index import CHANNELS, SHARD_BYTES, ImagePart, SkippedImage
@@ -172,7 +171,7 @@ def _fill(shard: ImageShardFile, task: FileShardTask, report: Reporter) -> list[
         try:
             data = read_file(task.root / file)
             image = pixels(data, task.short_side, enlarge=task.enlarge)
-            shard.add(image, label, content_digest(data))
+            shard.add(image, label)
         except BadImage as bad:
             if task.policy == "fail":
                 raise _bad_file(task.root, file, bad.reason) from bad

@@ -4,17 +4,19 @@ DEST/
   index.json        what is packed, and the hash of every file
   train-00000.bin   images back to back: height × width × 3 bytes each, RGB, row by row
   train.npz         for every image: offset in its shard, height, width, label
-  val-00000.bin …   val.npz
+  train.digests     for every image: the SHA-256 of its size and pixels
+  val-00000.bin …   val.npz   val.digests
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from vflops.data.images.image_index import CHANNELS, ImageIndex
+from vflops.data.images.image_index import CHANNELS, ImageIndex, image_header, label_bytes
 from vflops.data.packed_folder import PackedFolder, PackedSplit, SampleIndices
 from vflops.data.packed_index import REPAIR
 from vflops.errors import FolderError
@@ -85,6 +87,18 @@ class PackedImageSplit(PackedSplit):
         self.read([index], out)
         return out.reshape(int(self.heights[index]), int(self.widths[index]), CHANNELS)
 
+    def header(self, number: int) -> bytes:
+        """Return what is hashed before the pixels of an image."""
+        return image_header(int(self.heights[number]), int(self.widths[number]))
+
+    def stored_values(self, number: int) -> NDArray[np.uint8]:
+        """Return the pixels of one image."""
+        return self.image(number).reshape(-1)
+
+    def annotations(self) -> Iterator[bytes]:
+        """Yield the labels as they are hashed."""
+        return map(label_bytes, self.labels.tolist())
+
     def _starts(
         self, indices: SampleIndices, out: NDArray[np.uint8]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -114,6 +128,11 @@ class PackedImageSplit(PackedSplit):
             if pixels is None:
                 pixels = self.shards.map(shard)
             out[start : start + size] = pixels[source : source + size]
+        if self.check is not None:
+            for position in self.check.new(chosen):
+                number, start = int(chosen[position]), int(starts[position])
+                values = out[start : start + int(self.sizes_bytes[number])]
+                self.check.compare(number, self.header(number), values)
 
     def _check_table(self) -> None:
         """Raise ``FolderError`` if an image lies outside its shard or has an unknown label."""

@@ -163,6 +163,6 @@ def _finish(
             first, *others = by_split[name]
             skipped = (*split.skipped, *first.skipped)
             by_split[name] = [first.model_copy(update={"skipped": skipped}), *others]
-    index = images.index.model_dump(exclude={"splits", "short_side"})
+    index = images.index.model_dump(exclude={"splits", "contents", "short_side"})
     identity = digest([task.source_digest() for task in tasks])
     finish(workspace, {**index, "short_side": short_side}, by_split, identity)

@@ -25,7 +25,13 @@ from vflops.data.destination import (
 )
 from vflops.data.drawn_shards import Drawing, DrawnShard, draw_shards, shards_of
 from vflops.data.images.drawing import Recipe, draw, labels_of
-from vflops.data.images.image_index import CHANNELS, SHARD_BYTES, ImagePart, ImageShard
+from vflops.data.images.image_index import (
+    CHANNELS,
+    SHARD_BYTES,
+    ImagePart,
+    ImageShard,
+    image_header,
+)
 from vflops.data.images.image_writer import finish
 from vflops.data.images.packed_images import PackedImages
 from vflops.data.packed_index import PackingRecord, digest
@@ -216,6 +222,16 @@ class ImageDrawing(Drawing[None, ImagePart]):
         return self.recipe.size**2 * CHANNELS
 
     @property
+    def sample_bytes(self) -> int:
+        """Bytes of an image."""
+        return self.stride_bytes
+
+    @property
+    def header(self) -> bytes:
+        """What is hashed before the pixels of an image."""
+        return image_header(self.recipe.size, self.recipe.size)
+
+    @property
     def piece_samples(self) -> int:
         """Number of images that a process draws at a time."""
         return _chunk_images(self.recipe)
@@ -227,7 +243,9 @@ class ImageDrawing(Drawing[None, ImagePart]):
         images, _ = draw(self.recipe, split, start, count)
         yield images, [None] * count
 
-    def part(self, shard: DrawnShard, sha256: str, facts: Sequence[None]) -> ImagePart:
+    def part(
+        self, shard: DrawnShard, sha256: str, digests: tuple[str, ...], facts: Sequence[None]
+    ) -> ImagePart:
         """Return the part of a complete shard."""
         sides = (self.recipe.size,) * shard.count
         return ImagePart(
@@ -242,6 +260,7 @@ class ImageDrawing(Drawing[None, ImagePart]):
             widths=sides,
             labels=tuple(labels_of(self.recipe, shard.start, shard.count).tolist()),
             skipped=(),
+            digests=digests,
         )
 
 

@@ -88,6 +88,10 @@ class DataFacts(Data):
     """None if that is not known, because a command reads its own data."""
     fingerprint: str
     """SHA-256 of the index of the dataset; for a command, of the script and the data it names."""
+    contents: dict[str, str] | None = None
+    """The content hash of each split: independent of the order and the names of its samples. Empty
+    if the data was packed without digests of its samples; None in records of older versions, and
+    for workloads that do not hash samples."""
     train: NonNegative
     """Number of samples in the training split."""
     validation: NonNegative

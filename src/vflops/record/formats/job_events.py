@@ -200,6 +200,24 @@ class Evaluated(ProgressPoint):
     """Learning rate of the next step; after the last step, of that step."""
 
 
+class SplitRead(Data):
+    """The samples of a split that an attempt read, and compared with the digests of packing."""
+
+    samples: NonNegative
+    compared: NonNegative
+    """Number of samples that the ranks read at least once; each was found to be unchanged."""
+    sha256: str
+    """The content hash of the split, computed from the digests that were compared."""
+
+
+class DataRead(Data):
+    """What an attempt read of its data, by split: ``train``, ``validation`` and ``test``."""
+
+    splits: dict[str, SplitRead]
+    leaked: NonNegative
+    """Number of samples for validation or testing whose values are also in the training split."""
+
+
 class Tested(Data):
     """The quality of the trained model on the test set, which is not used during training."""
 

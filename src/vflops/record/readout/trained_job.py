@@ -13,6 +13,7 @@ from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import (
     PHASES,
     WORK_PHASES,
+    DataRead,
     Evaluated,
     Exhibited,
     Finished,
@@ -317,6 +318,12 @@ class TrainedJob:
         """The quality on the test set; None if the model was not tested."""
         events = self._events("tested")
         return events[-1].payload(Tested) if events else None
+
+    @property
+    def data_read(self) -> DataRead | None:
+        """What the last attempt read of its data; None if its samples were not compared."""
+        events = self._events("data-read")
+        return events[-1].payload(DataRead) if events else None
 
     def _events(self, kind: str) -> list[Event]:
         return [event for log in self.logs for event in log.events if event.kind == kind]

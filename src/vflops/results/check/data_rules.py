@@ -12,6 +12,7 @@ from vflops.record.formats.job_events import Ensembled, Evaluated, OutOfBag, Tes
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
+from vflops.results.check.content_rules import COMPARED
 from vflops.results.check.copied_curves import copied_curve
 from vflops.results.check.ensemble_evaluations import ensemble_evaluation_faults
 from vflops.results.check.locations import event_location, job_file
@@ -23,8 +24,6 @@ from vflops.units import integer
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.spec import Quality
 
-_COMPARED = ("image-classification", "automl", "extreme-weather")
-"""Workloads whose real data is compared when it is packed."""
 _ACCEPTED_DIVISOR = 100
 """Duplicates of the published data that are accepted: 1 % of the validation set. They raise an
 accuracy by at most as much."""
@@ -132,13 +131,40 @@ def check_synthetic_flags(contents: Contents) -> Outcome:
 
 def check_leaks(contents: Contents) -> Outcome:
     """Fail if samples for validation or testing are also trained on."""
+    proved = _check_read_leaks(contents)
+    if proved is not None and proved.verdict == "fail":
+        return proved
 
     def fault(record: JobRecord, duplicates: Duplicates) -> str | None:
         return duplicates.leak_text if duplicates.leaked > _published(record) else None
 
-    return _check_duplicates(
+    packed = _check_duplicates(
         contents, fault, lambda duplicates: f"{integer(duplicates.leaked)} are also trained on"
     )
+    return packed if packed.verdict == "fail" or proved is None else proved
+
+
+def _check_read_leaks(contents: Contents) -> Outcome | None:
+    """Return the verdict from the digests that all jobs compared; None if a job has none."""
+    jobs = [*contents.training_jobs, *contents.workers]
+    reads = [(job, job.data_read) for job in jobs if job.record.workload in COMPARED]
+    leaked = 0
+    for job, read in reads:
+        if read is None:
+            return None
+        leaked = max(leaked, read.leaked)
+        if read.leaked > _published(job.record):
+            evidence = (
+                f"{count(read.leaked, 'sample')} for validation or testing "
+                f"{'is' if read.leaked == 1 else 'are'} also trained on, by the digests of what "
+                f"job {job.record.job} read"
+            )
+            return Outcome("fail", evidence, event_location(job, "data-read"))
+    if not reads:
+        return None
+    data = reads[0][0].record.data
+    samples = integer(data.train + data.validation + data.test)
+    return Outcome("pass", f"of {samples} samples, {integer(leaked)} are also trained on")
 
 
 def check_contradictions(contents: Contents) -> Outcome:
@@ -161,7 +187,7 @@ def _check_duplicates(
     records = [
         record
         for record in _records(contents)
-        if record.data.synthetic is False and record.workload in _COMPARED
+        if record.data.synthetic is False and record.workload in COMPARED
     ]
     if not records:
         return Outcome("not applicable", "no images or years of climate fields were trained on")

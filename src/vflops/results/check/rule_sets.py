@@ -27,6 +27,7 @@ from vflops.results.check.challenge_rule import RULE as CHALLENGE
 from vflops.results.check.challenge_rule import check_challenge
 from vflops.results.check.clock_rules import check_clocks
 from vflops.results.check.commitment_rules import check_commitments
+from vflops.results.check.content_rules import check_contents
 from vflops.results.check.device_rules import check_devices
 from vflops.results.check.image_rules import check_images
 from vflops.results.check.job_rules import check_jobs
@@ -203,7 +204,10 @@ _PRACTICE = (
     ),
     _rule("data", "the data is pinned by a checksum", data_rules.check_fingerprints, _JOBS),
     _rule("synthetic", "synthetic data is marked", data_rules.check_synthetic_flags, _JOBS),
-    _rule("leaks", "no validation sample is also trained on", data_rules.check_leaks, _JOBS),
+    _rule(
+        "contents", "the samples that were read are those of the data", check_contents, _JOBS, _LOGS
+    ),
+    _rule("leaks", "no validation sample is also trained on", data_rules.check_leaks, _JOBS, _LOGS),
     _rule("labels", "no sample has two labels", data_rules.check_contradictions, _JOBS),
     _rule(
         "trained",

@@ -54,6 +54,7 @@ EVENTS: dict[str, type[Data]] = {
     "progress": job_events.Progressed,
     "evaluation": job_events.Evaluated,
     "tested": job_events.Tested,
+    "data-read": job_events.DataRead,
     "out-of-bag": job_events.OutOfBag,
     "predictions": job_events.Predicted,
     "evaluation-predictions": job_events.EvaluationPredicted,

@@ -248,7 +248,7 @@ def _data_kind(
     """Return the name of the data: synthetic, published, or the user's own with its checksum."""
     checksum = data.fingerprint[:DIGEST_CHARACTERS]
     if path is None and data.synthetic:
-        if is_as_drawn(spec, settings, data.fingerprint):
+        if is_as_drawn(spec, settings, data):
             return SYNTHETIC
         return f"changed synthetic data {checksum}"
     published = PUBLISHED_DATA.get(spec.name)

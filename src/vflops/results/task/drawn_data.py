@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from vflops.config.training import WorkloadSettings
+from vflops.record.formats.job import DataFacts
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.spec import WorkloadSpec
 
@@ -25,17 +26,55 @@ FINGERPRINTS: dict[str, dict[str, str]] = {
         "gpu": "8bdb226cf9c7e338fa0ad0cb79af81387158a88bca75fe54a4200aaa16c87474",
     },
 }
-"""The checksum of the data by workload and profile."""
+"""The fingerprint of the data by workload and profile."""
+
+CONTENTS: dict[str, dict[str, dict[str, str]]] = {
+    "image-classification": {
+        "tiny": {
+            "train": "d74f3d9267ddd3f610b1b215d8726fbc35710f9500f90a3b583fbbee99afa5b4",
+            "validation": "ee936957058f9a8a170854707c83983e89a67744fe93791a05e19cb9b0ba1d5a",
+        },
+        "laptop": {
+            "train": "98897fa3c5a07858dae761a91bf3a317b86558e5a21cf76c4c671f001d784123",
+            "validation": "787a93591dcd05cb8ed7f3802c838a069b6b7aa2afa5f3bb9a00e01bb4b1fbfb",
+        },
+    },
+    "automl": {
+        "tiny": {
+            "train": "13ce264890f96ab1ab307250460fafb153d0ef8dcc572b0cd7ed1c5bee7081bc",
+            "validation": "ee936957058f9a8a170854707c83983e89a67744fe93791a05e19cb9b0ba1d5a",
+        },
+        "laptop": {
+            "train": "de9b3cae70939e3da2ccb087d952301535c65074e635a91afe52ebaae2baf118",
+            "validation": "2fc1b2ddb8413acdc65e3ffdba027442d6ed93ac81d3f1dfdba4ad3a221bdf28",
+        },
+    },
+    "extreme-weather": {
+        "tiny": {
+            "test": "e6250542dda0dd45f6fe763853f3197a3bb27c7600a3a1b15d0240075f45fda5",
+            "train": "7f339e633b8d7319c0e84f0f665d95e914cc185270b6499ad6b1d9b0fee286d4",
+            "validation": "3ee0ae24bdea4c3765996119dc982e61bad14f66d918eed894ccc92179b6f5fa",
+        },
+        "laptop": {
+            "test": "cd9a5bcd5fef027601a9ac82ef35bd4a7e9b998bbb71af126b989fe67ae1e8f7",
+            "train": "112807a2a6f5e8ec248a63b5e9ff1ca95e960d93a40ebe6f863490535d3c6c13",
+            "validation": "77a1339fc573279717850bfa7024c2019061b7e956aa5125ba2da3d7acd1010d",
+        },
+    },
+}
+"""The content hash of every split, by workload and profile."""
 
 
-def is_as_drawn(spec: WorkloadSpec, settings: WorkloadSettings, fingerprint: str) -> bool:
+def is_as_drawn(spec: WorkloadSpec, settings: WorkloadSettings, data: DataFacts) -> bool:
     """Whether data may be what a machine draws from the settings.
 
-    The answer is yes if no profile draws from these settings: the checksum is not known then.
+    The answer is yes if no profile draws from these settings: the hashes are not known then.
+    Records of older versions have no content hashes.
     """
     drawn_from = _drawn_from(settings)
     return all(
-        fingerprint == known
+        data.fingerprint == known
+        and (not data.contents or data.contents == CONTENTS[spec.name].get(profile, data.contents))
         for profile, known in FINGERPRINTS.get(spec.name, {}).items()
         if _profile_drawn_from(spec.name, profile) == drawn_from
     )

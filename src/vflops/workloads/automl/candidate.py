@@ -24,6 +24,7 @@ from vflops.workloads.automl.architecture.module_builder import Network
 from vflops.workloads.automl.convergence import Convergence
 from vflops.workloads.automl.search_events import RULES, Candidate
 from vflops.workloads.automl.settings import AutomlSettings
+from vflops.workloads.image_classification.data import JobImages
 from vflops.workloads.image_classification.workload import ImageClassification
 
 
@@ -74,8 +75,9 @@ class CandidateTraining(ImageClassification):
         data: DataFacts,
         network: Network,
         architecture: Architecture,
+        images: JobImages,
     ) -> None:
-        super().__init__(settings, data)
+        super().__init__(settings, data, images)
         self._network, self._architecture = network, architecture
 
     def model(self) -> nn.Module:

@@ -21,6 +21,7 @@ from vflops.machine.devices import first_line, is_out_of_memory
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import Evaluated
 from vflops.train.context import JobContext
+from vflops.train.data_read import write_data_read
 from vflops.train.engine import Engine
 from vflops.train.parallel.factory import ParallelPlan, parallel_plan
 from vflops.train.precision import Precision
@@ -60,6 +61,7 @@ from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.automl.shared_results import SharedResults
 from vflops.workloads.automl.weights import WeightStore
 from vflops.workloads.automl.worker_history import UnfinishedCandidate, WorkerHistory
+from vflops.workloads.image_classification.data import JobImages
 
 _TRIED_ALGORITHMS = 4
 """How many of cuDNN's algorithms are tried for each convolution, the most promising first.
@@ -150,6 +152,7 @@ class Worker:
             convergence,
             len(history.ended),
         )
+        self.images = JobImages(self.context.record.data)  # candidates share what was compared
         began = WorkerBegun(worker=self.index, left_s=left_s, clock=clock_fault)
         self.context.write_event("worker", began)
 
@@ -166,6 +169,7 @@ class Worker:
             while (claimed := self.claimer.next(source)) is not None:
                 self._train(claimed)
                 self.claimer.done += 1
+            write_data_read(self.context, self.plan, self.images.read_splits())
         finally:
             if source is not None:
                 source.close()
@@ -269,7 +273,9 @@ class Worker:
         record = context.record
         settings = AutomlSettings.model_validate(record.settings)
         network = on_all_ranks(self.plan, lambda: self._network(candidate))
-        workload = CandidateTraining(settings, record.data, network, candidate.architecture)
+        workload = CandidateTraining(
+            settings, record.data, network, candidate.architecture, self.images
+        )
         return Engine(context, settings.train, workload, self.plan, self.precision, self.device)
 
     def _network(self, candidate: Candidate) -> Network:

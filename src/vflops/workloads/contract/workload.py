@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from vflops.config.training import WorkloadSettings
 from vflops.counting.capture import InputSpec, capture
 from vflops.data.batch_memory import BatchMemory
+from vflops.data.packed_folder import PackedSplit
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts
 from vflops.workloads.contract.code import WorkloadCode
@@ -113,6 +114,13 @@ class Workload(WorkloadCode):
     @abstractmethod
     def samples(self, split: Split) -> Samples:
         """Return one split of the data."""
+
+    def read_splits(self) -> Mapping[str, PackedSplit]:
+        """Return the splits that were read so far and whose samples were compared, by name.
+
+        Empty if the workload reads data that has no digests of its samples.
+        """
+        return {}
 
     @abstractmethod
     def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:

@@ -16,7 +16,7 @@ from vflops.data.batch_memory import BatchMemory
 from vflops.data.climate import synthetic_weather
 from vflops.data.climate.frame_index import SPLITS, align, frame_bytes
 from vflops.data.climate.pack_years import bytes_needed, pack, source_identity
-from vflops.data.climate.packed_frames import PackedFrames
+from vflops.data.climate.packed_frames import PackedFrames, PackedFrameSplit
 from vflops.data.climate.weather import WeatherRecipe
 from vflops.data.climate.year_split import YearSplit, split_years
 from vflops.data.climate.years import ClimateYears
@@ -32,7 +32,9 @@ from vflops.workloads.packed_data import (
     check_batch,
     check_intact,
     check_unchanged,
+    intact,
     require_target,
+    split_contents,
 )
 
 _MAX_SYNTHETIC_BYTES = 32 << 30
@@ -56,12 +58,13 @@ def prepare(settings: WeatherSettings, progress: Progress) -> DataFacts:
             require_target(settings.target, "years", 0.35)
             frames = _packed(folder, settings, progress)
     _check_frames(frames, generated=settings.data is None)
-    check_intact(frames)
+    frames = intact(frames)
     index = frames.index
     facts = DataFacts(
         path=str(frames.path.resolve()),
         synthetic=index.synthetic,
         fingerprint=frames.fingerprint,
+        contents=split_contents(frames),
         train=index.splits["train"].frames,
         validation=index.splits["validation"].frames,
         test=index.splits["test"].frames if "test" in index.splits else 0,
@@ -220,11 +223,11 @@ def _format_years(years: tuple[int, ...]) -> str:
 class FrameSamples:
     """A split of packed frames, read as they are stored."""
 
-    def __init__(self, frames: PackedFrames, split: str, readers: int) -> None:
-        self._split = frames.split(split)
-        self._shape, self._dtype = frames.index.frame_shape, _TORCH_TYPES[frames.index.layout]
+    def __init__(self, split: PackedFrameSplit, readers: int) -> None:
+        self._split = split
+        index = split.index
+        self._shape, self._dtype = index.frame_shape, _TORCH_TYPES[index.layout]
         self._pool = ThreadPoolExecutor(readers, thread_name_prefix="vflops-reader")
-        index = frames.index
         mean, std = np.asarray(index.mean), np.asarray(index.std)
         factor = np.asarray(index.scale) / std
         shift = (np.asarray(index.offset) - mean) / std

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from vflops.config.training import WorkloadSettings
 from vflops.counting.capture import InputSpec
 from vflops.data.climate.field_names import CHANNELS, CLASSES, MAX_BOXES
-from vflops.data.climate.packed_frames import PackedFrames
+from vflops.data.climate.packed_frames import PackedFrames, PackedFrameSplit
+from vflops.data.packed_folder import PackedSplit
 from vflops.models.detection.faster_rcnn import FasterRCNN
 from vflops.record.formats.job import DataFacts
 from vflops.workloads.contract.code import Progress
@@ -26,6 +27,7 @@ from vflops.workloads.extreme_weather.quality import (
     shown_frames,
 )
 from vflops.workloads.extreme_weather.settings import WeatherSettings
+from vflops.workloads.packed_data import read_splits
 
 _SHOWN_FRAMES = 3
 """Frames of the validation set that the report shows."""
@@ -43,6 +45,7 @@ class ExtremeWeather(Workload):
     def __init__(self, settings: WeatherSettings, data: DataFacts) -> None:
         self._settings = settings
         self._data = data
+        self._splits: dict[Split, PackedFrameSplit] = {}
         self._height, self._width = int(data.facts["height"]), int(data.facts["width"])
 
     @classmethod
@@ -85,7 +88,13 @@ class ExtremeWeather(Workload):
 
     def samples(self, split: Split) -> FrameSamples:
         """Return a split of the packed frames."""
-        return FrameSamples(self._frames, split, self._settings.train.readers)
+        if split not in self._splits:
+            self._splits[split] = self._frames.split(split).compare_contents()
+        return FrameSamples(self._splits[split], self._settings.train.readers)
+
+    def read_splits(self) -> dict[str, PackedSplit]:
+        """Return the splits whose frames are compared with their digests."""
+        return read_splits(self._splits.values())
 
     @cached_property
     def _frames(self) -> PackedFrames:

@@ -15,6 +15,7 @@ from vflops.data.images.drawing import Recipe
 from vflops.data.images.image_folder import ImageFolder
 from vflops.data.images.pack_images import bytes_needed, pack, plan
 from vflops.data.images.packed_images import PackedImages, PackedImageSplit
+from vflops.data.packed_folder import PackedSplit
 from vflops.data.packed_index import digest
 from vflops.data.sampler import Indices
 from vflops.errors import UsageError
@@ -28,7 +29,10 @@ from vflops.workloads.packed_data import (
     check_batch,
     check_intact,
     check_unchanged,
+    intact,
+    read_splits,
     require_target,
+    split_contents,
 )
 
 _MAX_AUTO_PACK_BYTES = 2 << 30
@@ -48,13 +52,13 @@ def prepare(settings: ImageSettings, progress: Progress) -> DataFacts:
         folder = ImageFolder.open(Path(settings.data))
         require_target(settings.target, "images", 0.8)
         images = _packed(folder, settings, progress)
-    check_intact(images)
-    images = rescaled(images, settings, progress)
+    images = rescaled(intact(images), settings, progress)
     index = images.index
     facts = DataFacts(
         path=str(images.path.resolve()),
         synthetic=index.synthetic,
         fingerprint=images.fingerprint,
+        contents=split_contents(images),
         train=index.splits["train"].images,
         validation=index.splits["val"].images,
         skipped=sum(len(split.skipped) for split in index.splits.values()),
@@ -141,8 +145,21 @@ class ImageSamples:
         return pixels, table
 
 
-def open_split(facts: DataFacts, name: str, readers: int) -> ImageSamples:
-    """Open a split of the job's data; raise ``UsageError`` if the data has changed."""
-    images = PackedImages.open(Path(facts.path))
-    check_unchanged(images, facts)
-    return ImageSamples(images.split(name), readers)
+class JobImages:
+    """The images of a job, opened when they are first read; candidates of a search share them."""
+
+    def __init__(self, facts: DataFacts) -> None:
+        self._facts = facts
+        self._splits: dict[str, PackedImageSplit] = {}
+
+    def split(self, name: str) -> PackedImageSplit:
+        """Return a split whose samples are compared; raise ``UsageError`` if it has changed."""
+        if name not in self._splits:
+            images = PackedImages.open(Path(self._facts.path))
+            check_unchanged(images, self._facts)
+            self._splits[name] = images.split(name).compare_contents()
+        return self._splits[name]
+
+    def read_splits(self) -> dict[str, PackedSplit]:
+        """Return the splits that were opened and are compared."""
+        return read_splits(self._splits.values())

@@ -19,7 +19,7 @@ from vflops.errors import FolderError, UsageError
 from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.image_classification.settings import ImageSettings
-from vflops.workloads.packed_data import check_intact
+from vflops.workloads.packed_data import intact
 
 _MAX_RESCALED_BYTES = 2 << 30
 """The maximum size to rescale automatically; larger data must be packed for the recipe."""
@@ -47,9 +47,7 @@ def rescaled(images: PackedImages, settings: ImageSettings, progress: Progress) 
 
     total = sum(split.images for split in images.index.splits.values())
     on_wait = partial(progress, "waiting for a process that rescales these images", 0, total)
-    fitted = PackedImages.open(cached_data(f"images-{name[:16]}", fill, on_wait))
-    check_intact(fitted)
-    return fitted
+    return intact(PackedImages.open(cached_data(f"images-{name[:16]}", fill, on_wait)))
 
 
 def enlarges(settings: ImageSettings) -> bool:

@@ -13,12 +13,13 @@ from torch.nn import functional
 from vflops.config.training import WorkloadSettings
 from vflops.counting.capture import InputSpec
 from vflops.data.images import crop
+from vflops.data.packed_folder import PackedSplit
 from vflops.models.fused_resnet import FusedResNet
 from vflops.models.resnet import ResNet
 from vflops.record.formats.job import DataFacts
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.contract.workload import Inputs, Meter, Split, Summary, Workload
-from vflops.workloads.image_classification.data import ImageSamples, open_split, prepare, verify
+from vflops.workloads.image_classification.data import ImageSamples, JobImages, prepare, verify
 from vflops.workloads.image_classification.quality import Top1Meter, accuracy, cross_entropy
 from vflops.workloads.image_classification.settings import ImageSettings
 
@@ -31,8 +32,12 @@ class ImageClassification(Workload):
 
     can_be_recorded = True
 
-    def __init__(self, settings: ImageSettings, data: DataFacts) -> None:
+    def __init__(
+        self, settings: ImageSettings, data: DataFacts, images: JobImages | None = None
+    ) -> None:
+        """``images`` are those of the job, if they are open already."""
         self._settings = settings
+        self._images = images or JobImages(data)
         self._data = data
         self._classes = int(data.facts["classes"])
 
@@ -86,11 +91,15 @@ class ImageClassification(Workload):
 
     @cached_property
     def _train(self) -> ImageSamples:
-        return open_split(self._data, "train", self._settings.train.readers)
+        return ImageSamples(self._images.split("train"), self._settings.train.readers)
 
     @cached_property
     def _validation(self) -> ImageSamples:
-        return open_split(self._data, "val", self._settings.train.readers)
+        return ImageSamples(self._images.split("val"), self._settings.train.readers)
+
+    def read_splits(self) -> dict[str, PackedSplit]:
+        """Return the splits whose images are compared with their digests."""
+        return self._images.read_splits()
 
     def input_specs(self) -> Sequence[InputSpec]:
         """Return the specs of an image and its label."""

@@ -235,10 +235,15 @@ def verify(
         Path, typer.Argument(metavar="PACKED", help="Folder written by `vflops data pack`.")
     ],
 ) -> None:
-    """Check the hash of every file of packed data."""
+    """Check the hash of every file and of every sample of packed data.
+
+    Prints the content hashes, which do not depend on names and order. Data that was packed by an
+    older version gets the digests of its samples.
+    """
     from vflops.cli.terminal.console import next_step, shell_path
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.cli.train.data import climate_data, image_data
+    from vflops.cli.train.data.data_lines import print_hashes
     from vflops.data.data_kind import packed_kind
     from vflops.units import quantity
 
@@ -254,7 +259,16 @@ def verify(
         folder, next_command = PackedFrames.open(packed), climate_data.training_command(packed)
     with Bar("bytes read") as bar:
         size = folder.verify(bar.show)
+    added = folder.index.contents is None
+    with Bar("samples compared") as bar:
+        if added:
+            folder = folder.add_contents(bar.show)
+        else:
+            folder.verify_contents(bar.show)
     print(f"{shell_path(packed)} is intact: {quantity(size, 'B')} read, all hashes match")
+    if added:
+        print("added the digests of its samples, which older versions did not write")
+    print_hashes(folder)
     next_step(*next_command)
 
 

@@ -11,6 +11,7 @@ import typer
 from vflops.cli.train.data.data_lines import (
     default_destination,
     print_destination,
+    print_hashes,
     print_lines,
     shards_text,
 )
@@ -175,7 +176,7 @@ def _show_packed(packed: PackedFrames) -> None:
         print(f"note: {printable(note)}")
     split_name = "the reference split" if packed.index.reference_split else "your own split"
     print(f"split       {split_name}")
-    print(f"fingerprint {packed.fingerprint}")
+    print_hashes(packed)
 
 
 def _missing_classes(packed: PackedFrames) -> list[str]:

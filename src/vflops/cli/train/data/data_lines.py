@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vflops.data.packed_folder import PackedFolder
 
 from vflops.text import printable
 
@@ -40,3 +44,10 @@ def shards_text(shards: int, size: int) -> str:
     from vflops.units import quantity
 
     return f"{count(shards, 'shard')}, {quantity(size, 'B')}"
+
+
+def print_hashes(packed: PackedFolder[Any]) -> None:
+    """Print the fingerprint, and the content hash of each split."""
+    print(f"fingerprint  {packed.fingerprint}")
+    for name, sha256 in packed.contents.items():
+        print(f"content hash of {name}  {sha256}")

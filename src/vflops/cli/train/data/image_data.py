@@ -11,6 +11,7 @@ from vflops.cli.options import default_profile
 from vflops.cli.train.data.data_lines import (
     default_destination,
     print_destination,
+    print_hashes,
     print_lines,
     shards_text,
 )
@@ -178,7 +179,7 @@ def _show_packed(packed: PackedImages) -> None:
         print_lines([f"{fault.file}: {fault.reason}" for fault in split.skipped])
     for warning in packed.index.duplicates.warnings if packed.index.duplicates else ():
         print(f"warning: {printable(warning)}")
-    print(f"fingerprint  {packed.fingerprint}")
+    print_hashes(packed)
 
 
 def _show_report(report: ImageReport) -> None:
