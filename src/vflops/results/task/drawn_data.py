@@ -38,6 +38,10 @@ CONTENTS: dict[str, dict[str, dict[str, str]]] = {
             "train": "98897fa3c5a07858dae761a91bf3a317b86558e5a21cf76c4c671f001d784123",
             "validation": "787a93591dcd05cb8ed7f3802c838a069b6b7aa2afa5f3bb9a00e01bb4b1fbfb",
         },
+        "gpu": {
+            "train": "51ce11f55cb06e20a580397ca43251f73c49da13ed1d2dd1191e8082eda690b1",
+            "validation": "c55cc1dbae403235fb9dd3f109c0903e1092dbdfe66ae061c33ece6d8909ee9b",
+        },
     },
     "automl": {
         "tiny": {
@@ -47,6 +51,10 @@ CONTENTS: dict[str, dict[str, dict[str, str]]] = {
         "laptop": {
             "train": "de9b3cae70939e3da2ccb087d952301535c65074e635a91afe52ebaae2baf118",
             "validation": "2fc1b2ddb8413acdc65e3ffdba027442d6ed93ac81d3f1dfdba4ad3a221bdf28",
+        },
+        "gpu": {
+            "train": "227f8208ce50ab1359560e9589b2f9b3df6cf64a87dc99a890b838fe97b0b921",
+            "validation": "6fa717f730fc6485da74b4e44f3f7ee3cbe1394fbb85d925cc7e4caff5a5d5a7",
         },
     },
     "extreme-weather": {
