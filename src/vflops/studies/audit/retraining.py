@@ -201,5 +201,11 @@ def data_here(recorded: Contents, data: Path | None, progress: Progress) -> dict
                 f"{here.fingerprint[:16]}, expected {record.data.fingerprint[:16]}",
                 hint="give the data of the run with --data DIR",
             )
+        if here.contents and record.data.contents and here.contents != record.data.contents:
+            raise UsageError(
+                f"the samples of {record.workload} are not those of the run: their content hashes "
+                "differ",
+                hint="give the data of the run with --data DIR",
+            )
         facts[record.workload] = here
     return facts
