@@ -57,7 +57,8 @@ def read_splits(splits: Iterable[PackedSplit]) -> dict[str, PackedSplit]:
 
 
 def _is_small(packed: PackedFolder[Any]) -> bool:
-    return sum(file.bytes for file in packed.index.files()) <= _HASHED_BYTES
+    size: int = sum(file.bytes for file in packed.index.files())
+    return size <= _HASHED_BYTES
 
 
 def check_intact(packed: PackedFolder[Any]) -> None:

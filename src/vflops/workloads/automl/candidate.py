@@ -75,7 +75,7 @@ class CandidateTraining(ImageClassification):
         data: DataFacts,
         network: Network,
         architecture: Architecture,
-        images: JobImages,
+        images: JobImages | None = None,
     ) -> None:
         super().__init__(settings, data, images)
         self._network, self._architecture = network, architecture

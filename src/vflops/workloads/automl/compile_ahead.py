@@ -37,7 +37,6 @@ from vflops.workloads.automl.candidate import CandidateTraining, Deadline, candi
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.search_events import Turn
 from vflops.workloads.automl.settings import AutomlSettings
-from vflops.workloads.image_classification.data import JobImages
 
 _PARENT = "VFLOPS_WORKER"
 _NICE = 10
@@ -160,8 +159,7 @@ def main(run: str, job: str, name: str, local_rank: str) -> None:
             stop=StopRequest(),
         )
         network = build(candidate.architecture, torch.Generator().manual_seed(0))
-        images = JobImages(record.data)
-        workload = CandidateTraining(settings, record.data, network, candidate.architecture, images)
+        workload = CandidateTraining(settings, record.data, network, candidate.architecture)
         engine = Engine(context, settings.train, workload, SingleRank(), precision, device)
         parts = engine.loop().one_batch()
         for _ in range(_STEPS):
