@@ -101,3 +101,11 @@ def test_data_without_digests_is_not_judged(
     _, found = finding(good("one model"), tmp_path, "contents", harm)
     assert found.verdict == verdict
     assert words in found.evidence
+
+
+def test_a_job_that_has_not_ended_is_not_judged(good: GoodRun, tmp_path: Path) -> None:
+    def unfinished(run: Forger) -> None:
+        run.drop(lambda line: line["kind"] not in ("data-read", "end"))
+
+    _, found = finding(good("one model"), tmp_path, "contents", unfinished)
+    assert (found.verdict, found.evidence) == ("not applicable", "no job has finished")

@@ -38,7 +38,9 @@ def check_contents(contents: Contents) -> Outcome:
             return Outcome("fail", f"job {record.job}: {fault}", event_location(job, "data-read"))
     reads = [job.data_read for job in jobs if job.data_read is not None]
     if not reads:
-        return Outcome("cannot tell", "no job has finished", job_file(jobs[0].record))
+        if any(map(_has_ended, jobs)):
+            return Outcome("cannot tell", "nothing was read", job_file(jobs[0].record))
+        return Outcome("not applicable", "no job has finished", job_file(jobs[0].record))
     compared = sum(split.compared for read in reads for split in read.splits.values())
     return Outcome(
         "pass", f"{count(compared, 'sample')} compared by {count(len(reads), 'job')}, none differed"
@@ -61,8 +63,7 @@ def _fault(job: TrainedJob) -> str | None:
     """Return what the job read otherwise than it records; None for a job that has not ended."""
     read = job.data_read
     if read is None:
-        last = job.logs[-1].events if job.logs else ()
-        ended = job.record.worker is None and any(event.kind == "end" for event in last)
+        ended = job.record.worker is None and _has_ended(job)
         return "it ended without a record of the samples that it read" if ended else None
     data = job.record.data
     known = data.contents or {}
@@ -76,6 +77,10 @@ def _fault(job: TrainedJob) -> str | None:
                 f"compared, but the data has {integer(sizes.get(name, 0))}"
             )
     return _validation_fault(read)
+
+
+def _has_ended(job: TrainedJob) -> bool:
+    return bool(job.logs) and any(event.kind == "end" for event in job.logs[-1].events)
 
 
 def _validation_fault(read: DataRead) -> str | None:
