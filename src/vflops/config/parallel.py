@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from vflops.config.divisors import divisors
 from vflops.config.section import Section
 
 ParallelMode = Literal["data", "sharded", "model", "pipeline", "mixed"]
@@ -122,7 +123,7 @@ class ParallelSettings(Section):
                     f"but the mode is {self.mode}"
                 )
             return
-        candidates = [f"[{n}, {ranks // n}]" for n in range(2, ranks // 2 + 1) if ranks % n == 0]
+        candidates = [f"[{n}, {ranks // n}]" for n in divisors(ranks)[1:-1]]
         advice = f"use one of {', '.join(candidates)}" if candidates else "use 4 ranks or more"
         if self.mesh is None:
             raise ValueError(
@@ -144,7 +145,7 @@ class ParallelSettings(Section):
             is_invalid = True
         if is_invalid:
             step = stages if self.schedule == "interleaved" else 1
-            candidates = [n for n in range(stages, batch + 1, step) if batch % n == 0]
+            candidates = [n for n in divisors(batch) if n >= stages and n % step == 0]
             target = 2 * stages  # then ranks idle for at most a third of the time
             best = next((n for n in candidates if n >= target), max(candidates, default=None))
             hint = f"--set train.accumulate={best}"
@@ -220,7 +221,7 @@ class CommunicationSettings(Section):
             )
 
     def _check_near(self, copies: int, what: str) -> None:
-        candidates = [n for n in range(2, copies // 2 + 1) if copies % n == 0]
+        candidates = divisors(copies)[1:-1]
         if not candidates:
             raise ValueError(
                 f"{copies} copies of the model cannot be arranged in equal rows for communication "

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from vflops.config.divisors import divisors
 from vflops.config.parallel import CommunicationSettings, ParallelSettings
 from vflops.config.section import Section
 
@@ -33,18 +34,19 @@ Compile = Literal["auto", "on", "off", "record"]
 
 
 _POWER = 2.0
+MAX_BATCH = 1 << 31
 
 
 class TrainSettings(Section):
     """How a model is trained; the same for all workloads."""
 
     epochs: int = Field(default=1, ge=1, le=100_000)
-    batch: int = Field(default=64, ge=1)
+    batch: int = Field(default=64, ge=1, le=MAX_BATCH)
     """Samples per parameter update, over all ranks."""
-    batch_per_rank: int | None = Field(default=None, ge=1)
+    batch_per_rank: int | None = Field(default=None, ge=1, le=MAX_BATCH)
     """Samples per parameter update of each rank, from which ``batch`` is computed when the settings
     of a run are loaded, unless ``batch`` is given; a run records only its ``batch``."""
-    accumulate: int = Field(default=1, ge=1)
+    accumulate: int = Field(default=1, ge=1, le=MAX_BATCH)
     """Number of parts of a batch that are computed one after the other to fit into memory; for a
     pipeline, the number of micro-batches."""
     ranks: int = Field(default=1, ge=1, le=65536)
@@ -77,7 +79,7 @@ class TrainSettings(Section):
 
     precision: TrainingPrecision = "fp32"
     batch_norm: BatchNorm = "local"
-    ghosts: int = Field(default=1, ge=1)
+    ghosts: int = Field(default=1, ge=1, le=MAX_BATCH)
     """Number of equal parts of a rank's batch that batch norm normalises separately (ghost batch
     norm)."""
     compile: Compile = "auto"
@@ -187,10 +189,10 @@ class TrainSettings(Section):
     def _accumulate_advice(self) -> str:
         """Return ``; or train.accumulate 1, 2, 4`` with the values that fit the batch, if any."""
         part, rest = divmod(self.batch, self.shares * self.ghosts)
-        divisors = [n for n in range(1, part + 1) if part % n == 0 and n < 4 * self.accumulate]
-        if rest or self.accumulate == 1 or not divisors:
+        fitting = [n for n in divisors(part) if n < 4 * self.accumulate]
+        if rest or self.accumulate == 1 or not fitting:
             return ""
-        return f"; or train.accumulate {', '.join(map(str, divisors))}"
+        return f"; or train.accumulate {', '.join(map(str, fitting))}"
 
     @property
     def peak_rate(self) -> float:

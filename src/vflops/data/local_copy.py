@@ -9,7 +9,6 @@ vflops-<fingerprint>/
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import stat
@@ -33,6 +32,8 @@ from vflops.data.packed_index import (
 from vflops.errors import FolderError, RunFailed, UsageError, VflopsError
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
+from vflops.record.files.regular_file import read_regular
+from vflops.record.files.strict_json import parse_json
 from vflops.units import quantity
 
 _STAMPS = "staged.json"
@@ -71,9 +72,9 @@ class PackedSource:
         """Open the data in ``path``; check the ``fingerprint`` of its index and the file sizes."""
         if not (path / INDEX).is_file():
             raise NotStagedError(f"{path} has no {INDEX}, and only packed data is staged")
-        index = (path / INDEX).read_bytes()
+        index = read_regular(path / INDEX)
         try:
-            fields = json.loads(index)
+            fields = parse_json(index)
             actual = index_fingerprint(fields)
             splits = fields["splits"].values()
             entries = [entry for split in splits for entry in (split["table"], *split["shards"])]

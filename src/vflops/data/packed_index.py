@@ -17,13 +17,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from vflops.data.process_pool import OnProgress
 from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.document import Data, Document
+from vflops.record.files.regular_file import open_regular
+from vflops.record.formats.bounded_numbers import NonNegative
 from vflops.record.formats.job import Duplicates
+from vflops.record.formats.recorded_names import RecordedName
 
 INDEX = "index.json"
 PACKING = "packing.json"
@@ -36,8 +39,8 @@ _OPTIONAL = ("duplicates", "contents")
 class StoredFile(Data):
     """A file of a packed folder."""
 
-    file: str
-    bytes: int = Field(ge=0)
+    file: RecordedName
+    bytes: NonNegative
     sha256: str
 
 
@@ -144,7 +147,7 @@ def hash_file(path: Path, on_bytes: OnProgress | None = None) -> str:
     hashed = hashlib.sha256()
     try:
         size = path.stat().st_size
-        with path.open("rb", buffering=0) as file:
+        with open_regular(path) as file:
             while block := file.read(_BLOCK_BYTES):
                 hashed.update(block)
                 if on_bytes is not None:
@@ -157,8 +160,6 @@ def hash_file(path: Path, on_bytes: OnProgress | None = None) -> str:
 def check_size(folder: Path, file: StoredFile) -> None:
     """Raise ``FolderError`` if a file is missing or its size differs from the index."""
     path = folder / file.file
-    if Path(file.file).name != file.file or "\0" in file.file:
-        raise FolderError(f"{folder / INDEX} names {file.file!r}, which is not a plain file name")
     try:
         size = path.stat().st_size
     except FileNotFoundError as error:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,15 +14,14 @@ from vflops.data.npz_bytes import npz_bytes
 from vflops.data.packed_index import REPAIR, StoredFile, table_name
 from vflops.errors import FolderError
 from vflops.record.files import atomic
+from vflops.record.files.npz_arrays import read_npz
+from vflops.record.files.regular_file import read_regular
 
 Columns = Mapping[str, tuple[DTypeLike, tuple[int, ...]]]
 """The type and shape of each array, by name."""
 
-_DAMAGED = (
-    *(OSError, ValueError, KeyError, EOFError, RuntimeError),
-    *(zipfile.BadZipFile, zlib.error),
-)
-"""Errors that numpy raises for a damaged file, depending on which bytes are wrong."""
+_MAX_BYTES = 1 << 34
+"""The largest table, enough for 600 million images."""
 
 
 def write_table(folder: Path, split: str, columns: Mapping[str, NDArray[Any]]) -> StoredFile:
@@ -39,9 +36,9 @@ def write_table(folder: Path, split: str, columns: Mapping[str, NDArray[Any]]) -
 def read_table(path: Path, samples: str, columns: Columns) -> dict[str, NDArray[Any]]:
     """Return the arrays of a table; raise ``FolderError`` if one does not match ``columns``."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            table = {name: np.asarray(file[name]) for name in columns}
-    except _DAMAGED as error:
+        content = read_regular(path, max_bytes=_MAX_BYTES)
+        table = read_npz(content, max_bytes=_MAX_BYTES, names=columns)
+    except (OSError, ValueError) as error:
         raise FolderError(f"{path} is not a table of {samples}: {error}", hint=REPAIR) from error
     for name, column in table.items():
         dtype, shape = columns[name]

@@ -5,7 +5,6 @@ Each failure is a file in the attempt's folder: a rank writes it if it can, and 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from vflops.record.files import atomic
+from vflops.record.files.regular_file import open_regular, read_regular
+from vflops.record.files.strict_json import parse_json
 from vflops.text import printable
 
 NODE = "VFLOPS_NODE"
@@ -114,7 +115,7 @@ def _read(attempt: Path) -> Iterator[tuple[RankFailure, int]]:
     """Yield the failures and the times at which they were written."""
     for path in attempt.glob("rank-*.error.json"):
         with suppress(OSError, ValueError, KeyError):
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = parse_json(read_regular(path))
             rank = int(path.name.split(".")[0].removeprefix("rank-"))
             failure = RankFailure(
                 rank=rank,
@@ -132,7 +133,7 @@ def _read(attempt: Path) -> Iterator[tuple[RankFailure, int]]:
 
 def _last_lines(log: Path) -> tuple[str, ...]:
     try:
-        with log.open("rb") as file:
+        with open_regular(log) as file:
             file.seek(max(log.stat().st_size - _TAIL_BYTES, 0))
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:

@@ -177,11 +177,8 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> RunFolder:
         """Open the run in ``path``, or raise ``FolderError`` if it is not a run."""
-        try:
-            is_run = is_file(path / "run.json")
-        except OSError as error:
-            raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
-        if path.is_file():
+        is_run = is_file(path / "run.json")
+        if is_file(path):
             raise FolderError(
                 f"{path} is a file, not a run folder",
                 hint=f"if it was made by `vflops archive`: vflops extract {path}",

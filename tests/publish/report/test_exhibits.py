@@ -193,14 +193,14 @@ class TestFaults:
         place = trained_with(planned, NUMBERS)
         place.unlink()
         place.mkdir()
-        assert "exhibit.npz is not a file" in self.fault(planned.folder)
+        assert "exhibit.npz cannot be read: it is not a regular file" in self.fault(planned.folder)
 
     def test_a_file_that_is_too_large(
         self, planned: HandmadeRun, maker: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         trained_with(planned, NUMBERS)
         monkeypatch.setattr(exhibits, "MAX_BYTES", 100)
-        assert "bytes, but an exhibit may hold at most 100" in self.fault(planned.folder)
+        assert "cannot be read: it is larger than 100 bytes" in self.fault(planned.folder)
 
     def test_arrays_that_unpack_to_too_much(
         self, planned: HandmadeRun, maker: Any, monkeypatch: pytest.MonkeyPatch
@@ -209,7 +209,7 @@ class TestFaults:
         assert len(whole) < 1000
         trained_with(planned, whole)
         monkeypatch.setattr(exhibits, "MAX_BYTES", 10_000)
-        assert "an exhibit may hold at most 40,000" in self.fault(planned.folder)
+        assert "its arrays have 100,128 bytes, at most 40,000" in self.fault(planned.folder)
 
     @pytest.mark.parametrize(
         "content",

@@ -14,6 +14,7 @@ from vflops.data.content_hash import values_header
 from vflops.data.packed_index import IndexDocument, ShardEntry, SplitEntry
 from vflops.data.workspace import ShardPart
 from vflops.record.files.document import Data
+from vflops.record.formats.bounded_numbers import NonNegative
 
 Layout = Literal["half", "raw"]
 """How a value is stored: as float16 in standardised units, or as float32 in the file's units."""
@@ -40,7 +41,7 @@ class LeftOut(Data):
 class FrameShard(ShardEntry):
     """A file of frames: height × width × 16 values each, at multiples of 4,096 bytes."""
 
-    frames: int = Field(ge=0)
+    frames: NonNegative
 
     @property
     def samples(self) -> int:
@@ -51,8 +52,8 @@ class FrameShard(ShardEntry):
 class FrameSplitEntry(SplitEntry):
     """The packed frames of ``train``, ``validation`` or ``test``, in order over their shards."""
 
-    frames: int = Field(ge=0)
-    boxes: int = Field(ge=0)
+    frames: NonNegative
+    boxes: NonNegative
     left_out: tuple[LeftOut, ...] = ()
     """Frames that were not packed."""
     mended: tuple[LeftOut, ...] = ()
@@ -71,8 +72,8 @@ class FrameIndex(IndexDocument):
     schema_name: ClassVar[str] = "vflops.packed-frames"
 
     layout: Layout
-    height: int = Field(ge=1)
-    width: int = Field(ge=1)
+    height: int = Field(ge=1, le=1 << 20)
+    width: int = Field(ge=1, le=1 << 20)
     channels: tuple[str, ...] = CHANNELS
     classes: tuple[str, ...] = CLASSES
     offset: PerChannel

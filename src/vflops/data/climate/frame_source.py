@@ -23,6 +23,13 @@ _PIECE_BYTES = 1 << 28
 """Maximum number of bytes read at a time, unless one row of chunks is larger."""
 _VALUE_BYTES = 4
 
+_DAMAGED = (
+    *(RuntimeError, OSError, ValueError, TypeError, LookupError, AttributeError),
+    *(ArithmeticError, MemoryError),
+)
+"""Errors that h5py raises for a damaged file, depending on which bytes are wrong."""
+_DAMAGED_HINT = "get the file again: its download or copy did not finish, or it was damaged"
+
 Version = tuple[int, int, int]
 """Size, modification time in ns, and inode of a file."""
 
@@ -158,7 +165,14 @@ def open_hdf5(path: Path) -> Iterator[Any]:
     except OSError as error:
         raise _cannot_open(path, error) from error
     with file:
-        yield file
+        try:
+            yield file
+        except VflopsError:
+            raise
+        except _DAMAGED as error:
+            raise UsageError(
+                f"{path} cannot be read as HDF5: {hdf5_message(error)}", hint=_DAMAGED_HINT
+            ) from error
 
 
 def hdf5_message(error: BaseException) -> str:
@@ -198,7 +212,7 @@ def _cannot_open(path: Path, error: OSError) -> VflopsError:
         )
     if error.errno == errno.EACCES:
         return UsageError(f"no permission to read {path}", hint="ask its owner for chmod +r")
-    hint = "get the file again: its download or copy did not finish, or it was damaged"
+    hint = _DAMAGED_HINT
     size = path.stat().st_size if path.is_file() else 0
     if "truncated" in text:
         return UsageError(f"{path} is truncated: {text}", hint=hint)

@@ -160,7 +160,7 @@ def _opened(found: Path, key: str, path: Path) -> Iterator[Any]:
             hint="get that file again",
         ) from error
     with file:
-        yield file
+        yield file  # the block of open_hdf5 around it handles damaged files
 
 
 def _missing(key: str, path: Path, name: str) -> UsageError:

@@ -48,6 +48,10 @@ class PackedFrames(PackedFolder[FrameIndex]):
 
     def check_index(self) -> None:
         """Raise ``FolderError`` if the index is inconsistent or has a constant channel."""
+        if self.index.channels != CHANNELS:
+            raise FolderError(
+                f"{self.path / INDEX}: its channels are not {', '.join(CHANNELS)}", hint=REPAIR
+            )
         for what, values in (("std", self.index.std), ("scale", self.index.scale)):
             constant = [CHANNELS[i] for i, value in enumerate(values) if not value > 0]
             if constant:

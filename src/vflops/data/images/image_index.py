@@ -11,6 +11,7 @@ from vflops.data.content_hash import values_header
 from vflops.data.packed_index import IndexDocument, ShardEntry, SplitEntry
 from vflops.data.workspace import ShardPart
 from vflops.record.files.document import Data
+from vflops.record.formats.bounded_numbers import NonNegative
 
 CHANNELS = 3
 SHARD_BYTES = 1 << 28
@@ -38,7 +39,7 @@ class SkippedImage(Data):
 class ImageShard(ShardEntry):
     """A file of images back to back: raw 8-bit RGB, row by row."""
 
-    images: int = Field(ge=0)
+    images: NonNegative
 
     @property
     def samples(self) -> int:
@@ -49,7 +50,7 @@ class ImageShard(ShardEntry):
 class ImageSplitEntry(SplitEntry):
     """The packed images of ``train`` or ``val``, in order over their shards."""
 
-    images: int = Field(ge=0)
+    images: NonNegative
     skipped: tuple[SkippedImage, ...] = ()
     shards: tuple[ImageShard, ...]
 
@@ -64,7 +65,7 @@ class ImageIndex(IndexDocument):
 
     schema_name: ClassVar[str] = "vflops.packed-images"
 
-    short_side: int = Field(ge=1)
+    short_side: int = Field(ge=1, le=1 << 20)
     classes: tuple[str, ...]
     splits: dict[str, ImageSplitEntry]
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from vflops.errors import UsageError
+from vflops.record.files.regular_file import read_regular
 
 _ILSVRC_CSV = "LOC_val_solution.csv"
 _ILSVRC_OWN_ORDER = "ILSVRC2012_validation_ground_truth.txt"
@@ -70,7 +71,7 @@ def _labels_file(folders: Sequence[Path]) -> Path:
 
 def _lines(path: Path) -> list[str]:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_regular(path).decode("utf-8-sig")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -17,8 +17,10 @@ from vflops.errors import FolderError, UsageError
 from vflops.publish.evidence.archive_limits import LIMITS
 from vflops.publish.evidence.require_intact import require_intact
 from vflops.record.files import atomic
+from vflops.record.files.file_names import name_fault
+from vflops.record.files.regular_file import open_regular
 from vflops.record.folder import RunFolder
-from vflops.results.evidence.evidence_names import is_page, listing, name_fault
+from vflops.results.evidence.evidence_names import is_page, listing
 from vflops.results.evidence.manifest import manifest_file, signature_file
 
 SUFFIX = ".tar.bz2"
@@ -99,7 +101,7 @@ def _write(folder: RunFolder, names: list[str], packed: bz2.BZ2File) -> None:
             entry.size = (folder.path / name).stat().st_size
             entry.mtime, entry.mode = _TIME, 0o644
             try:
-                with (folder.path / name).open("rb") as file:
+                with open_regular(folder.path / name) as file:
                     tar.addfile(entry, file)
             except ValueError as error:
                 raise FolderError(f"{folder.path / name}: {error}") from error

@@ -9,6 +9,7 @@ from typing import Self
 
 from vflops.errors import FolderError
 from vflops.publish.evidence.archive_limits import ArchiveRefused, Limits
+from vflops.record.files.regular_file import open_regular
 
 _CHUNK = 1 << 18
 
@@ -24,7 +25,7 @@ class BoundedStream:
 
     def __enter__(self) -> Self:
         try:
-            self._file = self._path.open("rb")
+            self._file = open_regular(self._path)
         except OSError as error:
             raise FolderError(f"cannot read {self._path}: {error.strerror or error}") from error
         return self

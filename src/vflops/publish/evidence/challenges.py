@@ -18,6 +18,7 @@ from vflops.publish.evidence.ssh_signature import (
     sign_file,
 )
 from vflops.record.files.document import first_fault
+from vflops.record.files.regular_file import read_regular
 from vflops.record.folder import RunRecord
 from vflops.record.formats.challenge import Challenge, utc_text
 from vflops.results.check.challenge_rule import Demand
@@ -54,7 +55,7 @@ def sign_challenge(challenge: Challenge, key: Path | None = None) -> tuple[Chall
     with TemporaryDirectory() as temporary:
         signature = Path(temporary, "signature")
         used_key = sign_file(_body_file(challenge, temporary), signature, key, namespace=NAMESPACE)
-        text = signature.read_text(encoding="ascii")
+        text = read_regular(signature).decode("ascii")
     return challenge.model_copy(update={"signature": text}), used_key
 
 

@@ -16,9 +16,10 @@ from vflops.errors import FolderError, UsageError
 from vflops.publish.evidence.archive_limits import LIMITS, ArchiveRefused, Limits
 from vflops.publish.evidence.bounded_bz2 import BoundedStream
 from vflops.record.files import atomic
+from vflops.record.files.file_names import fold_name, name_fault
 from vflops.record.folder import RunFolder
 from vflops.record.own_runs import mark_foreign
-from vflops.results.evidence.evidence_names import fold_name, is_excluded, name_fault
+from vflops.results.evidence.evidence_names import is_excluded
 
 _BLOCK = tarfile.BLOCKSIZE
 _FILES, _FOLDER = (tarfile.REGTYPE, tarfile.AREGTYPE), tarfile.DIRTYPE

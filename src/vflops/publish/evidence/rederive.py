@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from vflops.record.files import atomic
 from vflops.record.files.machine_faults import is_machine_fault
 from vflops.record.files.read_once import read_bytes
+from vflops.record.files.strict_json import parse_json
 from vflops.record.folder import RunFolder
 from vflops.record.installed_package import installed_package
 from vflops.record.readout.contents import Contents
@@ -61,7 +61,7 @@ def _regenerate(contents: Contents, name: str, existing: bytes) -> bytes:
         from vflops.results.check.checking import check
         from vflops.results.check.rule_sets import rule_set_of
 
-        rules = json.loads(existing)["rule_set"]
+        rules = parse_json(existing)["rule_set"]
         if rules == rule_set_of(contents.folder.record.settings).name:
             return contents.once(check).to_json().encode()
         return check(contents, rules).to_json().encode()

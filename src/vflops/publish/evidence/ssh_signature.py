@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from vflops.errors import UsageError
 from vflops.record.files import atomic
+from vflops.record.files.regular_file import open_regular, read_regular
 
 NAMESPACE = "vflops"
 """The namespace of signatures of manifests: a signature in one is not valid in another."""
@@ -67,7 +68,7 @@ def sign_file(
         )
     with TemporaryDirectory() as temporary:
         copy = Path(temporary, "manifest.json")
-        copy.write_bytes(path.read_bytes())
+        copy.write_bytes(read_regular(path))
         signing = _ssh_keygen("sign", "-n", namespace, "-f", key, copy, may_prompt=True)
         written = copy.with_name("manifest.json.sig")
         if signing.returncode != 0 or not written.is_file():
@@ -128,7 +129,7 @@ def require_signers(signers: Path, namespace: str = NAMESPACE) -> None:
     hint = _EXAMPLE_LINE.format(namespace)
     if not signers.is_file():
         raise UsageError(f"the list of signers {signers} does not exist", hint=hint)
-    lines = signers.read_bytes().decode(errors="replace").splitlines()
+    lines = read_regular(signers).decode(errors="replace").splitlines()
     for number, line in enumerate(lines, start=1):
         text = line.strip()
         if text and not text.startswith("#") and not _KEY_PATTERN.search(text):
@@ -166,7 +167,7 @@ def _ssh_keygen(
 
 @contextmanager
 def _open_descriptor(path: Path) -> Iterator[int]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         yield file.fileno()
 
 

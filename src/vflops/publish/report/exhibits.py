@@ -7,9 +7,7 @@ draws it, becomes a sentence of the page: a report must not fail over an illustr
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from vflops.errors import FolderError, VflopsError
 from vflops.extensions import import_object
 from vflops.publish.pages.chart_style import with_style
+from vflops.record.files.npz_arrays import read_npz
+from vflops.record.files.regular_file import read_regular
 from vflops.record.formats.job_events import MAX_EXHIBIT_BYTES, Exhibited
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.workloads.contract.exhibit import Figure
@@ -97,38 +97,17 @@ def _styled(figure: Figure) -> Figure:
 
 def load(path: Path, payload: Exhibited) -> Mapping[str, NDArray[Any]]:
     """Return the arrays of an exhibit; raise unless the file is the one that was logged."""
-    import zipfile
-
-    import numpy as np
-
     content = _content(path)
     if hashlib.sha256(content).hexdigest() != payload.sha256:
         raise FolderError(f"{path} is not the exhibit that the job wrote: its hash differs")
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as packed:
-            unpacked_bytes = sum(info.file_size for info in packed.infolist())
-        if unpacked_bytes > 4 * MAX_BYTES:
-            raise FolderError(_too_large(path, unpacked_bytes, 4 * MAX_BYTES))
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except FolderError:
-        raise
-    except Exception as error:  # numpy and zipfile raise many kinds of errors for damaged files
-        reason = f"{type(error).__name__}: {error}"
-        raise FolderError(f"{path} cannot be read as arrays: {reason}") from error
+        return read_npz(content, max_bytes=4 * MAX_BYTES)
+    except ValueError as error:
+        raise FolderError(f"{path} cannot be read as arrays: {error}") from error
 
 
 def _content(path: Path) -> bytes:
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise FolderError(f"{path} is not a file")
-        if status.st_size > MAX_BYTES:
-            raise FolderError(_too_large(path, status.st_size, MAX_BYTES))
-        return path.read_bytes()
+        return read_regular(path, max_bytes=MAX_BYTES, follow_links=False)
     except OSError as error:
         raise FolderError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _too_large(path: Path, size: int, limit: int) -> str:
-    return f"{path} holds {size:,} bytes, but an exhibit may hold at most {limit:,}"

@@ -22,6 +22,7 @@ from vflops.publish.report.results import Result
 from vflops.publish.report.search_blocks import SearchBlock, search_blocks
 from vflops.publish.report.training_blocks import Block, blocks, roofline_models
 from vflops.record.files import atomic
+from vflops.record.files.read_once import is_file
 from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
@@ -58,7 +59,7 @@ def write_report(contents: Contents) -> None:
     bounds = [model.bound for model in models] or _first_bound(contents, machine)
     achieved = [model.achieved for model in models if model.achieved]
     system = (
-        contents.read(SystemRecord, folder.system_file) if folder.system_file.exists() else None
+        contents.read(SystemRecord, folder.system_file) if is_file(folder.system_file) else None
     )
     trainings, findings = blocks(contents, scored), contents.once(check)
     jobs = job_table(contents, scored)

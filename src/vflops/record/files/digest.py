@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import stat
+import os
 from pathlib import Path
 from typing import NamedTuple
 
 from vflops.errors import FolderError
 from vflops.record.files.read_once import small_file
+from vflops.record.files.regular_file import open_regular
 
 _MAX_CHUNK_BYTES = 1 << 20
 
@@ -28,12 +29,9 @@ def file_digest(path: Path, max_bytes: int | None = None) -> Digest:
         if data is not None:
             data = data[:max_bytes]
             return Digest(hashlib.sha256(data).hexdigest(), len(data))
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # reading a pipe would block
-            raise FolderError(f"cannot read {path}: it is not a regular file")
-        # For a small file, a buffer of its size: allocating a larger one takes longer than reading.
-        chunk_bytes = min(status.st_size + 1, _MAX_CHUNK_BYTES)
-        with path.open("rb", buffering=0) as file:
+        with open_regular(path) as file:
+            # For a small file, a buffer of its size: allocating more takes longer than reading.
+            chunk_bytes = min(os.fstat(file.fileno()).st_size + 1, _MAX_CHUNK_BYTES)
             while chunk := file.read(_read_size(chunk_bytes, max_bytes, size)):
                 sha256.update(chunk)
                 size += len(chunk)

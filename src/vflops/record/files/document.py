@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import from_json
 
 import vflops
 from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.read_once import read_bytes
+from vflops.record.files.strict_json import parse_json
 
 
 class Data(BaseModel):
@@ -83,12 +83,12 @@ class Document(Data):
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from ``path``, or raise ``FolderError`` with the file and the position."""
     try:
-        data = from_json(read_bytes(path))
+        data = parse_json(read_bytes(path))
     except FileNotFoundError as error:
         raise FolderError(f"{path} does not exist") from error
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:  # not JSON, not Unicode, nested too deeply
+    except ValueError as error:  # not JSON, not Unicode, nested too deeply, a key twice
         raise FolderError(f"{path} is not JSON: {error}") from error
     if not isinstance(data, dict):
         raise FolderError(f"{path} contains a {type(data).__name__}, expected a JSON object")

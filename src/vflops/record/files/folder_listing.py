@@ -24,7 +24,9 @@ def matching_files(folder: Path, pattern: str) -> list[Path]:
 
 
 def subfolders(folder: Path) -> list[Path]:
-    """Return the folders in ``folder``, sorted; none if it is missing."""
+    """Return the folders in ``folder``, sorted, without links; none if it is missing."""
     return paths_in(
-        folder, None, lambda entries: [entry.name for entry in entries if entry.is_dir()]
+        folder,
+        None,
+        lambda entries: [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)],
     )

@@ -13,6 +13,7 @@ from typing import IO
 
 from vflops.errors import UsageError
 from vflops.record.files import atomic
+from vflops.record.files.regular_file import open_regular
 
 _RETRIES, _RETRY_DELAY_S = 5, 0.02
 
@@ -61,7 +62,7 @@ def _lock(file: IO[str]) -> None:
 def is_locked(lock: Path) -> bool:
     """Whether a running process holds the lock."""
     try:
-        with lock.open("r") as file:
+        with open_regular(lock) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

@@ -6,14 +6,18 @@ every call reads the disk.
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from operator import attrgetter
 from pathlib import Path
 
+from vflops.errors import FolderError
+from vflops.record.files.regular_file import read_regular
+
+_NOT_A_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _MAX_FILE_BYTES = 1 << 20
 _MAX_TOTAL_BYTES = 1 << 26
 """The maximum sizes of a file that is kept in memory, and of all of them; others are read again."""
@@ -102,23 +106,25 @@ def paths_in(
 
 
 def is_file(path: Path) -> bool:
-    """Whether ``path`` is a regular file or a link to one."""
+    """Whether ``path`` is a regular file or a link to one; raise ``FolderError`` if unknown."""
     text = os.fspath(path)
     state = _state.get()
     folder, _, name = text.rpartition(os.sep)
-    if state is None or not state.covers(folder):
-        return path.is_file()
     try:
+        if state is None or not state.covers(folder):
+            return path.is_file()
         entry = state.entries(folder).get(name)
         return entry is not None and entry.is_file()
-    except OSError:
-        return path.is_file()
+    except OSError as error:
+        if error.errno in _NOT_A_FILE:
+            return False
+        raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def read_bytes(path: Path) -> bytes:
     """Return the content of a file, or raise ``OSError``."""
     data = small_file(path)
-    return path.read_bytes() if data is None else data
+    return read_regular(path) if data is None else data
 
 
 def small_file(path: Path) -> bytes | None:
@@ -134,18 +140,10 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _read_small_file(path: str, max_bytes: int) -> bytes | None:
-    """Return the content of a regular file of at most ``max_bytes``; None for anything else."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not block
+    """Return the content of a regular file; None if it is larger than ``max_bytes``."""
     try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > max_bytes:
+        return read_regular(path, max_bytes=max_bytes)
+    except OSError as error:
+        if error.errno == errno.EFBIG:
             return None
-        parts = []
-        remaining = max_bytes + 1
-        size = status.st_size + 1
-        while remaining > 0 and (part := os.read(file, min(size, remaining))):
-            parts.append(part)
-            remaining -= len(part)
-        return b"".join(parts) if remaining > 0 else None
-    finally:
-        os.close(file)
+        raise

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from vflops.metrics import ops_of_samples
 from vflops.record.files.document import Data
+from vflops.record.formats.bounded_numbers import Operations, Positive
 
 
 class BatchOps(Data):
@@ -14,10 +13,10 @@ class BatchOps(Data):
     Those of one sample may not be an integer, because some operations occur once per batch.
     """
 
-    batch: int = Field(ge=1)
+    batch: Positive
     """The number of samples; 1 if operations per sample were declared."""
-    forward: int = Field(ge=0)
-    total: int = Field(ge=0)
+    forward: Operations
+    total: Operations
     """Operations of a training step: forward, backward and update."""
 
     def of_training(self, samples: int) -> int:

@@ -23,6 +23,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from vflops.record.files.document import Data, Document
+from vflops.record.formats.bounded_numbers import NonNegative, Positive
 
 Kind = Literal[
     "convolution",
@@ -49,7 +50,8 @@ Kind = Literal[
 NO_ARITHMETIC: frozenset[Kind] = frozenset({"copy", "layout", "bookkeeping"})
 """Kinds that move, rename or index data; no convention counts operations for them."""
 
-Attribute = bool | int | float | str | tuple[int, ...]
+_Number = Annotated[int, Field(ge=-(10**40), le=10**40)]
+Attribute = bool | _Number | float | str | tuple[_Number, ...]
 
 
 _REQUIRED: dict[Kind, tuple[int, tuple[tuple[str, type], ...]]] = {
@@ -166,10 +168,10 @@ class Graph(Document):
 
     model: str
     framework: str
-    batch: int = Field(ge=1)
+    batch: Positive
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    parameters: dict[str, int]
+    parameters: dict[str, NonNegative]
     """Number of elements of each trainable parameter, including unused ones."""
     values: tuple[Value, ...]
     nodes: tuple[Node, ...]
@@ -195,7 +197,8 @@ class Graph(Document):
                     f"node {number} ({node.op}) uses a value that no earlier node produced"
                 )
             ready.update(node.outputs)
-        ready &= known
+        if not known.issuperset(ready):
+            raise ValueError("a node produces a value that the graph lacks")
         if not set(self.outputs) <= ready or not set(self.inputs) <= ready:
             raise ValueError("an input or output of the graph is not one of its values")
         if not all(known.issuperset((*node.inputs, *node.outputs)) for node in self._backward_only):

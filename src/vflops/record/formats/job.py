@@ -16,15 +16,10 @@ from pydantic import (
 
 from vflops.errors import FolderError
 from vflops.record.files.document import Data, Document, first_fault
+from vflops.record.formats.bounded_numbers import Index, NonNegative, Operations, Processes
 
 Checked = TypeVar("Checked", bound=BaseModel)
-
-NonNegative = Annotated[int, Field(ge=0)]
-"""A count, or an index from 0."""
-Positive = Annotated[int, Field(ge=1)]
-"""A count of at least one."""
-Seconds = Annotated[float, Field(ge=0)]
-
+_MAX_EXPONENT = 10**6
 
 DataKind = Literal["real", "synthetic", "unknown"]
 
@@ -138,7 +133,7 @@ class Goal(Data):
     quality: str
     better: Literal["higher", "lower"]
     target: float
-    exponent: int
+    exponent: int = Field(ge=-_MAX_EXPONENT, le=_MAX_EXPONENT)
     profile_target: float | None = None
     """The target of the profile for synthetic data; None for the user's data."""
     bounds: QualityBounds | None = None
@@ -148,8 +143,8 @@ class Goal(Data):
 class DeclaredWork(Data):
     """Operations per sample as declared by the user, if there is no graph to count."""
 
-    ops_forward: int
-    ops_total: int
+    ops_forward: Operations
+    ops_total: Operations
     source: str
 
 
@@ -158,7 +153,7 @@ class BagRecord(Data):
 
     model: NonNegative
     """Index of the base model, from 0."""
-    models: Positive
+    models: Processes
     """Number of base models in the ensemble."""
     bootstrap: str
     seed: int
@@ -184,7 +179,7 @@ class WorkerRecord(Data):
 
     worker: NonNegative
     """Index of the worker, from 0."""
-    workers: Positive
+    workers: Processes
 
 
 class SegmentRecord(Data):
@@ -216,12 +211,12 @@ class JobRecord(Document):
 
     schema_name: ClassVar[str] = "vflops.job"
 
-    job: int
+    job: Index
     workload: str
     repeat: NonNegative
     """0 for the first seed, 1 for the next, and so on."""
     seed: int
-    ranks: Positive
+    ranks: Processes
     goal: Goal
     settings: dict[str, Any]
     """The settings of the workload; ``settings_as`` validates them."""

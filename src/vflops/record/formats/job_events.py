@@ -7,7 +7,14 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from vflops.record.files.document import Data
-from vflops.record.formats.job import NonNegative, Positive, Seconds
+from vflops.record.formats.bounded_numbers import (
+    Index,
+    NonNegative,
+    Positive,
+    Processes,
+    Seconds,
+)
+from vflops.record.formats.recorded_names import RecordedName, RecordedPath
 
 PHASES = ("start-up", "compilation", "data", "training", "evaluation", "checkpointing")
 """The phases of a job; at any time a job is in exactly one of them."""
@@ -20,7 +27,7 @@ WORK_PHASES = ("data", "training", "checkpointing")
 class JobPlanned(Data):
     """The controller planned a job."""
 
-    job: int
+    job: Index
     sha256: str
     """Hash of its ``job.json``."""
 
@@ -28,8 +35,8 @@ class JobPlanned(Data):
 class JobRearranged(Data):
     """A job resumes with a different number of ranks or a different parallelism."""
 
-    job: int
-    ranks: Positive
+    job: Index
+    ranks: Processes
     settings: dict[str, Any]
     """Settings of the workload, which replace those in ``job.json``."""
     changes: tuple[str, ...]
@@ -39,17 +46,17 @@ class JobRearranged(Data):
 class JobBegun(Data):
     """The controller started an attempt at a job."""
 
-    job: int
+    job: Index
     launcher: str
     where: str
-    attempt: int
+    attempt: Index
     """Number of the attempt, from 1; starts again at 1 if a job that was given up is retried."""
 
 
 class JobLost(Data):
     """An attempt at a job died before the job finished."""
 
-    job: int
+    job: Index
     reason: str
     where: str
     suspects: tuple[str, ...] = ()
@@ -63,34 +70,34 @@ class JobLost(Data):
 class JobGivenUp(Data):
     """A job failed too often; the ensemble is evaluated without it."""
 
-    job: int
-    attempts: int
+    job: Index
+    attempts: Index
     reason: str
 
 
 class JobEnded(Data):
     """The controller saw the end of a job; the time of the event is by the controller's clock."""
 
-    job: int
+    job: Index
 
 
 class JobTrained(Data):
     """A job finished; the event records the hashes of the files of its last attempt."""
 
-    job: int
-    attempt: int
+    job: Index
+    attempt: Index
     sha256: str
     """Hash of the log of the attempt."""
     telemetry_sha256: str | None = None
     """Hash of its telemetry; None if there is no telemetry."""
-    files: dict[str, str] | None = None
+    files: dict[RecordedName, str] | None = None
     """Hashes of the files of its nodes, by file name; None in logs of older versions."""
 
 
 class PowerImported(Data):
     """A power log of the node was added to the run."""
 
-    file: str
+    file: RecordedPath
     """Path relative to the run folder."""
     sha256: str
 
@@ -102,7 +109,7 @@ class Staged(Data):
     where: Literal["local", "shared"]
     """``local`` for the storage of the node, ``shared`` for the original location of the data."""
     folder: str
-    bytes: int = 0
+    bytes: NonNegative = 0
     """Bytes copied by this attempt; only one of the jobs that share a node copies."""
     seconds: float = 0.0
     """Time for copying, hashing and syncing."""
@@ -119,7 +126,7 @@ class JobStarted(Data):
 
     device: str
     device_name: str
-    ranks: Positive
+    ranks: Processes
     precision: str
     ceiling_precision: str | None
     """The precision of the ceiling that bounds the job."""
@@ -163,7 +170,7 @@ class ProgressPoint(Data):
     step: NonNegative
     samples: NonNegative
     """Samples trained on so far, over all attempts."""
-    epoch: float = Field(ge=0)
+    epoch: float = Field(ge=0, le=1e15)
     phases: dict[str, Seconds]
     """Seconds that this attempt has spent in each phase."""
     samples_compiling: NonNegative = 0
@@ -237,9 +244,9 @@ class OutOfBag(Data):
 class KeptFile(Data):
     """A file that an attempt wrote to the folder of its log."""
 
-    file: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")
+    file: RecordedName
     sha256: str
-    size_bytes: int = Field(ge=0)
+    size_bytes: NonNegative
 
 
 class Predicted(Data):
@@ -261,7 +268,7 @@ class EvaluationPredicted(Predicted):
 class EnsembleSize(Data):
     """The quality of the ensemble of the first ``models`` base models."""
 
-    models: Positive
+    models: Processes
     quality: float
 
 
@@ -269,7 +276,7 @@ class EnsembleEvaluation(Data):
     """The quality of all base models combined, each as it was at its evaluation at ``step``."""
 
     step: NonNegative
-    epoch: float = Field(ge=0)
+    epoch: float = Field(ge=0, le=1e15)
     quality: float
 
 
@@ -278,8 +285,8 @@ class Ensembled(Data):
 
     workload: str
     repeat: NonNegative
-    planned: Positive
-    jobs: tuple[int, ...]
+    planned: Processes
+    jobs: tuple[Index, ...]
     """The jobs of the ensemble; if there are fewer than planned, the ensemble is partial. Both
     twins of a pair are listed, but only the predictions of one are included."""
     evaluated: NonNegative
@@ -312,8 +319,8 @@ class Committed(Data):
 class Checkpointed(Committed):
     """A checkpoint with this state is being completed: its file is on disk under another name."""
 
-    file: str
-    size_bytes: int = Field(ge=0)
+    file: RecordedName
+    size_bytes: NonNegative
     kept: bool = False
     """Whether the file is kept for audits, because it is at the end of a segment."""
 
@@ -324,7 +331,7 @@ class Finished(ProgressPoint):
     reason: Literal["epochs", "target", "patience", "command"]
     weights_sha256: str | None
     """Hash of the trained weights; reproducible for the same seed on the same CPU."""
-    peak_memory_bytes: int | None = None
+    peak_memory_bytes: NonNegative | None = None
 
 
 class StagesRun(Data):
@@ -332,7 +339,7 @@ class StagesRun(Data):
 
     operations: tuple[NonNegative, ...]
     """For each stage, the operations of the forward and backward pass of one sample."""
-    ranks: Positive
+    ranks: Processes
     """Ranks that share one copy of the model."""
     micro_batches: Positive
     schedule: Literal["gpipe", "1f1b", "interleaved"]
@@ -351,10 +358,9 @@ MAX_EXHIBIT_BYTES = 1 << 26
 class Exhibited(Data):
     """The workload wrote data for the report to the folder of the attempt."""
 
-    file: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")
-    """A plain file name, so that a log cannot refer to files outside of its folder."""
+    file: RecordedName
     sha256: str
-    size_bytes: int = Field(ge=0)
+    size_bytes: NonNegative
 
 
 ModelSharing = Literal["sharded", "model", "pipeline"]
@@ -372,9 +378,9 @@ class Exchanged(Data):
     """The communication mode for averages over copies, or a ``ModelSharing`` within one copy."""
     precision: str
     """Precision of the messages; several are joined by ``+``."""
-    ranks: Positive
+    ranks: Processes
     """Number of ranks that have one copy each or, within one copy, that share it."""
-    near: Positive
+    near: Processes
     """Number of ranks in a group with fast links: a node, or a row of the torus."""
     backend: str
     algorithm: str | None

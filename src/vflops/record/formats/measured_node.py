@@ -6,13 +6,14 @@ import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
 from vflops.record.files.document import Data, Document
 from vflops.record.files.folder_listing import matching_files
 from vflops.record.formats.measurement import Loaded, Measurement
+from vflops.record.formats.recorded_names import RecordedName
 from vflops.record.formats.system import SystemRecord
 
 FOLDER = "nodes"
@@ -41,7 +42,7 @@ class NodeMeasured(Data):
 class LinksMeasured(Data):
     """Event ``links-measured``: the links between nodes were measured."""
 
-    file: str = Field(pattern=r"^[0-9a-f]{12}\.json$")
+    file: Annotated[RecordedName, Field(pattern=r"^[0-9a-f]{12}\.json$")]
     """Name of the file with the links."""
     sha256: str
     """Hash of the file."""

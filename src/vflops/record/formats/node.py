@@ -10,6 +10,7 @@ from pydantic import Field
 from vflops.record.files.document import Data, Document, read_json
 from vflops.record.files.folder_listing import matching_files
 from vflops.record.files.read_once import is_file
+from vflops.record.formats.bounded_numbers import MAX_PROCESSES, Processes
 from vflops.record.formats.system import Fact, SharedFact
 
 
@@ -45,9 +46,9 @@ class NodeRecord(Document):
 
     schema_name: ClassVar[str] = "vflops.node"
 
-    node: int = Field(ge=0)
+    node: int = Field(ge=0, lt=MAX_PROCESSES)
     """Index of the node in the attempt; the log has the clock of node 0."""
-    nodes: int = Field(ge=1)
+    nodes: Processes
     """Number of nodes of the attempt."""
     host: str
     """Host name of the machine; two nodes of a scheduler can be on one machine."""

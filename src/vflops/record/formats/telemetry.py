@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, PositiveFloat, model_validator
 
 from vflops.record.files.document import Data, Document
+from vflops.record.formats.bounded_numbers import MAX_PROCESSES
 
 Kind = Literal["gauge", "counter"]
 Part = Literal["accelerator", "processor", "node", "run", "network-within", "network-between"]
@@ -57,7 +58,7 @@ class Header(Document):
 
     schema_name: ClassVar[str] = "vflops.telemetry"
 
-    node: int = Field(default=0, ge=0)
+    node: int = Field(default=0, ge=0, lt=MAX_PROCESSES)
     """Index of the node in the attempt; its name is not recorded, since results are published."""
     clock: Literal["monotonic", "utc"] = "monotonic"
     """The clock of ``time_s``: ``time.monotonic()``, as for events, or Unix time."""

@@ -24,6 +24,9 @@ from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.document import Data, first_fault
 from vflops.record.files.read_once import read_bytes
+from vflops.record.files.strict_json import parse_json
+from vflops.record.formats.bounded_numbers import Positive
+from vflops.record.formats.recorded_names import ModelName
 from vflops.record.log.boot import monotonic_clock_id, suspended_s
 
 _SUSPENDED_S = 1.0
@@ -56,8 +59,8 @@ class Described(Data):
 class Counted(Data):
     """The operations of a model were counted."""
 
-    model: str
-    batch: int
+    model: ModelName
+    batch: Positive
     sha256: str
     """Hash of the graph file."""
 
@@ -188,12 +191,18 @@ def has_event(path: Path, kind: str) -> bool:
     name = json.dumps(kind, ensure_ascii=False).encode()
     for line in reversed(_read_lines(path)[:-1]):
         if name in line:
-            try:
-                if EventLine.model_validate_json(line).kind == kind:
-                    return True
-            except ValidationError:
-                continue
+            entry = parse_line(line)
+            if entry is not None and entry.kind == kind:
+                return True
     return False
+
+
+def parse_line(line: bytes) -> EventLine | None:
+    """Return a line of a log; None if it is not an event."""
+    try:
+        return EventLine.model_validate(parse_json(line))
+    except ValueError:  # not JSON, a key twice, or a wrong field
+        return None
 
 
 def _read_lines(path: Path) -> list[bytes]:
@@ -214,9 +223,8 @@ def read_log(path: Path, anchor: str, event_type: type[Event] = Event) -> Log:
     prev, name = anchor, str(path)
     for number, line in enumerate(lines, start=1):
         where = f"{name}:{number}"
-        try:
-            entry = EventLine.model_validate_json(line)
-        except ValidationError:
+        entry = parse_line(line)
+        if entry is None:
             faults.append(f"{where}: not an event")
         else:
             events.append(

@@ -11,6 +11,7 @@ from pathlib import Path
 from vflops.errors import UsageError
 from vflops.record.files import atomic
 from vflops.record.files.folder_listing import matching_files
+from vflops.record.files.read_once import read_bytes
 from vflops.record.formats.telemetry import Header, Series, Telemetry
 from vflops.record.log.power_csv import Column, read_power_csv
 from vflops.record.log.telemetry_log import header_line, read, sample_line
@@ -37,7 +38,7 @@ def import_power(
     text = _as_telemetry(log, node)
     imported = imported_files(folder)
     for path in imported:
-        if path.read_bytes().partition(b"\n")[2] == text.encode().partition(b"\n")[2]:
+        if read_bytes(path).partition(b"\n")[2] == text.encode().partition(b"\n")[2]:
             raise UsageError(
                 f"{log} was already imported as {path}",
                 hint="there is nothing to do: importing it again would count its energy twice",

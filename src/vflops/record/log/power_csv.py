@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from vflops.errors import UsageError, format_value
+from vflops.record.files.regular_file import read_regular
 from vflops.record.formats.telemetry import Kind
 
 _TIME_NAMES = {"time", "timestamp", "utc", "time_utc", "utc_time", "datetime", "epoch", "epoch_s"}
@@ -61,7 +62,7 @@ def read_power_csv(log: Path) -> tuple[list[Column], list[tuple[float, list[floa
 def _read_rows(log: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield each line that is not blank, with its number; the first is the header."""
     try:
-        text = log.read_text(encoding="utf-8-sig")
+        text = read_regular(log).decode("utf-8-sig")
     except OSError as error:
         raise UsageError(
             f"cannot read {log}: {error.strerror or error}",

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from vflops.record.log.events import EventLine
+from vflops.record.files.regular_file import open_regular
+from vflops.record.log.events import parse_line
 
 Listener = Callable[[str, dict[str, Any]], None]
 """A function that is called with the kind and the data of each new event."""
@@ -25,7 +24,7 @@ class Tail:
     def read(self) -> None:
         """Pass every complete new line to the listener."""
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 file.seek(self._offset)
                 data = file.read()
         except OSError:
@@ -33,8 +32,6 @@ class Tail:
         complete_lines = data[: data.rfind(b"\n") + 1]
         self._offset += len(complete_lines)
         for line in complete_lines.split(b"\n")[:-1]:
-            try:
-                event = EventLine.model_validate_json(line)
-            except ValidationError:
-                continue  # `vflops check` reports the invalid line
-            self._on_event(event.kind, event.data)
+            event = parse_line(line)
+            if event is not None:  # `vflops check` reports an invalid line
+                self._on_event(event.kind, event.data)

@@ -13,16 +13,18 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import from_json
-
 from vflops.errors import FolderError
 from vflops.record.files.read_once import read_bytes
+from vflops.record.files.regular_file import open_regular
+from vflops.record.files.strict_json import parse_json
 from vflops.record.formats.telemetry import Header, ProgramShare, Telemetry
 
 _MAX_SHARED_BYTES = 1 << 16
+_MAX_HEADER_BYTES = 1 << 24
 
 
 class TelemetryWriter:
@@ -112,8 +114,8 @@ def read(path: Path) -> Telemetry:
 def read_header(path: Path) -> Header:
     """Read the header of a telemetry file."""
     try:
-        with path.open("rb") as file:
-            line = file.readline()
+        with BufferedReader(open_regular(path)) as file:
+            line = file.readline(_MAX_HEADER_BYTES)
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
     return _header(line, path)
@@ -134,7 +136,7 @@ class _Samples:
         previous_s = -math.inf
         for number, line in enumerate(lines, start=2):
             try:
-                sample = from_json(line, allow_inf_nan=False, cache_strings="keys")
+                sample = parse_json(line, allow_inf_nan=False, cache_strings="keys")
                 row = _row(sample["values"], self._width)
                 time_s = float(sample["time_s"])
                 utc_s = datetime.fromisoformat(sample["utc"]).timestamp()
@@ -181,7 +183,7 @@ def _shared_header(line: bytes) -> Header:
 
 def _object(line: bytes, path: Path) -> dict[str, Any]:
     try:
-        data = from_json(line)
+        data = parse_json(line)
     except ValueError as error:
         raise FolderError(f"{path}:1 is not JSON: {error}") from error
     if not isinstance(data, dict):

@@ -76,8 +76,8 @@ class Contents:
 
         key = (read, str(path))
         if key not in self._cache:
-            size_bytes = path.stat().st_size
             telemetry = read(path)
+            size_bytes = path.stat().st_size
             if size_bytes > min(_MAX_CACHED_BYTES, self._cacheable_bytes):
                 return telemetry
             self._cacheable_bytes -= size_bytes

@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
+from vflops.errors import FolderError
 from vflops.record.files.read_once import is_file
 from vflops.record.formats.node import NodeRecord, telemetry_file
 from vflops.record.log.events import Event
 from vflops.record.readout.trained_job import TrainedJob
 
 Span = tuple[float, float]
+_MAX_UNRECORDED = 256
+"""The most nodes of an attempt that are listed although they left no record."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +97,11 @@ class Timeline:
 
     def start_s(self, job: TrainedJob) -> float:
         """Return when the job began its first step."""
-        return self._event_times_s(job, "job")[0]
+        return self._known_times_s(job, "job")[0]
 
     def end_s(self, job: TrainedJob) -> float:
         """Return when the job's training ended, including its last evaluation and checkpoint."""
-        return self._event_times_s(job, "finished")[-1]
+        return self._known_times_s(job, "finished")[-1]
 
     def began_s(self, job: TrainedJob) -> float:
         """Return when the processes of the job started, before its first step."""
@@ -154,8 +158,9 @@ class Timeline:
         """Return each node's part of an attempt; the node that wrote the log comes first."""
         nodes = {node.node: node for node in self._nodes[folder]}
         count = max((node.nodes for node in nodes.values()), default=1)
+        unrecorded = (number for number in range(count) if number not in nodes)
         parts = []
-        for number in range(count):
+        for number in sorted({*nodes, *islice(unrecorded, _MAX_UNRECORDED)}):
             node, path = nodes.get(number), telemetry_file(folder, number)
             parts.append(
                 Part(
@@ -178,6 +183,12 @@ class Timeline:
     def _writer(self, folder: Path) -> NodeRecord | None:
         """Return the node that wrote an attempt's log."""
         return next((node for node in self._nodes[folder] if node.node == 0), None)
+
+    def _known_times_s(self, job: TrainedJob, kind: str) -> list[float]:
+        times_s = self._event_times_s(job, kind)
+        if not times_s:
+            raise FolderError(f"the log of job {job.record.job} has no event {kind!r}")
+        return times_s
 
     def _event_times_s(self, job: TrainedJob, kind: str) -> list[float]:
         return [

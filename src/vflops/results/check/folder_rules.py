@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import vflops
 from vflops.record.files.read_once import is_file, read_bytes
+from vflops.record.files.strict_json import parse_json
 from vflops.record.formats.system import SystemRecord
 from vflops.record.log.events import Described
 from vflops.record.readout.contents import Contents
@@ -131,7 +132,7 @@ def _as_before(score: dict[str, Any]) -> dict[str, Any]:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(read_bytes(path))
+        return parse_json(read_bytes(path))
     except (OSError, ValueError):
         return None
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import product
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from vflops.config.settings import Settings
+from vflops.errors import FolderError, format_value
+from vflops.record.formats.bounded_numbers import MAX_PROCESSES
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import job_file
@@ -24,10 +27,10 @@ def check_jobs(contents: Contents) -> Outcome:
         return Outcome("not applicable", "nothing was trained in this run")
     for name in run.workloads:
         planned = [record for record in records if record.workload == name]
-        expected, positions = _expected_positions(run, name), Counter(map(_position, planned))
-        missing = sorted(expected - positions.keys())
-        if missing:
-            repeat, number = missing[0]
+        expected, positions = _expected(run, name), Counter(map(_position, planned))
+        missing = next((place for place in expected if place not in positions), None)
+        if missing is not None:
+            repeat, number = missing
             asked = f"{count(len(expected), 'job')} of {name}"
             evidence = f"{asked} were requested and {len(planned)} planned"
             absent = f"repeat {repeat}, number {number} is missing"
@@ -49,12 +52,35 @@ def check_jobs(contents: Contents) -> Outcome:
     return Outcome("pass", f"{count(len(records), 'job')}, as run.json requests")
 
 
-def _expected_positions(run: Settings, name: str) -> set[Position]:
+@dataclass(frozen=True)
+class _Expected:
+    """The positions of all jobs, never listed as a whole: a stranger may claim millions."""
+
+    repeats: int
+    numbers: int
+
+    def __len__(self) -> int:
+        return self.repeats * self.numbers
+
+    def __iter__(self) -> Iterator[Position]:
+        return ((repeat, n) for repeat in range(self.repeats) for n in range(self.numbers))
+
+    def __contains__(self, position: Position) -> bool:
+        repeat, number = position
+        return 0 <= repeat < self.repeats and 0 <= number < self.numbers
+
+
+def _expected(run: Settings, name: str) -> _Expected:
     """Return the positions of a search's workers, or of the base models of every repeat."""
-    workers = run.workloads[name].get("search", {}).get("workers")
-    if workers is not None:
-        return set(product((0,), range(workers)))
-    return set(product(range(run.repeat), range(run.models_of(name))))
+    search = run.workloads[name].get("search")
+    workers = search.get("workers") if isinstance(search, dict) else None
+    numbers = run.models_of(name) if workers is None else workers
+    if type(numbers) is not int or not 1 <= numbers <= MAX_PROCESSES:
+        raise FolderError(
+            f"run.json requests {format_value(numbers)} jobs of {name}, expected 1 to "
+            f"{MAX_PROCESSES}"
+        )
+    return _Expected(run.repeat if workers is None else 1, numbers)
 
 
 def _position(record: JobRecord) -> Position:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vflops.record.files.read_once import is_file
 from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import run_event_location
 from vflops.results.check.rule import Outcome
@@ -32,7 +33,7 @@ def check_ledgers(contents: Contents) -> Outcome:
         return Outcome("fail", evidence, run_event_location(contents, "ledger"))
     for entry in written.values():
         path = contents.folder.path / entry.file
-        if not path.is_file() or contents.hash(path) != entry.sha256:
+        if path.is_symlink() or not is_file(path) or contents.hash(path) != entry.sha256:
             return Outcome("fail", "the ledger is not the one that was written", str(path))
     for members in searches(contents):
         ledger = ledger_of(contents.folder, [member.record for member in members])
@@ -53,7 +54,7 @@ def check_replays(contents: Contents) -> Outcome:
     if not replays:
         return Outcome("not applicable", "nothing was replayed in this run")
     path = contents.folder.path / REPLAYED_LEDGER
-    if not path.is_file():
+    if not is_file(path):
         return Outcome("fail", "the ledger that was replayed is missing", REPLAYED_LEDGER)
     written = [event.payload(LedgerWritten) for event in contents.history.events("ledger")]
     if {entry.replayed_sha256 for entry in written} - {contents.hash(path)}:

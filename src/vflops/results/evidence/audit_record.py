@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from vflops.record.files.document import Data, Document
-from vflops.record.formats.job import NonNegative
+from vflops.record.formats.bounded_numbers import NonNegative
 
 SegmentVerdict = Literal["same bits", "within tolerance", "differs", "cannot tell"]
 AuditVerdict = Literal["confirmed", "contradicted", "not conclusive"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from vflops.errors import FolderError
+from vflops.record.files.file_names import MAX_PARTS, name_fault
 from vflops.record.files.read_once import folder_entries
 
 MANIFEST, SIGNATURE = "manifest.json", "manifest.json.sig"
@@ -18,14 +18,8 @@ DERIVED = ("score.json", "findings.json", "report.html")
 _SCRATCH = ("weights", "psij", "staging")
 """Scratch folders of a running job: weights, scheduler scripts, staged data."""
 _PAGES = (".html", ".svg", ".png")
-_PUNCTUATION = str.maketrans("", "", "._+=@,-")
-_MAX_PART_BYTES, _MAX_PARTS = 100, 12
 _MAX_CACHED_NAMES = 1024
 """Most names are the same in all runs, and a ranking reads many runs."""
-_DEVICES = frozenset(
-    ("con", "prn", "aux", "nul", *(f"{kind}{n}" for kind in ("com", "lpt") for n in range(10)))
-)
-"""Names that Windows reserves for devices, with any extension."""
 
 
 @dataclass(frozen=True)
@@ -55,32 +49,6 @@ def is_excluded(name: str) -> bool:
 def is_page(name: str) -> bool:
     """Whether a file is a page or picture, as ``vflops roofline`` writes, and so not evidence."""
     return "/" not in name and name.endswith(_PAGES) and name not in DERIVED
-
-
-@lru_cache(maxsize=_MAX_CACHED_NAMES)
-def name_fault(name: str) -> str | None:
-    """Return why ``name`` is not allowed for a file of a run folder; None if it is allowed."""
-    parts = name.split("/")
-    if name.startswith("/"):
-        return "an absolute path"
-    if ".." in parts:
-        return "a path that leads out of the folder"
-    if "" in parts or "." in parts or len(parts) > _MAX_PARTS:
-        return "not a plain path"
-    for part in parts:
-        letters = part.translate(_PUNCTUATION)  # only letters and digits may remain
-        if part[0] in ".-" or (letters and not letters.isalnum()):
-            return "a name with odd characters"
-        if len(part.encode(errors="replace")) > _MAX_PART_BYTES:
-            return f"a name of more than {_MAX_PART_BYTES} bytes"
-        if part.endswith(".") or fold_name(part).partition(".")[0] in _DEVICES:
-            return "a name that is not portable between file systems"
-    return None
-
-
-def fold_name(name: str) -> str:
-    """Return a form that is equal for names that some file systems do not distinguish."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def listing(folder: Path) -> Listing:
@@ -116,7 +84,7 @@ def walk(folder: str | Path, prefix: str = "") -> Iterator[tuple[str, os.DirEntr
         if is_excluded(name):
             continue
         inside: Iterator[tuple[str, os.DirEntry[str]]] = iter(())
-        if entry.is_dir(follow_symlinks=False) and name.count("/") < _MAX_PARTS:
+        if entry.is_dir(follow_symlinks=False) and name.count("/") < MAX_PARTS:
             inside = walk(entry.path, f"{name}/")
         first = next(inside, None)
         yield (name, entry) if first is None else first

@@ -8,6 +8,7 @@ from vflops.errors import FolderError
 from vflops.record.files.read_once import is_file
 from vflops.record.formats.job_events import JobPlanned, JobTrained, PowerImported
 from vflops.record.formats.measured_node import FOLDER, LINKS, LinksMeasured, NodeMeasured
+from vflops.record.formats.recorded_names import is_linked
 from vflops.record.log.events import Described
 from vflops.record.readout.contents import Contents
 
@@ -18,7 +19,9 @@ def hash_mismatches(contents: Contents) -> dict[str, list[str]]:
     try:
         for name, sha256 in dict(_logged_hashes(contents)).items():
             path = contents.folder.path / name
-            if not is_file(path):
+            if is_linked(contents.folder.path, name):
+                faults[name] = [f"{name}: a link, not a file"]
+            elif not is_file(path):
                 faults[name] = [f"{name}: missing, but its hash is in the log"]
             elif contents.hash(path) != sha256:
                 faults[name] = [f"{name}: does not match its hash in the log"]

@@ -14,6 +14,8 @@ from vflops.record.files.digest import file_digest
 from vflops.record.files.document import Data, Document
 from vflops.record.files.read_once import is_file, read_bytes
 from vflops.record.folder import RunFolder
+from vflops.record.formats.bounded_numbers import NonNegative
+from vflops.record.formats.recorded_names import RecordedPath
 from vflops.results.evidence.evidence_names import DERIVED, MANIFEST, SIGNATURE, is_page, listing
 from vflops.results.evidence.line_marks import WIDTH, marks, split_lines
 
@@ -25,15 +27,15 @@ MAX_MANIFEST_BYTES = 1 << 26
 class FilePin(Data):
     """Path, hash and size of a file when it was pinned."""
 
-    path: str
+    path: RecordedPath
     sha256: str = Field(pattern=_SHA256)
-    size_bytes: int = Field(ge=0)
+    size_bytes: NonNegative
 
 
 class LogPin(Data):
     """The lines of a log when it was pinned."""
 
-    path: str
+    path: RecordedPath
     last_sha256: str | None = Field(pattern=_SHA256)
     """The hash of the last complete line; None if there is no complete line."""
     marks: str

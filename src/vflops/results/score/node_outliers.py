@@ -56,7 +56,7 @@ def node_outliers(members: Sequence[TrainedJob], nodes: dict[int, JobNodes]) -> 
     jobs: dict[tuple[str, ...], list[int]] = {}
     for member in members:
         job = member.record.job
-        if job in times and nodes[job].names:
+        if job in times and job in nodes and nodes[job].names:
             jobs.setdefault(nodes[job].names, []).append(job)
     fewest = min((len(times[job]) for group in jobs.values() for job in group), default=0)
     if len(jobs) < MIN_NODES:
@@ -119,12 +119,12 @@ def _piece_seconds(points: Progress, size: int) -> list[float]:
 def _too_few_reason(
     members: Sequence[TrainedJob], nodes: dict[int, JobNodes], times: dict[int, list[float]]
 ) -> str:
-    known = {nodes[member.record.job].names for member in members} - {()}
+    known = {place.names for place in nodes.values()} - {()}
     if not known:
         return "the record does not say where each model was trained"
     if len(known) < MIN_NODES:
         return f"at least {MIN_NODES} places are needed, and there are {len(known)}"
-    enough = {nodes[job].names for job in times} - {()}
+    enough = {nodes[job].names for job in times if job in nodes} - {()}
     return (
         f"at least {MIN_PIECES} times of equal work are needed of each of {MIN_NODES}, and "
         f"{len(enough)} gave as many: train for longer"

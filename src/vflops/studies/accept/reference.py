@@ -193,5 +193,6 @@ def _location(parts: tuple[int | str, ...], data: dict[str, Any]) -> str:
     if len(parts) >= 2 and parts[0] == "figure" and isinstance(parts[1], int):
         figure = data["figure"][parts[1]]
         name = figure.get("name") if isinstance(figure, dict) else None
-        return " ".join(map(str, (f"figure {name or parts[1] + 1}", *parts[2:])))
+        shown = name if isinstance(name, str) and name else parts[1] + 1
+        return " ".join(map(str, (f"figure {shown}", *parts[2:])))
     return ".".join(map(str, parts))

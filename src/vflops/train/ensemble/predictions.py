@@ -19,11 +19,15 @@ from numpy.typing import NDArray
 
 from vflops.errors import FolderError
 from vflops.record.files import atomic
+from vflops.record.files.npz_arrays import map_npy, read_npz
+from vflops.record.files.regular_file import MAX_BYTES, read_regular
 from vflops.record.folder import file_hash
 from vflops.record.formats.job_events import KeptFile
 
 _INDEX_BYTES = 8
 """Size of the stored position of a sample."""
+_NO_COLUMNS = np.asarray(0)
+_MAX_COLUMNS = 1 << 24
 KEPT_COLUMNS = 32
 """Probabilities stored per sample: 512 models of ImageNet take 6.6 GB instead of 102 GB."""
 
@@ -91,13 +95,18 @@ class KeptPredictions:
             if file_hash(path) != file.sha256:
                 raise FolderError(f"{path} was changed after it was written: its hash differs")
         names = [file.file for file in files if file.file.endswith(".npy")]
-        parts = [np.load(folder / name, mmap_mode="r") for name in names]
+        if not names:
+            raise FolderError(f"{folder} has no predictions")
+        parts = [_map_part(folder / name) for name in names]
         metadata = [_load_arrays((folder / name).with_suffix(".npz")) for name in names]
+        for name, part, arrays in zip(names, parts, metadata, strict=True):
+            if not _fits(part, arrays, parts[0], metadata[0]):
+                raise FolderError(f"{folder / name} and its .npz file do not fit each other")
         positions = np.concatenate([arrays["places"] for arrays in metadata])
         order = np.argsort(positions, kind="stable")
         if not np.array_equal(positions[order], np.arange(len(positions))):
             raise FolderError(f"{folder} does not have exactly one prediction per sample")
-        truths = sum(name.startswith("truth_") for name in metadata[0])
+        truths = len(_truths(metadata[0]))
         columns = int(metadata[0].get("columns", 0))
         width = columns if columns else int(np.prod(parts[0].shape[1:]))
         return cls(
@@ -136,14 +145,17 @@ class KeptPredictions:
         part, row = self._part[start:stop], self._row[start:stop]
         result = np.empty((len(row), *self._shape), np.float32)
         for number, file in enumerate(self._files):
-            result[part == number] = np.load(file, mmap_mode="r")[row[part == number]]
+            result[part == number] = _map_part(file)[row[part == number]]
         return _expand(result, self._columns) if self._columns else result
 
 
 def _expand(stored: NDArray[np.float32], columns: int) -> NDArray[np.float32]:
     """Return the table of which only the largest values were stored, with zeros elsewhere."""
     table = np.zeros((len(stored), columns), np.float32)
-    np.put_along_axis(table, stored[..., 0].astype(np.int64), stored[..., 1], 1)
+    indices = stored[..., 0].astype(np.int64)
+    if indices.size and not 0 <= indices.min() <= indices.max() < columns:
+        raise FolderError(f"stored predictions have a column outside 0 to {columns - 1}")
+    np.put_along_axis(table, indices, stored[..., 1], 1)
     return table
 
 
@@ -153,9 +165,49 @@ def _write(path: Path, save: Callable[[io.BytesIO], None]) -> None:
     atomic.write_bytes(path, file.getbuffer())
 
 
+def _map_part(path: Path) -> Array:
+    try:
+        return map_npy(path)
+    except ValueError as error:
+        raise FolderError(f"{path} cannot be read as an array: {error}") from error
+
+
 def _load_arrays(path: Path) -> dict[str, Array]:
-    with np.load(path, allow_pickle=False) as arrays:
-        return dict(arrays)
+    try:
+        return read_npz(read_regular(path), max_bytes=MAX_BYTES)
+    except (OSError, ValueError) as error:
+        raise FolderError(f"{path} cannot be read as arrays: {error}") from error
+
+
+def _truths(arrays: dict[str, Array]) -> list[str]:
+    return [name for name in arrays if name.startswith("truth_")]
+
+
+def _fits(
+    part: Array, arrays: dict[str, Array], first: Array, first_arrays: dict[str, Array]
+) -> bool:
+    """Whether predictions, positions and labels have the same samples, as those of rank 0 have."""
+    truths = [f"truth_{number}" for number in range(len(_truths(first_arrays)))]
+    columns = arrays.get("columns", _NO_COLUMNS)
+    if "places" not in arrays or set(truths) != set(_truths(arrays)):
+        return False
+    lengths = {
+        array.shape[:1] for array in (part, arrays["places"], *(arrays[name] for name in truths))
+    }
+    same_form = (part.dtype, part.shape[1:]) == (first.dtype, first.shape[1:]) and all(
+        (arrays[name].dtype, arrays[name].shape[1:])
+        == (first_arrays[name].dtype, first_arrays[name].shape[1:])
+        for name in truths
+    )
+    return bool(
+        same_form
+        and len(lengths) == 1
+        and part.dtype.kind == "f"
+        and (arrays["places"].ndim, arrays["places"].dtype.kind) == (1, "i")
+        and (columns.shape, columns.dtype.kind) == ((), "i")
+        and np.array_equal(columns, first_arrays.get("columns", _NO_COLUMNS))
+        and (not columns or (0 < columns <= _MAX_COLUMNS and part.shape[2:] == (2,)))
+    )
 
 
 def prediction_bytes(shape: tuple[int, ...], truth_bytes: int) -> int:

@@ -19,7 +19,9 @@ from vflops.config.settings import Settings
 from vflops.errors import FolderError, UsageError
 from vflops.record.files.document import Data, Document
 from vflops.record.folder import RunFolder, file_hash
+from vflops.record.formats.bounded_numbers import NonNegative, Operations, Processes
 from vflops.record.formats.job import DataFacts, JobRecord
+from vflops.record.formats.recorded_names import RecordedName
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.candidate_history import CandidateHistory
 from vflops.workloads.automl.search_events import Candidate, CandidateTrained
@@ -66,9 +68,9 @@ class ReplayedCandidate(Data):
     candidate: Candidate
     trained: CandidateTrained
     """Its result in the search."""
-    samples: int
+    samples: NonNegative
     """Samples trained on in the search."""
-    ops: int
+    ops: Operations
     """Operations of training and evaluation, by the convention that scores a search."""
 
 
@@ -81,11 +83,11 @@ class SearchLedger(Document):
     """The id of the run that searched."""
     profile: str
     seed: int
-    workers: int
+    workers: Processes
     settings: dict[str, Any]
     """The workload settings of the search."""
     data_fingerprint: str
-    left_out: int
+    left_out: NonNegative
     """The number of candidates without a result, because the time was up or they failed."""
     reasons: dict[str, str]
     """Why each of these candidates was left out, by name."""
@@ -212,9 +214,9 @@ class SearchLedger(Document):
 class LedgerWritten(Data):
     """The ledger of a search was written."""
 
-    file: str
+    file: RecordedName
     sha256: str
-    candidates: int
+    candidates: NonNegative
     replayed_sha256: str | None = None
     """The hash of the ledger that was replayed; None if this is not a replay."""
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from vflops.errors import FolderError
 from vflops.record.files.document import Data, Document
 from vflops.record.formats.batch_ops import BatchOps
+from vflops.record.formats.bounded_numbers import Index, NonNegative, Operations, Positive
 from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.architecture.morphs import Morph
 
@@ -23,7 +24,7 @@ _NAME = re.compile(r"r([0-9]{1,9})-w([0-9]{1,6})")
 class Turn(Data):
     """A round and a worker, both counted from 0, which together identify a candidate."""
 
-    round: int = Field(ge=0)
+    round: Index
     worker: int = Field(ge=0, lt=_WORKER_LIMIT)
 
     @property
@@ -54,8 +55,8 @@ class Turn(Data):
 class Hyperparameters(Data):
     """The hyperparameters of a candidate."""
 
-    batch: int
-    kernel: int | None = None
+    batch: Positive
+    kernel: Positive | None = None
     """The smallest kernel size from 3 up; None if it was not tuned."""
 
 
@@ -73,12 +74,12 @@ class Candidate(Document):
     hyper: Hyperparameters
     tuned: bool
     """Whether tuning chose ``hyper``."""
-    epochs: int
-    patience: int | None
+    epochs: NonNegative
+    patience: NonNegative | None
     """Evaluations without improvement after which training stops; None for no limit."""
-    end_epoch: int | None = None
+    end_epoch: NonNegative | None = None
     """In a replay: the epoch after which training stops, as it did in the search."""
-    known: int
+    known: NonNegative
     """The number of results that the proposal is based on."""
     known_sha256: str
     """A hash of those results; it is the same in a repeated search."""
@@ -93,8 +94,8 @@ class Claim(Document):
 
     schema_name: ClassVar[str] = "vflops.candidate-claim"
 
-    worker: int
-    job: int
+    worker: Index
+    job: Index
 
 
 class TurnPassed(Document):
@@ -107,7 +108,7 @@ class TurnPassed(Document):
     schema_name: ClassVar[str] = "vflops.turn-passed"
 
     turn: Turn
-    by: int
+    by: Index
     """The worker that gave up waiting."""
     waited_s: float
 
@@ -115,7 +116,7 @@ class TurnPassed(Document):
 class WorkerBegun(Data):
     """A worker begins, or resumes after an attempt that died."""
 
-    worker: int
+    worker: Index
     left_s: float
     """How many seconds of its time are left."""
     clock: str | None = None
@@ -125,7 +126,7 @@ class WorkerBegun(Data):
 class WorkerWaiting(Data):
     """A heartbeat of a worker that waits for a candidate, so that its turns are not given up."""
 
-    worker: int
+    worker: Index
 
 
 class ConvergedEnd(Document):
@@ -136,7 +137,7 @@ class ConvergedEnd(Document):
 
     schema_name: ClassVar[str] = "vflops.search-converged"
 
-    worker: int
+    worker: Index
     """The worker that found it."""
     utc_s: float
     """When, by the clock of its node."""
@@ -151,7 +152,7 @@ class ConvergedEnd(Document):
 class SearchEnded(Data):
     """A worker ends early: its search found nothing more within the limits, or has converged."""
 
-    worker: int
+    worker: Index
     message: str
     converged: ConvergedEnd | None = None
     """The decision, if the search has converged."""
@@ -167,12 +168,12 @@ class CandidateBegun(Data):
     parent: str | None
     inherited: bool
     """Whether it starts from its parent's weights."""
-    epochs: int
-    batch: int
-    parameters: int
-    ops_forward: int
+    epochs: NonNegative
+    batch: Positive
+    parameters: NonNegative
+    ops_forward: Operations
     """Operations per sample, by the convention that scores a search, rounded down."""
-    ops_total: int
+    ops_total: Operations
     batch_ops: BatchOps | None = None
     """The exact operations of a batch of one rank, which are charged; None in older runs."""
     waited_s: float
@@ -191,7 +192,7 @@ class CandidateTrained(Data):
     """The best accuracy of its evaluations."""
     predicted: float | None = None
     """In a warm-up round: the accuracy predicted for the full number of epochs."""
-    epochs: int
+    epochs: NonNegative
     """Epochs that were trained and evaluated."""
     reason: Literal["epochs", "patience", "target"]
     inherited: bool
@@ -209,7 +210,7 @@ class CandidateFailed(Data):
 
     candidate: str
     message: str
-    samples: int = 0
+    samples: NonNegative = 0
     """Samples of the completed steps; their operations count."""
 
 
@@ -217,4 +218,4 @@ class CandidateCut(Data):
     """The time was up during a candidate's training: its steps count, but it has no result."""
 
     candidate: str
-    samples: int
+    samples: NonNegative
