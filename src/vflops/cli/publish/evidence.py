@@ -130,19 +130,33 @@ def archive(
     out: Annotated[
         str | None, typer.Option(help="File or folder/ to write to; by default next to the run.")
     ] = None,
+    checkpoints: Annotated[
+        bool,
+        typer.Option("--checkpoints", help="Include the checkpoints from which audits start."),
+    ] = False,
 ) -> None:
-    """Write a run to one file. Without checkpoints; the same folder gives the same bytes."""
+    """Write a run to one file. The same folder gives the same bytes."""
     from vflops.cli.terminal import console
     from vflops.publish.evidence.archive import archive as pack
+    from vflops.publish.evidence.archive import states_for_audits
     from vflops.record.files import atomic
     from vflops.record.files.digest import file_digest
+    from vflops.results.score.figure_text import count
+    from vflops.units import quantity
 
     folder = console.open_run(run)
     if out is not None and out.endswith("/"):
         atomic.make_folder(Path(out))
+    states: dict[str, int] = {}
+    if checkpoints:
+        states = states_for_audits(folder)
+        size = quantity(sum(states.values()), "B")
+        console.say(f"with {count(len(states), 'checkpoint')} for audits, {size} before packing")
     with console.working("packing"):
-        path = pack(folder, None if out is None else Path(out))
+        path = pack(folder, None if out is None else Path(out), tuple(states))
     typer.echo(f"{console.shell_path(path)}\nSHA-256 {file_digest(path).sha256}")
+    if checkpoints:
+        typer.echo(f"size {quantity(path.stat().st_size, 'B')}")
     console.next_step(f"vflops verify {console.shell_path(path)}", "check it as its readers will")
 
 

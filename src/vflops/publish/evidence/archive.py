@@ -10,6 +10,7 @@ from __future__ import annotations
 import bz2
 import os
 import tarfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,30 +21,52 @@ from vflops.record.files import atomic
 from vflops.record.files.file_names import name_fault
 from vflops.record.files.regular_file import open_regular
 from vflops.record.folder import RunFolder
+from vflops.record.readout.contents import Contents
+from vflops.results.evidence.committed_states import CommittedStates
 from vflops.results.evidence.evidence_names import is_page, listing
 from vflops.results.evidence.manifest import manifest_file, signature_file
 
 SUFFIX = ".tar.bz2"
 _TIME = 315532800
 """1980-01-01, the earliest day that every archive format can express."""
+_MAX_FILE_BYTES = (8 << 30) - 1
+"""The largest file that the headers of the archive can describe."""
 
 
-def archive(folder: RunFolder, target: Path | None = None) -> Path:
-    """Write a run into one file without checkpoints, weights and locks, and return its path.
+def archive(folder: RunFolder, target: Path | None = None, states: Sequence[str] = ()) -> Path:
+    """Write a run into one file without locks, and return its path.
 
-    ``target`` is the file or its folder; by default, the file is next to the run folder. Raise if
-    the run is unfinished or altered.
+    ``target`` is the file or its folder; by default, the file is next to the run folder. Of the
+    checkpoints and weights, it has only ``states``. Raise if the run is unfinished or altered.
     """
     path = _target(folder, target)
-    _names(folder)  # cheap, so names are checked before the run is verified
+    _names(folder, states)  # cheap, so names are checked before the run is verified
     require_intact(folder, "packed")
-    pack(folder, path)
+    pack(folder, path, states)
     return path
 
 
-def pack(folder: RunFolder, path: Path) -> None:
+def states_for_audits(folder: RunFolder) -> dict[str, int]:
+    """Return the checkpoints and weights that audits start from, with their sizes in bytes.
+
+    Raise if there are none, or if the log did not commit to one of them.
+    """
+    states = CommittedStates(Contents(folder))
+    if not states.kept:
+        raise UsageError(
+            f"{folder.path} has no checkpoints for audits",
+            hint="runs keep them with train.segments, until `vflops audit --discard`; "
+            "archive it without --checkpoints",
+        )
+    for name in states.kept:
+        if fault := states.fault(name):
+            raise FolderError(f"{folder.path} cannot be packed: {fault}", hint="remove this file")
+    return states.kept
+
+
+def pack(folder: RunFolder, path: Path, states: Sequence[str] = ()) -> None:
     """Write the content of a run folder into the file ``path`` without verifying it."""
-    names = _names(folder)
+    names = _names(folder, states)
     temporary = path.parent / f".{os.getpid()}-{os.urandom(3).hex()}.tmp"
     atomic.make_folder(path.parent)
     try:
@@ -73,7 +96,7 @@ def _target(folder: RunFolder, target: Path | None) -> Path:
     return path
 
 
-def _names(folder: RunFolder) -> list[str]:
+def _names(folder: RunFolder, states: Sequence[str]) -> list[str]:
     """Return the names of the files to archive; raise for one that extraction would refuse."""
     content = listing(folder.path)
     if content.odd:
@@ -85,12 +108,20 @@ def _names(folder: RunFolder) -> list[str]:
         raise FolderError(f"the id of {folder.path}, {folder.record.id!r}, is {id_fault}")
     evidence_files = (manifest_file(folder.path), signature_file(folder.path))
     files = [name for name in content.files if not is_page(name)]
-    names = sorted([*files, *(path.name for path in evidence_files if path.is_file())])
-    LIMITS.check(str(folder.path), files=len(names), size_bytes=_size(folder, names))
-    return names
+    files += [path.name for path in evidence_files if path.is_file()]
+    LIMITS.check(
+        str(folder.path),
+        files=len(files) + len(states),
+        size_bytes=_size(folder, files),
+        state_bytes=_size(folder, states),
+    )
+    for name in states:
+        if (folder.path / name).stat().st_size > _MAX_FILE_BYTES:
+            raise FolderError(f"{folder.path / name} is too large for an archive: over 8 GiB")
+    return sorted([*files, *states])
 
 
-def _size(folder: RunFolder, names: list[str]) -> int:
+def _size(folder: RunFolder, names: Sequence[str]) -> int:
     return sum((folder.path / name).stat().st_size for name in names)
 
 

@@ -19,7 +19,9 @@ class Limits:
 
     files: int = 1_000_000
     size_bytes: int = 8 << 30
-    """The maximum size of all files together."""
+    """The maximum size of all files together, except for states."""
+    state_bytes: int = 64 << 30
+    """The maximum size of all states, checkpoints and weights, that an archive holds for audits."""
     ratio: int = 200
     """The maximum number of extracted bytes per byte of the archive; logs reach about 30."""
     spare_bytes: int = 64 << 20
@@ -37,12 +39,16 @@ class Limits:
                 f"{name} has {size_bytes >> 20} MiB, but the limit is {limit >> 20} MiB"
             )
 
-    def check(self, source: str, *, files: int, size_bytes: int) -> None:
-        """Raise if there are too many files or bytes."""
+    def check(self, source: str, *, files: int, size_bytes: int, state_bytes: int = 0) -> None:
+        """Raise if there are too many files or bytes; ``size_bytes`` excludes states."""
         if files > self.files:
             raise ArchiveRefused(f"{source} holds more than {self.files} files")
         if size_bytes > self.size_bytes:
             raise ArchiveRefused(f"{source} holds more than {self.size_bytes >> 20} MiB")
+        if state_bytes > self.state_bytes:
+            raise ArchiveRefused(
+                f"{source} holds more than {self.state_bytes >> 20} MiB of checkpoints"
+            )
 
     def check_ratio(self, archive: Path, size_bytes: int) -> None:
         """Raise if the archive is far smaller than what it extracts to."""

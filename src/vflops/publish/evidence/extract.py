@@ -19,7 +19,7 @@ from vflops.record.files import atomic
 from vflops.record.files.file_names import fold_name, name_fault
 from vflops.record.folder import RunFolder
 from vflops.record.own_runs import mark_foreign
-from vflops.results.evidence.evidence_names import is_excluded
+from vflops.results.evidence.evidence_names import is_excluded, is_state
 
 _BLOCK = tarfile.BLOCKSIZE
 _FILES, _FOLDER = (tarfile.REGTYPE, tarfile.AREGTYPE), tarfile.DIRTYPE
@@ -85,16 +85,23 @@ class _Entries:
         self._files: set[str] = set()
         self._folders: dict[str, str] = {}
         """Names as case-insensitive file systems see them, mapped to the names in the archive."""
-        self._size_bytes = 0
+        self._size_bytes = self._state_bytes = 0
 
     def unpack(self) -> str:
         """Write every file below the temporary folder, and return the name of the run folder."""
         for entry in self._headers():
             is_file = entry.type != _FOLDER
             self._check_name(entry.name, is_file=is_file)
-            self._size_bytes += entry.size
-            entry_count = len(self._files) + len(self._folders)
-            self._limits.check(str(self._file), files=entry_count, size_bytes=self._size_bytes)
+            if is_state(entry.name.partition("/")[2]):
+                self._state_bytes += entry.size
+            else:
+                self._size_bytes += entry.size
+            self._limits.check(
+                str(self._file),
+                files=len(self._files) + len(self._folders),
+                size_bytes=self._size_bytes,
+                state_bytes=self._state_bytes,
+            )
             if is_file:
                 self._limits.check_file(entry.name.partition("/")[2], entry.size)
                 self._write(entry.name, entry.size)
@@ -126,8 +133,9 @@ class _Entries:
         if self._root not in (None, root) or (is_file and not inside):
             raise self._refused(f"{name!r} is not in the folder of the run, {self._root or root}")
         self._root = root
-        if is_excluded(inside) or is_excluded(fold_name(inside)):
-            raise self._refused(f"{name!r} is not part of a result: archives hold no checkpoints")
+        excluded = is_excluded(inside) or is_excluded(fold_name(inside))
+        if excluded and not (is_file and is_state(inside)):
+            raise self._refused(f"{name!r} is neither part of a result nor a state for audits")
         if is_file and inside != "run.json" and fold_name(name).endswith("/run.json"):
             raise self._refused(f"{name!r} belongs to a second run")
         key = fold_name(name)

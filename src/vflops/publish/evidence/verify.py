@@ -18,6 +18,7 @@ from vflops.record.files.document import Data
 from vflops.record.folder import RunFolder
 from vflops.record.installed_package import origin_fault
 from vflops.record.readout.contents import Contents
+from vflops.results.evidence.committed_states import CommittedStates
 from vflops.results.evidence.evidence_names import DERIVED, MANIFEST, SIGNATURE
 from vflops.results.evidence.integrity import FolderIntegrity
 from vflops.results.evidence.logged_hashes import hash_mismatches
@@ -73,14 +74,17 @@ class Verification(Data):
         return self.unaltered and (self.signer is not None or not self.signer_asked)
 
 
-def verify(path: Path, signers: Path | None = None) -> Verification:
-    """Compare a run folder or an archive with its manifest, and the manifest with its signature."""
+def verify(path: Path, signers: Path | None = None, *, states: bool = True) -> Verification:
+    """Compare a run folder or an archive with its manifest, and the manifest with its signature.
+
+    If ``states``, the checkpoints and weights that it holds are compared with its log.
+    """
     if path.is_file():
         with TemporaryDirectory() as temporary:
-            return _verify(FolderIntegrity(extract(path, Path(temporary))), signers)
+            return verify(extract(path, Path(temporary)), signers, states=states)
     if not (path / "run.json").is_file() and not manifest_file(path).is_file():
         RunFolder.open(path)  # raises an error that says what is wrong
-    return _verify(FolderIntegrity(path), signers)
+    return _verify(FolderIntegrity(path), signers, states=states)
 
 
 def verify_contents(
@@ -98,6 +102,8 @@ def _verify(
     signers: Path | None,
     contents: Contents | None = None,
     recomputed: Collection[str] = DERIVED,
+    *,
+    states: bool = False,
 ) -> Verification:
     altered: dict[str, Sequence[str]] = {"odd": integrity.listing.odd}
     notes, unconfirmed = list[str](), list[str]()
@@ -133,6 +139,8 @@ def _verify(
     chain_faults: Iterable[str] = () if "run.json" in altered_names else (read_error,)
     if contents is not None:
         chain_faults = _chain_faults(contents, manifest, altered_names)
+        if states and unconcluded is None:
+            chain_faults = (*chain_faults, *CommittedStates(contents).faults())
     return Verification(
         run=contents.folder.record.id if contents is not None else None,
         alterations=(*(line for lines in altered.values() for line in lines), *chain_faults),

@@ -21,6 +21,7 @@ MAX_FILES = 100_000
 LIMITS = Limits(
     files=MAX_FILES,
     size_bytes=2 << 30,
+    state_bytes=2 << 30,
     file_bytes={".jsonl": 128 << 20, ".json": 16 << 20},
 )
 """Limits on a run, unpacked or not; a run of 1000 models stays far below them."""

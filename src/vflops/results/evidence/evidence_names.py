@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,9 @@ DERIVED = ("score.json", "findings.json", "report.html")
 """Files derived from the record by ``vflops score``, ``check`` and ``report``."""
 _SCRATCH = ("weights", "psij", "staging")
 """Scratch folders of a running job: weights, scheduler scripts, staged data."""
+_STATE = re.compile(
+    r"jobs/[0-9]{1,9}/checkpoint/step-[0-9]{9,12}\.state|weights/r[0-9]{5,9}-w[0-9]{5,9}\.state"
+)
 _PAGES = (".html", ".svg", ".png")
 _MAX_CACHED_NAMES = 1024
 """Most names are the same in all runs, and a ranking reads many runs."""
@@ -44,6 +48,14 @@ def is_excluded(name: str) -> bool:
     checkpoint = parts[0] == "jobs" and parts[2:3] == ["checkpoint"]
     evaluations = parts[0] == "jobs" and parts[3:4] == ["evaluations"]
     return hidden or checkpoint or evaluations or parts[0] in _SCRATCH or "__pycache__" in parts
+
+
+def is_state(name: str) -> bool:
+    """Whether a file is a checkpoint or the weights of a candidate, which audits start from.
+
+    These are excluded from results, but archives may hold them.
+    """
+    return _STATE.fullmatch(name) is not None
 
 
 def is_page(name: str) -> bool:
