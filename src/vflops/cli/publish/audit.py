@@ -77,7 +77,7 @@ def audit(
         raise CheckFailed(f"{record.verdict}: {record.detail}", hint=_hint(record))
     name = console.shell_path(path)
     if key is None:
-        console.next_step(f"vflops audit --key KEY {console.shell_path(folder.path)}", "sign it")
+        console.next_step(f"vflops sign {name}", "so that others know who audited it")
     else:
         console.next_step(f"vflops ranking runs --audits {console.shell_path(out)}", f"show {name}")
 

@@ -103,11 +103,17 @@ def sign(
         typer.Option(help="Your SSH key; by default the first of the standard keys in ~/.ssh."),
     ] = None,
 ) -> None:
-    """Sign a run with your SSH key. Signs its manifest, in the namespace vflops."""
+    """Sign a run, or the record of an audit, with your SSH key."""
     from vflops.cli.terminal import console
     from vflops.publish.evidence.sign_run import UNNAMED, allowed_line, sign_run, signing_key
+    from vflops.publish.evidence.signed_audit import audit_file, audit_signature, sign_audit
     from vflops.record.own_runs import is_own
 
+    audit = audit_file(run)
+    if audit is not None:
+        used_key = sign_audit(audit, key)
+        typer.echo(f"signed with {used_key}: {console.shell_path(audit_signature(audit))}")
+        return
     folder = console.open_run(run)
     if not is_own(folder.path):
         console.say("vflops did not start this run here for you: your signature vouches for it")

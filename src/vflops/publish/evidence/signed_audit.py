@@ -5,11 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from vflops.publish.evidence.ssh_signature import sign_file
+from vflops.results.evidence.audit_record import AUDIT_FILE
 
 
 def audit_signature(path: Path) -> Path:
     """Return the path of the signature of an ``audit.json``."""
     return path.with_name(f"{path.name}.sig")
+
+
+def audit_file(path: Path | None) -> Path | None:
+    """Return the ``audit.json`` that ``path`` is or contains; None if it is another kind."""
+    if path is None:
+        return None
+    file = path / AUDIT_FILE if path.is_dir() else path
+    return file if file.name == AUDIT_FILE and file.is_file() else None
 
 
 def sign_audit(path: Path, key: Path | None = None) -> Path:

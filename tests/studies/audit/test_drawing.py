@@ -1,0 +1,130 @@
+"""Which parts of a training can be audited, which are drawn, and how runs are judged."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.support.trained_runs import job
+from vflops.record.log.events import Event, Log
+from vflops.record.readout.trained_job import TrainedJob
+from vflops.results.evidence.audit_record import AuditedSegment, Difference, caught_probability
+from vflops.studies.audit.auditing import _verdict
+from vflops.studies.audit.committed_segments import last_evaluation, segments_of
+from vflops.studies.audit.drawing import _drawn
+
+
+def attempt(*events: tuple[str, dict[str, Any]]) -> Log:
+    return Log(
+        tuple(Event(kind, data, "", f"log:{n}") for n, (kind, data) in enumerate(events)), (), None
+    )
+
+
+def checkpoint(step: int, kept: bool = True) -> tuple[str, dict[str, Any]]:
+    data = {"step": step, "sha256": f"c{step}", "loss": 1.0, "kept": kept, "size_bytes": 1}
+    return "checkpoint", {**data, "file": f"step-{step:09d}.state"}
+
+
+def commitment(step: int) -> tuple[str, dict[str, Any]]:
+    return "commitment", {"step": step, "sha256": f"s{step}", "loss": 1.0}
+
+
+def point(kind: str, step: int, **more: Any) -> tuple[str, dict[str, Any]]:
+    return kind, {"step": step, "samples": step, "epoch": 1.0, "phases": {}, **more}
+
+
+def end(step: int) -> tuple[str, dict[str, Any]]:
+    return point("finished", step, reason="epochs", weights_sha256="w")
+
+
+def test_segments_lie_between_kept_checkpoints() -> None:
+    log = attempt(
+        commitment(0),
+        commitment(5),
+        checkpoint(10),
+        checkpoint(15, kept=False),
+        checkpoint(20),
+        end(20),
+    )
+    trained = TrainedJob(job(1), (log,))
+    segments = segments_of(trained)
+    assert [(item.first, item.last, item.is_end) for item in segments] == [
+        (0, 10, False),
+        (10, 20, True),
+    ]
+    assert [[state.step for state in item.commitments] for item in segments] == [
+        [0, 5, 10],
+        [15, 20],
+    ]
+    assert segments[1].start is not None and segments[1].start.sha256 == "c10"
+    evaluation = last_evaluation(trained)
+    assert evaluation is not None and (evaluation.first, evaluation.last) == (20, 20)
+
+
+def test_what_an_attempt_lost_does_not_count_and_resumes_are_audited() -> None:
+    first = attempt(commitment(0), checkpoint(10), commitment(13), point("progress", 14, loss=1.0))
+    resumed = (
+        "resumed",
+        {"step": 10, "samples": 10, "file": "step-000000010.state", "sha256": "c10"},
+    )
+    second = attempt(resumed, commitment(12), checkpoint(20), end(20))
+    segments = segments_of(TrainedJob(job(1), (first, second)))
+    assert [item.resumed for item in segments] == [True, False]
+    assert [state.step for state in segments[1].commitments] == [12, 20]
+
+
+def test_a_training_without_kept_checkpoints_is_one_segment() -> None:
+    segments = segments_of(TrainedJob(job(1), (attempt(commitment(0), end(7)),)))
+    assert [(item.first, item.last) for item in segments] == [(0, 7)]
+    assert last_evaluation(TrainedJob(job(1), (attempt(end(7)),))) is None
+    assert segments_of(TrainedJob(job(1), (attempt(commitment(0)),))) == []
+
+
+def test_parts_are_drawn_without_repetition_in_proportion_to_their_steps() -> None:
+    log = attempt(checkpoint(10), checkpoint(40), end(40))
+    pool = segments_of(TrainedJob(job(1), (log,)))
+    draws = 2000
+    first = Counter(_drawn(pool, 1, str(nonce))[0].first for nonce in range(draws))
+    share, expected = first[10] / draws, 0.75
+    assert abs(share - expected) < 5 * math.sqrt(expected * (1 - expected) / draws)
+    assert {item.first for item in _drawn(pool, 5, "nonce")} == {0, 10}
+    assert _drawn(pool, 1, "nonce") == _drawn(pool, 1, "nonce")
+
+
+def test_the_probability_to_catch_a_forgery_is_hypergeometric() -> None:
+    assert caught_probability(90, 3, 0.1) == pytest.approx(1 - 81 / 90 * 80 / 89 * 79 / 88)
+    assert caught_probability(10, 10, 0.01) == 1.0
+    assert caught_probability(10, 0, 1.0) == caught_probability(10, 5, 0.0) == 0.0
+
+
+def row(verdict: Any = "same bits", **facts: Any) -> AuditedSegment:
+    return AuditedSegment(
+        job=1, first=0, last=5, reason="first", verdict=verdict, detail="why", **facts
+    )
+
+
+def test_one_part_that_differs_contradicts_the_run() -> None:
+    assert (
+        _verdict([row(), row("differs"), row("cannot tell")], same_machine=True)[0]
+        == "contradicted"
+    )
+    assert _verdict([row(), row("cannot tell")], same_machine=True)[0] == "not conclusive"
+    assert _verdict([row(), row("within tolerance")], same_machine=True)[0] == "confirmed"
+
+
+def test_a_speed_that_a_machine_of_the_same_kind_does_not_reach_is_not_confirmed() -> None:
+    rows = [row(samples_per_s_recorded=100.0 / 0.85, samples_per_s_here=100.0)]
+    verdict, detail, ratio = _verdict(rows, same_machine=True)
+    assert (verdict, ratio) == ("not conclusive", 1.1765)
+    assert "claims 1.18 × the speed" in detail
+    assert _verdict(rows, same_machine=False) == ("confirmed", "all 1 parts agree bit by bit", None)
+    honest = [row(samples_per_s_recorded=105.0, samples_per_s_here=100.0)]
+    assert _verdict(honest, same_machine=True)[0] == "confirmed"
+
+
+def test_a_difference_is_compared_with_its_tolerance() -> None:
+    assert Difference(figure="loss", difference=0.1, tolerance=0.1).is_within
+    assert not Difference(figure="loss", difference=0.11, tolerance=0.1).is_within

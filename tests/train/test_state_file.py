@@ -1,0 +1,98 @@
+"""States as plain bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from vflops.errors import FolderError
+from vflops.train.state_file import pack, unpack
+
+
+def state() -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(1)
+    weight = torch.randn(8, 4, 3, 3, generator=generator).to(memory_format=torch.channels_last)
+    return {
+        "model": {
+            "weight": weight,
+            "half": torch.randn(5, generator=generator).bfloat16(),
+            "number": torch.tensor(3),
+            "none": torch.empty(0, 3),
+            "view": torch.randn(3, 1, generator=generator).expand(3, 4),
+            "flags": torch.tensor([True, False]),
+        },
+        "scaler": {},
+        "best": float("inf"),
+        "rate": 0.1,
+        "worse": 0,
+        "judged": None,
+        "list": [1, "two", torch.tensor([2.5])],
+    }
+
+
+def test_a_state_comes_back_with_its_bits_types_and_strides() -> None:
+    before = state()
+    data = pack(before).to_bytes()
+    after = unpack(data, "a file")
+    for name, tensor in before["model"].items():
+        found: Tensor = after["model"][name]
+        assert found.dtype == tensor.dtype
+        assert torch.equal(found, tensor)
+    assert after["model"]["weight"].stride() == before["model"]["weight"].stride()
+    assert (after["best"], after["rate"], after["judged"]) == (float("inf"), 0.1, None)
+    assert torch.equal(after["list"][2], before["list"][2])
+    assert pack(after).to_bytes() == data
+
+
+def test_the_hash_is_that_of_the_file_and_tells_states_apart() -> None:
+    packed = pack(state())
+    data = packed.to_bytes()
+    assert len(data) == packed.size_bytes
+    assert packed.sha256() == hashlib.sha256(data).hexdigest()
+    other = state()
+    other["model"]["weight"][0, 0, 0, 0] += 1e-6
+    assert pack(other).sha256() != packed.sha256()
+    reordered = dict(reversed(state().items()))
+    assert pack(reordered).sha256() == packed.sha256()
+
+
+def header(**changes: Any) -> bytes:
+    fields = {"state": {"w": {"tensor": 0}}, "tensors": [], **changes}
+    return b"vflops.state/1\n" + json.dumps(fields).encode() + b"\n"
+
+
+ROW = {"dtype": "float32", "shape": [2], "stride": None}
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "is not a state file"),
+        (b"\x80\x04pickle", "is not a state file"),
+        (b"vflops.state/1\nnot json\n", "is damaged"),
+        (header(), "it has no tensor 0"),
+        (header(tensors=[ROW]), "it ends within a tensor"),
+        (header(tensors=[ROW]) + b"\0" * 65, "it has"),
+        (header(tensors=[{**ROW, "dtype": "object"}]), "is damaged: 'object'"),
+        (header(tensors=[{**ROW, "shape": [-1]}]), "are not sizes"),
+        (header(tensors=[{**ROW, "shape": [1 << 62, 4]}]), "it ends within a tensor"),
+        (header(tensors=[{**ROW, "stride": [0]}]) + b"\0" * 64, "cannot have the strides"),
+        (header(state=json.loads("[" * 30 + "]" * 30)), "nested too deeply"),
+        (header(state=1), "it holds a int"),
+    ],
+)
+def test_a_damaged_file_is_refused(data: bytes, why: str) -> None:
+    with pytest.raises(FolderError, match=why):
+        unpack(data, "a file")
+
+
+def test_objects_that_are_not_plain_data_cannot_be_saved() -> None:
+    with pytest.raises(TypeError, match="cannot hold a Generator"):
+        pack({"a": torch.Generator()})
+    with pytest.raises(TypeError, match="keys"):
+        pack({"tensor": 1})
