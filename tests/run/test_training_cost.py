@@ -114,14 +114,16 @@ def test_memory_and_checkpoints_follow_the_optimizer(
 ) -> None:
     needs = estimate(plan(FOUR, 2, 2), training(**settings))
     assert needs.memory_rank_bytes == 7 * number_bytes * (2 + states)
-    assert needs.checkpoint_bytes == 2 * 3 * 7 * number_bytes * (1 + states)
+    assert needs.checkpoint_bytes == 2 * (10 + 3) * 7 * number_bytes * (1 + states)
+    assert needs.audit_bytes == 2 * 10 * 7 * number_bytes * (1 + states)
 
 
 def test_memory_is_of_what_a_rank_holds_and_checkpoints_are_whole() -> None:
     shared = replace(training(), footprint=Footprint(4, 5, "its stage"))
     needs = estimate(plan(FOUR, 2, 2), shared)
     assert needs.memory_rank_bytes == (4 * 3 + 5) * 4
-    assert needs.checkpoint_bytes == 2 * 3 * 7 * 4 * 2
+    assert needs.checkpoint_bytes == 2 * (10 + 3) * 7 * 4 * 2
+    assert "stay for audits: train.segments" in dict(estimate_rows(needs))["disk"]
     assert "68.0 B per rank for its stage; activations" in dict(estimate_rows(needs))["memory"]
 
 

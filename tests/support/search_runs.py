@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.trained_runs import closed_if_handmade
+from tests.support.trained_runs import closed_if_handmade, committed
 from vflops.config.profiles import tiny
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, file_hash
@@ -120,6 +120,8 @@ class HandmadeSearch:
         job = 1 + worker
         number = self.folder.next_attempt(job)
         between_s, free_s = 0.0, began_s
+        kinds = {kind for _, kind, _ in notes}
+        commits = {"finished", "job"} <= kinds
         with self.folder.start_attempt(job) as log:
             for at_s, kind, data in [(began_s, "worker", self._began(worker, began_s)), *notes]:
                 self.now_s, self.jump_s = at_s, self.jump_s or ahead_s
@@ -129,7 +131,11 @@ class HandmadeSearch:
                     between_s += at_s - free_s
                 elif kind.startswith("candidate-"):
                     free_s = at_s
+                if kind == "end" and commits:
+                    log.write("commitment", **committed(job))
                 log.write(kind, **data)
+            if commits and "end" not in kinds:
+                log.write("commitment", **committed(job))
         place, self.jump_s = self.folder.attempt_folder(job, number), 0.0
         NodeRecord(
             node=0,

@@ -149,10 +149,26 @@ class HandmadeRun:
         with self.folder.start_attempt(job) as log:
             self.clock.now_s = began_s + START_S
             for kind, data in notes:
+                if kind == "end" and told.get("job", {}).get("torch"):
+                    log.write("commitment", **committed(job))
                 if "phases" in data:
                     self.clock.now_s = began_s + sum(data["phases"].values())
                 log.write(kind, **_of_seed(job, data))
+            if "end" not in told:
+                for step in range(10, 1 + max(item.get("step", 0) for _, item in notes), 10):
+                    log.write("checkpoint", **checkpoint(step))
         return self.folder.attempt_folder(job, number)
+
+
+def checkpoint(step: int) -> dict[str, Any]:
+    """A checkpoint of an attempt that died; last in its log, so that no line moves."""
+    file, sha256 = f"step-{step:09d}.state", f"{step:064x}"
+    return {"step": step, "sha256": sha256, "loss": 1.0, "file": file, "size_bytes": 1}
+
+
+def committed(job: int) -> dict[str, Any]:
+    """The state of a training before its first step; last in a log, so that no line moves."""
+    return {"step": 0, "sha256": f"{job:064x}", "loss": None}
 
 
 def _of_seed(job: int, data: dict[str, Any]) -> dict[str, Any]:
@@ -209,7 +225,8 @@ def started(**facts: Any) -> Note:
 
 
 def resumed(step: int) -> Note:
-    return "resumed", {"step": step, "samples": 100 * step, "file": f"step-{step:09d}.state"}
+    state = {name: checkpoint(step)[name] for name in ("file", "sha256")}
+    return "resumed", {"step": step, "samples": 100 * step, **state}
 
 
 def _standing(step: int, first_step: int, evaluations: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.challenged_runs import CHALLENGE, answer
 from tests.support.cluster_runs import change_node, system
 from tests.support.forged_runs import MODELS, NO_DUPLICATES, POWER_W, REPEATS, Forger
 from tests.support.forgeries import (
@@ -29,6 +30,7 @@ from tests.support.forgeries import (
     unmeasured,
 )
 from vflops.record.folder import RunFolder, file_hash
+from vflops.record.formats.challenge import ChallengedRun
 from vflops.record.formats.node import Clock, ContainerImage, NodeRecord, node_file
 from vflops.record.installed_package import installed_package
 from vflops.record.readout.contents import Contents
@@ -67,9 +69,19 @@ def twins_that_differ(run: Forger) -> None:
     measured("convolution", device="cpu")(run)
 
 
-def unknown_checkpoint(run: Forger) -> None:
+def unreadable_fallback(run: Forger) -> None:
     (log,) = (log for path, log in run.logs.items() if path.parent == run.attempt(1))
-    log.insert(-1, {**log[-1], "kind": "checkpoint", "data": {"step": "last"}})
+    log.insert(-1, {**log[-1], "kind": "fallback", "data": {"file": 1}})
+
+
+def other_seed(run: Forger) -> None:
+    """The answer to a challenge, with a seed of the submitter's choice."""
+    answer(run, ChallengedRun(issued=CHALLENGE, number=0))
+    path = run.folder.path / "run.json"
+    data = json.loads(path.read_text())
+    data["challenge"]["number"] = 1
+    path.write_text(json.dumps(data))
+    run.folder = RunFolder.open(run.folder.path)
 
 
 def dropped(*gone: int) -> Break:
@@ -159,7 +171,7 @@ def recorded_as(phase: str) -> Break:
 CASES: dict[str, dict[str, tuple[str, Break]]] = {
     "practice": {
         "complete": ("one model", lambda run: run.drop(lambda line: line["kind"] != "end")),
-        "schema": ("one model", unknown_checkpoint),
+        "schema": ("one model", unreadable_fallback),
         "chain": ("one model", edited("jobs/0/0/events.jsonl", '"workload": "', '"workload": "x')),
         "clocks": ("one model", lambda run: run.lines("described")[0].update(time_s=1e9)),
         "manifest": ("one model", later(added)),
@@ -189,6 +201,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "operations": ("one model", changed("job", 1, parameters=7)),
         "uncounted": ("one model", attention_in_the_graph),
         "jobs": ("one model", dropped(REPEATS)),
+        "challenge": ("one model", other_seed),
         "seeds": ("one model", changed("finished", weights_sha256="0" * 64)),
         "data": ("one model", in_job("data", fingerprint="unknown")),
         "synthetic": ("one model", in_job("settings", data=None)),
@@ -196,6 +209,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "leaks": ("one model", in_job("data", duplicates=duplicates(leaked=501))),
         "labels": ("one model", in_job("data", duplicates=duplicates(contradictory=501))),
         "trained": ("one model", edited("jobs/1/job.json", "{", "{ ")),
+        "committed": ("one model", lambda run: run.drop(lambda line: line["kind"] != "commitment")),
         "as-told": ("one model", changed("job", 1, batch=1_000_000)),
         "goal": (
             "one model",

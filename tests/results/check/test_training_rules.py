@@ -13,6 +13,7 @@ from tests.support.trained_runs import (
     HandmadeRun,
     Note,
     averaged,
+    committed,
     course,
     evaluated,
     finished,
@@ -145,7 +146,8 @@ def test_a_log_that_was_exchanged_after_the_job_ended_is_found(handmade_run: Han
     handmade_run.clock.now_s = 1000.0
     with folder.log(1, 0) as events:
         *notes, end = changed(GOOD, "evaluation", quality=0.91)
-        for kind, data in (*notes, *averaged(dict(notes)), end):
+        state = ("commitment", committed(1))
+        for kind, data in (*notes, *averaged(dict(notes)), state, end):
             if "phases" in data:
                 handmade_run.clock.now_s = 1000 + sum(data["phases"].values())
             events.write(kind, **data)

@@ -12,7 +12,6 @@ import pytest
 from tests.support.forged_runs import (
     MODELS,
     REPEATS,
-    START_S,
     TRAIN,
     WORK_S,
     Forger,
@@ -104,9 +103,7 @@ def falls(run: Forger) -> None:
     """Time that was training at first is start-up at last; the sum is what it was."""
     for kind in ("evaluation", "finished"):
         (line,) = run.lines(kind, 1)
-        line["data"]["phases"].update(
-            {"training": WORK_S / 3, "start-up": START_S + 2 * WORK_S / 3}
-        )
+        line["data"]["phases"].update({"training": WORK_S / 3, "checkpointing": 2 * WORK_S / 3})
 
 
 def long_ago(run: Forger) -> None:

@@ -41,6 +41,7 @@ ADVICE = {
     "leaks": "remove these samples from the training data, and pack it again: vflops data pack",
     "labels": "correct the labels of these samples, and pack them again: vflops data pack",
     "trained": "vflops resume finishes jobs that did not end; vflops verify shows changed files",
+    "committed": _RUN_AGAIN,
     "as-told": _RUN_AGAIN,
     "goal": "leave the target to the profile, or set one that training has to work for",
     "processed": "vflops resume finishes it; otherwise run it again",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vflops.record.formats.job_events import Checkpointed, Committed, JobStarted, Resumed
+from vflops.record.formats.job_events import Checkpointed, Committed, Resumed
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
+from vflops.results.check.locations import event_location
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 
+_FIRST_VERSION = (0, 3)
+"""The first version whose logs have commitments."""
 _KINDS: dict[str, type[Committed]] = {"checkpoint": Checkpointed, "commitment": Committed}
 
 
@@ -19,7 +22,15 @@ def check_commitments(contents: Contents) -> Outcome:
 
     Repeated steps of a deterministic job must lead to the same state.
     """
-    jobs = [job for job in (*contents.training_jobs, *contents.workers) if _commits(job)]
+    trained = [job for job in (*contents.training_jobs, *contents.workers) if _by_engine(job)]
+    jobs = [job for job in trained if _commits(job)]
+    silent = [job for job in trained if not _commits(job) and job.finished is not None]
+    if silent and _version(contents) >= _FIRST_VERSION:
+        return Outcome(
+            "cannot tell",
+            f"job {silent[0].record.job} committed to no state, so that nobody can audit it",
+            event_location(silent[0], "finished"),
+        )
     if not jobs:
         return Outcome("not applicable", "no job committed to its state")
     for job in jobs:
@@ -39,8 +50,18 @@ def check_commitments(contents: Contents) -> Outcome:
     )
 
 
+def _by_engine(job: TrainedJob) -> bool:
+    """Whether the training engine trained it, and not a program of the user."""
+    return job.started is not None and job.started.torch is not None
+
+
+def _version(contents: Contents) -> tuple[int, ...]:
+    version = contents.folder.record.versions.get("vflops") or "0"
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+
+
 def _commits(job: TrainedJob) -> bool:
-    """Whether the log has commitments; those of 0.3 and earlier have only plain checkpoints."""
+    """Whether the log has commitments; those of 0.2 and earlier have only plain checkpoints."""
     return any(
         event.kind == "commitment" or event.data.get("loss") is not None
         for log in job.logs
@@ -60,7 +81,7 @@ def _faults(job: TrainedJob) -> Iterator[tuple[str, Event]]:
             if event.kind == "candidate":
                 candidate = str(event.data.get("candidate"))
             elif event.kind == "job":
-                deterministic = event.payload(JobStarted).deterministic
+                deterministic = event.data.get("deterministic") is True
             elif event.kind == "resumed":
                 resumed = event.payload(Resumed)
                 key = (candidate, resumed.file, resumed.sha256 or "", resumed.step)
