@@ -8,7 +8,7 @@ PIP_INSTALL := $(BIN)/pip install -q --no-compile
 # All cores compile byte code; pip would use one, also for the tests of the libraries.
 COMPILE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib src || true
 
-.PHONY: run image test test-gpu test-machines pytest packages check format docs clean
+.PHONY: run image test test-gpu test-machines fuzz pytest packages check format docs clean
 
 # Exit code 1 is a run that measured all but does not meet a rule, which its summary names.
 run: $(VENV)/.installed
@@ -55,6 +55,12 @@ test-gpu: $(VENV)/.installed-dev
 test-machines: $(VENV)/.installed-dev packages
 	@$(BIN)/pip install -q uv
 	$(BIN)/python -m tools.test_machines $(ROWS) $(if $(TESTS),--tests $(TESTS))
+
+# Every night: 10,000 damaged inputs for every reader, others each day; SEED=20260131 repeats those of a day.
+fuzz: MUTATIONS ?= 10000
+fuzz: SEED ?= $(shell date +%Y%m%d)
+fuzz: $(VENV)/.installed-dev
+	VFLOPS_FUZZ=$(MUTATIONS) VFLOPS_FUZZ_SEED=$(SEED) $(BIN)/pytest -n auto tests/record/test_fuzz.py
 
 # The tests check the imports between rooms too (tools/rooms.py).
 check: $(VENV)/.installed-dev

@@ -6,11 +6,13 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.support.cluster_runs import cluster_run
 from tests.support.data_climate import frames as climate_frames
@@ -28,7 +30,7 @@ from vflops.data.images.image_index import ImageIndex
 from vflops.data.images.labels import read_labels
 from vflops.data.images.packed_images import PackedImages
 from vflops.data.local_copy import NotStagedError, PackedSource
-from vflops.data.packed_index import StoredFile, hash_file
+from vflops.data.packed_index import StoredFile, hash_file, index_fingerprint
 from vflops.data.split_table import write_table
 from vflops.launch import site
 from vflops.publish.evidence.archive import pack
@@ -55,7 +57,9 @@ from vflops.results.evidence.manifest import read_manifest
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import score
 from vflops.studies.accept.reference import read_reference
+from vflops.train.checkpoint import CheckpointRecord, Checkpoints
 from vflops.train.ensemble.predictions import KeptPredictions, prediction_files, write_predictions
+from vflops.train.state_file import pack as pack_state
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.replay import SearchLedger
 from vflops.workloads.automl.search_history import SearchHistory
@@ -184,8 +188,24 @@ def _table(kind: type[PackedImages] | type[PackedFrames]) -> Callable[[Path], ob
 
 def _staged(path: Path) -> object:
     with suppress(NotStagedError):  # the data is then read from where it is
-        return PackedSource.open(path.parent, hash_file(path))
+        return PackedSource.open(path.parent, _fingerprint(path))
     return None
+
+
+def _fingerprint(path: Path) -> str:
+    """Return the fingerprint of an index, which a stranger can compute for any content."""
+    try:
+        return index_fingerprint(json.loads(path.read_bytes()))
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return ""
+
+
+def _checkpoint(path: Path) -> object:
+    """Read a checkpoint whose marker has the right hash."""
+    data = path.read_bytes()
+    facts = {"step": 7, "sha256": sha256(data).hexdigest(), "size_bytes": len(data)}
+    CheckpointRecord.model_validate(facts).write(path.with_suffix(".json"))
+    return Checkpoints(path.parent).load()
 
 
 def _exhibit(path: Path) -> object:
@@ -237,6 +257,10 @@ READERS = {
     "staged index": Reader("packed/index.json", _staged),
     "image table": Reader("packed/train.npz", _table(PackedImages)),
     "frame table": Reader("frames/train.npz", _table(PackedFrames)),
+    "checkpoint": Reader("checkpoint/*.state", _checkpoint),
+    "checkpoint marker": Reader(
+        "checkpoint/*.json", lambda path: Checkpoints(path.parent).load(), 0.5
+    ),
     "predictions": Reader("predictions/*.np[yz]", _predictions),
     "exhibit": Reader("exhibit.npz", _exhibit),
     "archive": Reader("archive.tar.bz2", _extracted, 0.1),
@@ -286,6 +310,10 @@ def write_good_inputs(root: Path) -> None:
     rows[:, 0] = 1, 1, 5, 9, 1
     write_year(root / "years" / "climo_1979.h5", data, rows)
     write_year(root / "years" / "climo_1980.h5", data, rows, chunks=(1, 16, 4, 6), compression=1)
+    state = {"step": 7, "weights": [torch.arange(6.0).reshape(2, 3), torch.ones(2, 1, 2).mT]}
+    (root / "checkpoint").mkdir()
+    (root / "checkpoint" / "step-000000007.state").write_bytes(pack_state(state).to_bytes())
+    _checkpoint(root / "checkpoint" / "step-000000007.state")
     (root / "predictions").mkdir()
     for rank in range(2):
         places = np.arange(rank, 6, 2)

@@ -44,6 +44,9 @@ def mutate(name: str, content: bytes, draw: random.Random) -> bytes:
         return _in_zip(content, draw)
     if name.endswith(".tar.bz2") and draw.random() < 0.85:
         return bz2.compress(_in_tar(bz2.decompress(content), draw), 1)
+    if name.endswith(".state") and draw.random() < 0.5:
+        first, header, tensors = content.split(b"\n", 2)
+        return b"\n".join([first, _another_part(header + b"\n", draw).strip(), tensors])
     ways: list[Mutation] = [*_BINARY] if _is_binary(name) else [*_TEXT]
     if ".json" in name:
         ways += [_another_part] * len(ways)
@@ -70,7 +73,7 @@ def rechained(content: bytes, damaged: bytes) -> bytes:
 
 
 def _is_binary(name: str) -> bool:
-    return name.endswith((".h5", ".npy", ".npz", ".bz2", ".bin"))
+    return name.endswith((".h5", ".npy", ".npz", ".bz2", ".bin", ".state"))
 
 
 def _flip(content: bytes, draw: random.Random) -> bytes:

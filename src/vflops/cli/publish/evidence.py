@@ -145,6 +145,7 @@ def archive(
     from vflops.cli.terminal import console
     from vflops.publish.evidence.archive import archive as pack
     from vflops.publish.evidence.archive import states_for_audits
+    from vflops.publish.evidence.disclosure import disclosures
     from vflops.record.files import atomic
     from vflops.record.files.digest import file_digest
     from vflops.results.score.figure_text import count
@@ -163,6 +164,8 @@ def archive(
     typer.echo(f"{console.shell_path(path)}\nSHA-256 {file_digest(path).sha256}")
     if checkpoints:
         typer.echo(f"size {quantity(path.stat().st_size, 'B')}")
+    for line in disclosures(folder):
+        console.say(f"its readers see {line}")
     console.next_step(f"vflops verify {console.shell_path(path)}", "check it as its readers will")
 
 
