@@ -11,10 +11,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
+from inspect import getmembers
 from pkgutil import iter_modules
+from typing import Any
 
 import pytest
 import torch
@@ -50,11 +53,42 @@ def _import_interpreted() -> None:
 
     knobs.runtime.interpret = True
     del os.environ[_VARIABLE]
+    _speed_up()
     kernels = [
         f"vflops.models.kernels.{m.name}" for m in iter_modules(vflops.models.kernels.__path__)
     ]
     for name in (*kernels, "vflops.data.images.crop_kernel"):
         import_module(name)
+
+
+def _speed_up() -> None:
+    """Spare the interpreter work without effect, which takes more than half of its time."""
+    from triton.language.core import is_builtin
+    from triton.runtime import interpreter
+
+    # It computes whether every integer operation overflows, and drops the answer unless debugging.
+    builder = interpreter.interpreter_builder
+    builder.options = replace(builder.options, sanitize_overflow=builder.options.debug)
+    # It makes a table of all types to look up one.
+    numpy_type, numpy_types = interpreter._get_np_dtype, dict[str, Any]()
+
+    def look_up(kind: Any) -> Any:
+        name = kind.scalar.name
+        if name not in numpy_types:
+            numpy_types[name] = numpy_type(kind)
+        return numpy_types[name]
+
+    # It searches Triton's language for what to replace in every call of a function.
+    replaced: dict[object, list[str]] = {}
+
+    def replace_builtins(package: Any, *rest: Any) -> None:
+        if package not in replaced:
+            replaced[package] = [name for name, item in getmembers(package) if is_builtin(item)]
+        for name in replaced[package]:
+            if is_builtin(item := getattr(package, name)):
+                interpreter._patch_attr(package, name, item, *rest)
+
+    interpreter._get_np_dtype, interpreter._patch_builtin = look_up, replace_builtins
 
 
 GPU = torch.cuda.is_available() and os.environ.get(_VARIABLE) != "1"
