@@ -23,7 +23,8 @@ _SUITE, _PYTHON = "bookworm", "311"
 """The Debian release of the base, and the version of its Python."""
 _PACKAGES = "base-files,bash,coreutils,dash,libstdc++6,python3,python3-pip"
 _PROGRAMS = {"mmdebstrap": "mmdebstrap", "podman": "podman", "crun": "crun"}
-_UNUSED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
+_UNUSED = ("doc", "locale", "man")
+"""The folders of /usr/share that are removed."""
 _ROOT_USER = (
     r"""printf 'root:x:0:0:root:/root:/bin/bash\n' > "$1/etc/passwd" """
     r"""&& printf 'root:x:0:\n' > "$1/etc/group" """
@@ -85,9 +86,11 @@ class ImageBuild:
         archive = self._work / "base.tar"
         options = ["--variant=extract", f"--include={_PACKAGES}", "--quiet"]
         options += ["--aptopt=Acquire::Languages none"]
-        options += [f"--dpkgopt=path-exclude={path}" for path in _UNUSED]
         # Without their scripts: those of the packages would create users, caches and certificates.
-        options += [f"--extract-hook={hook}" for hook in (_ROOT_USER, _WITHOUT_HOST)]
+        # Hooks remove what is unused: to filter every package takes three times as long.
+        unused = " ".join(f'"$1/usr/share/{name}"/*' for name in _UNUSED)
+        hooks = (_ROOT_USER, _WITHOUT_HOST, f"rm -rf {unused}")
+        options += [f"--extract-hook={hook}" for hook in hooks]
         _run(["mmdebstrap", *options, _SUITE, str(archive)])
         self.podman("import", "--quiet", str(archive), name)
         archive.unlink()
