@@ -10,6 +10,9 @@ from pathlib import Path
 
 PACKAGE = "vflops"
 SOURCE = Path(__file__).parents[1] / "src"
+_WORDS = (ast.ImportFrom, ast.Attribute, ast.Constant)
+_BLOCKS = (ast.stmt, ast.excepthandler, ast.match_case)
+"""What can hold statements; expressions cannot."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,20 @@ class ImportGraph:
         return {
             module: ast.parse(path.read_text(encoding="utf-8"))
             for module, path in self.modules.items()
+        }
+
+    @cached_property
+    def _statements(self) -> dict[str, list[tuple[ast.Import | ast.ImportFrom, bool]]]:
+        return {
+            module: list(_import_statements(tree, True)) for module, tree in self._trees.items()
+        }
+
+    @cached_property
+    def _words(self) -> dict[str, list[ast.ImportFrom | ast.Attribute | ast.Constant]]:
+        """The parts of the modules that can name a module or something of the package."""
+        return {
+            module: [node for node in ast.walk(tree) if isinstance(node, _WORDS)]
+            for module, tree in self._trees.items()
         }
 
     @cached_property
@@ -122,7 +139,7 @@ class ImportGraph:
 
     def _imports(self, module: str, of: tuple[str, ...] = (PACKAGE,)) -> Iterator[Import]:
         file = self.file(module)
-        for node, at_import_time in _statements(self._trees[module], True):
+        for node, at_import_time in self._statements[module]:
             for name in self._names(node, module):
                 if name.partition(".")[0] in of:
                     yield Import(module, name, file, node.lineno, at_import_time)
@@ -142,7 +159,7 @@ class ImportGraph:
 
     def _named(self, module: str) -> Iterator[Import]:
         """Yield the modules that a module names in a string, to import or start them later."""
-        for node in ast.walk(self._trees[module]):
+        for node in self._words[module]:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 name = node.value.partition(":")[0]
                 if name in self.modules and name.count(".") > 1:
@@ -150,18 +167,20 @@ class ImportGraph:
 
     def _uses(self, module: str) -> Iterator[Import]:
         """Yield the names, other than modules, that a module takes from the package itself."""
-        for node in ast.walk(self._trees[module]):
+        for node in self._words[module]:
             names: list[str] = []
             if isinstance(node, ast.ImportFrom) and not node.level and node.module == PACKAGE:
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 names = [node.attr] if node.value.id == PACKAGE else []
             for name in (f"{PACKAGE}.{name}" for name in names):
-                if name not in self.modules and isinstance(node, ast.ImportFrom | ast.Attribute):
+                if name not in self.modules:
                     yield Import(module, name, self.file(module), node.lineno, False)
 
 
-def _statements(parent: ast.AST, runs: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+def _import_statements(
+    parent: ast.AST, runs: bool
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
     """Yield every import below ``parent``, and whether it runs when the module is imported."""
     for node in ast.iter_child_nodes(parent):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -171,10 +190,10 @@ def _statements(parent: ast.AST, runs: bool) -> Iterator[tuple[ast.Import | ast.
         ):
             for statements, typing_only in ((node.body, for_types), (node.orelse, not for_types)):
                 block = ast.Module(statements, [])
-                yield from _statements(block, runs and not typing_only)
-        else:
-            inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            yield from _statements(node, runs and not inside)
+                yield from _import_statements(block, runs and not typing_only)
+        elif isinstance(node, _BLOCKS):
+            inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from _import_statements(node, runs and not inside)
 
 
 def _tests_type_checking(test: ast.expr) -> bool | None:
