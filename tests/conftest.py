@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.support import (
@@ -33,6 +34,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.g
 # A shell that starts the tests in the background has them ignore SIGINT, which some of them send.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A loaded machine is slow; no test is about time.
+hypothesis.settings.register_profile("vflops", deadline=None)
+hypothesis.settings.load_profile("vflops")
 
 
 # Importing all tests makes millions of objects that live to the end: the collector need not look
