@@ -25,18 +25,21 @@ def search_section(settings: Settings) -> dict[str, Any] | None:
     return section if workload(name).is_search else None
 
 
-def show_search(name: str, search: Mapping[str, Any]) -> None:
+def show_search(name: str, section: Mapping[str, Any]) -> None:
     """Print what is known about a search before it runs."""
     from vflops.cli.terminal.columns import columns, heading
     from vflops.results.score.figure_text import count
     from vflops.units import seconds
 
+    search = section["search"]
     limit = search["candidates"]
+    kept = "the weights of every candidate stay for audits; train.segments=0 deletes them"
     candidate_limit = f", or {count(limit, 'candidate')} per worker" if limit else ""
     facts = [
         ["workers", f"{search['workers']:,}"],
         ["time", f"{seconds(search['duration_s'])}{candidate_limit}"],
         ["operations", "not known in advance: they depend on the candidates"],
+        *([["disk", kept]] if section["train"]["segments"] else []),
         ["repeat as fixed work", "vflops replay RUN, once it has finished"],
     ]
     typer.echo("\n" + heading(name))
@@ -95,4 +98,4 @@ def plan_search(settings: Settings, mapping: Plan, *, json: bool = False) -> Non
         table[_SHOWN:-_SHOWN] = [["…", f"{len(table) - 2 * _SHOWN:,} more"]]
     typer.echo(columns([["worker", "node: slots"], *table], right=(0,)))
     ((name, section),) = settings.workloads.items()
-    show_search(name, section["search"])
+    show_search(name, section)
