@@ -43,6 +43,16 @@ def copied(folder: RunFolder, place: Path) -> RunFolder:
     return RunFolder.open(shutil.copytree(folder.path, place / "copy" / folder.path.name))
 
 
+def elsewhere(folder: RunFolder, place: Path) -> RunFolder:
+    """A copy of a run, as if it had been made with other software."""
+    copy = copied(folder, place)
+    system = json.loads(copy.system_file.read_text())
+    framework = next(layer for layer in system["layers"] if layer["name"] == "framework")
+    framework["facts"][0]["value"] = "another"
+    copy.system_file.write_text(json.dumps(system))
+    return copy
+
+
 def test_the_log_of_a_training_commits_to_its_states(single: RunFolder) -> None:
     history = single.history(1)
     committed = [event.payload(Committed) for event in history.events("commitment")]
@@ -68,12 +78,7 @@ def test_all_of_a_training_is_the_same_again(single: RunFolder, tmp_path: Path) 
 def test_another_stack_is_compared_within_a_measured_tolerance(
     single: RunFolder, tmp_path: Path
 ) -> None:
-    """As if the run had been made with other software: not every bit must be equal."""
-    copy = copied(single, tmp_path)
-    system = json.loads(copy.system_file.read_text())
-    framework = next(layer for layer in system["layers"] if layer["name"] == "framework")
-    framework["facts"][0]["value"] = "another"
-    copy.system_file.write_text(json.dumps(system))
+    copy = elsewhere(single, tmp_path)
     (copy.job_file(1).parent / "checkpoint" / "step-000000016.state").unlink()
     record = audited(copy, tmp_path, "--segments", "0", code=1)
     assert not record.same_stack
@@ -84,6 +89,15 @@ def test_another_stack_is_compared_within_a_measured_tolerance(
     assert last.verdict == "cannot tell"
     assert last.detail == "its checkpoint step-000000016.state is missing"
     assert record.verdict == "not conclusive"
+
+
+def test_a_trusted_run_gives_the_tolerance(single: RunFolder, tmp_path: Path) -> None:
+    """It is the same run here, so that its repetitions differ by nothing."""
+    words = ("--segments", "0", "--trusted", str(single.path))
+    record = audited(elsewhere(single, tmp_path), tmp_path, *words)
+    assert record.trusted_run == single.record.id
+    assert {row.verdict for row in record.segments} == {"within tolerance"}
+    assert {item.tolerance for row in record.segments for item in row.differences} == {0.0}
 
 
 def test_a_checkpoint_that_the_log_does_not_know_is_refused_at_resume(
