@@ -44,6 +44,8 @@ class Checkpoints:
     def write_state(self, step: int, state: PackedState) -> str:
         """Write a state to a temporary file and return its SHA-256; ``complete`` makes it valid."""
         atomic.make_folder(self._folder)
+        for stale in self._folder.glob(".step-*.tmp"):  # left by an attempt that died
+            stale.unlink(missing_ok=True)
         path, digest = self._temporary(step), hashlib.sha256()
         try:
             with path.open("wb") as file:

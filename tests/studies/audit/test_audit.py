@@ -136,9 +136,10 @@ def test_the_models_of_an_ensemble_are_the_same_again(tmp_path: Path) -> None:
     folder = ensemble_runs.ended(ensemble_runs.started(tmp_path, *words, epochs=1), tmp_path)
     record = audited(folder, tmp_path, "--segments", "0")
     parts = {(row.job, row.first, row.last): row.verdict for row in record.segments}
-    assert parts == {(job, *steps): "same bits" for job in (1, 2) for steps in ((0, 8), (8, 8))}, (
-        record.detail
-    )
+    steps = ((0, 8), (8, 8))
+    assert parts == {(job, *part): "same bits" for job in (1, 2) for part in steps}
+    (ensemble,) = record.ensembles
+    assert ensemble.quality_here == ensemble.quality_recorded
 
 
 def test_candidates_of_a_search_are_trained_again(tmp_path: Path) -> None:

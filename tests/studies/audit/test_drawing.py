@@ -11,7 +11,12 @@ import pytest
 from tests.support.trained_runs import job
 from vflops.record.log.events import Event, Log
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.evidence.audit_record import AuditedSegment, Difference, caught_probability
+from vflops.results.evidence.audit_record import (
+    AuditedEnsemble,
+    AuditedSegment,
+    Difference,
+    caught_probability,
+)
 from vflops.studies.audit.auditing import _verdict
 from vflops.studies.audit.committed_segments import last_evaluation, segments_of
 from vflops.studies.audit.drawing import _drawn
@@ -113,6 +118,18 @@ def test_one_part_that_differs_contradicts_the_run() -> None:
     )
     assert _verdict([row(), row("cannot tell")], same_machine=True)[0] == "not conclusive"
     assert _verdict([row(), row("within tolerance")], same_machine=True)[0] == "confirmed"
+
+
+def test_an_ensemble_whose_predictions_give_another_quality_contradicts_the_run() -> None:
+    claimed = AuditedEnsemble(
+        workload="w", repeat=0, quality_recorded=0.9, quality_here=0.5, detail=""
+    )
+    assert _verdict([row()], [claimed], same_machine=True)[:2] == (
+        "contradicted",
+        "the ensemble of w has the quality 0.5, but the log has 0.9",
+    )
+    unknown = claimed.model_copy(update={"quality_here": None, "detail": "lost"})
+    assert _verdict([row()], [unknown], same_machine=True)[:2] == ("not conclusive", "w: lost")
 
 
 def test_a_speed_that_a_machine_of_the_same_kind_does_not_reach_is_not_confirmed() -> None:

@@ -60,6 +60,24 @@ class AuditedSegment(Data):
         return f"job {self.job}, steps {self.first:,} to {self.last:,}"
 
 
+class AuditedEnsemble(Data):
+    """An ensemble whose quality was computed again from the stored predictions of its models."""
+
+    workload: str
+    repeat: NonNegative
+    quality_recorded: float
+    quality_here: float | None
+    """None if the predictions are missing or were changed."""
+    detail: str
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether both qualities are equal; None if that is not known."""
+        if self.quality_here is None:
+            return None
+        return math.isclose(self.quality_here, self.quality_recorded, abs_tol=1e-9)
+
+
 class AuditRecord(Document):
     """``audit.json``: the result of an audit, which its auditor may sign."""
 
@@ -87,6 +105,7 @@ class AuditRecord(Document):
     trusted_run: str | None = None
     """The run from which the tolerance was measured; None if it was measured by repetitions."""
     segments: tuple[AuditedSegment, ...]
+    ensembles: tuple[AuditedEnsemble, ...] = ()
     speed_ratio: float | None = None
     """The median of recorded over repeated speed; None if the machines are not of one kind."""
     verdict: AuditVerdict

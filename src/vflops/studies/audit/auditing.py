@@ -21,6 +21,7 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.evidence.audit_record import (
     AUDIT_FILE,
+    AuditedEnsemble,
     AuditedSegment,
     AuditRecord,
     AuditVerdict,
@@ -35,6 +36,7 @@ from vflops.studies.audit.judging import (
     judge_within,
     repeated_deviation,
 )
+from vflops.studies.audit.recombination import combined_again
 from vflops.studies.audit.retraining import (
     CannotRetrain,
     Progress,
@@ -147,8 +149,9 @@ def audit(
             show(f"part {number} of {len(lot.chosen)}: {_name(chosen)}")
             rows.append(examined.judge(chosen))
             on_segment(rows[-1])
+        combined = combined_again(recorded, facts)
         events.write("end")
-    verdict, detail, ratio = _verdict(rows, same_machine=_same_machine(recorded, system))
+    verdict, detail, ratio = _verdict(rows, combined, same_machine=_same_machine(recorded, system))
     manifest = manifest_file(run.path)
     record = AuditRecord(
         run=run.record.id,
@@ -165,6 +168,7 @@ def audit(
         stack_differences=differences,
         trusted_run=trusted.record.id if spread is not None and trusted else None,
         segments=tuple(rows),
+        ensembles=tuple(combined),
         speed_ratio=ratio,
         verdict=verdict,
         detail=detail,
@@ -248,7 +252,10 @@ def _trusted_spread(trusted: RunFolder, retrainer: Retrainer, count: int) -> lis
 
 
 def _verdict(
-    rows: Sequence[AuditedSegment], *, same_machine: bool
+    rows: Sequence[AuditedSegment],
+    combined: Sequence[AuditedEnsemble] = (),
+    *,
+    same_machine: bool,
 ) -> tuple[AuditVerdict, str, float | None]:
     """Return the verdict on the whole run, a sentence, and the ratio of recorded to found speed."""
     ratios = [
@@ -260,11 +267,21 @@ def _verdict(
     for row in rows:
         if row.verdict == "differs":
             return "contradicted", f"{row.name}: {row.detail}", ratio
+    for ensemble in combined:
+        if ensemble.agrees is False:
+            detail = (
+                f"the ensemble of {ensemble.workload} has the quality {ensemble.quality_here:.6g}, "
+                f"but the log has {ensemble.quality_recorded:.6g}"
+            )
+            return "contradicted", detail, ratio
     if ratio is not None and ratio > _SLOWER:
         detail = f"the run claims {ratio:.2f} × the speed that this machine of the same kind has"
         return "not conclusive", detail, ratio
     for row in rows:
         if row.verdict == "cannot tell":
             return "not conclusive", f"{row.name}: {row.detail}", ratio
+    for ensemble in combined:
+        if ensemble.agrees is None:
+            return "not conclusive", f"{ensemble.workload}: {ensemble.detail}", ratio
     how = "bit by bit" if all(r.verdict == "same bits" for r in rows) else "within tolerance"
     return "confirmed", f"all {len(rows)} parts agree {how}", ratio

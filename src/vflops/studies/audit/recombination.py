@@ -1,0 +1,48 @@
+"""Combines the stored predictions of recorded ensembles again.
+
+The predictions themselves are held to the weights by the last evaluation of every model.
+"""
+
+from __future__ import annotations
+
+from vflops.errors import FolderError
+from vflops.record.formats.job import DataFacts
+from vflops.record.formats.job_events import Ensembled
+from vflops.record.readout.contents import Contents
+from vflops.results.evidence.audit_record import AuditedEnsemble
+
+
+def combined_again(recorded: Contents, data: dict[str, DataFacts]) -> list[AuditedEnsemble]:
+    """Return the quality of each ensemble of the run, computed with the data of this machine."""
+    from vflops.train.ensemble.aggregation import ensembles, evaluate_ensemble
+
+    events = [event.payload(Ensembled) for event in recorded.history.events("ensemble")]
+    newest = {(event.workload, event.repeat): event for event in events}
+    rows = []
+    for group in ensembles([job.record for job in recorded.training_jobs]):
+        first = group[0]
+        event = newest.get((first.workload, first.repeat))
+        if event is None:
+            continue
+        records = [
+            record.model_copy(update={"data": data[record.workload]})
+            for record in group
+            if record.job in event.jobs
+        ]
+        claimed, here = event.sizes[-1].quality, None
+        try:
+            again = evaluate_ensemble(recorded.folder, recorded.history, records)
+            here = again.sizes[-1].quality if again is not None else None
+            detail = "predictions combined again" if again else "no predictions are stored"
+        except (FolderError, OSError, ValueError) as error:
+            detail = f"its predictions cannot be read: {error}"
+        rows.append(
+            AuditedEnsemble(
+                workload=first.workload,
+                repeat=first.repeat,
+                quality_recorded=claimed,
+                quality_here=here,
+                detail=detail,
+            )
+        )
+    return rows
