@@ -134,7 +134,10 @@ def index_fingerprint(index: Mapping[str, Any]) -> str:
     """
     left_out = {"contents"} if index.get("synthetic") else {"contents", "origin"}
     fields = {name: value for name, value in index.items() if name not in left_out}
-    return hashlib.sha256(atomic.json_text(fields).encode()).hexdigest()
+    try:
+        return hashlib.sha256(atomic.json_text(fields).encode()).hexdigest()
+    except ValueError as error:  # an infinite number, which this version never writes
+        raise FolderError(f"{INDEX} cannot be identified: {error}", hint=REPAIR) from error
 
 
 def digest(parts: Any) -> str:
