@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.audit_files import audit_record, part, write_audit
 from tests.support.cluster_runs import cluster_run
 from tests.support.data_climate import frames as climate_frames
 from tests.support.data_climate import write_year
 from tests.support.fuzzing import Reader
-from tests.support.ranking_runs import submit
+from tests.support.ranking_runs import Submitted, submit
 from tests.support.search_runs import HandmadeSearch, one_worker
 from vflops.config.profiles import tiny
 from vflops.data.climate.box_rows import PUBLISHED
@@ -38,6 +39,8 @@ from vflops.publish.evidence.extract import extract
 from vflops.publish.evidence.verify import verify
 from vflops.publish.export.csv_table import series_csv
 from vflops.publish.export.json_document import runs_json
+from vflops.publish.ranking.audit_join import AuditSources, join_audits
+from vflops.publish.ranking.entry import Entry
 from vflops.publish.report.exhibits import load as load_exhibit
 from vflops.publish.report.report_page import write_report
 from vflops.record.folder import RunFolder, file_hash
@@ -230,6 +233,13 @@ def _extracted(path: Path) -> object:
         shutil.rmtree(out, ignore_errors=True)
 
 
+def _audited(path: Path) -> object:
+    entry = Entry(place="a", source="", run=Submitted().id)
+    joined = join_audits([entry], AuditSources(path.parent))
+    assert joined.unusable or joined.entries[0].audited
+    return joined
+
+
 def _pages(path: Path) -> object:
     try:
         write_report(contents(path))
@@ -263,6 +273,7 @@ READERS = {
     ),
     "predictions": Reader("predictions/*.np[yz]", _predictions),
     "exhibit": Reader("exhibit.npz", _exhibit),
+    "audit": Reader("audits/audit.json", _audited),
     "archive": Reader("archive.tar.bz2", _extracted, 0.1),
     "run": Reader("runs/*/run.json", lambda path: RunFolder.open(path.parent).record),
     "system": Reader("runs/*/system.json", SystemRecord.read),
@@ -326,6 +337,7 @@ def _write_runs(root: Path) -> None:
     run = submit(root / "runs")
     check(Contents(run)).write(run.findings_file)
     pack(run, root / "archive.tar.bz2")
+    write_audit(root / "audits", audit_record(run, part(0, 100), part(100, 110)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda file: None)
         search = HandmadeSearch(root / "searches", patch)

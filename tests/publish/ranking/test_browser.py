@@ -232,7 +232,16 @@ def test_a_system_has_the_same_figures_on_its_page_as_in_the_list(
 def test_the_words_of_the_lists_are_explained(tab: Tab) -> None:
     told = tab.run("[...document.querySelectorAll('#words dt')].map(e => e.textContent)")
     searches = ["regulated score", "power"]
-    assert told == ["size", "n = 5", "length", "level", "problem", *searches, "efficiency"]
+    assert told == [
+        "size",
+        "n = 5",
+        "length",
+        "level",
+        "problem",
+        *searches,
+        "audited by",
+        "efficiency",
+    ]
 
 
 def test_a_name_is_not_broken_where_there_is_room(browser: Browser, page: Path) -> None:

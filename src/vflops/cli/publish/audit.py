@@ -47,9 +47,10 @@ def audit(
     ] = False,
 ) -> None:
     """Train random parts of a run again and compare with its log. Exit code 0 if all agree."""
+    from vflops.cli.publish.evidence import show_allowed_line
     from vflops.cli.terminal import console
     from vflops.errors import CheckFailed
-    from vflops.publish.evidence.signed_audit import sign_audit
+    from vflops.publish.evidence.signed_audit import NAMESPACE, sign_audit
     from vflops.record.folder import RunFolder
     from vflops.studies.audit.auditing import audit as audit_run
     from vflops.studies.audit.kept_states import discard_states
@@ -67,19 +68,22 @@ def audit(
         show=(lambda text: None) if quiet else console.say,
         on_segment=(lambda row: None) if quiet else (lambda row: console.say(_row_text(row))),
     )
-    if key is not None:
-        sign_audit(path, key)
+    signed_with = None if key is None else sign_audit(path, key)
     if json:
         typer.echo(record.to_json(), nl=False)
     else:
         _show(record, path)
+        if signed_with is not None:
+            show_allowed_line(signed_with, NAMESPACE)
     if record.verdict != "confirmed":
         raise CheckFailed(f"{record.verdict}: {record.detail}", hint=_hint(record))
-    name = console.shell_path(path)
     if key is None:
-        console.next_step(f"vflops sign {name}", "so that others know who audited it")
+        console.next_step(
+            f"vflops sign {console.shell_path(path)}", "so that others know who audited it"
+        )
     else:
-        console.next_step(f"vflops ranking runs --audits {console.shell_path(out)}", f"show {name}")
+        options = f"--site site --audits {console.shell_path(out)} --audit-signers AUDITORS"
+        console.next_step(f"vflops ranking runs {options}", "show it in a ranking")
 
 
 def _row_text(row: AuditedSegment) -> str:

@@ -105,14 +105,20 @@ def sign(
 ) -> None:
     """Sign a run, or the record of an audit, with your SSH key."""
     from vflops.cli.terminal import console
-    from vflops.publish.evidence.sign_run import UNNAMED, allowed_line, sign_run, signing_key
-    from vflops.publish.evidence.signed_audit import audit_file, audit_signature, sign_audit
+    from vflops.publish.evidence.sign_run import sign_run, signing_key
+    from vflops.publish.evidence.signed_audit import (
+        NAMESPACE,
+        audit_file,
+        audit_signature,
+        sign_audit,
+    )
     from vflops.record.own_runs import is_own
 
     audit = audit_file(run)
     if audit is not None:
         used_key = sign_audit(audit, key)
         typer.echo(f"signed with {used_key}: {console.shell_path(audit_signature(audit))}")
+        show_allowed_line(used_key, NAMESPACE)
         return
     folder = console.open_run(run)
     if not is_own(folder.path):
@@ -122,13 +128,20 @@ def sign(
     typer.echo(f"signed with {used_key}: {console.shell_path(folder.path / 'manifest.json.sig')}")
     if previous_key not in (None, signing_key(folder)):
         console.say(f"this replaces the signature of another key: {previous_key}", file=sys.stdout)
-    line = allowed_line(used_key)
-    if line is not None:
-        note = f", with your address instead of {UNNAMED}" if line.startswith(UNNAMED) else ""
-        typer.echo(f"readers add this line to their allowed-signers file{note}:\n{line}")
+    show_allowed_line(used_key)
     console.next_step(
         f"vflops archive {console.shell_path(folder.path)}", "write one file to share"
     )
+
+
+def show_allowed_line(key: Path, namespace: str | None = None) -> None:
+    """Print the line that those who trust a key add to their list, if it can be read."""
+    from vflops.publish.evidence.sign_run import UNNAMED, allowed_line
+
+    line = allowed_line(key, namespace) if namespace else allowed_line(key)
+    if line is not None:
+        note = f", with your address instead of {UNNAMED}" if line.startswith(UNNAMED) else ""
+        typer.echo(f"readers add this line to their allowed-signers file{note}:\n{line}")
 
 
 def archive(

@@ -13,6 +13,7 @@ import typer
 if TYPE_CHECKING:
     from vflops.publish.ranking.entry import Result
     from vflops.publish.ranking.lists import Ranking, Unranked
+    from vflops.publish.ranking.static_site import Built
 
 _SHOWN = 3
 """How many lists are shown, how many results of each, and how many that are not ranked."""
@@ -39,35 +40,55 @@ def ranking(
             help="SSH allowed-signers file of keepers: runs must answer a challenge of theirs."
         ),
     ] = None,
+    audits: Annotated[
+        Path | None, typer.Option(help="Folder with audits of the runs, audit.json and its .sig.")
+    ] = None,
+    audit_signers: Annotated[
+        Path | None,
+        typer.Option(help="SSH allowed-signers file of auditors: audits by others do not count."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the lists as JSON.")] = False,
 ) -> None:
     """Rank submissions on a static site. By performance and by energy; reads what changed."""
     from vflops.cli.terminal import console
     from vflops.errors import UsageError
     from vflops.publish.ranking import static_site
+    from vflops.publish.ranking.audit_join import AuditSources
     from vflops.publish.ranking.judge import TrustedKeys
     from vflops.publish.ranking.submission_folders import ARCHIVE
     from vflops.results.score.figure_text import count
     from vflops.text import printable
 
-    for option, path in (("--signers", signers), ("--challenge-signers", challenge_signers)):
+    lists = {
+        "--signers": signers,
+        "--challenge-signers": challenge_signers,
+        "--audit-signers": audit_signers,
+    }
+    for option, path in lists.items():
         if path is not None and not path.is_file():
             raise UsageError(f"{option} {path} does not exist", hint="see docs/how-to/ranking.md")
+    if audit_signers is not None and audits is None:
+        raise UsageError(
+            "--audit-signers has no effect without audits", hint="name their folder: --audits DIR"
+        )
     for archive in add or []:
         if not static_site.add(archive, folders[0]):
             typer.echo(f"{printable(archive.name)} is already among the submissions", err=json)
     trusted = TrustedKeys(signers, challenge_signers)
-    built = static_site.build(folders, site, trusted=trusted, progress=_progress)
+    sources = AuditSources(audits, audit_signers)
+    built = static_site.build(folders, site, trusted=trusted, audits=sources, progress=_progress)
     if json:
         from vflops.publish.ranking.ranking_document import ranking_document
 
-        typer.echo(ranking_document(built.ranking, built.energy).to_json(), nl=False)
+        document = ranking_document(built.ranking, built.energy, built.unusable_audits)
+        typer.echo(document.to_json(), nl=False)
         return
     typer.echo(f"{count(built.submissions, 'submission')}, {built.read} new or changed")
     _show_ranked(built.ranking)
     _show_energy(built.energy)
     for dispute in built.ranking.disputes[:_SHOWN]:
         console.say(f"{dispute.reason}; keep only those of its author", file=sys.stdout)
+    _show_audits(built)
     if built.to_retry:
         typer.echo(
             f"{count(built.to_retry, 'submission')} not read because of a fault of this machine, "
@@ -115,6 +136,31 @@ def _show_energy(energy: Ranking) -> None:
     _show_unranked(unranked)
 
 
+def _show_audits(built: Built) -> None:
+    """Print how many audits count, and why a few do not."""
+    from vflops.cli.terminal import console
+    from vflops.results.score.figure_text import count
+    from vflops.text import printable
+
+    listed = [row.entry for row in built.ranking.ranked]
+    listed += [row.entry for row in built.ranking.unranked]
+    entries = {id(entry): entry for entry in listed}.values()
+    audits = [(e.place, a) for e in entries if e.audited for a in e.audited.audits]
+    others = [(audit.place, audit.reason) for audit in built.unusable_audits]
+    others += [
+        (f"{place}, audit of {audit.day} by {audit.auditor}", audit.reason)
+        for place, audit in audits
+        if audit.reason
+    ]
+    if not audits and not others:
+        return
+    counting = sum(audit.counts for _, audit in audits)
+    note = f", {len(others)} not" if others else ""
+    typer.echo(f"{count(counting, 'audit')} counted{note}")
+    for place, reason in others[:_SHOWN]:
+        console.say(f"{printable(place)}: {reason}", indent=2, file=sys.stdout)
+
+
 def _show_lists(ranking: Ranking, figures: Callable[[Result], tuple[str, str]]) -> None:
     """Print the first results of the first lists."""
     for facets, rows in islice(groupby(ranking.ranked, lambda row: row.facets), _SHOWN):
@@ -122,7 +168,9 @@ def _show_lists(ranking: Ranking, figures: Callable[[Result], tuple[str, str]]) 
         for row in islice(rows, _SHOWN):
             challenge = row.entry.challenge.text if row.entry.challenge else ""
             source = row.entry.source or "unsigned"
-            parts = [source, row.entry.system, *figures(row.result), challenge]
+            audited = row.entry.audited.text if row.entry.audited else ""
+            audit = f"audited by {audited}" if audited else ""
+            parts = [source, row.entry.system, *figures(row.result), challenge, audit]
             typer.echo(f"    {row.rank}. {'; '.join(filter(None, parts))}")
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vflops.publish.evidence.ssh_signature import sign_file
+from vflops.publish.evidence.ssh_signature import Signature, check_signature, sign_file
 from vflops.results.evidence.audit_record import AUDIT_FILE
+
+NAMESPACE = "vflops-audit"
+"""A key that may only sign runs cannot sign audits."""
 
 
 def audit_signature(path: Path) -> Path:
@@ -23,4 +26,15 @@ def audit_file(path: Path | None) -> Path | None:
 
 def sign_audit(path: Path, key: Path | None = None) -> Path:
     """Sign an ``audit.json``, and return the key that was used."""
-    return sign_file(path, audit_signature(path), key)
+    return sign_file(path, audit_signature(path), key, namespace=NAMESPACE)
+
+
+def check_audit(path: Path, signers: Path | None) -> Signature | None:
+    """Return what is known about the signature of an ``audit.json``; None if it is not signed.
+
+    ``signers`` lists the keys of auditors.
+    """
+    signature = audit_signature(path)
+    if not signature.exists():
+        return None
+    return check_signature(path, signature, signers, namespace=NAMESPACE)

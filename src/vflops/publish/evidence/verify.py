@@ -48,6 +48,8 @@ class Verification(Data):
     """The signer's name in the list of allowed signers; None if not listed or without a list."""
     signature: str
     """A description of the signature."""
+    key: str | None = None
+    """The type and the fingerprint of the key of a good signature."""
     signer_asked: bool = False
     """Whether a list of allowed signers was given, so that the signer must be in it."""
     unconcluded: str | None = None
@@ -149,6 +151,7 @@ def _verify(
         signed=signature.good,
         signer=signature.signer,
         signature=signature.text,
+        key=signature.key,
         signer_asked=signers is not None,
         unconcluded=unconcluded,
         goes_on=contents is not None and contents.in_progress,

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from vflops.publish.ranking.stranger_text import LONG, clean
+from vflops.publish.ranking.bounded_fields import (
+    Day,
+    Name,
+    Number,
+    Quality,
+    Seconds,
+    Sentence,
+    Share,
+    Sketch,
+    Speed,
+)
+from vflops.publish.ranking.entry_audits import JoinedAudits
 from vflops.record.files.document import Data
 from vflops.record.formats.job import DataKind
 
-FORMAT = 9
+FORMAT = 10
 """The version of stored entries; submissions with older entries are read again."""
-
-
-def _past_day(day: str) -> str:
-    """Return ``day`` if it is a valid past day; tomorrow is allowed because of time zones."""
-    if not re.fullmatch("20[0-9]{2}-[0-9]{2}-[0-9]{2}", day):
-        raise ValueError("expected a day such as 2026-01-31")
-    if date.fromisoformat(day) > datetime.now(UTC).date() + timedelta(days=1):
-        raise ValueError(f"{day} is in the future")
-    return day
-
-
-Name = Annotated[str, AfterValidator(clean)]
-Sentence = Annotated[str, AfterValidator(lambda text: clean(text, LONG))]
-Day = Annotated[str, AfterValidator(_past_day)]
-Speed = Annotated[float, Field(ge=0, le=1e24)]
-"""Operations per second, up to a million times the fastest existing machine."""
-Seconds = Annotated[float, Field(gt=0, le=1e9)]
-"""At most about thirty years."""
-Share = Annotated[float, Field(ge=0, le=100)]
-Quality = Annotated[float, Field(ge=0, le=1e9)]
-Sketch = Annotated[str, Field(pattern="^([0-9a-f]{12}){0,32}$")]
-Number = Annotated[int, Field(ge=0, le=10**8)]
 
 
 class PowerEvidence(Data):
@@ -123,6 +110,10 @@ class Entry(Data):
     """The path of the submission below the folder that was searched."""
     source: Name
     run: Name = ""
+    run_sha256: str = ""
+    """The hash of its ``run.json``."""
+    manifest_sha256: str = ""
+    """The hash of its ``manifest.json``; empty if it has none."""
     digest: str = ""
     """A hash of the verified files, equal for copies of a run."""
     course: str = ""
@@ -139,6 +130,8 @@ class Entry(Data):
     facts: Annotated[tuple[SystemFact, ...], Field(max_length=24)] = ()
     framework: Name = ""
     signer: Name | None = None
+    key: Name | None = None
+    """The key of a good signature, whether or not its owner is known."""
     challenge: Answered | None = None
     tally: Name = ""
     """How many of the rules that apply are met."""
@@ -147,3 +140,11 @@ class Entry(Data):
     results: Annotated[tuple[Result, ...], Field(max_length=64)] = ()
     retry: bool = False
     """Whether it is read again by the next build, because this machine failed to read it."""
+    audited: JoinedAudits | None = None
+    """The audits of the run, which are not stored with the entry; None without any."""
+
+    @property
+    def submitters(self) -> set[str | None]:
+        """The names and the key of whoever submitted the run."""
+        challenged = self.challenge.submitter if self.challenge else None
+        return {self.signer, self.key, challenged} - {None}

@@ -44,6 +44,8 @@ class Judgement:
     digest: str
     """A hash of the files in the manifest; empty if the run was altered."""
     signer: str | None
+    key: str | None
+    """The key of a good signature, whether or not its owner is known."""
     reasons: tuple[str, ...]
     """Why the run does not rank; empty if it does."""
     challenge: Answered | None
@@ -87,6 +89,7 @@ def judge(contents: Contents, trusted: TrustedKeys) -> Judgement:
         level=contents.once(levels).claim or NO_LEVEL,
         digest=_record_digest(contents) if verification.unaltered else "",
         signer=verification.signer if verification.accepted else None,
+        key=verification.key,
         reasons=tuple(reasons),
         challenge=answered,
         machine_fault=machine_fault,

@@ -69,7 +69,8 @@ def ranking(entries: Sequence[Entry]) -> Ranking:
     first_copies: dict[object, Entry] = {}
     for entry in entries:
         duplicate = duplicates.reasons.get(id(entry))
-        if entry.reasons or duplicate:
+        contradictions = entry.audited.contradictions if entry.audited else ()
+        if entry.reasons or duplicate or contradictions:
             first = (
                 first_copies.setdefault(_copy_key(entry), entry)
                 if entry.run and entry.reasons
@@ -79,7 +80,11 @@ def ranking(entries: Sequence[Entry]) -> Ranking:
                 duplicate = f"a copy of {first.place}, which does not rank either"
             workloads = ", ".join(dict.fromkeys(result.workload for result in entry.results))
             unranked.append(
-                Unranked(entry, workloads, (duplicate,) if duplicate else entry.reasons)
+                Unranked(
+                    entry,
+                    workloads,
+                    (*contradictions, *((duplicate,) if duplicate else entry.reasons)),
+                )
             )
             continue
         for result in entry.results:

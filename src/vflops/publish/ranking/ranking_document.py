@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import ClassVar
 
+from vflops.publish.ranking.audit_files import UnusableAudit
 from vflops.publish.ranking.duplicates import Dispute
 from vflops.publish.ranking.entry import Result
+from vflops.publish.ranking.entry_audits import JoinedAudits
 from vflops.publish.ranking.lists import ENERGY_FACETS, FACETS, Ranked, Ranking, Unranked
 from vflops.record.files.document import Data, Document
 
@@ -23,6 +25,8 @@ class RankedResult(Data):
     signed: bool
     challenge: str | None = None
     """Who challenged the submitter, and when; None if challenges were not required."""
+    audited: JoinedAudits | None = None
+    """The audits of the run; None without any."""
     result: Result
 
 
@@ -41,6 +45,8 @@ class NotRanked(Data):
     run: str
     workload: str
     reasons: tuple[str, ...]
+    audited: JoinedAudits | None = None
+    """The audits of the run; None without any."""
 
 
 class DisputedSubmission(Data):
@@ -78,14 +84,19 @@ class RankingDocument(Document):
     energy: Lists
     """Results of the performance lists, ordered by ``per_watt``."""
     disputes: tuple[DisputedRun, ...] = ()
+    unusable_audits: tuple[UnusableAudit, ...] = ()
+    """Audits that cannot be read, or whose runs were not submitted."""
 
 
-def ranking_document(performance: Ranking, energy: Ranking) -> RankingDocument:
+def ranking_document(
+    performance: Ranking, energy: Ranking, unusable_audits: tuple[UnusableAudit, ...] = ()
+) -> RankingDocument:
     """Return both rankings as a document."""
     return RankingDocument(
         performance=_lists(performance, FACETS),
         energy=_lists(energy, ENERGY_FACETS),
         disputes=tuple(map(_disputed, performance.disputes)),
+        unusable_audits=unusable_audits,
     )
 
 
@@ -128,11 +139,16 @@ def _ranked(row: Ranked) -> RankedResult:
         day=entry.day,
         signed=entry.signer is not None,
         challenge=entry.challenge.text if entry.challenge else None,
+        audited=entry.audited,
         result=row.result,
     )
 
 
 def _not_ranked(row: Unranked) -> NotRanked:
     return NotRanked(
-        place=row.entry.place, run=row.entry.run, workload=row.workload, reasons=row.reasons
+        place=row.entry.place,
+        run=row.entry.run,
+        workload=row.workload,
+        reasons=row.reasons,
+        audited=row.entry.audited,
     )

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from vflops import __version__, units
+from vflops.publish.ranking.audit_files import UnusableAudit
+from vflops.publish.ranking.entry import Entry
+from vflops.publish.ranking.entry_audits import EntryAudit
 from vflops.publish.ranking.lists import (
     ENERGY_FACETS,
     FACETS,
@@ -36,7 +39,9 @@ _MAX_ROWS = 500
 """The maximum number of results in a table of a system's page."""
 
 
-def index_page(ranking: Ranking, energy: Ranking) -> str:
+def index_page(
+    ranking: Ranking, energy: Ranking, unusable_audits: Sequence[UnusableAudit] = ()
+) -> str:
     """Return the page with all lists, by performance and by energy."""
     script = "\n".join(_asset(name) for name in SCRIPTS)
     return _page(
@@ -45,6 +50,8 @@ def index_page(ranking: Ranking, energy: Ranking) -> str:
         data=json_in_page(_page_data(ranking, energy)),
         unranked=len(ranking.unranked),
         disputes=ranking.disputes,
+        unusable_audits=unusable_audits[:_MAX_ROWS],
+        more_audits=len(unusable_audits) - _MAX_ROWS,
         min_covered=MIN_COVERED,
         published=RANKING_2020,
         exponent=EXPONENT,
@@ -73,8 +80,15 @@ def system_page(
             for row in latest[:_MAX_ROWS]
         ],
         unranked=unranked[:_MAX_ROWS],
+        audits=_audits(entries)[:_MAX_ROWS],
         more=max(len(ranked), len(unranked)) - _MAX_ROWS,
     )
+
+
+def _audits(entries: Sequence[Entry]) -> list[tuple[Entry, EntryAudit]]:
+    """Return the audits of all entries, each once although an entry may have several results."""
+    unique = {id(entry): entry for entry in entries if entry.audited}.values()
+    return [(entry, audit) for entry in unique if entry.audited for audit in entry.audited.audits]
 
 
 @lru_cache(maxsize=1024)
@@ -129,6 +143,9 @@ def _page_data(ranking: Ranking, energy: Ranking) -> dict[str, Any]:
             "signed": [int(entry.signer is not None) for entry in entries],
             "challenge": _string_column(
                 [entry.challenge.text if entry.challenge else "" for entry in entries]
+            ),
+            "audit": _string_column(
+                [entry.audited.text if entry.audited else "" for entry in entries]
             ),
             "repeats": [result.repeats for result in results],
             "day": _string_column([entry.day or "" for entry in entries]),

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from vflops.errors import UsageError
 from vflops.publish.ranking import ranking_pages
+from vflops.publish.ranking.audit_files import UnusableAudit
+from vflops.publish.ranking.audit_join import NO_AUDITS, AuditSources, join_audits
 from vflops.publish.ranking.entry_store import Store
 from vflops.publish.ranking.judge import NO_KEYS, TrustedKeys, verdict_context
 from vflops.publish.ranking.lists import (
@@ -51,6 +53,8 @@ class Built:
     """Files that are not submissions."""
     to_retry: int = 0
     """The number of submissions that this machine failed to read; the next build tries again."""
+    unusable_audits: tuple[UnusableAudit, ...] = ()
+    """Audits that cannot be read, or whose runs were not submitted."""
 
 
 def add(archive: Path, folder: Path) -> bool:
@@ -87,6 +91,7 @@ def build(
     site: Path,
     *,
     trusted: TrustedKeys = NO_KEYS,
+    audits: AuditSources = NO_AUDITS,
     progress: Progress = lambda done, total: None,
 ) -> Built:
     """Read new and changed submissions, rank all, and write the pages that changed."""
@@ -124,17 +129,26 @@ def build(
         entries_read |= {submission: entry for submission, (_, entry) in entries.items()}
         progress(len(entries_read), len(submissions))
     store.keep_only(set(keys.values()))
-    ranked = ranking([entries_read[submission] for submission in submissions])
+    audited = join_audits([entries_read[submission] for submission in submissions], audits)
+    ranked = ranking(audited.entries)
     energy = energy_ranking(ranked)
-    written = _write_pages(ranked, energy, site)
-    index = site / "index.html"
-    to_retry = sum(entry.retry for entry in entries_read.values())
+    written = _write_pages(ranked, energy, audited.unusable, site)
     return Built(
-        index, len(submissions), len(new), ranked, energy, written, tuple(skipped), to_retry
+        index=site / "index.html",
+        submissions=len(submissions),
+        read=len(new),
+        ranking=ranked,
+        energy=energy,
+        written=written,
+        skipped=tuple(skipped),
+        to_retry=sum(entry.retry for entry in entries_read.values()),
+        unusable_audits=audited.unusable,
     )
 
 
-def _write_pages(ranking: Ranking, energy: Ranking, site: Path) -> int:
+def _write_pages(
+    ranking: Ranking, energy: Ranking, unusable_audits: Sequence[UnusableAudit], site: Path
+) -> int:
     systems = site / "systems"
     atomic.make_folder(systems)
     ranked: dict[str, list[Ranked]] = {}
@@ -145,7 +159,7 @@ def _write_pages(ranking: Ranking, energy: Ranking, site: Path) -> int:
         if excluded.entry.system:
             unranked.setdefault(system_id(excluded.entry), []).append(excluded)
     names = {*ranked, *unranked}
-    index = ranking_pages.index_page(ranking, energy)
+    index = ranking_pages.index_page(ranking, energy, unusable_audits)
     written = int(_write_changed(site / "index.html", index))
     energy_ranks = {id(row.result): row.rank for row in energy.ranked}
     for name in sorted(names):

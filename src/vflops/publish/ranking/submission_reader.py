@@ -31,9 +31,10 @@ from vflops.publish.ranking.summary import results
 from vflops.publish.ranking.system_summary import framework, system_facts, system_name
 from vflops.record.files.document import first_fault
 from vflops.record.files.machine_faults import is_machine_fault
-from vflops.record.files.read_once import read_once
+from vflops.record.files.read_once import is_file, read_once
 from vflops.record.folder import History, RunFolder
 from vflops.record.formats.system import SystemRecord
+from vflops.results.evidence.manifest import manifest_file
 from vflops.results.score.scoring import score
 
 TIME_LIMIT_S = 120
@@ -126,6 +127,7 @@ def _entry_of(
     except ValidationError:
         if not verdict.reasons:  # otherwise they say more: a run that never began has no time
             raise
+    manifest = manifest_file(folder.path)
     system = contents.read(SystemRecord, folder.system_file)
     nodes = [] if on_this_machine(folder.record.settings.launch.on) else run_nodes(contents)
     return Entry.model_validate(
@@ -133,6 +135,8 @@ def _entry_of(
             "place": submission.place,
             "source": verdict.signer or submission.source,
             "run": folder.record.id,
+            "run_sha256": folder.anchor,
+            "manifest_sha256": contents.hash(manifest) if is_file(manifest) else "",
             "digest": verdict.digest,
             "course": course(contents.history),
             "durations": event_sketch(contents.history),
@@ -145,6 +149,7 @@ def _entry_of(
             "facts": system_facts(system, nodes),
             "framework": framework(system),
             "signer": verdict.signer,
+            "key": verdict.key,
             "challenge": verdict.challenge,
             "tally": f"{findings.applying - len(findings.failures)} of {findings.applying} rules",
             "reasons": [_without_paths(reason, path) for reason in verdict.reasons]

@@ -37,8 +37,10 @@ const devices = (row) => {
 };
 const regulated = (row) => (value("regulated", row) === null ? "not defined for an error of 0" : quantity(value("regulated", row), "OPS"));
 
+const audited = (row) => (value("audit", row) ? `audited by ${value("audit", row)}` : "");
+
 // `first` is the sort direction of the first click, which puts the best on top; `only` is the unit of
-// the lists that have the column.
+// the lists that have the column; `note` is a second, smaller line.
 const COLUMNS = [
   { key: "rank", title: () => "#", kind: "n rank", show: (row) => value("rank", row), first: 1 },
   { key: "source", title: () => "source", kind: "word source", show: (row) => value("source", row), first: 1 },
@@ -52,7 +54,7 @@ const COLUMNS = [
   { key: "framework", title: () => "framework", kind: "word", show: (row) => plain(value("framework", row)), first: 1 },
   { key: "per_watt", title: (unit) => `${unit}/W`, kind: "n", show: (row) => quantity(value("per_watt", row), ""), first: -1 },
   { key: "efficiency", title: () => "efficiency", kind: "n", show: (row) => (value("efficiency", row) === null ? "—" : `${(100 * value("efficiency", row)).toFixed(1)} %`), first: -1 },
-  { key: "tally", title: () => "validity", kind: "good", show: (row) => `${value("tally", row)}${value("signed", row) ? ", signed" : ""}${value("challenge", row) ? `, ${value("challenge", row)}` : ""}${value("repeats", row) > 1 ? `, ${value("repeats", row)} repeats` : ""}`, first: 1 },
+  { key: "tally", title: () => "validity", kind: "good", show: (row) => `${value("tally", row)}${value("signed", row) ? ", signed" : ""}${value("challenge", row) ? `, ${value("challenge", row)}` : ""}${value("repeats", row) > 1 ? `, ${value("repeats", row)} repeats` : ""}`, note: audited, first: 1 },
   { key: "day", title: () => "day", kind: "n", show: (row) => plain(value("day", row)), first: -1 },
 ];
 

@@ -14,7 +14,7 @@ let drawn = null; // the selection that the charts show; sorting and paging do n
 
 // The strings that a search looks at, converted to lower case once.
 const lower = (column) => ({ words: column.words.map((word) => word.toLowerCase()), at: column.at });
-const SEARCHED = ["source", "system", "framework", "device"].map((key) => lower(DATA.rows[key]));
+const SEARCHED = ["source", "system", "framework", "device", "audit"].map((key) => lower(DATA.rows[key]));
 const APART_SEARCHED = ["source", "system", "workload", "reason"].map((key) => lower(DATA.apart[key]));
 const collator = new Intl.Collator("en", { numeric: true });
 
@@ -119,7 +119,9 @@ function cell(column, row, unit) {
   const text = element("bdi", {}, String(column.show(row, unit)));
   const href = column.href && column.href(row);
   const td = element("td", { class: column.kind, "data-label": column.title(unit) });
-  td.append(href ? element("a", { href }, text) : text);
+  const note = column.note && column.note(row);
+  if (note) td.append(element("span", {}, text, element("small", {}, element("bdi", {}, note))));
+  else td.append(href ? element("a", { href }, text) : text);
   return td;
 }
 
