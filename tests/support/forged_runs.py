@@ -26,6 +26,7 @@ from vflops.record.log.telemetry_log import TelemetryWriter
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
 from vflops.workloads.automl.architecture import morphs
+from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.architecture.morphs import Limits
 from vflops.workloads.automl.replay import write_ledger
 from vflops.workloads.automl.search import rounds
@@ -200,13 +201,18 @@ def search_run(
     scale: float = 60.0,
     best: float = 0.8,
     second: Mapping[str, Any] | None = None,
+    first: Architecture | None = None,
 ) -> Path:
-    """A search as AIPerf publishes it, of more than an hour; ``second`` changes a proposal."""
+    """A search as AIPerf publishes it, of more than an hour.
+
+    ``second`` changes a proposal, ``first`` is a network that the settings do not have.
+    """
     patch.setattr(search_runs, "TRAIN", TRAIN)
     patch.setattr(search_runs, "VALIDATION", VALIDATION)
     settings = _published_search(100.0 * scale)
     run = HandmadeSearch(parent, patch, base=settings, imagenet=True)
     run.true_ops = True
+    run.first = first or run.first
     write_system(run.folder)
     proposed: list[dict[str, Any]] = [
         {
@@ -215,14 +221,14 @@ def search_run(
         }
         for number in range(2)
     ]
-    first = run.propose(Turn(round=0, worker=0), **proposed[0])
+    begun = run.propose(Turn(round=0, worker=0), **proposed[0])
     drawn = morphs.sample(run.first, random.Random(1), Limits(batch=search_runs.BATCH))
     assert drawn is not None
     given = {"morphs": drawn[:1], **proposed[1], **(second or {})}
-    child = run.propose(Turn(round=1, worker=0), first.turn.name, **given)
+    child = run.propose(Turn(round=1, worker=0), begun.turn.name, **given)
     notes = [
         (9.0, "job", search_runs.started()),
-        *run.trained(first, 10.0, 0.5, reports=_REPORTS),
+        *run.trained(begun, 10.0, 0.5, reports=_REPORTS),
         *run.trained(child, 38.0, 0.6, best, reports=_REPORTS),
         (100.0, "end", {}),
     ]

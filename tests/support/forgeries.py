@@ -8,15 +8,22 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from tests.support.cluster_runs import cluster_run
 from tests.support.forged_runs import MODELS, POWER_W, Forger, search_run, trained_run
-from vflops.record.folder import RunFolder
+from tests.support.trained_runs import WORKLOAD, trained_graph
+from vflops.record.folder import RunFolder, file_hash
+from vflops.record.formats.graph import Graph
+from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
+from vflops.results.check import graph_rules
 from vflops.results.check.checking import check
 from vflops.results.check.findings import Findings
+from vflops.results.rebuild.rebuilding import rebuilt_graph
+from vflops.workloads.automl.architecture.starting_networks import small
 
 Break = Callable[[Forger], object]
 
@@ -29,6 +36,9 @@ BUILDERS: dict[str, Callable[[Path, pytest.MonkeyPatch], Path]] = {
     "poor search": lambda place, patch: search_run(place, patch, best=0.65),
     "no search": lambda place, patch: search_run(place, patch, second={"morphs": ()}),
     "hasty search": lambda place, patch: search_run(place, patch, second={"patience": 1}),
+    "search from another network": lambda place, patch: search_run(
+        place, patch, first=small("tiny", (3, 8, 8))
+    ),
     "search tuned early": lambda place, patch: search_run(place, patch, second={"tuned": True}),
 }
 GoodRun = Callable[[str], Path]
@@ -51,7 +61,13 @@ def judged(good: Path, place: Path, rules: str, harm: Break) -> Findings:
     shutil.copytree(good, copy)
     forger = Forger(copy)
     harm(forger)
-    return check(Contents(RunFolder.open(forger.sealed().path)), rules)
+    with patch.object(graph_rules, "rebuilt_graph", _rebuilt):
+        return check(Contents(RunFolder.open(forger.sealed().path)), rules)
+
+
+def _rebuilt(record: JobRecord) -> Graph | None:
+    """The small graph of handmade runs, so that their operations can be worked out on paper."""
+    return trained_graph() if record.workload == WORKLOAD else rebuilt_graph(record)
 
 
 def changed(kind: str, job: int | None = None, **facts: Any) -> Break:
@@ -103,6 +119,34 @@ def in_job(section: str | None = None, /, job: int = 1, **facts: Any) -> Break:
     return lambda run: run.record(
         job, lambda data: (data[section] if section else data).update(facts)
     )
+
+
+def with_graph(text: str) -> Break:
+    """Another graph, which counts as the one that was counted."""
+
+    def change(run: Forger) -> None:
+        (line,) = run.lines("counted")
+        path = run.folder.graph_file(line["data"]["model"])
+        path.write_text(text)
+        graph = Graph.read(path)
+        line["data"].update(sha256=file_hash(path), batch=graph.batch)
+        for started in run.lines("job"):
+            started["data"].update(parameters=graph.parameter_count)
+
+    return change
+
+
+def graph_of_settings(**changed: Any) -> Break:
+    """The graph of other settings than those that are recorded."""
+
+    def change(run: Forger) -> None:
+        record = JobRecord.read(run.folder.job_file(1))
+        settings = {**record.settings, **changed}
+        graph = rebuilt_graph(record.model_copy(update={"settings": settings}))
+        assert graph is not None
+        with_graph(graph.to_json())(run)
+
+    return change
 
 
 def replay_of(change: Callable[[dict[str, Any]], object]) -> Break:

@@ -45,6 +45,7 @@ LOADING_S = 2.0
 """The start-up time of an attempt before the worker begins."""
 Note = tuple[float, str, dict[str, Any]]
 FIRST = small("tiny", (3, 8, 8))
+"""The first network of a search by default."""
 
 
 class HandmadeSearch:
@@ -83,7 +84,7 @@ class HandmadeSearch:
             validation=50_000 if imagenet else VALIDATION,
             facts={"classes": 1000 if imagenet else 4},
         )
-        self.first = first_network(settings, data) if imagenet else FIRST
+        self.first = first_network(settings, data)
         goal = Goal(quality="top-1 accuracy", better="higher", target=0.8, exponent=5)
         self.records = [
             JobRecord(
@@ -280,7 +281,8 @@ def _tiny(workers: int, **search: Any) -> AutomlSettings:
     given = base.search.model_copy(
         update={"workers": workers, "duration_s": 100.0, "batches": (BATCH,), **search}
     )
-    return base.model_copy(update={"train": train, "search": given, "target": 0.8})
+    size = {"size": FIRST.input_shape[1], "resize": FIRST.input_shape[1]}
+    return base.model_copy(update={"train": train, "search": given, "target": 0.8, **size})
 
 
 def stands(epoch: float) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from vflops.record.formats.job import DataFacts, DeclaredWork, Goal, JobRecord
 from vflops.record.formats.telemetry import Absent, Header, Kind, Part, Series
 from vflops.record.log import events
 from vflops.record.log.telemetry_log import TelemetryWriter
+from vflops.results.check import graph_rules
+from vflops.results.rebuild.rebuilding import rebuilt_graph
 from vflops.results.task import closed_tasks
 from vflops.results.task.task import Task
 from vflops.testing.conventions import sample_graph
@@ -79,6 +81,11 @@ class HandmadeRun:
         monkeypatch.setattr(closed_tasks, "job_task", closed_if_handmade)
         self.folder = RunFolder.create(parent, WORKLOAD, tiny())
         self.graph = trained_graph()
+        monkeypatch.setattr(graph_rules, "rebuilt_graph", self._rebuilt)
+
+    def _rebuilt(self, record: JobRecord) -> Graph | None:
+        """The graph of the run for the jobs of this module, whose data has no classes."""
+        return rebuilt_graph(record) if record.data.facts else self.graph
 
     def plan(self, *records: JobRecord, ceilings: tuple[Any, ...] = ()) -> None:
         """Job 0: the graph, the ceilings and the plan of the jobs; the run is complete."""

@@ -426,7 +426,7 @@ def test_deviations_name_what_differs_and_what_conforms(make: Any) -> None:
         "limits restrict the search space: parameters 300000": "no search.limits",
         "the batch is not tuned: 100 is the only one": "search.batches=[]",
         "synthetic data in place of ImageNet": "--data DIR with ImageNet packed in it",
-        "images of another size: size is 16": "size=224 resize=256",
+        "images of another size: size is 8": "size=224 resize=256",
         "another loss than cross entropy: label_smoothing is 0.1": "label_smoothing=0.0",
         "training stops early by another measure: train.stop_by is quality": "train.stop_by=loss",
     }

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vflops.errors import UsageError
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.locations import candidate_event_location, event_location, job_file
 from vflops.results.check.rule import Outcome
-from vflops.results.check.search_rules import RESULT, Fault, Searched, all_searches, first_fault
+from vflops.results.check.search_rules import (
+    RESULT,
+    Fault,
+    Searched,
+    all_searches,
+    derivation_fault,
+    first_fault,
+)
 from vflops.results.score.aiperf_conformance import (
     AT_LEAST_16_BITS,
     MIN_DURATION_S,
@@ -22,9 +28,8 @@ from vflops.results.score.search_score import search_scores
 from vflops.results.score.search_text import early_end, max_error
 from vflops.results.score.search_workers import search_history, searches
 from vflops.units import seconds
-from vflops.workloads.automl.architecture import morphs
 from vflops.workloads.automl.candidate_history import CandidateHistory
-from vflops.workloads.automl.proposer import first_network, smallest_kernel
+from vflops.workloads.automl.proposer import smallest_kernel
 from vflops.workloads.automl.search import rounds
 from vflops.workloads.automl.search_events import Turn
 
@@ -254,22 +259,16 @@ def check_search_space(contents: Contents) -> Outcome:
 def _morph_fault(searched: Searched, history: CandidateHistory) -> Fault | None:
     candidate = searched.proposal(history)
     proposal = f"buffer/{history.begun.candidate}.json"
-    base = first_network(searched.settings, searched.record.data)
+    base, origin = searched.first_network, candidate.parent or "the first network"
     if candidate.parent is not None:
         parents = (c for c in searched.history.candidates if c.begun.candidate == candidate.parent)
         parent = next(parents, None)
         if parent is None:
             return Fault(f"its parent {candidate.parent} was not trained", file=proposal)
         base = searched.proposal(parent).architecture
-    try:
-        for morph in candidate.morphs:
-            base = morphs.apply(base, morph)
-    except UsageError as error:
-        return Fault(error.message, file=proposal)
-    if base.digest != candidate.architecture.digest:
-        origin = candidate.parent or "the first network"
-        return Fault(f"its network does not follow by its morphs from {origin}", file=proposal)
+    fault = derivation_fault(candidate, base, origin, proposal)
+    if fault:
+        return fault
     if not candidate.morphs and candidate.turn != Turn(round=0, worker=0):
-        origin = candidate.parent or "the first network"
         return Fault(f"nothing was searched: its network is that of {origin}", file=proposal)
     return None

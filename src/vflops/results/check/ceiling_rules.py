@@ -1,23 +1,19 @@
-"""Rules for ceilings: they are measured as planned, correct, repeated and never exceeded."""
+"""Rules for ceilings: they are measured as planned, correct, repeated and consistent."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from vflops.counting.conventions import convention
-from vflops.counting.count import count as counted_by
-from vflops.metrics import flops
 from vflops.record.files.read_once import is_file
 from vflops.record.formats.job_events import JobStarted
-from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.system import Fact, SystemRecord
 from vflops.record.log.events import Planned
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import job_ceilings
-from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.ceiling_limits import ceiling_limit
-from vflops.results.check.locations import event_location, measurement_location, run_event_location
+from vflops.results.check.locations import measurement_location, run_event_location
 from vflops.results.check.published_figures import MAX_ERROR
 from vflops.results.check.rule import Outcome
 from vflops.results.roofline.analysis import measured_ceilings
@@ -27,10 +23,8 @@ from vflops.units import percent, quantity
 MIN_SAMPLES = 3
 MIN_RATIO = 0.25
 """The minimum ratio of matrix product to convolution, which run on the same units."""
-NOISE = 0.05
-"""The share by which training may exceed a ceiling, because a ceiling is a median."""
-
-_COMPUTE = ("gemm", "convolution")
+COMPUTE = ("gemm", "convolution")
+"""The benchmarks whose ceilings bound arithmetic."""
 
 
 def check_planned_ceilings(contents: Contents) -> Outcome:
@@ -171,7 +165,7 @@ def check_device_kinds(contents: Contents) -> Outcome:
         if started is None or started.ceiling_precision is None:
             continue
         for item in job_ceilings(contents, job).measurements:
-            if item.benchmark not in _COMPUTE or item.precision != started.ceiling_precision:
+            if item.benchmark not in COMPUTE or item.precision != started.ceiling_precision:
                 continue
             kind = item.device.partition(":")[0]
             if item.value is not None and kind != started.device:
@@ -195,88 +189,3 @@ def _threads_per_node(job: TrainedJob, started: JobStarted) -> int:
     """Return the CPU threads of all ranks on one node; 0 if the job trained on accelerators."""
     nodes = max(len(job.nodes), 1)
     return started.threads * math.ceil(started.ranks / nodes)
-
-
-def check_upper_bounds(contents: Contents) -> Outcome:
-    """Fail if a job executed more operations per second than the ceiling of its devices."""
-    if not contents.training_jobs:
-        return Outcome("not applicable", "nothing was trained in this run")
-    nearest, doubts = 0.0, set[str]()
-    for job in contents.training_jobs:
-        executed = _executed_flops(contents, job)
-        bounding = job_ceilings(contents, job)
-        if executed is not None and bounding.reason:
-            evidence = f"job {job.record.job}: {bounding.reason}"
-            return Outcome("cannot tell", evidence, event_location(job, *PROGRESS_EVENTS))
-        bound = _bound(bounding.measurements, job, executed) if executed is not None else None
-        if bound is None or executed is None:
-            continue
-        item, ceiling = bound
-        if executed > ceiling * (1 + NOISE):
-            evidence = (
-                f"job {job.record.job} executed {quantity(executed, 'FLOPS')}, "
-                f"but the measured ceiling is {quantity(ceiling, 'FLOPS')}"
-            )
-            if item.caveat:
-                doubt = f"{evidence}, which is in doubt: {item.caveat}"
-                return Outcome("cannot tell", doubt, measurement_location(contents, item))
-            return Outcome("fail", evidence, event_location(job, *PROGRESS_EVENTS))
-        nearest = max(nearest, executed / ceiling)
-        if item.caveat:
-            doubts.add(
-                f"; the ceiling {item.benchmark} {item.precision} is in doubt: {item.caveat}"
-            )
-    if not nearest:
-        return Outcome("not applicable", "no job has both counted operations and a ceiling")
-    evidence = f"at most {percent(nearest)} of the measured ceiling was reached"
-    return Outcome("pass", evidence + "".join(sorted(doubts)))
-
-
-def _bound(
-    measurements: Sequence[Measurement], job: TrainedJob, executed: float
-) -> tuple[Measurement, float] | None:
-    """Return the ceiling that bounds a job, and its value for all devices of the job.
-
-    Ceilings without a caveat are preferred. A caveat means that the ceiling may be too low, for
-    example because the machine was busy. A job below such a ceiling is also below the true one; a
-    job above it proves nothing.
-    """
-    known = _ceilings(measurements, job)
-    sure = [bound for bound in known if bound[0].caveat is None]
-    enough = [bound for bound in sure if executed <= bound[1] * (1 + NOISE)]
-    return max(enough or known, key=lambda bound: (bound[1], not bound[0].caveat), default=None)
-
-
-def _ceilings(
-    measurements: Sequence[Measurement], job: TrainedJob
-) -> list[tuple[Measurement, float]]:
-    """Return the ceilings in the precision of a job, and their values for all of its devices."""
-    precision = job.started.ceiling_precision if job.started else None
-    return [
-        (item, item.value * job.devices)
-        for item in measurements
-        if item.value is not None and item.benchmark in _COMPUTE and item.precision == precision
-    ]
-
-
-def highest_ceiling(measurements: Sequence[Measurement], job: TrainedJob) -> float | None:
-    """Return the highest ceiling of all devices of a job; None if none is known or in doubt.
-
-    A ceiling with a caveat may be too low.
-    """
-    known = _ceilings(measurements, job)
-    is_doubtful = not known or any(item.caveat for item, _ in known)
-    return None if is_doubtful else max(value for _, value in known)
-
-
-def _executed_flops(contents: Contents, job: TrainedJob) -> float | None:
-    """Return the FLOPS of a job by executed operations; analytic counts may exceed any ceiling.
-
-    None if the operations were declared instead of counted.
-    """
-    declared = job.record.declared is not None or job.record.graph_declared
-    graph = next((graph for graph in contents.graphs if graph.model == job.record.workload), None)
-    if declared or graph is None or job.work_s <= 0:
-        return None
-    ops = counted_by(graph, convention("executed")).total.total // graph.batch
-    return flops(ops=ops * (job.samples_trained - job.samples_compiling), time_s=job.work_s)

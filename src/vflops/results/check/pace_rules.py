@@ -20,8 +20,8 @@ from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import job_ceilings
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, Attempt, TrainedJob
-from vflops.results.check.ceiling_rules import NOISE, highest_ceiling
 from vflops.results.check.rule import Outcome
+from vflops.results.check.upper_bounds import NOISE, highest_ceiling
 from vflops.results.score.figure_text import count
 from vflops.units import integer, percent, quantity, seconds
 

@@ -29,6 +29,7 @@ from vflops.results.check.clock_rules import check_clocks
 from vflops.results.check.commitment_rules import check_commitments
 from vflops.results.check.content_rules import check_contents
 from vflops.results.check.device_rules import check_devices
+from vflops.results.check.graph_rules import check_rebuilt_graphs
 from vflops.results.check.image_rules import check_images
 from vflops.results.check.job_rules import check_jobs
 from vflops.results.check.node_rules import check_nodes
@@ -39,6 +40,7 @@ from vflops.results.check.rule import Judge, Rule
 from vflops.results.check.rule_set_names import NAMES
 from vflops.results.check.schema_rules import check_schemas
 from vflops.results.check.twin_rules import check_twins
+from vflops.results.check.upper_bounds import check_upper_bounds
 
 _RUN, _LOGS = "run.json", "jobs/*/*/events.jsonl"
 _JOBS, _POWER = "jobs/*/job.json", "jobs/*/*/telemetry*.jsonl"
@@ -163,9 +165,10 @@ _PRACTICE = (
     ),
     _rule(
         "bounded",
-        "no training exceeded its ceiling",
-        ceiling_rules.check_upper_bounds,
+        "no training and no search exceeded its ceiling",
+        check_upper_bounds,
         _GRAPHS,
+        _BUFFER,
         _LOGS,
         _ATTEMPT_NODES,
         _NODES,
@@ -176,6 +179,13 @@ _PRACTICE = (
         counting_rules.check_graph_hashes,
         _GRAPHS,
         _LOGS,
+    ),
+    _rule(
+        "rebuilt",
+        "every graph follows from the settings",
+        check_rebuilt_graphs,
+        _GRAPHS,
+        _JOBS,
     ),
     _rule(
         "operations",
@@ -296,6 +306,13 @@ _PRACTICE = (
         _BUFFER,
         _CLAIMS,
         _LOGS,
+    ),
+    _rule(
+        "first-network",
+        "a search starts from the network of its settings, and keeps the size of its images",
+        search_rules.check_first_network,
+        _BUFFER,
+        _JOBS,
     ),
     _rule(
         "charged",

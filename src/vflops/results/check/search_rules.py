@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 
-from vflops.errors import FolderError
+from vflops.errors import FolderError, UsageError
 from vflops.record.formats.batch_ops import BatchOps
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
@@ -19,9 +19,11 @@ from vflops.results.check.locations import candidate_event_location
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 from vflops.results.score.search_workers import search_history, searches
-from vflops.units import integer
-from vflops.workloads.automl.architecture import architecture_cost
+from vflops.units import integer, shape
+from vflops.workloads.automl.architecture import architecture_cost, morphs
+from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.candidate_history import END_EVENTS, CandidateHistory
+from vflops.workloads.automl.proposer import first_network
 from vflops.workloads.automl.search import learning_curve
 from vflops.workloads.automl.search_events import RULES, Candidate, Claim
 from vflops.workloads.automl.search_history import SearchHistory
@@ -48,6 +50,16 @@ class Searched:
     def settings(self) -> AutomlSettings:
         """The settings of the search."""
         return AutomlSettings.model_validate(self.record.settings)
+
+    @cached_property
+    def first_network(self) -> Architecture:
+        """The network that the search starts from, by its settings and the classes of the data."""
+        return first_network(self.settings, self.record.data)
+
+    def rank_batch(self, history: CandidateHistory) -> int:
+        """Return the number of samples of a candidate that one rank computes at once."""
+        parts = self.record.ranks * self.settings.train.accumulate
+        return max(history.begun.batch // parts, 1)
 
     @property
     def record(self) -> JobRecord:
@@ -157,6 +169,58 @@ def _proposal_fault(
     return None
 
 
+def check_first_network(contents: Contents) -> Outcome:
+    """Fail unless the networks without a parent follow from the first one of the settings.
+
+    All candidates take images of the size, and have the classes, of the first one.
+    """
+    if not contents.workers:
+        return NONE
+    known = contents.once(all_searches)
+    fault = first_fault(known, _first_network_fault)
+    if fault:
+        return fault
+    return Outcome("pass", "; ".join(dict.fromkeys(_first_network(search) for search in known)))
+
+
+def _first_network(searched: Searched) -> str:
+    first = searched.first_network
+    return (
+        f"images of {shape(first.input_shape)}, {integer(first.classes)} classes, and a first "
+        f"network with {integer(first.parameters)} parameters, as the settings have it"
+    )
+
+
+def _first_network_fault(searched: Searched, history: CandidateHistory) -> Fault | None:
+    candidate, first = searched.proposal(history), searched.first_network
+    network, proposal = candidate.architecture, f"buffer/{history.begun.candidate}.json"
+    if network.input_shape != first.input_shape:
+        recorded, expected = shape(network.input_shape), shape(first.input_shape)
+        evidence = f"its network takes images of {recorded}, but the settings give {expected}"
+        return Fault(evidence, file=proposal)
+    if network.classes != first.classes:
+        classes = f"{integer(network.classes)} classes"
+        evidence = f"its network has {classes}, but the data has {integer(first.classes)}"
+        return Fault(evidence, file=proposal)
+    if candidate.parent is None:
+        return derivation_fault(candidate, first, "the first network", proposal)
+    return None
+
+
+def derivation_fault(
+    candidate: Candidate, base: Architecture, origin: str, proposal: str
+) -> Fault | None:
+    """Return the fault of a candidate whose network does not follow by its morphs from ``base``."""
+    try:
+        for morph in candidate.morphs:
+            base = morphs.apply(base, morph)
+    except UsageError as error:
+        return Fault(error.message, file=proposal)
+    if base.digest != candidate.architecture.digest:
+        return Fault(f"its network does not follow by its morphs from {origin}", file=proposal)
+    return None
+
+
 def check_operation_counts(contents: Contents) -> Outcome:
     """Fail unless the recorded operations equal those of the architectures, counted again."""
     if not contents.workers:
@@ -173,8 +237,7 @@ def _operations_fault(
     searched: Searched, history: CandidateHistory, counted: dict[tuple[str, int], BatchOps]
 ) -> Fault | None:
     network, begun = searched.proposal(history).architecture, history.begun
-    parts = searched.record.ranks * searched.settings.train.accumulate
-    batch = max(begun.batch // parts, 1)
+    batch = searched.rank_batch(history)
     key = (network.digest, batch)
     if key not in counted:
         ops = architecture_cost.ops(network, RULES, batch)

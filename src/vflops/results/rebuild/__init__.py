@@ -1,0 +1,1 @@
+"""Rebuilds the operation graphs of our workloads from recorded settings, without torch."""
