@@ -15,9 +15,11 @@ from tests.support.trained_runs import Note, course, job, write_telemetry
 from vflops.config.profiles import tiny
 from vflops.errors import FolderError
 from vflops.record.folder import RunFolder
+from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.contents import Contents
+from vflops.results.rebuild.rebuilding import rebuilt_graph
 from vflops.results.score.scoring import score
 from vflops.results.task.drawn_data import FINGERPRINTS
 from vflops.workloads.image_classification import settings as image_settings
@@ -88,11 +90,13 @@ def submit(parent: Path, wanted: Submitted = Submitted()) -> RunFolder:
     with named_run(parent, wanted.id, wanted.created_utc, tiny()) as run:
         system_of(hardware).write(run.folder.system_file)
         record = _job(wanted)
-        run.plan(record, ceilings=tuple(wanted.ceilings) or _ceilings())
+        run.graph = _graph(record) or run.graph
+        run.plan(record, ceilings=tuple(wanted.ceilings) or _ceilings(record))
         begun = [wanted.quality - 0.3] * (wanted.epochs - 2)
         qualities = (*begun, wanted.quality - 0.05, wanted.quality)
         notes = [_as_in(record, *note) for note in course(*qualities)]
-        notes[0][1].update(device_name=wanted.device, ranks=wanted.ranks, **wanted.began)
+        began = {"parameters": run.graph.parameter_count, **wanted.began}
+        notes[0][1].update(device_name=wanted.device, ranks=wanted.ranks, **began)
         attempt = run.attempt(1, began_s, *notes)
         write_telemetry(attempt, began_s, 5 + 15 * wanted.epochs, power=wanted.power)
         run.end()
@@ -111,7 +115,9 @@ def _job(wanted: Submitted) -> JobRecord:
     if "data" in wanted.facts:
         return record
     drawn = FINGERPRINTS["image-classification"]["tiny"]
-    data = record.data.model_copy(update={"train": 10 * TASK.train.batch, "fingerprint": drawn})
+    facts: dict[str, Any] = {"classes": TASK.synthetic.classes}
+    size = {"train": 10 * TASK.train.batch, "facts": facts}
+    data = record.data.model_copy(update={**size, "fingerprint": drawn})
     return record.model_copy(update={"data": data})
 
 
@@ -146,7 +152,16 @@ def submit_many(parent: Path, first: int, count: int) -> None:
         )
 
 
-def _ceilings() -> tuple[Measurement, ...]:
+def _graph(record: JobRecord) -> Graph | None:
+    """The graph that follows from the settings, if they are valid."""
+    with suppress(FolderError):  # some tests make runs with invalid settings
+        return rebuilt_graph(record)
+    return None
+
+
+def _ceilings(record: JobRecord) -> tuple[Measurement, ...]:
+    """Those of a machine that is fast enough for the network."""
+    value = 2e11 if record.data.synthetic else 2e16
     return tuple(
         Measurement(
             benchmark=benchmark,
@@ -154,8 +169,8 @@ def _ceilings() -> tuple[Measurement, ...]:
             precision="fp32",
             device="cuda",
             unit="FLOPS",
-            value=2e11,
-            samples=(1.9e11, 2e11, 2.1e11),
+            value=value,
+            samples=(0.95 * value, value, 1.05 * value),
             spread=0.1,
             error=1e-7,
             tolerance=1e-5,

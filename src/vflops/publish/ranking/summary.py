@@ -20,7 +20,7 @@ from vflops.results.score.figure_text import count
 from vflops.results.score.score_file import EnsembleScore, Score, SearchScore, TrainingScore
 from vflops.results.task.closed_tasks import tasks
 from vflops.results.task.drawn_data import profile_fingerprint
-from vflops.units import seconds
+from vflops.units import quantity, seconds
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.validated_settings import validated_settings
 
@@ -298,9 +298,13 @@ def _impossible_quality_reason(
 
 
 def _problem(contents: Contents, training: TrainingScore) -> str:
-    """Return a description of the problem: the data, and the operations per sample."""
+    """Return a description of the problem: the data, and the operations per sample.
+
+    They are rounded, because a few operations occur once per batch, whatever its size.
+    """
     record = _record(contents, training)
-    work = f", {training.work.ops_total:,} operations per sample" if training.work else ""
+    ops = quantity(training.work.ops_total, "OP", digits=4) if training.work else None
+    work = f", {ops} per sample" if ops else ""
     return f"{_data_name(contents, record)}{work}"
 
 
