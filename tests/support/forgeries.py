@@ -16,6 +16,7 @@ import pytest
 from tests.support.cluster_runs import cluster_run
 from tests.support.forged_runs import MODELS, POWER_W, Forger, search_run, trained_run
 from tests.support.trained_runs import WORKLOAD, trained_graph
+from tests.support.weather_runs import weather_run
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
@@ -39,6 +40,11 @@ BUILDERS: dict[str, Callable[[Path, pytest.MonkeyPatch], Path]] = {
     "hasty search": lambda place, patch: search_run(place, patch, second={"patience": 1}),
     "search from another network": lambda place, patch: search_run(
         place, patch, first=small("tiny", (3, 8, 8))
+    ),
+    "weather": weather_run,
+    "ResNet-50": lambda place, patch: _with_its_graph(trained_run(place, patch)),
+    "ResNet-50 ensembles": lambda place, patch: _with_its_graph(
+        trained_run(place, patch, models=MODELS)
     ),
     "search tuned early": lambda place, patch: search_run(place, patch, second={"tuned": True}),
 }
@@ -153,6 +159,15 @@ def graph_of_settings(**changed: Any) -> Break:
         with_graph(graph.to_json())(run)
 
     return change
+
+
+def _with_its_graph(path: Path) -> Path:
+    """The run with the graph of its settings, on a machine that trains ResNet-50 in an hour."""
+    forger = Forger(path)
+    together(
+        graph_of_settings(), measured("gemm", value=2e16), measured("convolution", value=1.5e16)
+    )(forger)
+    return forger.sealed().path
 
 
 def replay_of(change: Callable[[dict[str, Any]], object]) -> Break:

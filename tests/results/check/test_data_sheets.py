@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.support.forged_runs import Forger
-from tests.support.forgeries import Break, GoodRun, changed, good_runs, judged, measured, together
+from tests.support.forged_times import H200, readings_times, renamed_device
+from tests.support.forgeries import Break, GoodRun, good_runs, judged, measured, together
 from tests.support.sample_parts import measured as ceiling
-from vflops.record.folder import file_hash
 from vflops.record.formats.system import Value
 from vflops.results.check.ceiling_limits import ceiling_limit
 from vflops.results.check.data_sheets import DATA_SHEETS, data_sheet
 
-H200 = "NVIDIA H200"
 TWO_CPUS: dict[str, Value | None] = {
     "logical cpus": 2,
     "instruction sets": "avx avx2 fma avx512f avx512_vnni",
@@ -109,25 +106,7 @@ def test_a_processor_is_bounded_by_its_cores(benchmark: str, precision: str, mos
     assert not ceiling_limit(item, {}).known
 
 
-def on_h200(run: Forger) -> None:
-    """The same run, on a device that is known."""
-    path = run.folder.system_file
-    path.write_text(path.read_text().replace("Test GPU", H200))
-    changed("described", sha256=file_hash(path))(run)
-    changed("job", device_name=H200)(run)
-
-
-def power_times(factor: float) -> Break:
-    """All readings of power and energy, multiplied."""
-
-    def change(run: Forger) -> None:
-        for path in run.folder.path.glob("jobs/*/*/telemetry.jsonl"):
-            header, *lines = (json.loads(line) for line in path.read_text().splitlines())
-            for line in lines:
-                line["values"] = [factor * value for value in line["values"]]
-            path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *lines)))
-
-    return change
+on_h200 = renamed_device(H200)
 
 
 @pytest.mark.parametrize(
@@ -141,10 +120,10 @@ def power_times(factor: float) -> Break:
         ),
         (
             "energy",
-            power_times(1e-3),
+            readings_times(1e-3),
             "0.3 W on average while it trained, but such a device draws at least 35.0 W",
         ),
-        ("energy", power_times(4), "1.20 kW on average, but its limit is 700 W"),
+        ("energy", readings_times(4), "1.20 kW on average, but its limit is 700 W"),
     ],
 )
 def test_figures_that_the_data_sheet_excludes_are_found(

@@ -1,0 +1,232 @@
+"""Forgeries that break no rule: training parts of them again shows what is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.forged_runs import Forger
+from tests.support.forged_times import clocks_times
+from tests.support.forgeries import Break, changed, good_runs, in_job
+from tests.support.forgery_list import BY_AUDIT
+from tests.support.fork_server import server
+from tests.support.train_runs import planned, run_ranks, start_command, training_run
+from vflops.errors import UsageError
+from vflops.record.folder import RunFolder, latest
+from vflops.record.formats.system import SystemRecord
+from vflops.record.readout.contents import Contents
+from vflops.results.check.checking import check
+from vflops.results.evidence.audit_record import AuditedSegment, AuditRecord
+from vflops.results.evidence.manifest import write_manifest
+from vflops.studies.audit import auditing, retraining
+from vflops.studies.audit.auditing import _verdict, audit
+from vflops.studies.audit.committed_segments import segments_of
+from vflops.studies.audit.drawing import ChosenSegment
+from vflops.studies.audit.judging import audited as judged_row
+
+SHORT = (
+    "synthetic.train=64",
+    "synthetic.validation=40",
+    "train.batch=16",
+    "train.segments=4",
+    "train.commit_every=1",
+)
+"""Eight steps; a checkpoint is kept after every second one."""
+ALL = 99
+CUT = 4
+"""The step after which the other training takes its place."""
+LISTED = {forgery.name: forgery.verdict for forgery in BY_AUDIT}
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """A complete run, and the job of another seed that was trained in the same way."""
+
+    run: Path
+    other: Path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainings]:
+    parent = tmp_path_factory.mktemp("trained")
+    process = start_command(parent, *training_run(*SHORT))
+    other = planned(parent / "other", *SHORT, "seed=2")
+    run_ranks(other)
+    process.communicate()
+    run = latest(parent / "runs")
+    assert run is not None
+    with server().forked_ranks():
+        yield Trainings(run, other.path / "jobs" / "1")
+
+
+@dataclass(frozen=True)
+class Auditor:
+    """Audits forged copies of the run."""
+
+    trained: Trainings
+    place: Path
+
+    def audit(self, harm: Break, segments: int) -> AuditRecord:
+        """The audit of a forged copy, which breaks no rule."""
+        copy = Path(shutil.copytree(self.trained.run, self.place / self.trained.run.name))
+        forger = Forger(copy)
+        harm(forger)
+        for name in ("findings.json", "report.html", "manifest.json"):
+            (copy / name).unlink()
+        folder = forger.sealed()
+        write_manifest(folder)
+        assert list(check(Contents(folder)).failures) == []
+        record, _ = audit(folder, self.place / "audits", count=segments)
+        return record
+
+
+@pytest.fixture
+def auditor(trained: Trainings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Auditor:
+    here = SystemRecord.read(RunFolder.open(trained.run).system_file)
+    monkeypatch.setattr(auditing, "gather", lambda path: here)  # it takes longer than an audit
+    # Forked ranks have the threads of the run; with the variable, new interpreters would start.
+    monkeypatch.setattr(retraining, "_OMP", "THREADS_OF_THE_RUN")
+    return Auditor(trained, tmp_path)
+
+
+def verdicts(record: AuditRecord) -> dict[tuple[int, int], str]:
+    """The verdicts of all parts, by their first and last step."""
+    return {(row.first, row.last): row.verdict for row in record.segments}
+
+
+def invented(text: object) -> str:
+    return hashlib.sha256(str(text).encode()).hexdigest()
+
+
+def never_trained(run: Forger) -> None:
+    """Hashes of states that never existed."""
+    for line in (*run.lines("commitment"), *run.lines("checkpoint")):
+        line["data"]["sha256"] = invented(line["data"]["step"])
+    changed("finished", weights_sha256=invented("weights"))(run)
+
+
+def better_quality(run: Forger) -> None:
+    run.lines("evaluation")[-1]["data"]["quality"] += 0.3
+
+
+def without_states(run: Forger) -> None:
+    """The first checkpoint is missing, and the second one is another file."""
+    folder = run.folder.path / "jobs" / "1" / "checkpoint"
+    (folder / "step-000000002.state").unlink()
+    with (folder / "step-000000004.state").open("ab") as file:
+        file.write(b"more")
+
+
+@pytest.mark.parametrize(
+    ("name", "harm", "segments", "words"),
+    [
+        (
+            "a model or an ensemble that was never trained",
+            never_trained,
+            0,
+            "job 1, steps 0 to 2: the state after step 0 is another one: the log has ",
+        ),
+        (
+            "a better quality of the trained model",
+            better_quality,
+            0,
+            "job 1, evaluation after step 8: the quality after step 8 is ",
+        ),
+        (
+            "checkpoints that were deleted or changed",
+            without_states,
+            ALL,
+            "its checkpoint step-000000002.state is missing",
+        ),
+    ],
+)
+def test_training_again_shows_the_forgery(
+    auditor: Auditor, name: str, harm: Break, segments: int, words: str
+) -> None:
+    record = auditor.audit(harm, segments)
+    assert record.verdict == LISTED[name]
+    assert words in " ".join([record.detail, *(row.detail for row in record.segments)])
+
+
+def test_the_weights_of_another_training_do_not_follow_from_the_step_before(
+    auditor: Auditor,
+) -> None:
+    """The forged end agrees with itself: the smuggled model has the quality that is recorded."""
+
+    def smuggled(run: Forger) -> None:
+        log = next(auditor.trained.other.glob("*/events.jsonl"))
+        theirs = {
+            (line["kind"], line["data"].get("step")): line["data"]
+            for line in map(json.loads, log.open())
+        }
+        for line in run.logs[run.attempt(1) / "events.jsonl"]:
+            data = line["data"]
+            if data.get("step", 0) > CUT:
+                source = theirs[line["kind"], data["step"]]
+                names = ("sha256", "size_bytes", "loss", "quality", "weights_sha256")
+                data.update({name: source[name] for name in names if name in data})
+        for step in range(CUT + 1, 9):
+            name = f"step-{step:09d}.state"
+            if (auditor.trained.other / "checkpoint" / name).is_file():
+                source_file = auditor.trained.other / "checkpoint" / name
+                shutil.copyfile(source_file, run.folder.path / "jobs/1/checkpoint" / name)
+
+    record = auditor.audit(smuggled, ALL)
+    found = verdicts(record)
+    assert record.verdict == LISTED["the weights of another training from a step on"]
+    assert [found[part] for part in ((0, 2), (2, 4), (8, 8))] == ["same bits"] * 3
+    assert found[4, 6] == "differs"
+
+
+def other_contents(run: Forger) -> None:
+    """Other samples behind the same index."""
+    hashes = {name: invented(name) for name in ("train", "validation")}
+    in_job("data", contents=hashes)(run)
+    for line in run.lines("data-read"):
+        for name, split in line["data"]["splits"].items():
+            split["sha256"] = hashes[name]
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (in_job("data", fingerprint=invented("data")), "is not that of the run"),
+        (other_contents, "content"),
+    ],
+    ids=["fingerprint", "contents"],
+)
+def test_an_audit_refuses_other_data(auditor: Auditor, harm: Break, words: str) -> None:
+    assert LISTED["other data, with the hashes of that data"] is None
+    with pytest.raises(UsageError, match=words):
+        auditor.audit(harm, 0)
+
+
+def test_clocks_that_are_too_fast_are_not_confirmed_on_the_same_machine(tmp_path: Path) -> None:
+    """Speeds are compared as they are recorded: no time is measured here."""
+    good = good_runs(tmp_path)("one model")
+    fast = Path(shutil.copytree(good, tmp_path / "fast" / good.name))
+    forger = Forger(fast)
+    clocks_times(0.85)(forger)
+    forger.sealed()
+    true, claimed = _row(good), _row(fast)
+    rows = [claimed.model_copy(update={"samples_per_s_here": true.samples_per_s_recorded})]
+    verdict, detail, ratio = _verdict(rows, same_machine=True)
+    assert verdict == LISTED["clocks × 0.85"]
+    assert ratio == pytest.approx(1 / 0.85, rel=1e-3)
+    assert detail == "the run claims 1.18 × the speed that this machine of the same kind has"
+    assert _verdict(rows, same_machine=False)[0] == "confirmed"
+    honest = [true.model_copy(update={"samples_per_s_here": true.samples_per_s_recorded})]
+    assert _verdict(honest, same_machine=True)[0] == "confirmed"
+
+
+def _row(path: Path) -> AuditedSegment:
+    """The first training of a run as one part that agrees, with its recorded speed."""
+    job = Contents(RunFolder.open(path)).training_jobs[0]
+    (segment,) = segments_of(job)
+    return judged_row(job, ChosenSegment(segment, "first"), None, "same bits", "")

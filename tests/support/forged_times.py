@@ -1,0 +1,97 @@
+"""Run folders whose clocks, phases and meters are forged, so that they agree with each other."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+from tests.support.forged_runs import Forger
+from tests.support.forgeries import Break, changed
+from vflops.record.folder import file_hash
+
+H200 = "NVIDIA H200"
+Line = dict[str, Any]
+
+
+def clocks_times(factor: float) -> Break:
+    """Every clock of the run, with the phases and the counters of energy that follow from it."""
+
+    def change(run: Forger) -> None:
+        zero_s = min(line["time_s"] for log in run.logs.values() for line in log)
+        zero = min(datetime.fromisoformat(line["utc"]) for log in run.logs.values() for line in log)
+
+        def scale(line: Line) -> None:
+            line["time_s"] = round(zero_s + factor * (line["time_s"] - zero_s), 6)
+            since = datetime.fromisoformat(line["utc"]) - zero
+            line["utc"] = (zero + factor * since).isoformat(timespec="milliseconds")
+
+        for line in (line for log in run.logs.values() for line in log):
+            scale(line)
+            phases = line["data"].get("phases", {})
+            phases.update({name: factor * time_s for name, time_s in phases.items()})
+        for path in run.folder.path.glob("jobs/*/*/telemetry.jsonl"):
+            header, *samples = (json.loads(line) for line in path.read_text().splitlines())
+            header["interval_s"] *= factor
+            counters = [series["kind"] == "counter" for series in header["series"]]
+            for sample in samples:
+                scale(sample)
+                sample["values"] = [
+                    factor * value if is_counter and value is not None else value
+                    for is_counter, value in zip(counters, sample["values"], strict=True)
+                ]
+            path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *samples)))
+
+    return change
+
+
+def readings_times(factor: float) -> Break:
+    """All readings of power and energy."""
+
+    def change(run: Forger) -> None:
+        for path in run.folder.path.glob("jobs/*/*/telemetry.jsonl"):
+            header, *samples = (json.loads(line) for line in path.read_text().splitlines())
+            for sample in samples:
+                sample["values"] = [factor * value for value in sample["values"]]
+            path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *samples)))
+
+    return change
+
+
+def moved_time(to: str, share: float, *, after_step: int = 0) -> Break:
+    """A share of the time of training after a step, recorded as another phase."""
+
+    def change(run: Forger) -> None:
+        for log in run.logs.values():
+            points = [line["data"] for line in log if "phases" in line["data"]]
+            first_s = max(
+                (p["phases"]["training"] for p in points if p["step"] <= after_step), default=0.0
+            )
+            for phases in (point["phases"] for point in points if point["step"] > after_step):
+                moved_s = share * (phases["training"] - first_s)
+                phases["training"] -= moved_s
+                phases[to] += moved_s
+
+    return change
+
+
+def moved_by(days: int) -> Break:
+    """The whole run, on another day."""
+
+    def change(run: Forger) -> None:
+        for line in (line for log in run.logs.values() for line in log):
+            line["utc"] = (datetime.fromisoformat(line["utc"]) + timedelta(days)).isoformat()
+
+    return change
+
+
+def renamed_device(name: str) -> Break:
+    """The accelerator under another name, wherever it is named."""
+
+    def change(run: Forger) -> None:
+        path = run.folder.system_file
+        path.write_text(path.read_text().replace("Test GPU", name))
+        changed("described", sha256=file_hash(path))(run)
+        changed("job", device_name=name)(run)
+
+    return change
