@@ -84,7 +84,7 @@ def test_fused_and_recorded_steps_train_and_resume(tmp_path: Path) -> None:
     resumed = train(folder)
     assert [event.kind for event in resumed.events[:2]] == ["job", "resumed"]
     assert [evaluation.step for evaluation in evaluations(resumed)] == [4, 8]
-    assert resumed.events[-1].kind == "finished"
+    assert "finished" in [event.kind for event in resumed.events]
 
 
 def test_recorded_steps_train_a_detector(tmp_path: Path) -> None:
