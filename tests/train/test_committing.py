@@ -14,7 +14,8 @@ from vflops.train.checkpoint import Checkpoints
 from vflops.train.committing import Committer
 from vflops.train.state_file import pack
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]
 
 
 def contents(device: str) -> dict[str, Any]:
