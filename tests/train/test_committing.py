@@ -14,7 +14,7 @@ from vflops.train.checkpoint import Checkpoints
 from vflops.train.committing import Committer
 from vflops.train.state_file import pack
 
-NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]
 
 
