@@ -90,6 +90,11 @@ class Checkpoints:
         ``RunFailed`` if its hash is not in ``committed``, the hashes in the log of the job: then
         it does not come from this training.
         """
+        if any(self._folder.glob("step-*.pt")):
+            raise RunFailed(
+                f"{self._folder} has checkpoints of an earlier version of vflops",
+                hint="resume the run with the version that started it, or start a new run",
+            )
         for marker in reversed(self._markers()):
             path = marker.with_suffix(".state")
             try:

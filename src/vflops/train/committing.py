@@ -107,7 +107,10 @@ def _host_copies(tensors: list[Tensor]) -> tuple[list[Tensor], torch.cuda.Event 
     """
     if not any(tensor.is_cuda for tensor in tensors):
         return [tensor.to("cpu", copy=True) for tensor in tensors], None
-    on_device = [torch.empty_like(tensor) for tensor in tensors]
+    try:
+        on_device = [torch.empty_like(tensor) for tensor in tensors]
+    except torch.OutOfMemoryError:  # then training waits for the transfer
+        return [tensor.to("cpu", copy=True) for tensor in tensors], None
     torch._foreach_copy_(on_device, tensors)
     host = [
         torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, pin_memory=True)

@@ -114,9 +114,9 @@ class Loop:
             while self.state.step < self._end:
                 self._step(incoming)
                 is_evaluated = self.state.step in evaluation_steps
-                if is_evaluated or self._commitments.ends_segment:
-                    if self.plan.agree(self._commitments.is_affordable):
-                        self._checkpoint()
+                is_bound = is_evaluated or self._commitments.ends_segment
+                if is_bound and self.plan.agree(self._commitments.is_affordable):
+                    self._checkpoint()
                 elif self._commitments.is_due:
                     self._commitments.commit()
                 if is_evaluated and (reason := self._evaluate_and_check_end()):
@@ -234,13 +234,16 @@ class Loop:
         )
         return reached is not None
 
-    def _checkpoint(self, *, wait: bool = False) -> None:
-        """Begin a checkpoint of the current step; with ``wait``, return once it is complete."""
+    def _checkpoint(self, *, wait: bool = False, is_last: bool = False) -> None:
+        """Begin a checkpoint of the current step; with ``wait``, return once it is complete.
+
+        ``is_last`` says that the training has ended with this step.
+        """
         with self._clock.phase("training"):
             if self.plan.ranks > 1 or wait:
                 self._collect_losses(all=True)
         with self._clock.phase("checkpointing"):
-            self._commitments.checkpoint()
+            self._commitments.checkpoint(is_last=is_last)
             if wait or self.plan.ranks > 1:
                 self._commitments.write(wait=True)
             self.plan.barrier()
@@ -256,7 +259,7 @@ class Loop:
     def _finish(self, reason: str) -> None:
         """Write the final checkpoint and the ``finished`` event."""
         if self.context.keep_last:
-            self._checkpoint(wait=True)
+            self._checkpoint(wait=True, is_last=True)
         with self._clock.phase("checkpointing"):
             self._commitments.write(wait=True)
             weights_sha256 = self.state.weights_hash(self.plan)

@@ -17,6 +17,7 @@ COMMIT_S = 1.0
 """The least time between two commitments."""
 COMMIT_SHARE = 0.004
 """The largest share of the time that commitments take."""
+_KEPT_LOSSES = 4096
 ACCELERATOR_DELAY = 0.02
 """How much of the time of the hashing thread delays training: all of it on a CPU, which then trains
 with one core less; at most 1.2 % was measured on an H200 (``benchmarks/commitment_cost.py``)."""
@@ -48,6 +49,7 @@ class LoopCommitments:
         self._losses: dict[int, float] = {}
         self.saved_step = self._begun_step = state.step
         """The step of the last complete checkpoint."""
+        self._begun_kept = True  # nothing is to be written again for the step of a resume
         self._committed_s = self._saved_s = time.monotonic()
         self._commit_cost_s = self._saving_s = 0.0
         device = next(state.model.parameters()).device.type
@@ -104,10 +106,15 @@ class LoopCommitments:
             is_first = self._commit_cost_s == 0.0
             self._commit_cost_s = 0.0 if is_first else time.monotonic() - began_s
 
-    def checkpoint(self) -> None:
-        """Begin a checkpoint of the current step, unless there is one; all ranks call it."""
+    def checkpoint(self, *, is_last: bool = False) -> None:
+        """Begin a checkpoint of the current step, unless there is one; all ranks call it.
+
+        That of the last step is written again if it was not kept: it was begun before the
+        evaluation that ended the training.
+        """
         step = self._state.step
-        if step == self._begun_step:
+        must_keep = is_last and self._segments > 0
+        if step == self._begun_step and (self._begun_kept or not must_keep):
             return
         began_s = time.monotonic()
         self.write(wait=True)
@@ -115,22 +122,21 @@ class LoopCommitments:
         self._state.require_finite(self._plan)
         contents = self._state.contents(self._plan)
         is_end = step == self._end and self._segments > 0
-        kept = is_end or self.ends_segment
+        kept = is_end or must_keep or self.ends_segment
         is_file = self._segment is None or step == self._end
         self._begin(contents, checkpoint=is_file, kept=kept)
         self._kept_segments = self._segments_until(step)
-        self._begun_step = step
+        self._begun_step, self._begun_kept = step, kept
         self._saved_s = time.monotonic()
         self._saving_s = self._saved_s - began_s
         if not self._plan.leads:
             self.saved_step = step
 
     def note_losses(self, losses: Sequence[tuple[int, float]]) -> None:
-        """Keep the losses of steps until their states are hashed."""
-        if self._committer.busy:
-            self._losses.update(losses)
-        elif losses:
-            self._losses = dict(losses[-1:])
+        """Keep the losses of the last steps, for the events of states that are being hashed."""
+        self._losses.update(losses)
+        for step in sorted(self._losses)[:-_KEPT_LOSSES]:
+            del self._losses[step]
 
     def write(self, *, wait: bool = False) -> None:
         """Write the event of a state that is hashed by now; with ``wait``, wait for it."""

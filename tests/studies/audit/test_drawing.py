@@ -17,7 +17,7 @@ from vflops.results.evidence.audit_record import (
     Difference,
     caught_probability,
 )
-from vflops.studies.audit.auditing import _verdict
+from vflops.studies.audit.auditing import judge_run
 from vflops.studies.audit.committed_segments import last_evaluation, segments_of
 from vflops.studies.audit.drawing import _drawn
 
@@ -113,33 +113,51 @@ def row(verdict: Any = "same bits", **facts: Any) -> AuditedSegment:
 
 def test_one_part_that_differs_contradicts_the_run() -> None:
     assert (
-        _verdict([row(), row("differs"), row("cannot tell")], same_machine=True)[0]
+        judge_run([row(), row("differs"), row("cannot tell")], same_machine=True)[0]
         == "contradicted"
     )
-    assert _verdict([row(), row("cannot tell")], same_machine=True)[0] == "not conclusive"
-    assert _verdict([row(), row("within tolerance")], same_machine=True)[0] == "confirmed"
+    assert judge_run([row(), row("cannot tell")], same_machine=True)[0] == "not conclusive"
+    assert judge_run([row(), row("within tolerance")], same_machine=True)[0] == "confirmed"
+
+
+def test_a_tolerance_that_was_only_estimated_accuses_nobody() -> None:
+    verdict, detail, _ = judge_run([row("differs")], same_machine=False, is_exact=False)
+    assert verdict == "not conclusive"
+    assert detail.endswith("the tolerance needs a trusted run")
+
+
+def test_drawn_parts_are_timed_alone() -> None:
+    """Honest parts that are always audited do not outvote a drawn one."""
+    honest = [row(samples_per_s_recorded=100.0, samples_per_s_here=100.0) for _ in range(8)]
+    drawn = row(samples_per_s_recorded=500.0, samples_per_s_here=100.0)
+    drawn = drawn.model_copy(update={"reason": "drawn"})
+    assert judge_run([*honest, drawn], same_machine=True)[2] == 5.0
 
 
 def test_an_ensemble_whose_predictions_give_another_quality_contradicts_the_run() -> None:
     claimed = AuditedEnsemble(
         workload="w", repeat=0, quality_recorded=0.9, quality_here=0.5, detail=""
     )
-    assert _verdict([row()], [claimed], same_machine=True)[:2] == (
+    assert judge_run([row()], [claimed], same_machine=True)[:2] == (
         "contradicted",
         "the ensemble of w has the quality 0.5, but the log has 0.9",
     )
     unknown = claimed.model_copy(update={"quality_here": None, "detail": "lost"})
-    assert _verdict([row()], [unknown], same_machine=True)[:2] == ("not conclusive", "w: lost")
+    assert judge_run([row()], [unknown], same_machine=True)[:2] == ("not conclusive", "w: lost")
 
 
 def test_a_speed_that_a_machine_of_the_same_kind_does_not_reach_is_not_confirmed() -> None:
     rows = [row(samples_per_s_recorded=100.0 / 0.85, samples_per_s_here=100.0)]
-    verdict, detail, ratio = _verdict(rows, same_machine=True)
+    verdict, detail, ratio = judge_run(rows, same_machine=True)
     assert (verdict, ratio) == ("not conclusive", 1.1765)
     assert "claims 1.18 × the speed" in detail
-    assert _verdict(rows, same_machine=False) == ("confirmed", "all 1 parts agree bit by bit", None)
+    assert judge_run(rows, same_machine=False) == (
+        "confirmed",
+        "all 1 parts agree bit by bit",
+        None,
+    )
     honest = [row(samples_per_s_recorded=105.0, samples_per_s_here=100.0)]
-    assert _verdict(honest, same_machine=True)[0] == "confirmed"
+    assert judge_run(honest, same_machine=True)[0] == "confirmed"
 
 
 def test_a_difference_is_compared_with_its_tolerance() -> None:

@@ -25,7 +25,8 @@ def check_commitments(contents: Contents) -> Outcome:
     trained = [job for job in (*contents.training_jobs, *contents.workers) if _by_engine(job)]
     jobs = [job for job in trained if _commits(job)]
     silent = [job for job in trained if not _commits(job) and job.finished is not None]
-    if silent and _version(contents) >= _FIRST_VERSION:
+    record = contents.folder.record
+    if silent and (record.package is not None or _version(contents) >= _FIRST_VERSION):
         return Outcome(
             "cannot tell",
             f"job {silent[0].record.job} committed to no state, so that nobody can audit it",
@@ -71,17 +72,17 @@ def _commits(job: TrainedJob) -> bool:
 
 
 def _faults(job: TrainedJob) -> Iterator[tuple[str, Event]]:
-    known: dict[tuple[str | None, int], str] = {}
+    known: dict[tuple[object, ...], str] = {}
     checkpoints: set[tuple[str | None, str, str, int]] = set()
     candidate: str | None = None
-    deterministic = False
+    environment: tuple[object, ...] | None = None
     for number, log in enumerate(job.logs):
         earlier = set(checkpoints)
         for event in log.events:
             if event.kind == "candidate":
                 candidate = str(event.data.get("candidate"))
             elif event.kind == "job":
-                deterministic = event.data.get("deterministic") is True
+                environment = _environment(event)
             elif event.kind == "resumed":
                 resumed = event.payload(Resumed)
                 key = (candidate, resumed.file, resumed.sha256 or "", resumed.step)
@@ -89,11 +90,23 @@ def _faults(job: TrainedJob) -> Iterator[tuple[str, Event]]:
                     yield _resumed_fault(resumed, number), event
             elif event.kind in _KINDS:
                 state = event.payload(_KINDS[event.kind])
-                before = known.setdefault((candidate, state.step), state.sha256)
-                if deterministic and before != state.sha256:
-                    yield f"two different states after step {state.step:,}", event
+                if environment is not None:
+                    key_of_state = (candidate, state.step, *environment)
+                    if known.setdefault(key_of_state, state.sha256) != state.sha256:
+                        yield f"two different states after step {state.step:,}", event
                 if isinstance(state, Checkpointed):
                     checkpoints.add((candidate, state.file, state.sha256, state.step))
+
+
+def _environment(started: Event) -> tuple[object, ...] | None:
+    """Return what determines the bits of an attempt; None if they may differ in any case.
+
+    Several ranks average their running statistics at checkpoints, whose steps depend on the time.
+    """
+    data = started.data
+    if data.get("deterministic") is not True or data.get("ranks") != 1:
+        return None
+    return tuple(data.get(name) for name in ("device_name", "threads", "torch", "batch"))
 
 
 def _resumed_fault(resumed: Resumed, attempt: int) -> str:

@@ -12,7 +12,7 @@ from vflops.record.formats.bounded_numbers import NonNegative
 
 SegmentVerdict = Literal["same bits", "within tolerance", "differs", "cannot tell"]
 AuditVerdict = Literal["confirmed", "contradicted", "not conclusive"]
-Reason = Literal["first", "resumed", "last evaluation", "best candidate", "drawn"]
+Reason = Literal["first", "resumed", "target", "last", "last evaluation", "best candidate", "drawn"]
 AUDIT_FILE = "audit.json"
 
 

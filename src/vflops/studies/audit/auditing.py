@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 
 import vflops
-from vflops.errors import FolderError, UsageError
+from vflops.errors import FolderError, Interrupted, UsageError, VflopsError
 from vflops.machine.system.gather import gather
+from vflops.publish.evidence.verify import verify_contents
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job_events import JobStarted
-from vflops.record.formats.system import SystemRecord
 from vflops.record.installed_package import installed_package
 from vflops.record.own_runs import inherit_mark
 from vflops.record.readout.contents import Contents
@@ -31,20 +30,14 @@ from vflops.studies.audit.drawing import ChosenSegment, draw
 from vflops.studies.audit.judging import (
     Deviation,
     audited,
-    deviation,
     judge_bits,
     judge_within,
     repeated_deviation,
 )
 from vflops.studies.audit.recombination import combined_again
-from vflops.studies.audit.retraining import (
-    CannotRetrain,
-    Progress,
-    Retrained,
-    Retrainer,
-    data_here,
-)
-from vflops.studies.reproduce.reproduce import software_differences
+from vflops.studies.audit.retraining import Progress, Retrained, Retrainer, data_here
+from vflops.studies.audit.stacks import same_machine, stack_differences, start_differences
+from vflops.studies.audit.trusted_spread import TrustedSpread
 
 _SLOWER = 1.1
 """A run that claims more than this times the speed found here is not confirmed."""
@@ -59,43 +52,47 @@ Show = Callable[[AuditedSegment], None]
 
 @dataclass
 class Audit:
-    """The audit of one run, written to ``folder``."""
+    """The audit of one run."""
 
     recorded: Contents
-    folder: RunFolder
     retrainer: Retrainer
-    differences: tuple[str, ...]
+    differences: list[str]
     """How machine and software differ from those of the run."""
-    trusted: Sequence[Deviation] | None = None
-    """How far repetitions of a trusted run are from it; None to measure by perturbations."""
+    trusted: TrustedSpread | None = None
+    """Parts of a trusted run; None to measure the tolerance by perturbations."""
+    rows: list[AuditedSegment] = field(default_factory=list)
 
     def judge(self, chosen: ChosenSegment) -> AuditedSegment:
-        """Train a part again and compare it with the log."""
+        """Train a part again and compare it with the log; what fails cannot be judged."""
         job = job_of(self.recorded, chosen.segment.job)
         try:
-            again = self.retrainer.train(chosen.segment)
-        except CannotRetrain as error:
+            return self._judge(job, chosen)
+        except Interrupted:
+            raise
+        except VflopsError as error:
             return audited(job, chosen, None, "cannot tell", error.message)
+
+    def _judge(self, job: TrainedJob, chosen: ChosenSegment) -> AuditedSegment:
+        segment = chosen.segment
+        again = self.retrainer.train(segment)
         try:
-            if self._must_be_equal(job, again.trained.started):
+            here = again.trained.started
+            is_candidate = segment.candidate is not None
+            for difference in start_differences(segment.started, here, is_candidate=is_candidate):
+                if difference not in self.differences:
+                    self.differences.append(difference)
+            if not self.differences:
                 return judge_bits(job, chosen, again)
-            spread = self.trusted
-            if spread is None:
-                spread = self._spread(chosen, again)
-            return judge_within(job, chosen, again, spread)
+            spread = [self.trusted.measure(segment)] if self.trusted else []
+            return judge_within(job, chosen, again, spread or self._spread(chosen, again, here))
         finally:
             again.delete_states()
 
-    def _must_be_equal(self, job: TrainedJob, here: JobStarted | None) -> bool:
-        then = job.started
-        if then is None or here is None or self.differences:
-            return False
-        return then.threads == here.threads
-
-    def _spread(self, chosen: ChosenSegment, again: Retrained) -> list[Deviation]:
+    def _spread(
+        self, chosen: ChosenSegment, again: Retrained, here: JobStarted | None
+    ) -> list[Deviation]:
         """Return how far repetitions from slightly different weights are apart."""
-        job = job_of(self.recorded, chosen.segment.job)
-        precision = job.started.ceiling_precision if job.started else None
+        precision = here.ceiling_precision if here is not None else None
         roundoff = _ROUNDOFF.get(precision or "fp32", _EIGHT_BITS)
         spread = []
         for size in _PERTURBED:
@@ -116,12 +113,12 @@ def audit(
     show: Callable[[str], None] = lambda text: None,
     on_segment: Show = lambda segment: None,
 ) -> tuple[AuditRecord, Path]:
-    """Audit a complete run; return the record and the path of ``audit.json``.
+    """Audit a complete, unaltered run; return the record and the path of ``audit.json``.
 
     ``count`` parts are drawn by fresh random numbers. ``trusted`` is a run of the same stack as
     the audited one that the auditor trusts: its repetitions here give the tolerance.
     """
-    recorded = _readable(run)
+    recorded = readable(run)
     nonce = os.urandom(16).hex()
     lot = draw(recorded, count, nonce)
     if not lot.pool:
@@ -137,21 +134,22 @@ def audit(
         system = gather(folder.path)
         system.write(folder.system_file)
         events.write("described", sha256=system.digest())
-        differences = tuple(_stack_differences(recorded, system))
         retrainer = Retrainer(recorded, folder, events, facts)
-        spread = None
-        if trusted is not None and differences:
-            show(f"training parts of {trusted.record.id} again, to measure the tolerance")
-            spread = _trusted_spread(trusted, retrainer, count)
-        examined = Audit(recorded, folder, retrainer, differences, spread)
-        rows: list[AuditedSegment] = []
+        spread = None if trusted is None else TrustedSpread(readable(trusted), retrainer)
+        examined = Audit(recorded, retrainer, stack_differences(recorded, system), spread)
         for number, chosen in enumerate(lot.chosen, start=1):
             show(f"part {number} of {len(lot.chosen)}: {_name(chosen)}")
-            rows.append(examined.judge(chosen))
-            on_segment(rows[-1])
+            examined.rows.append(examined.judge(chosen))
+            on_segment(examined.rows[-1])
         combined = combined_again(recorded, facts)
         events.write("end")
-    verdict, detail, ratio = _verdict(rows, combined, same_machine=_same_machine(recorded, system))
+    rows, differences = examined.rows, tuple(examined.differences)
+    verdict, detail, ratio = judge_run(
+        rows,
+        combined,
+        same_machine=same_machine(recorded, system),
+        is_exact=not differences or spread is not None,
+    )
     manifest = manifest_file(run.path)
     record = AuditRecord(
         run=run.record.id,
@@ -166,7 +164,7 @@ def audit(
         steps_audited=sum(row.last - row.first for row in rows),
         same_stack=not differences,
         stack_differences=differences,
-        trusted_run=trusted.record.id if spread is not None and trusted else None,
+        trusted_run=trusted.record.id if trusted is not None and differences else None,
         segments=tuple(rows),
         ensembles=tuple(combined),
         speed_ratio=ratio,
@@ -184,89 +182,43 @@ def job_of(contents: Contents, number: int) -> TrainedJob:
     return next(job for job in jobs if job.record.job == number)
 
 
-def _readable(run: RunFolder) -> Contents:
+def readable(run: RunFolder) -> Contents:
+    """Return the contents of a run that is complete and was not altered; raise otherwise.
+
+    The record of the audit names its manifest, so every file must be the one in the manifest.
+    """
     contents = Contents(run)
     if not contents.state.complete:
         raise UsageError(
             f"{run.path} is not complete: {contents.state.reason}",
             hint="audit a run that has finished",
         )
-    faults = [fault for log in contents.history.logs for fault in log.faults]
-    if faults:
+    alterations = verify_contents(contents, recomputed=()).alterations
+    if alterations:
         raise FolderError(
-            f"{run.path} was altered: {faults[0]}", hint=f"see: vflops verify {run.path}"
+            f"{run.path} was altered: {alterations[0]}", hint=f"see: vflops verify {run.path}"
         )
     return contents
 
 
-def _name(chosen: ChosenSegment) -> str:
-    segment = chosen.segment
-    if segment.candidate is not None:
-        return f"candidate {segment.candidate.candidate} ({chosen.reason})"
-    if not segment.steps:
-        return f"job {segment.job}, the trained model ({chosen.reason})"
-    return f"job {segment.job}, steps {segment.first:,} to {segment.last:,} ({chosen.reason})"
-
-
-def _stack_differences(recorded: Contents, here: SystemRecord) -> list[str]:
-    """Return how machine and software differ from those of the run; empty if they do not."""
-    folder = recorded.folder
-    if not folder.system_file.is_file():
-        return ["the system of the run is not described"]
-    then = SystemRecord.read(folder.system_file)
-    differences = []
-    if then.machine != here.machine:
-        differences.append(
-            f"machine: {', '.join(then.machine)} then, {', '.join(here.machine)} here"
-        )
-    differences += [
-        f"{row.name}: {row.recorded or 'none'} then, {row.here or 'none'} here"
-        for row in software_differences(then, here)
-    ]
-    jobs = (*recorded.training_jobs, *recorded.workers)
-    if not all(job.started is not None and job.started.deterministic for job in jobs):
-        differences.append("the training was not deterministic (train.deterministic=true)")
-    package, installed = folder.record.package, installed_package()
-    if package is None or package.sha256 != installed.sha256:
-        differences.append("vflops: another version or changed code")
-    return differences
-
-
-def _same_machine(recorded: Contents, here: SystemRecord) -> bool:
-    path = recorded.folder.system_file
-    return path.is_file() and SystemRecord.read(path).machine == here.machine
-
-
-def _trusted_spread(trusted: RunFolder, retrainer: Retrainer, count: int) -> list[Deviation]:
-    """Return how far parts of a trusted run are from their repetition here."""
-    contents = _readable(trusted)
-    lot = draw(contents, count, os.urandom(16).hex())
-    facts = data_here(contents, None, lambda what, done, total: None)
-    other = Retrainer(contents, retrainer.folder, retrainer.events, facts)
-    spread = []
-    for chosen in lot.chosen:
-        again = other.train(chosen.segment)
-        spread.append(deviation(job_of(contents, chosen.segment.job), chosen.segment, again))
-        again.delete_states()
-    return spread
-
-
-def _verdict(
+def judge_run(
     rows: Sequence[AuditedSegment],
     combined: Sequence[AuditedEnsemble] = (),
     *,
     same_machine: bool,
+    is_exact: bool = True,
 ) -> tuple[AuditVerdict, str, float | None]:
-    """Return the verdict on the whole run, a sentence, and the ratio of recorded to found speed."""
-    ratios = [
-        row.samples_per_s_recorded / row.samples_per_s_here
-        for row in rows
-        if row.samples_per_s_recorded and row.samples_per_s_here
-    ]
-    ratio = round(median(ratios), 4) if ratios and same_machine else None
+    """Return the verdict on the whole run, a sentence, and the ratio of recorded to found speed.
+
+    Unless ``is_exact``, the tolerance was only estimated: then a part that differs accuses nobody.
+    """
+    ratio = _speed_ratio(rows) if same_machine else None
     for row in rows:
         if row.verdict == "differs":
-            return "contradicted", f"{row.name}: {row.detail}", ratio
+            detail = f"{row.name}: {row.detail}"
+            if is_exact:
+                return "contradicted", detail, ratio
+            return "not conclusive", f"{detail}; the tolerance needs a trusted run", ratio
     for ensemble in combined:
         if ensemble.agrees is False:
             detail = (
@@ -285,3 +237,26 @@ def _verdict(
             return "not conclusive", f"{ensemble.workload}: {ensemble.detail}", ratio
     how = "bit by bit" if all(r.verdict == "same bits" for r in rows) else "within tolerance"
     return "confirmed", f"all {len(rows)} parts agree {how}", ratio
+
+
+def _speed_ratio(rows: Sequence[AuditedSegment]) -> float | None:
+    """Return the time that steps took here over the time that the log claims for them.
+
+    Drawn parts are judged alone if they were timed: a forger knows which others are audited.
+    """
+    timed = [row for row in rows if row.samples_per_s_recorded and row.samples_per_s_here]
+    timed = [row for row in timed if row.reason == "drawn"] or timed
+    if not timed:
+        return None
+    here_s = sum((row.last - row.first) / (row.samples_per_s_here or 1.0) for row in timed)
+    recorded_s = sum((row.last - row.first) / (row.samples_per_s_recorded or 1.0) for row in timed)
+    return round(here_s / recorded_s, 4)
+
+
+def _name(chosen: ChosenSegment) -> str:
+    segment = chosen.segment
+    if segment.candidate is not None:
+        return f"candidate {segment.candidate.name} ({chosen.reason})"
+    if not segment.steps:
+        return f"job {segment.job}, the trained model ({chosen.reason})"
+    return f"job {segment.job}, steps {segment.first:,} to {segment.last:,} ({chosen.reason})"

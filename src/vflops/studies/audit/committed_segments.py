@@ -6,9 +6,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vflops.record.formats.job_events import Checkpointed, Committed
+from vflops.metrics import time_to_quality
+from vflops.record.formats.job_events import Checkpointed, Committed, Finished, JobStarted
 from vflops.record.readout.trained_job import Attempt, TrainedJob
-from vflops.workloads.automl.search_events import CandidateBegun, CandidateTrained
+from vflops.workloads.automl.search_events import (
+    CandidateBegun,
+    CandidateCut,
+    CandidateFailed,
+    CandidateTrained,
+)
+
+
+@dataclass(frozen=True)
+class CandidatePart:
+    """The candidate of a search that a segment belongs to."""
+
+    begun: CandidateBegun
+    trained: CandidateTrained | None
+    """Its result; None if it failed or was cut off, although its operations count."""
+
+    @property
+    def name(self) -> str:
+        """The name of the candidate."""
+        return self.begun.candidate
 
 
 @dataclass(frozen=True)
@@ -26,9 +46,9 @@ class Segment:
     """Whether the training ended there."""
     resumed: bool = False
     """Whether an attempt resumed within it, or at its end."""
-    candidate: CandidateTrained | None = None
-    compiled: bool = False
-    """For a candidate: whether its steps were compiled."""
+    started: JobStarted | None = None
+    """How the attempt that trained its end was started."""
+    candidate: CandidatePart | None = None
 
     @property
     def steps(self) -> int:
@@ -57,6 +77,7 @@ def segments_of(job: TrainedJob) -> list[Segment]:
             ),
             is_end=last == finished.step,
             resumed=any(first < step <= last for step in resumes),
+            started=_started_at(job, last),
         )
         for first, last in pairwise(bounds)
     ]
@@ -70,49 +91,78 @@ def last_evaluation(job: TrainedJob) -> Segment | None:
     commitments, _ = _lineage(job.attempts)
     for item in reversed(commitments):
         if isinstance(item, Checkpointed) and item.kept and item.step == finished.step:
-            return Segment(job.record.job, item.step, item.step, item, (), is_end=True)
+            return Segment(
+                job.record.job, item.step, item.step, item, (), True, started=job.started
+            )
+    return None
+
+
+def target_step(job: TrainedJob) -> int | None:
+    """Return the step of the first evaluation that reached the target; None if none did."""
+    goal = job.record.goal
+    for timed in job.evaluations:
+        quality = timed.evaluated.quality
+        if time_to_quality([1.0], [quality], target=goal.target, better=goal.better) is not None:
+            return timed.evaluated.step
     return None
 
 
 def candidates_of(worker: TrainedJob) -> list[Segment]:
-    """Return the candidates that a worker trained to the end, in order."""
-    candidates = []
+    """Return the candidates of a worker whose operations count, in order."""
+    candidates: list[Segment] = []
     for attempt in worker.attempts:
         begun: CandidateBegun | None = None
+        finished: Finished | None = None
         commitments: list[Committed] = []
+        started: JobStarted | None = None
         for event in attempt.log.events:
-            if event.kind == "candidate":
-                begun, commitments = event.payload(CandidateBegun), []
+            if event.kind == "job":
+                started = event.payload(JobStarted)
+            elif event.kind == "candidate":
+                begun, finished, commitments = event.payload(CandidateBegun), None, []
             elif event.kind == "commitment":
                 commitments.append(event.payload(Committed))
-            elif event.kind == "candidate-trained" and begun is not None:
-                trained = event.payload(CandidateTrained)
-                last = _last_step(attempt, trained, begun)
+            elif event.kind == "finished":
+                finished = event.payload(Finished)
+            elif begun is not None and event.kind in _OUTCOMES:
+                outcome = event.payload(_OUTCOMES[event.kind])
+                trained = outcome if isinstance(outcome, CandidateTrained) else None
+                if isinstance(outcome, CandidateTrained):
+                    last = finished.step if finished is not None else 0
+                else:
+                    last = outcome.samples // max(begun.batch, 1)
                 candidates.append(
                     Segment(
                         job=worker.record.job,
                         first=0,
                         last=last,
                         start=None,
-                        commitments=tuple(commitments),
-                        is_end=True,
-                        candidate=trained,
-                        compiled=begun.compiled,
+                        commitments=tuple(item for item in commitments if item.step <= last),
+                        is_end=trained is not None,
+                        started=started,
+                        candidate=CandidatePart(begun, trained),
                     )
                 )
                 begun = None
     return candidates
 
 
-def _last_step(attempt: Attempt, trained: CandidateTrained, begun: CandidateBegun) -> int:
-    """Return the last step of a candidate, from the ``finished`` event before its result."""
-    step, current = 0, None
-    for event in attempt.log.events:
-        if event.kind == "candidate":
-            current = event.data.get("candidate")
-        if event.kind == "finished" and current == trained.candidate == begun.candidate:
-            step = int(event.data.get("step", 0))
-    return step
+_OUTCOMES: dict[str, type[CandidateTrained | CandidateCut | CandidateFailed]] = {
+    "candidate-trained": CandidateTrained,
+    "candidate-cut": CandidateCut,
+    "candidate-failed": CandidateFailed,
+}
+
+
+def _started_at(job: TrainedJob, step: int) -> JobStarted | None:
+    """Return how the attempt was started whose states after ``step`` count."""
+    found: JobStarted | None = None
+    for attempt in job.attempts:
+        if not attempt.has_progress or (found is not None and attempt.first_step >= step):
+            continue
+        events = [event for event in attempt.log.events if event.kind == "job"]
+        found = events[0].payload(JobStarted) if events else found
+    return found
 
 
 def _lineage(attempts: Sequence[Attempt]) -> tuple[list[Committed], list[int]]:

@@ -13,6 +13,7 @@ from vflops.studies.audit.committed_segments import (
     candidates_of,
     last_evaluation,
     segments_of,
+    target_step,
 )
 
 
@@ -50,14 +51,18 @@ def draw(contents: Contents, count: int, nonce: str) -> Lot:
     for job, segments in trainings:
         for segment in segments[:1]:
             choose(segment, "first")
+        for segment in segments[-1:]:
+            choose(segment, "last")
+        reached = target_step(job)
+        for segment in segments:
+            if reached is not None and _evaluates(segment, reached):
+                choose(segment, "target")
         for segment in segments:
             if segment.resumed:
                 choose(segment, "resumed")
         evaluation = last_evaluation(job)
         if evaluation is not None:
             choose(evaluation, "last evaluation")
-        elif segments:
-            choose(segments[-1], "last evaluation")
     candidates = [segment for segments in searches for segment in segments]
     for segment in candidates[:1]:
         choose(segment, "first")
@@ -70,12 +75,18 @@ def draw(contents: Contents, count: int, nonce: str) -> Lot:
     return Lot(tuple(pool), tuple(chosen.values()), len(lot))
 
 
+def _evaluates(segment: Segment, step: int) -> bool:
+    """Whether training the segment again includes the evaluation after ``step``."""
+    return segment.first <= step < segment.last or (segment.is_end and step == segment.last)
+
+
 def _accuracy(segment: Segment) -> float:
-    return segment.candidate.accuracy if segment.candidate is not None else 0.0
+    part = segment.candidate
+    return part.trained.accuracy if part is not None and part.trained is not None else -1.0
 
 
 def _key(segment: Segment) -> tuple[object, ...]:
-    candidate = segment.candidate.candidate if segment.candidate else None
+    candidate = segment.candidate.name if segment.candidate else None
     return segment.job, segment.first, segment.last, candidate
 
 

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vflops.record.formats.job_events import WORK_PHASES, Checkpointed, Predicted, ProgressPoint
+from vflops.errors import FolderError
+from vflops.record.files.digest import file_digest
+from vflops.record.formats.job_events import (
+    WORK_PHASES,
+    Checkpointed,
+    KeptFile,
+    Predicted,
+    ProgressPoint,
+)
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.evidence.audit_record import AuditedSegment, Difference, SegmentVerdict
 from vflops.studies.audit.committed_segments import Segment
@@ -15,6 +23,10 @@ from vflops.studies.audit.retraining import Retrained
 
 MARGIN = 5.0
 """How much larger than the largest difference between honest repetitions a difference may be."""
+_SAMPLES = 5
+"""Samples of an evaluation that may change sides even if no repetition shows it."""
+_ROUNDING = 1e-6
+"""The least tolerance of losses, weights and predictions, which are in single precision."""
 _OTHER_WEIGHTS = "the trained weights are others than those in the log"
 _MIN_TIMED_S = 0.5
 """Shorter stretches of training are not timed."""
@@ -29,11 +41,15 @@ class Deviation:
     quality: float | None
     weights: float | None
     """The relative distance of the weights at the end."""
+    predictions: float | None = None
+    """The mean difference between the predictions of a base model, relative to their mean."""
 
     def named(self) -> Iterator[tuple[str, float]]:
         """Yield the figures that are known, with their names."""
-        figures = (("loss", self.loss), ("quality", self.quality), ("weights", self.weights))
-        yield from ((name, value) for name, value in figures if value is not None)
+        for name in ("loss", "quality", "weights", "predictions"):
+            value = getattr(self, name)
+            if value is not None:
+                yield name, value
 
 
 def judge_bits(job: TrainedJob, chosen: ChosenSegment, again: Retrained) -> AuditedSegment:
@@ -42,7 +58,7 @@ def judge_bits(job: TrainedJob, chosen: ChosenSegment, again: Retrained) -> Audi
     faults = list(_bit_faults(job, segment, again))
     compared = sum(1 for item in segment.commitments if item.step in again.commitments)
     verdict: SegmentVerdict = "differs" if faults else "same bits"
-    if not faults and not _is_evidence(segment, compared):
+    if not faults and not (compared or segment.is_end):
         verdict = "cannot tell"
         faults = ["the log has no commitment that could be compared"]
     detail = faults[0] if faults else _agreement(segment, compared)
@@ -53,19 +69,24 @@ def judge_within(
     job: TrainedJob, chosen: ChosenSegment, again: Retrained, spread: Sequence[Deviation]
 ) -> AuditedSegment:
     """Return the verdict on other machines or software, given the spread of honest repetitions."""
-    found = deviation(job, chosen.segment, again)
-    limits: dict[str, float] = {}
+    segment = chosen.segment
+    limits = {"loss": _ROUNDING, "weights": _ROUNDING, "predictions": _ROUNDING}
+    evaluated = max((point.evaluated for point in again.evaluations.values()), default=1)
+    limits["quality"] = _SAMPLES / evaluated
+    known = {name for honest in spread for name, _ in honest.named()}
     for honest in spread:
         for name, value in honest.named():
-            limits[name] = max(limits.get(name, 0.0), MARGIN * value)
+            limits[name] = max(limits[name], MARGIN * value)
+    if _moved(job, segment) <= limits["weights"]:
+        known -= {"weights"}  # standing still would be within the tolerance
     differences = tuple(
         Difference(figure=name, difference=value, tolerance=limits[name])
-        for name, value in found.named()
-        if name in limits
+        for name, value in deviation(job, segment, again).named()
+        if name in known
     )
     outside = [item for item in differences if not item.is_within]
     verdict: SegmentVerdict = "differs" if outside else "within tolerance"
-    if not chosen.segment.steps and _weights(job) != _weights(again.trained):
+    if not segment.steps and _weights(job) != _weights(again.trained):
         verdict, detail = "differs", _OTHER_WEIGHTS  # reading a state rounds nothing
     elif not differences:
         verdict, detail = "cannot tell", "nothing in the log could be compared"
@@ -90,7 +111,7 @@ def audited(
     segment = chosen.segment
     return AuditedSegment(
         job=segment.job,
-        candidate=segment.candidate.candidate if segment.candidate else None,
+        candidate=segment.candidate.name if segment.candidate else None,
         first=segment.first,
         last=segment.last,
         reason=chosen.reason,
@@ -112,16 +133,11 @@ def deviation(job: TrainedJob, segment: Segment, again: Retrained) -> Deviation:
         and (other := again.commitments.get(item.step)) is not None
         and other.loss is not None
     ]
-    qualities = [
-        abs(timed.evaluated.quality - here.quality)
-        for timed in job.evaluations
-        if (here := again.evaluations.get(timed.evaluated.step)) is not None
-    ]
-    if segment.candidate is not None:
-        best = max(point.quality for point in again.evaluations.values())
-        qualities = [abs(segment.candidate.accuracy - best)]
     return Deviation(
-        max(losses, default=None), max(qualities, default=None), _distance(job, segment, again)
+        max(losses, default=None),
+        max((abs(then - now) for then, now in _qualities(job, segment, again)), default=None),
+        _distance(job, segment, again),
+        _prediction_distance(_stored(job) if segment.is_end else None, _written(again)),
     )
 
 
@@ -140,7 +156,12 @@ def repeated_deviation(first: Retrained, second: Retrained, segment: Segment) ->
     distance = None
     if segment.candidate is None and segment.steps:
         distance = relative_distance(first.end_state, second.end_state)
-    return Deviation(max(losses, default=None), max(qualities, default=None), distance)
+    return Deviation(
+        max(losses, default=None),
+        max(qualities, default=None),
+        distance,
+        _prediction_distance(_written(first), _written(second)),
+    )
 
 
 def _bit_faults(job: TrainedJob, segment: Segment, again: Retrained) -> Iterator[str]:
@@ -152,45 +173,88 @@ def _bit_faults(job: TrainedJob, segment: Segment, again: Retrained) -> Iterator
                 f"the state after step {item.step:,} is another one: the log has "
                 f"{item.sha256[:12]}, and training again gives {here.sha256[:12]}"
             )
+    for then, now in _qualities(job, segment, again):
+        if then != now:
+            yield f"the quality is {now:.6g}, but the log has {then:.6g}"
     if segment.candidate is not None:
-        if again.candidate_sha256 != segment.candidate.weights_sha256:
+        trained = segment.candidate.trained
+        if trained is not None and again.candidate_sha256 != trained.weights_sha256:
             yield _OTHER_WEIGHTS
         return
-    for timed in job.evaluations:
-        point, found = timed.evaluated, again.evaluations.get(timed.evaluated.step)
-        if found is not None and found.quality != point.quality:
-            yield (
-                f"the quality after step {point.step:,} is {found.quality:.6g}, but the log has "
-                f"{point.quality:.6g}"
-            )
-    finished, ended = job.finished, again.trained.finished
-    if segment.is_end and finished is not None and ended is not None:
-        if finished.weights_sha256 != ended.weights_sha256:
+    if segment.is_end:
+        if _weights(job) != _weights(again.trained):
             yield _OTHER_WEIGHTS
         tested, here_tested = job.tested, again.trained.tested
         if tested is not None and here_tested is not None and tested != here_tested:
             yield f"the test quality is {here_tested.quality:.6g}, not {tested.quality:.6g}"
-        if _hashes(predictions_of(job)) != _hashes(again.predictions):
+        if _hashes(_predicted(job)) != _hashes(again.predictions):
             yield "the predictions for the ensemble are others than those in the log"
 
 
-def predictions_of(job: TrainedJob) -> Predicted | None:
-    """Return the predictions that a base model stored last; None if it stored none."""
-    events = [e for log in job.logs for e in log.events if e.kind == "predictions"]
-    return events[-1].payload(Predicted) if events else None
+def _qualities(
+    job: TrainedJob, segment: Segment, again: Retrained
+) -> Iterator[tuple[float, float]]:
+    """Yield the qualities in the log with those found here."""
+    if segment.candidate is not None:
+        trained = segment.candidate.trained
+        if trained is not None and again.evaluations:
+            best = max(point.quality for point in again.evaluations.values())
+            yield trained.accuracy, best
+        return
+    for timed in job.evaluations:
+        found = again.evaluations.get(timed.evaluated.step)
+        if found is not None:
+            yield timed.evaluated.quality, found.quality
 
 
 def _weights(job: TrainedJob) -> str | None:
     return job.finished.weights_sha256 if job.finished is not None else None
 
 
+def _predicted(job: TrainedJob) -> Predicted | None:
+    """Return the predictions that a base model stored last; None if it stored none."""
+    events = [e for log in job.logs for e in log.events if e.kind == "predictions"]
+    return events[-1].payload(Predicted) if events else None
+
+
 def _hashes(predicted: Predicted | None) -> list[str]:
     return [] if predicted is None else sorted(file.sha256 for file in predicted.files)
 
 
-def _is_evidence(segment: Segment, compared: int) -> bool:
-    """Whether something in the log pins the result of the part."""
-    return compared > 0 or segment.is_end
+Stored = tuple[Path, tuple[KeptFile, ...]]
+
+
+def _stored(job: TrainedJob) -> Stored | None:
+    predicted = _predicted(job)
+    return (job.folders[-1], predicted.files) if predicted is not None and job.folders else None
+
+
+def _written(again: Retrained) -> Stored | None:
+    predicted = again.predictions
+    return (again.attempt, predicted.files) if predicted is not None else None
+
+
+def _prediction_distance(first: Stored | None, second: Stored | None) -> float | None:
+    """Return the mean difference between two models' predictions, relative to their mean.
+
+    It is infinite if their true labels differ; None if one of them stored none.
+    """
+    import numpy as np
+
+    from vflops.train.ensemble.predictions import KeptPredictions
+
+    if first is None or second is None:
+        return None
+    a, b = KeptPredictions.open(*first), KeptPredictions.open(*second)
+    try:
+        b = b.sharing_arrays(a)
+    except FolderError:
+        return float("inf")
+    left, right = a.rows(0, len(a)), b.rows(0, len(b))
+    if left.shape != right.shape:
+        return float("inf")
+    mean = float(np.abs(left).mean())
+    return float(np.abs(left - right).mean()) / mean if mean else 0.0
 
 
 def _agreement(segment: Segment, compared: int) -> str:
@@ -202,10 +266,8 @@ def _agreement(segment: Segment, compared: int) -> str:
     return f"equal bits of {' and '.join(parts)}"
 
 
-def _distance(job: TrainedJob, segment: Segment, again: Retrained) -> float | None:
-    """Return the relative distance of the weights at the end, if the recorded ones were kept."""
-    from vflops.train.state_distance import relative_distance
-
+def _end_file(job: TrainedJob, segment: Segment) -> Path | None:
+    """Return the recorded state at the end of a part, if it was kept and is the one in the log."""
     kept = [
         item
         for item in segment.commitments
@@ -213,8 +275,31 @@ def _distance(job: TrainedJob, segment: Segment, again: Retrained) -> float | No
     ]
     if not kept or segment.candidate is not None or not job.folders:
         return None
-    recorded = job.folders[0].parent / "checkpoint" / Path(kept[0].file).name
-    return relative_distance(recorded, again.end_state) if recorded.is_file() else None
+    path = _checkpoints(job) / Path(kept[0].file).name
+    is_recorded = path.is_file() and file_digest(path).sha256 == kept[0].sha256
+    return path if is_recorded else None
+
+
+def _checkpoints(job: TrainedJob) -> Path:
+    return job.folders[0].parent / "checkpoint"
+
+
+def _distance(job: TrainedJob, segment: Segment, again: Retrained) -> float | None:
+    """Return the relative distance of the weights at the end, if the recorded ones were kept."""
+    from vflops.train.state_distance import relative_distance
+
+    recorded = _end_file(job, segment)
+    return None if recorded is None else relative_distance(recorded, again.end_state)
+
+
+def _moved(job: TrainedJob, segment: Segment) -> float:
+    """Return how far the recorded weights moved in a part; 0 if that is not known."""
+    from vflops.train.state_distance import relative_distance
+
+    recorded = _end_file(job, segment)
+    if recorded is None or segment.start is None:
+        return 0.0
+    return relative_distance(recorded, _checkpoints(job) / Path(segment.start.file).name)
 
 
 def _speed(job: TrainedJob, segment: Segment) -> float | None:

@@ -14,7 +14,7 @@ from vflops.results.evidence.audit_record import AuditedEnsemble
 
 def combined_again(recorded: Contents, data: dict[str, DataFacts]) -> list[AuditedEnsemble]:
     """Return the quality of each ensemble of the run, computed with the data of this machine."""
-    from vflops.train.ensemble.aggregation import ensembles, evaluate_ensemble
+    from vflops.train.ensemble.aggregation import ensembles, final_quality
 
     events = [event.payload(Ensembled) for event in recorded.history.events("ensemble")]
     newest = {(event.workload, event.repeat): event for event in events}
@@ -31,9 +31,8 @@ def combined_again(recorded: Contents, data: dict[str, DataFacts]) -> list[Audit
         ]
         claimed, here = event.sizes[-1].quality, None
         try:
-            again = evaluate_ensemble(recorded.folder, recorded.history, records)
-            here = again.sizes[-1].quality if again is not None else None
-            detail = "predictions combined again" if again else "no predictions are stored"
+            here = final_quality(recorded.folder, recorded.history, records)
+            detail = "no predictions are stored" if here is None else "predictions combined again"
         except (FolderError, OSError, ValueError) as error:
             detail = f"its predictions cannot be read: {error}"
         rows.append(

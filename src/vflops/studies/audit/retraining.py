@@ -21,10 +21,13 @@ from vflops.record.log.events import Event, EventWriter
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.studies.audit.committed_segments import Segment
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
+from vflops.workloads.automl.search_events import Turn
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.spec import ENGINE
 
 _OMP = "OMP_NUM_THREADS"
+_MAX_THREADS = 4096
 Progress = Callable[[str, int, int], None]
 
 
@@ -69,6 +72,11 @@ class Retrained:
         return found[-1] if found else None
 
     @property
+    def attempt(self) -> Path:
+        """The folder of its attempt."""
+        return self.folder.logged_attempts(self.job)[-1]
+
+    @property
     def candidate_sha256(self) -> str | None:
         """The hash of the trained candidate's weights."""
         found = [e.data for e in self._events if e.kind == "candidate-trained"]
@@ -98,16 +106,16 @@ class Retrainer:
     """The data on this machine, by workload."""
 
     def train(self, segment: Segment, perturbation: float = 0.0) -> Retrained:
-        """Train a part again; raise ``CannotRetrain`` if its checkpoint cannot be used."""
+        """Train a part again; raise ``CannotRetrain`` if what it starts from cannot be used."""
+        self._check_start(segment)
         record = self._record(segment, perturbation)
         atomic.make_folder(self.folder.job_file(record.job).parent)
         record.write(self.folder.job_file(record.job))
         self.events.write("job-planned", job=record.job, sha256=record.digest())
         if segment.start is not None:
             self._copy_checkpoint(record.job, segment.job, segment.start)
-        started = self._job(segment.job).started
-        threads = started.threads if started is not None else 0
-        environment = {_OMP: str(threads)} if threads else {}
+        threads = segment.started.threads if segment.started is not None else 0
+        environment = {_OMP: str(threads)} if 0 < threads <= _MAX_THREADS else {}
         run_job(
             self.folder,
             record,
@@ -116,13 +124,29 @@ class Retrainer:
         )
         return Retrained(self.folder, record.job)
 
+    def _check_start(self, segment: Segment) -> None:
+        """Raise ``CannotRetrain`` unless the record says how the part was trained."""
+        changed = self.recorded.history.events("job-rearranged")
+        if any(event.data.get("job") == segment.job for event in changed):
+            raise CannotRetrain("its job was resumed with other ranks or in another mode")
+        part = segment.candidate
+        if part is None:
+            return
+        run = self.recorded.folder.path
+        if CandidateBuffer(run).get(Turn.named(part.name)) is None:
+            raise CannotRetrain(f"its proposal buffer/{part.name}.json is missing")
+        if part.begun.inherited and not (run / "weights" / f"{part.begun.parent}.state").is_file():
+            raise CannotRetrain(f"the weights of its parent {part.begun.parent} are missing")
+
     def _record(self, segment: Segment, perturbation: float) -> JobRecord:
         recorded = self._job(segment.job).record
         is_copied = [item.step for item in segment.commitments if isinstance(item, Checkpointed)]
         settings = dict(recorded.settings)
         if segment.candidate is not None:
-            train = {**settings["train"], "compile": "on" if segment.compiled else "record"}
-            settings["train"] = train if self._on_accelerator(segment) else settings["train"]
+            compile_ = "on" if segment.candidate.begun.compiled else "record"
+            on_cpu = segment.started is None or segment.started.device == "cpu"
+            if not on_cpu:
+                settings["train"] = {**settings["train"], "compile": compile_}
         return recorded.model_copy(
             update={
                 "job": len(subfolders(self.folder.path / "jobs")),  # job 0 is the audit itself
@@ -137,7 +161,7 @@ class Retrainer:
                     is_end=segment.is_end,
                     commits=tuple(item.step for item in segment.commitments),
                     checkpoints=tuple({*is_copied, segment.last} if segment.steps else ()),
-                    candidate=segment.candidate.candidate if segment.candidate else None,
+                    candidate=segment.candidate.name if segment.candidate else None,
                     perturbation=perturbation,
                 ),
             }
@@ -146,10 +170,6 @@ class Retrainer:
     def _job(self, number: int) -> TrainedJob:
         jobs = (*self.recorded.training_jobs, *self.recorded.workers)
         return next(job for job in jobs if job.record.job == number)
-
-    def _on_accelerator(self, segment: Segment) -> bool:
-        started = self._job(segment.job).started
-        return started is not None and started.device != "cpu"
 
     def _copy_checkpoint(self, job: int, recorded_job: int, start: Checkpointed) -> None:
         """Copy the checkpoint that a part starts from, if it is the one in the log."""

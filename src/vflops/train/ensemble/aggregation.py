@@ -51,13 +51,7 @@ def evaluate_ensemble(
 ) -> Ensembled | None:
     """Return the quality of one ensemble; None if none of its jobs finished."""
     started_s = time.monotonic()
-    members: list[_Member] = []
-    for record in records:
-        predictions = _predictions(folder, history, record)
-        if predictions is not None:
-            if members:
-                predictions = predictions.sharing_arrays(members[0].predictions)
-            members.append(_Member(record, predictions))
+    members = _members(folder, history, records)
     if not members:
         return None
     first = members[0].record
@@ -78,6 +72,26 @@ def evaluate_ensemble(
         evaluations=_evaluations(distinct, jobs, qualities[-1]),
         took_s=round(time.monotonic() - started_s, 6),
     )
+
+
+def final_quality(
+    folder: RunFolder, history: History, records: Sequence[JobRecord]
+) -> float | None:
+    """Return the quality of all trained models combined; None if none of them finished."""
+    distinct = _distinct_models(_members(folder, history, records))
+    return _qualities(distinct, [len(distinct)])[0] if distinct else None
+
+
+def _members(folder: RunFolder, history: History, records: Sequence[JobRecord]) -> list[_Member]:
+    """Return the models that finished, with their predictions."""
+    members: list[_Member] = []
+    for record in records:
+        predictions = _predictions(folder, history, record)
+        if predictions is not None:
+            if members:
+                predictions = predictions.sharing_arrays(members[0].predictions)
+            members.append(_Member(record, predictions))
+    return members
 
 
 def delete_interim_predictions(folder: RunFolder, records: Sequence[JobRecord]) -> None:

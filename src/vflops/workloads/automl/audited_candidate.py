@@ -41,16 +41,21 @@ def train_again(
     settings = AutomlSettings.model_validate(recorded.settings)
     results = SharedResults(RunFolder.open(run), jobs_of(recorded))
     builder = NetworkBuilder(
-        CandidateBuffer(run), results, WeightStore(run), recorded.seed, settings.search.inherit
+        CandidateBuffer(run),
+        results,
+        WeightStore(run, create=False),
+        recorded.seed,
+        settings.search.inherit,
     )
     turn = Turn.named(segment.candidate)
     candidate = on_all_ranks(plan, lambda: builder.candidate(turn))
     network = on_all_ranks(plan, lambda: builder.network(candidate))
     results.read()
-    result = results.results[turn.name].trained
+    result = results.results.get(turn.name)
+    epochs = result.trained.epochs if result is not None and result.trained is not None else None
     record = candidate_record(
         context.record,
-        candidate.model_copy(update={"end_epoch": result.epochs if result else None}),
+        candidate.model_copy(update={"end_epoch": epochs}),
         compile=settings.train.compile,
     )
     values = {field.name: getattr(context, field.name) for field in fields(JobContext)}
@@ -66,7 +71,7 @@ def train_again(
     engine = Engine(candidate_context, train, workload, plan, precision, device)
     context.write_event("job", engine.start_event(threads))
     engine.train()
-    if not plan.leads:
+    if not plan.leads or not segment.is_end:
         return
     sha256 = WeightStore(context.attempt.parents[2]).save(turn.name, engine.state.model)
     best = max(candidate_context.evaluations, key=lambda evaluation: evaluation.quality)

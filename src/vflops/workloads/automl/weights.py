@@ -19,9 +19,10 @@ class WeightStore:
     Files are written atomically, and verified when they are read.
     """
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, *, create: bool = True) -> None:
         self._folder = run / "weights"
-        atomic.make_folder(self._folder)
+        if create:
+            atomic.make_folder(self._folder)
 
     def save(self, candidate: str, model: nn.Module) -> str:
         """Write the weights of a trained model, and return their hash.
