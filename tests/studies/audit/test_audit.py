@@ -17,6 +17,7 @@ from tests.support.train_runs import start_ranks
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job_events import Checkpointed, Committed
 from vflops.results.evidence.audit_record import AuditRecord
+from vflops.results.evidence.manifest import write_manifest
 from vflops.train.state_file import pack, unpack
 
 
@@ -60,6 +61,7 @@ def elsewhere(folder: RunFolder, place: Path) -> RunFolder:
     sealed.manifest_file.unlink()
     for path in (sealed.findings_file, sealed.report_file):
         path.unlink()
+    write_manifest(sealed)
     return sealed
 
 

@@ -24,8 +24,8 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.evidence.audit_record import AuditedSegment, AuditRecord
 from vflops.results.evidence.manifest import write_manifest
-from vflops.studies.audit import auditing, retraining
-from vflops.studies.audit.auditing import _verdict, audit
+from vflops.studies.audit import auditing
+from vflops.studies.audit.auditing import audit, judge_run
 from vflops.studies.audit.committed_segments import segments_of
 from vflops.studies.audit.drawing import ChosenSegment
 from vflops.studies.audit.judging import audited as judged_row
@@ -90,8 +90,6 @@ class Auditor:
 def auditor(trained: Trainings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Auditor:
     here = SystemRecord.read(RunFolder.open(trained.run).system_file)
     monkeypatch.setattr(auditing, "gather", lambda path: here)  # it takes longer than an audit
-    # Forked ranks have the threads of the run; with the variable, new interpreters would start.
-    monkeypatch.setattr(retraining, "_OMP", "THREADS_OF_THE_RUN")
     return Auditor(trained, tmp_path)
 
 
@@ -136,7 +134,7 @@ def without_states(run: Forger) -> None:
             "a better quality of the trained model",
             better_quality,
             0,
-            "job 1, evaluation after step 8: the quality after step 8 is ",
+            "the quality after step 8 is ",
         ),
         (
             "checkpoints that were deleted or changed",
@@ -216,13 +214,13 @@ def test_clocks_that_are_too_fast_are_not_confirmed_on_the_same_machine(tmp_path
     forger.sealed()
     true, claimed = _row(good), _row(fast)
     rows = [claimed.model_copy(update={"samples_per_s_here": true.samples_per_s_recorded})]
-    verdict, detail, ratio = _verdict(rows, same_machine=True)
+    verdict, detail, ratio = judge_run(rows, same_machine=True)
     assert verdict == LISTED["clocks × 0.85"]
     assert ratio == pytest.approx(1 / 0.85, rel=1e-3)
     assert detail == "the run claims 1.18 × the speed that this machine of the same kind has"
-    assert _verdict(rows, same_machine=False)[0] == "confirmed"
+    assert judge_run(rows, same_machine=False)[0] == "confirmed"
     honest = [true.model_copy(update={"samples_per_s_here": true.samples_per_s_recorded})]
-    assert _verdict(honest, same_machine=True)[0] == "confirmed"
+    assert judge_run(honest, same_machine=True)[0] == "confirmed"
 
 
 def _row(path: Path) -> AuditedSegment:

@@ -135,7 +135,7 @@ def deviation(job: TrainedJob, segment: Segment, again: Retrained) -> Deviation:
     ]
     return Deviation(
         max(losses, default=None),
-        max((abs(then - now) for then, now in _qualities(job, segment, again)), default=None),
+        max((abs(then - now) for _, then, now in _qualities(job, segment, again)), default=None),
         _distance(job, segment, again),
         _prediction_distance(_stored(job) if segment.is_end else None, _written(again)),
     )
@@ -173,9 +173,9 @@ def _bit_faults(job: TrainedJob, segment: Segment, again: Retrained) -> Iterator
                 f"the state after step {item.step:,} is another one: the log has "
                 f"{item.sha256[:12]}, and training again gives {here.sha256[:12]}"
             )
-    for then, now in _qualities(job, segment, again):
+    for what, then, now in _qualities(job, segment, again):
         if then != now:
-            yield f"the quality is {now:.6g}, but the log has {then:.6g}"
+            yield f"{what} is {now:.6g}, but the log has {then:.6g}"
     if segment.candidate is not None:
         trained = segment.candidate.trained
         if trained is not None and again.candidate_sha256 != trained.weights_sha256:
@@ -193,18 +193,19 @@ def _bit_faults(job: TrainedJob, segment: Segment, again: Retrained) -> Iterator
 
 def _qualities(
     job: TrainedJob, segment: Segment, again: Retrained
-) -> Iterator[tuple[float, float]]:
-    """Yield the qualities in the log with those found here."""
+) -> Iterator[tuple[str, float, float]]:
+    """Yield what was evaluated, the quality in the log, and the one found here."""
     if segment.candidate is not None:
         trained = segment.candidate.trained
         if trained is not None and again.evaluations:
             best = max(point.quality for point in again.evaluations.values())
-            yield trained.accuracy, best
+            yield "its best accuracy", trained.accuracy, best
         return
     for timed in job.evaluations:
         found = again.evaluations.get(timed.evaluated.step)
         if found is not None:
-            yield timed.evaluated.quality, found.quality
+            name = f"the quality after step {found.step:,}"
+            yield name, timed.evaluated.quality, found.quality
 
 
 def _weights(job: TrainedJob) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from vflops.config.training import WorkloadSettings
 from vflops.errors import FolderError, UsageError
 from vflops.launch.attempt import run_job
+from vflops.machine.system.cpu_share import cpu_threads
 from vflops.record.files import atomic
 from vflops.record.files.digest import file_digest
 from vflops.record.files.folder_listing import subfolders
@@ -27,7 +28,6 @@ from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.spec import ENGINE
 
 _OMP = "OMP_NUM_THREADS"
-_MAX_THREADS = 4096
 Progress = Callable[[str, int, int], None]
 
 
@@ -115,7 +115,8 @@ class Retrainer:
         if segment.start is not None:
             self._copy_checkpoint(record.job, segment.job, segment.start)
         threads = segment.started.threads if segment.started is not None else 0
-        environment = {_OMP: str(threads)} if 0 < threads <= _MAX_THREADS else {}
+        usual = cpu_threads(record.ranks).count
+        environment = {_OMP: str(threads)} if 0 < threads < usual else {}
         run_job(
             self.folder,
             record,
