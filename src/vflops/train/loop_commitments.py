@@ -19,8 +19,9 @@ COMMIT_SHARE = 0.004
 """The largest share of the time that commitments take."""
 _KEPT_LOSSES = 4096
 ACCELERATOR_DELAY = 0.02
-"""How much of the time of the hashing thread delays training: all of it on a CPU, which then trains
-with one core less; at most 1.2 % was measured on an H200 (``benchmarks/commitment_cost.py``)."""
+"""How much of the time for copying and hashing delays training: all of it on a CPU, which then
+trains with one core less; an accelerator has steps in its queue meanwhile, and 1.2 % was the most
+that was measured on an H200 (``benchmarks/commitment_cost.py``)."""
 
 
 class LoopCommitments:
@@ -104,7 +105,8 @@ class LoopCommitments:
             self._begin(self._state.contents(self._plan))
             # The first one allocates memory that the others use again.
             is_first = self._commit_cost_s == 0.0
-            self._commit_cost_s = 0.0 if is_first else time.monotonic() - began_s
+            took_s = 0.0 if is_first else time.monotonic() - began_s
+            self._commit_cost_s = self._delay * took_s
 
     def checkpoint(self, *, is_last: bool = False) -> None:
         """Begin a checkpoint of the current step, unless there is one; all ranks call it.
