@@ -92,7 +92,7 @@ def network(run: Forger) -> None:
 
 
 def ranks(run: Forger) -> None:
-    run.records(lambda data: data.update(ranks=10**6))
+    run.records(lambda data: data.update(ranks=60_000))
 
 
 def lower_target(run: Forger) -> None:
@@ -145,7 +145,7 @@ def absent(run: Forger) -> None:
         ("practice", "evaluated", "one model", early, "followed step 3"),
         ("practice", "evaluated", "ensembles", boasting, "the top-1 accuracy is 5, but"),
         ("practice", "as-told", "one model", batch(10**9), "the batch is 256, but 1,000,000,000"),
-        ("practice", "as-told", "one model", ranks, "1,000,000 ranks, but"),
+        ("practice", "as-told", "one model", ranks, "60,000 ranks, but"),
         ("practice", "as-told", "one model", fp8, "precision is fp8, but fp32"),
         ("practice", "as-told", "one model", ceiling, "a ceiling in fp64 does not bound"),
         ("practice", "as-told", "one model", network, "network.width is 8, but 64 in run.json"),
