@@ -24,6 +24,7 @@ SMALL = (
     "synthetic.validation=64",
     "search.duration_s=400",
     "train.checkpoint_share=1",
+    "train.segments=0",
 )
 """Four steps per epoch, and no time limit that matters."""
 

@@ -21,6 +21,7 @@ SMALL = (
     f"synthetic.validation={VALIDATION}",
     "train.batch=32",
     "train.checkpoint_share=1",
+    "train.segments=0",
 )
 """8 steps an epoch, no ceilings."""
 _PATIENCE_S = 120

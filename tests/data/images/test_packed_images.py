@@ -184,7 +184,7 @@ def escape(path: Path) -> None:
         (truncate, r"train-00001.bin has 10 bytes, but index.json says \d+"),
         (remove, "val-00000.bin is missing"),
         (other_index, "written by a newer vflops"),
-        (escape, "not a plain file name"),
+        (escape, "expected the name of a file"),
         (lambda path: (path / "index.json").unlink(), "it has no index.json"),
         (lambda path: (path / "index.json").write_text("{"), "index.json is not JSON"),
     ],

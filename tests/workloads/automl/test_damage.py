@@ -58,7 +58,7 @@ def ledger(folder: Path, changes: dict[str, tuple[dict[str, Any], dict[str, Any]
         (ONE.name, {}, {"epochs": -3}, "trained for -3 of 9 epochs"),
         (ONE.name, {"epochs": -3}, {}, "trained for 4 of -3 epochs"),
         (ONE.name, {}, {"epochs": 10}, "trained for 10 of 9 epochs"),
-        (ONE.name, {"hyper": Hyperparameters(batch=0)}, {}, "has a batch of 0"),
+        (ONE.name, {"hyper": Hyperparameters.model_construct(batch=0)}, {}, "has a batch of 0"),
     ],
 )
 def test_what_no_search_trained_is_refused(

@@ -43,6 +43,7 @@ ADVICE = {
     "labels": "correct the labels of these samples, and pack them again: vflops data pack",
     "trained": "vflops resume finishes jobs that did not end; vflops verify shows changed files",
     "committed": _RUN_AGAIN,
+    "contents": "give the samples of the data their digests with vflops data verify, and run again",
     "as-told": _RUN_AGAIN,
     "goal": "leave the target to the profile, or set one that training has to work for",
     "processed": "vflops resume finishes it; otherwise run it again",

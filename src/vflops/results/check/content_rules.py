@@ -29,7 +29,7 @@ def check_contents(contents: Contents) -> Outcome:
         record = job.record
         first = known.setdefault(record.workload, record)
         if not record.data.contents:
-            return _without_hashes(contents, record)
+            return _without_hashes(record)
         if record.data.contents != first.data.contents:
             evidence = f"jobs {first.job} and {record.job} have different content hashes"
             return Outcome("fail", evidence, job_file(record))
@@ -47,13 +47,9 @@ def check_contents(contents: Contents) -> Outcome:
     )
 
 
-def _without_hashes(contents: Contents, record: JobRecord) -> Outcome:
-    """Return the verdict for data without digests of its samples.
-
-    Versions that hash samples also record their package, so that leaving the hashes out of a record
-    is not taken for an older version.
-    """
-    if record.data.contents is None and contents.folder.record.package is None:
+def _without_hashes(record: JobRecord) -> Outcome:
+    """Return the verdict for data that was packed without digests of its samples."""
+    if record.data.contents is None:
         evidence = "the run is of an older version, which did not hash samples"
         return Outcome("not applicable", evidence, job_file(record))
     evidence = (
