@@ -1,4 +1,4 @@
-"""Studies read handmade runs, whose graphs are small enough to be counted on paper."""
+"""A fixture for tests of handmade runs, whose graphs are small enough to be counted on paper."""
 
 from __future__ import annotations
 
@@ -11,5 +11,6 @@ from tests.support.forgeries import small_graphs
 
 @pytest.fixture(autouse=True, scope="package")
 def handmade_graphs() -> Iterator[None]:
+    """Let these graphs count as those of the settings."""
     with small_graphs():
         yield
