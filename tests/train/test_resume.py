@@ -122,7 +122,9 @@ def test_an_attempt_with_no_step_left_still_profiles_and_ends(tmp_path: Path) ->
     folder = planned(tmp_path, "telemetry.kernels=true")
     run_ranks(folder)
     log = run_ranks(folder)
-    assert [event.kind for event in log.events][-2:] == ["kernels", "end"]
+    kinds = [event.kind for event in log.events]
+    assert kinds[-1] == "end"
+    assert "kernels" in kinds
     assert losses(log) == []
     shares = folder.history().events("kernels", job=1)[-1].payload(KernelsProfiled).kernels
     assert sum(item.share for item in shares) == pytest.approx(1)
