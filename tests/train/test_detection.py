@@ -121,7 +121,7 @@ def test_a_kill_after_the_end_changes_no_figure(alone: RunFolder, tmp_path: Path
     assert before.finished is not None and before.tested is None
     log = run_ranks(folder)
     kinds = [event.kind for event in log.events]
-    assert kinds == ["job", "resumed", "tested", "exhibit", "end"]
+    assert kinds == ["job", "resumed", "tested", "exhibit", "data-read", "end"]
     (after,) = Contents(folder).training_jobs
     assert after.evaluations == before.evaluations
     assert (after.wall_s, after.phases) == (before.wall_s, before.phases)

@@ -156,7 +156,12 @@ def test_the_models_of_an_ensemble_are_the_same_again(tmp_path: Path) -> None:
 
 
 def test_candidates_of_a_search_are_trained_again(tmp_path: Path) -> None:
-    settings = ("search.candidates=2", "train.epochs=2", "train.commit_every=2")
+    settings = (
+        "search.candidates=2",
+        "train.epochs=2",
+        "train.commit_every=2",
+        "train.segments=1",
+    )
     folder = automl_runs.searched(tmp_path, *settings)
     record = audited(folder, tmp_path, "--segments", "2")
     assert len({row.candidate for row in record.segments}) == 2
