@@ -272,7 +272,7 @@ def test_check_passes_a_good_run_and_fails_an_edited_one(
     run_folder.score_file.write_text(text.replace("200000000000.0", "900000000000.0"))
     result = vflops("check", run_folder.path)
     assert result.returncode == 1
-    assert result.stderr.endswith("1 of 12 rules is not met: score\n")  # no hint: all is said
+    assert result.stderr.endswith("1 of 13 rules is not met: score\n")  # no hint: all is said
     findings = json.loads(run_folder.findings_file.read_text())
     assert [f["rule"] for f in findings["findings"] if f["verdict"] == "fail"] == ["score"]
 
