@@ -177,6 +177,12 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> RunFolder:
         """Open the run in ``path``, or raise ``FolderError`` if it is not a run."""
+        try:
+            path.stat()
+        except FileNotFoundError:
+            pass
+        except OSError as error:  # a name that is too long, or a link to itself
+            raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
         is_run = is_file(path / "run.json")
         if is_file(path):
             raise FolderError(
