@@ -107,7 +107,8 @@ def _models() -> list[type[Data]]:
         model = queue.pop()
         found.append(model)
         queue.extend(model.__subclasses__())
-    return [model for model in found if model.__module__.startswith(vflops.__name__)]
+    rooms = tuple(f"{vflops.__name__}.{room}." for room in ROOMS)
+    return [model for model in found if model.__module__.startswith(rooms)]
 
 
 def _needs_torch(module: str) -> bool:
