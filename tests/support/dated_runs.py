@@ -15,16 +15,27 @@ from vflops.config.profiles import tiny
 from vflops.config.settings import Settings
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, RunRecord
+from vflops.record.formats.job import DataFacts
 from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.system import LAYERS, Fact, Layer, SystemRecord
 from vflops.record.installed_package import installed_package
 from vflops.record.log import events
 from vflops.record.readout.contents import Contents
+from vflops.results.rebuild.rebuilding import rebuilt_graph
 from vflops.results.score.scoring import score
 
 WORK_S = 34.5
 """The work time of a training at normal speed: steps, data and checkpoints."""
 SAMPLES = 3000
+DATA = DataFacts(
+    path="/dated",
+    synthetic=True,
+    fingerprint="0" * 64,
+    train=1000,
+    validation=200,
+    facts={"classes": 4},
+)
+"""Commands judge these runs in processes of their own, so the graph is that of the settings."""
 
 
 @dataclass(frozen=True)
@@ -114,12 +125,16 @@ def dated_run(parent: Path, wanted: Dated) -> RunFolder:
     }
     with named_run(parent, id, day.isoformat(timespec="seconds"), wanted.settings) as run:
         system_of(hardware, wanted.torch).write(run.folder.system_file)
-        records = [job(n, **{"seed": wanted.seed + n - 1, **wanted.job}) for n in numbers]
+        records = [
+            job(n, **{"data": DATA, "seed": wanted.seed + n - 1, **wanted.job}) for n in numbers
+        ]
+        run.graph = rebuilt_graph(records[0]) or run.graph
         run.plan(*records, ceilings=_ceilings(wanted))
         for number, slower in zip(numbers, wanted.slower, strict=True):
             reached = wanted.quality
             quality = reached if isinstance(reached, float) else reached[number - 1]
-            notes = course(quality - 0.3, quality - 0.05, quality)
+            qualities = (quality - 0.3, quality - 0.05, quality)
+            notes = course(*qualities, parameters=run.graph.parameter_count)
             run.attempt(number, 1000.0 * number, *(_slowed(note, slower) for note in notes))
         run.end()
         if not wanted.ends:  # it was resumed and killed

@@ -9,7 +9,7 @@ import pytest
 from tests.support.forgeries import small_graphs
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def handmade_graphs() -> Iterator[None]:
     """Let these graphs count as those of the settings."""
     with small_graphs():

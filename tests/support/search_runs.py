@@ -47,6 +47,9 @@ Note = tuple[float, str, dict[str, Any]]
 FIRST = small("tiny", (3, 8, 8))
 """The first network of a search by default."""
 
+_LAST = {"end", "stopped"}
+"""Nothing follows these events."""
+
 
 class HandmadeSearch:
     """A run folder whose workers' events are written at chosen times."""
@@ -132,10 +135,10 @@ class HandmadeSearch:
                     between_s += at_s - free_s
                 elif kind.startswith("candidate-"):
                     free_s = at_s
-                if kind == "end" and commits:
+                if kind in _LAST and commits:
                     log.write("commitment", **committed(job))
                 log.write(kind, **data)
-            if commits and "end" not in kinds:
+            if commits and not kinds & _LAST:
                 log.write("commitment", **committed(job))
         place, self.jump_s = self.folder.attempt_folder(job, number), 0.0
         NodeRecord(

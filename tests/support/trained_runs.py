@@ -303,9 +303,9 @@ def kernels() -> Note:
     return "kernels", {"steps": 3, "kernels": times}
 
 
-def course(*qualities: float, first_step: int = 0) -> list[Note]:
+def course(*qualities: float, first_step: int = 0, **began: Any) -> list[Note]:
     """An attempt from ``first_step`` with an evaluation an epoch, to its end."""
-    notes: list[Note] = [started(), *([resumed(first_step)] if first_step else [])]
+    notes: list[Note] = [started(**began), *([resumed(first_step)] if first_step else [])]
     step, facts = first_step, {"first_step": first_step}
     for count, quality in enumerate(qualities, start=1):
         for number in range(step + 2, step + 11, 2):

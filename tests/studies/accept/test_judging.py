@@ -19,7 +19,7 @@ from tests.support.accept_runs import (
     seeded,
     under_test,
 )
-from tests.support.dated_runs import SAMPLES, WORK_S, Dated
+from tests.support.dated_runs import DATA, SAMPLES, WORK_S, Dated
 from vflops.errors import UsageError
 from vflops.results.check.findings import Verdict
 from vflops.results.check.rule import Outcome
@@ -332,10 +332,9 @@ def test_a_run_that_is_not_valid_is_evidence_of_nothing(tmp_path: Path) -> None:
 def test_a_run_of_another_task_is_not_accepted(tmp_path: Path) -> None:
     runs = repeats(tmp_path, 1.0, 1.001, 0.999)
     made = only(reference(*runs), THROUGHPUT)
-    data = {"path": "/e", "synthetic": True, "train": 1000, "validation": 200}
     changed = [
         {"settings": {"target": 0.8, "train": {"learning_rate": 0.7}}},
-        {"data": {**data, "fingerprint": "1" * 64}},
+        {"data": DATA.model_copy(update={"fingerprint": "1" * 64})},
     ]
     others = [
         repeats(tmp_path, 1.0, 1.001, name=f"o{number}", job=job)

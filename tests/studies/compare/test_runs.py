@@ -12,7 +12,7 @@ from statistics import fmean
 
 import pytest
 
-from tests.support.dated_runs import SAMPLES, WORK_S, Dated, dated_run
+from tests.support.dated_runs import DATA, SAMPLES, WORK_S, Dated, dated_run
 from vflops.cli.results import compare as compare_command
 from vflops.cli.terminal.console import console
 from vflops.config.profiles import tiny
@@ -107,10 +107,10 @@ def test_what_differs_is_named_by_layer_setting_and_version(tmp_path: Path) -> N
 
 
 def test_runs_of_other_things_are_compared_with_a_warning(tmp_path: Path) -> None:
-    data = {"path": "/e", "synthetic": True, "train": 1000, "validation": 200}
+    data = DATA.model_copy(update={"fingerprint": "1" * 64})
     goal = {"quality": "top-1 accuracy", "better": "higher", "target": 0.7, "exponent": 5}
     a = dated_run(tmp_path, Dated(0))
-    b = dated_run(tmp_path, Dated(1, job={"data": {**data, "fingerprint": "1" * 64}, "goal": goal}))
+    b = dated_run(tmp_path, Dated(1, job={"data": data, "goal": goal}))
     found = compared(a, b)
     text = "\n".join(found.warnings)
     assert f"{IC}: the data differs, by fingerprint: A 000000000000, B 111111111111" in text
