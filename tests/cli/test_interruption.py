@@ -142,8 +142,8 @@ def test_before_the_first_step(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_is_abandoned_and_no_step_is_lost(tmp_path: Path) -> None:
-    sizes = ("--set", "synthetic.train=64", "--set", "synthetic.validation=20000")
-    with command(tmp_path, *TRAIN, *sizes) as started:
+    sizes = ("synthetic.train=64", "synthetic.validation=20000", "train.segments=0")
+    with command(tmp_path, *TRAIN, *(f"--set={size}" for size in sizes)) as started:
         folder = started.wait_for_event("checkpoint", 1)
         started.stop(signal.SIGTERM)
     events = folder.history(1).logs[0].events
@@ -158,7 +158,7 @@ def test_an_evaluation_without_a_checkpoint_is_saved_first(ranks: int) -> None:
         state=SimpleNamespace(step=0),
         plan=SimpleNamespace(ranks=ranks),
         context=SimpleNamespace(stop=NeverStopped()),
-        _checkpoint=lambda: saved.append(loop.state.step),
+        _checkpoint=lambda wait: saved.append(loop.state.step),
         _report_progress=lambda: reported.append(loop.state.step),
         _save_abandoned=lambda: Loop._save_abandoned(loop),
     )

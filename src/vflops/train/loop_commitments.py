@@ -6,9 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from vflops import interruption
 from vflops.config.training import TrainSettings
 from vflops.record.formats.job_events import Checkpointed
-from vflops.train.committing import Committer
+from vflops.train.committing import Committer, HashedState
 from vflops.train.context import JobContext
 from vflops.train.parallel.factory import ParallelPlan
 from vflops.train.state import TrainState
@@ -142,9 +143,12 @@ class LoopCommitments:
 
     def write(self, *, wait: bool = False) -> None:
         """Write the event of a state that is hashed by now; with ``wait``, wait for it."""
-        hashed = self._committer.take(wait=wait)
-        if hashed is None:
-            return
+        with interruption.protected():  # a checkpoint whose event is written becomes valid
+            hashed = self._committer.take(wait=wait)
+            if hashed is not None:
+                self._write(hashed)
+
+    def _write(self, hashed: HashedState) -> None:
         event = hashed.event(self._losses.get(hashed.step))
         if isinstance(event, Checkpointed):
             self._saving_s += self._delay * hashed.took_s
