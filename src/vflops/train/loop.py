@@ -215,7 +215,7 @@ class Loop:
                 self.state.evaluate(self.evaluation.first_batch)
         with self._clock.phase("evaluation"):
             self.plan.synchronise_buffers(self.state.model)
-            self.outcome = self.state.evaluate(self._evaluate_and_write)
+            self.outcome = self.state.evaluate(self.evaluation)
         quality = self.outcome.quality
         payload = Evaluated(
             step=self.state.step,
@@ -233,15 +233,6 @@ class Loop:
             [1.0], [quality], target=self.goal.target, better=self.goal.better
         )
         return reached is not None
-
-    def _evaluate_and_write(self, predict: Callable[..., Tensor | None]) -> Outcome:
-        """Evaluate; the checkpoint that was begun before becomes valid meanwhile, not after it."""
-
-        def predict_batch(*inputs: Tensor) -> Tensor | None:
-            self._commitments.write()
-            return predict(*inputs)
-
-        return self.evaluation(predict_batch)
 
     def _checkpoint(self, *, wait: bool = False, is_last: bool = False) -> None:
         """Begin a checkpoint of the current step; with ``wait``, return once it is complete.

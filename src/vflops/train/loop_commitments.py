@@ -56,6 +56,8 @@ class LoopCommitments:
         self._commit_cost_s = self._saving_s = 0.0
         device = next(state.model.parameters()).device.type
         self._delay = 1.0 if device == "cpu" else ACCELERATOR_DELAY
+        # A checkpoint becomes valid during the evaluation that follows it, not after.
+        context.clock.on_tick = self.write
 
     @property
     def is_due(self) -> bool:
@@ -161,6 +163,7 @@ class LoopCommitments:
 
     def close(self) -> None:
         """End the thread that hashes."""
+        self._context.clock.on_tick = lambda: None
         self._committer.close()
 
     def _begin(self, contents: dict[str, Any] | None, **kind: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -37,6 +37,8 @@ class Clock:
         self._since_s = time.monotonic() - max(_process_age_s(), 0.0)
         self._spent_s = dict.fromkeys(PHASES, 0.0)
         self._phase = "start-up"
+        self.on_tick: Callable[[], None] = lambda: None
+        """What else is done at each tick, in the thread that ticks."""
 
     def enter(self, phase: str) -> str:
         """Enter ``phase``; return the phase before it."""
@@ -46,6 +48,7 @@ class Clock:
     def tick(self) -> None:
         """Report progress within the phase; it costs about a microsecond."""
         self._beat(self._reported)
+        self.on_tick()
 
     def rest(self) -> None:
         """Report that what follows, up to the next phase, may take any time."""

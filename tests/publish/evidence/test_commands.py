@@ -63,7 +63,7 @@ def test_reproduce_runs_the_recorded_settings_again(
 ) -> None:
     """A run of one small benchmark, whose record is made by hand, for real."""
     settings = tiny()
-    micro = settings.micro.model_copy(update={"benchmarks": ("memory",), "budget_s": 0.2})
+    micro = settings.micro.model_copy(update={"benchmarks": ("memory",), "budget_s": 1.0})
     count = settings.count.model_copy(update={"models": ()})
     settings = settings.model_copy(update={"micro": micro, "count": count})
     folder = RunFolder.create(tmp_path / "recorded", "micro", settings)
