@@ -23,6 +23,8 @@ from torch.nn import functional
 
 from vflops.record.formats.job import JobRecord
 from vflops.run import jobs
+from vflops.train.backends.framework_engine import FrameworkEngine
+from vflops.train.backends.framework_plan import FrameworkRank
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
 from vflops.train.loader import Loader, loader
@@ -59,7 +61,9 @@ def engine(arguments: argparse.Namespace, folder: Path) -> Engine:
     context = JobContext(record, 0, 0, folder / "0", None, Clock(), StopRequest())
     workload = prepared.spec.load_code().create(prepared.settings, prepared.data)
     precision = Precision.named(train.precision, device)
-    return Engine(context, train, workload, SingleRank(), precision, device)
+    if train.framework == "pytorch":
+        return Engine(context, train, workload, SingleRank(), precision, device)
+    return FrameworkEngine(context, train, workload, FrameworkRank(), precision, device)
 
 
 def batches(made: Engine) -> Loader:

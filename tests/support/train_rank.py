@@ -14,6 +14,8 @@ from typing import Any
 
 from tests.support.team_rank import Double, stay_double
 from vflops.train import engine, loop, rank
+from vflops.train.backends import framework_engine
+from vflops.train.backends.array_backend import Recipe
 from vflops.workloads.contract.spec import WorkloadSpec
 
 loop._REPORT_S = 0.0
@@ -38,6 +40,10 @@ def fail(*_: Any) -> Any:
     raise OSError(28, "No space left on device")
 
 
+def double_recipe(**values: Any) -> Recipe:
+    return Recipe(**values | {"precision": "fp64"})
+
+
 def doubled(spec: WorkloadSpec) -> type[Double]:
     return type("Code", (Double, _load_code(spec)), {})
 
@@ -51,6 +57,7 @@ if "SHOW_NOTHING" in os.environ:
 if "DOUBLE" in os.environ:
     stay_double()
     setattr(WorkloadSpec, "load_code", doubled)  # noqa: B010
+    setattr(framework_engine, "Recipe", double_recipe)  # noqa: B010
 if "KILL_AFTER" in os.environ:
     loop.Loop._step = step_then_die  # type: ignore[method-assign]
 

@@ -21,6 +21,10 @@ Profile = Annotated[
         "accelerator, else laptop."
     ),
 ]
+Framework = Annotated[
+    str | None,
+    typer.Option(help="pytorch, jax, tensorflow or mindspore, for image classification."),
+]
 Seed = Annotated[int | None, typer.Option(help="Random seed.")]
 Config = Annotated[Path | None, typer.Option(help="TOML file with settings.")]
 Set = Annotated[

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from vflops.config.divisors import divisors
+from vflops.config.frameworks import FRAMEWORKS, FrameworkName
 from vflops.config.parallel import CommunicationSettings, ParallelSettings
 from vflops.config.section import Section
 
@@ -55,6 +56,9 @@ class TrainSettings(Section):
     communication: CommunicationSettings = CommunicationSettings()
     device: str = "auto"
     """``auto`` is the accelerator if there is one, else the CPU."""
+    framework: FrameworkName = "pytorch"
+    """The framework that computes the steps. All train the same network from the same weights on
+    the same samples; those besides PyTorch offer image classification."""
 
     optimizer: Optimizer = "sgd"
     learning_rate: float = Field(default=0.1, gt=0)
@@ -136,6 +140,8 @@ class TrainSettings(Section):
                 f"warmup_epochs {self.warmup_epochs:g} is not less than the {self.epochs} epochs: "
                 "use a smaller value, or none: --set train.warmup_epochs=0"
             )
+        if self.framework != "pytorch" and (fault := FRAMEWORKS[self.framework].refusal(self)):
+            raise ValueError(fault)
         self._check_schedule()
         if bool(self.milestones) != (self.schedule == "step"):
             raise ValueError(

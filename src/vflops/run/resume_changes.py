@@ -1,4 +1,4 @@
-"""Changes to the settings of a resumed run: how many ranks share a model, and how."""
+"""Changes to the settings of a resumed run: how ranks share a model, and who computes it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _CHANGEABLE = (
     "train.accumulate",
     "train.batch_norm",
     "train.ghosts",
+    "train.framework",
 )
 """Prefixes of the settings that may change; any other change would train a different model."""
 
@@ -83,5 +84,5 @@ def _check_changeable(before: Settings, after: Settings) -> None:
             raise UsageError(
                 f"{name} cannot change from {old} to {new} when a run is resumed",
                 hint="change only how ranks share the training: --ranks, --set parallel.mode, "
-                "train.accumulate, train.batch_norm; or start a new run",
+                "train.accumulate, train.batch_norm, train.framework; or start a new run",
             )

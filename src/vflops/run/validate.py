@@ -27,11 +27,13 @@ def check_all(settings: Settings, *, here: bool = True) -> None:
     """
     if here:
         check_launch(settings.launch)
+    check_kernels(settings)
     for name, section in workload_settings(settings).items():
         if here:
             check(settings, workload(name), section)
             continue
         check_ensemble(settings, workload(name))
+        _check_framework(workload(name), section.train)
         _check_early_stop(workload(name), section.train)
         if workload(name).is_search:
             _check_search(settings, name, section.train)
@@ -41,6 +43,9 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
     """Raise if a workload's models or workers do not fit the nodes, or its settings conflict."""
     convention(spec.rules)  # raises if it is not installed
     check_ensemble(settings, spec)
+    _check_framework(spec, section.train)
+    if backend(settings.launch.on).is_this_machine:
+        _require_framework(section.train)
     _check_early_stop(spec, section.train)
     workers = spec.load_code().workers(section)
     if workers is not None:
@@ -106,6 +111,39 @@ def check_ensemble(settings: Settings, spec: WorkloadSpec) -> None:
             f"twins come in pairs, but {name} has {models} model{'s' * (models > 1)}",
             hint=f"use --models {models + 1}" + (f" or {models - 1}" if models > 1 else ""),
         )
+
+
+def _check_framework(spec: WorkloadSpec, train: TrainSettings) -> None:
+    """Raise if the framework cannot train the workload."""
+    if train.framework not in spec.frameworks:
+        offered = ", ".join(spec.frameworks)
+        raise UsageError(
+            f"{spec.name} is trained with {offered}, not with {train.framework}",
+            hint="--framework pytorch, or vflops run image-classification --framework "
+            + train.framework,
+        )
+
+
+def check_kernels(settings: Settings) -> None:
+    """Raise if kernels shall be profiled in another framework than PyTorch."""
+    for name, section in workload_settings(settings).items():
+        if settings.telemetry.kernels and section.train.framework != "pytorch":
+            raise UsageError(
+                f"kernels are profiled in PyTorch, but {name} is trained with "
+                f"{section.train.framework}",
+                hint="omit --kernels and telemetry.kernels",
+            )
+
+
+def _require_framework(train: TrainSettings) -> None:
+    """Raise if the framework is not installed on this machine, or does not see the device."""
+    if train.framework == "pytorch":
+        return
+    from vflops.machine.devices import pick
+    from vflops.train.backends.availability import require_accelerator, require_framework
+
+    require_framework(train.framework)
+    require_accelerator(train.framework, pick(train.device, "train.device").torch_device.type)
 
 
 def _check_early_stop(spec: WorkloadSpec, train: TrainSettings) -> None:

@@ -35,6 +35,7 @@ def plan(
     data: Annotated[
         Path | None, typer.Option(help="Your own data, packed; by default synthetic data.")
     ] = None,
+    framework: options.Framework = None,
     models: Annotated[
         int | None, typer.Option(help="Number of base models, M; by default as many as fit.")
     ] = None,
@@ -90,6 +91,7 @@ def plan(
 
     flags: dict[str, object] = {
         "data": data,
+        "train.framework": framework,
         "launch.on": on,
         "bagging.waves": "true" if waves else None,
         "bagging.twins": "true" if twins else None,
@@ -144,6 +146,7 @@ def plan(
         return
     options_shown = {
         "--profile": settings.profile,
+        "--framework": framework,
         **counts,
         "--ranks": ranks_per_model,
         "--on": "slurm" if elsewhere else on,

@@ -30,6 +30,7 @@ def run(
     data: Annotated[
         Path | None, typer.Option(help="Your own data; by default synthetic data.")
     ] = None,
+    framework: options.Framework = None,
     ranks: Annotated[
         int | None, typer.Option(help="Number of ranks per model, one accelerator each.")
     ] = None,
@@ -86,6 +87,7 @@ def run(
 
     flags: dict[str, object] = {
         "data": data,
+        "train.framework": framework,
         "repeat": repeat,
         "launch.on": on,
         "launch.container": container,

@@ -144,6 +144,10 @@ class JobStarted(Data):
     threads: NonNegative
     parameters: NonNegative | None
     torch: str | None
+    framework: str = "pytorch"
+    """The framework that computes the steps; torch prepares the batches of all of them."""
+    framework_version: str | None = None
+    """None in logs of older versions, and for commands."""
 
 
 class Resumed(Data):

@@ -119,7 +119,9 @@ def exchange_facts(team: Team, sent: Exchanged) -> Iterator[Fact]:
             near = near_ranks(team.copies, node, settings.near)
     yield Fact("near", sent.near, near)
     yield Fact("steps", sent.steps, team.steps)
-    yield Fact("backend", sent.backend, BACKENDS.get(team.device, sent.backend))
+    framework = team.train.framework
+    library = BACKENDS.get(team.device, sent.backend) if framework == "pytorch" else framework
+    yield Fact("backend", sent.backend, library)
     if sent.backend == "gloo":
         algorithms = "; ".join(
             f"{call}: {GLOO_ALGORITHMS[call]}" for call in sorted(_calls(team, sent))

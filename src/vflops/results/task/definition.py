@@ -39,6 +39,7 @@ NOT_IN_THE_TASK: dict[str, str] = {
     "train.ranks": _SCALE,
     "train.batch_per_rank": "train.batch follows from it",
     "train.device": _PLACE,
+    "train.framework": "who does the same arithmetic; table 2 of HPC AI500 V3.0 has several",
     "train.parallel": _PLACE,
     "train.communication.mode": "the route of the gradients; their mean is the same",
     "train.communication.algorithm": "the route of the gradients; their mean is the same",

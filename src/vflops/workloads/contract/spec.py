@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vflops.config.frameworks import NAMES
 from vflops.config.training import WorkloadSettings
 from vflops.counting.conventions import EXECUTED_CONVENTION
 from vflops.errors import UsageError
@@ -14,6 +15,8 @@ from vflops.metrics.quality import Better, Bounds, default_bounds
 
 ENGINE = "vflops.train.engine:run"
 """The runner for PyTorch models trained with the training loop of this package."""
+FRAMEWORK_ENGINE = "vflops.train.backends.framework_engine:run"
+"""The runner for the same loop with another framework."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,9 @@ class WorkloadSpec:
     """Whether its jobs are the workers of one search instead of independent training runs."""
     can_be_bagged: bool = True
     """Whether its models leave predictions that an ensemble can combine."""
+    classifier: str | None = None
+    """``package.module:function`` that returns the ``Classifier`` for given settings and data (no
+    torch). None if only PyTorch can train the workload."""
     measures_loss: bool = False
     """Whether evaluations measure the loss, which ``train.stop_by=loss`` needs."""
     rules: str = EXECUTED_CONVENTION
@@ -71,6 +77,11 @@ class WorkloadSpec:
     """Whether the suite includes it."""
     origin: str = "vflops"
     """The package that it comes from."""
+
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """The frameworks that can train it."""
+        return NAMES if self.classifier else NAMES[:1]
 
     def profile(self, name: str) -> WorkloadSettings:
         """Return the settings of the profile ``name``."""

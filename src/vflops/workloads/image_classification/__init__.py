@@ -19,6 +19,7 @@ def image_classification() -> WorkloadSpec:
         combine="vflops.workloads.contract.combine:mean",
         settings=ImageSettings,
         profiles=PROFILES,
+        classifier="vflops.workloads.image_classification.description:classifier",
         measures_loss=True,
         rules=PUBLISHED_CONVENTION,
         code="vflops.workloads.image_classification.workload:ImageClassification",

@@ -1,0 +1,1 @@
+"""Backends: a model in training in each of the frameworks."""

@@ -1,0 +1,194 @@
+"""The contract of a backend: one rank's model in training in another framework than PyTorch.
+
+The loop, the samples, their augmentation, the schedule, evaluations, checkpoints and the clock are
+those of PyTorch, which prepares the batches: all frameworks train on the same pixels. A framework
+implements four methods: ``step``, ``probabilities``, ``read`` and ``write``. Arrays cross the
+boundary, tensors do not. A state has the same names and shapes in every framework, so that each
+can resume from a checkpoint of another.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflops.workloads.contract.classifier import COUNTER, Arrays, Classifier, parameter_names
+from vflops.workloads.contract.workload import Inputs
+
+MOMENTUM = "momentum_buffer"
+"""The name of an optimizer's momentum in PyTorch."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a backend needs besides the network: SGD with momentum, and where to compute."""
+
+    momentum: float = 0.9
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    """Not applied to batch norm and biases."""
+    precision: str = "fp32"
+    """``fp32``, ``mixed-bf16`` …; ``fp64`` in tests."""
+    device: str = "cpu"
+    """``cpu``, or the kind of the accelerator as torch calls it."""
+    index: int = 0
+    """The index of the accelerator."""
+    threads: int = 1
+    """The CPU threads of this rank."""
+    rank: int = 0
+    ranks: int = 1
+    coordinator: str = ""
+    """``host:port`` at which the first of several ranks listens."""
+
+
+@dataclass(frozen=True)
+class NamedState:
+    """The state of a model and its optimizer as arrays by name."""
+
+    model: Arrays
+    momentum: Arrays
+    """Of each trained parameter; empty before the first step."""
+
+
+class ArrayBackend(ABC):
+    """A classifier and its optimizer in another framework."""
+
+    framework: ClassVar[str]
+    version: str
+    """The version of the framework."""
+    compiled = True
+    """Whether a compiler made the step."""
+
+    def __init__(self, classifier: Classifier, recipe: Recipe, weights: Arrays) -> None:
+        self.classifier, self.recipe = classifier, recipe
+        self.parameters = sum(weights[name].size for name in parameter_names(weights))
+        self.on_accelerator = recipe.device != "cpu"
+        self.steps = 0
+        """Steps that this process has taken."""
+        self._batches = 0
+
+    @abstractmethod
+    def step(self, parts: Sequence[tuple[Any, Any]], learning_rate: float) -> Any:
+        """Update the weights with the mean gradient of batches of images and labels.
+
+        Images have shape (samples, height, width, channels) and labels are int32, both as returned
+        by ``batch``. Return the mean loss: a number or an array without dimensions.
+        """
+
+    @abstractmethod
+    def probabilities(self, images: Any) -> NDArray[Any]:
+        """Return the class probabilities of a batch, by the running statistics."""
+
+    @abstractmethod
+    def read(self) -> NamedState:
+        """Return a copy of the state, without the counters of batches."""
+
+    @abstractmethod
+    def write(self, state: NamedState) -> None:
+        """Replace the state."""
+
+    def batch(self, tensor: Tensor) -> Any:
+        """Return a tensor as the framework takes it; by default as numpy in the same memory."""
+        return tensor.numpy()
+
+    def take_step(self, parts: Sequence[Inputs], learning_rate: float) -> Tensor:
+        """Update the weights; return the mean loss."""
+        self.steps += 1
+        self._batches += len(parts)
+        loss = self.step([self._converted(*part) for part in parts], learning_rate)
+        return self.loss_tensor(loss)
+
+    def loss_tensor(self, loss: Any) -> Tensor:
+        """Return what ``step`` returned as a tensor; by default the host waits for it."""
+        return torch.from_numpy(np.array(loss))
+
+    def predict(self, *inputs: Tensor) -> Tensor:
+        """Return class probabilities."""
+        images, _ = self._converted(*inputs)
+        return torch.from_numpy(np.array(self.probabilities(images), dtype=np.float32))
+
+    def _converted(self, images: Tensor, labels: Tensor) -> tuple[Any, Any]:
+        rows = images.permute(0, 2, 3, 1).contiguous()
+        return self.batch(rows), self.batch(labels.to(torch.int32))
+
+    def collect(self) -> dict[str, Any] | None:
+        """Return the state as PyTorch names it."""
+        state = self.read()
+        if self.recipe.rank:
+            return None
+        momentum = state.momentum if self._batches else {}
+        return {
+            "model": self._tensors(state.model),
+            "optimizer": {name: {MOMENTUM: _tensor(a)} for name, a in momentum.items()},
+            "scaler": {},
+        }
+
+    def restore(self, contents: dict[str, Any]) -> None:
+        """Load the state of any backend."""
+        model: dict[str, Tensor] = contents["model"]
+        arrays = {name: _array(tensor) for name, tensor in model.items()}
+        momentum = {
+            name: _array(state[MOMENTUM])
+            for name, state in contents["optimizer"].items()
+            if state.get(MOMENTUM) is not None
+        }
+        counters = [int(array) for name, array in arrays.items() if name.endswith(COUNTER)]
+        self._batches = max(counters, default=0)
+        self.write(NamedState(without_counters(arrays), momentum))
+
+    def weights(self) -> dict[str, Tensor] | None:
+        """Return the tensors of the model as PyTorch names them."""
+        model = self.read().model
+        return None if self.recipe.rank else self._tensors(model)
+
+    def is_finite(self) -> bool:
+        """Whether all weights are finite; they are equal on all ranks."""
+        return all(bool(np.isfinite(array).all()) for array in self.read().model.values())
+
+    def perturb(self, relative: float) -> None:
+        """Change every weight by ``relative`` of itself, up or down."""
+        random = np.random.Generator(np.random.Philox(0))
+        state = self.read()
+        model = dict(state.model)
+        for name in parameter_names(model):
+            signs = random.integers(0, 2, model[name].shape) * 2 - 1
+            model[name] = (model[name] * (1.0 + relative * signs)).astype(model[name].dtype)
+        self.write(NamedState(model, state.momentum))
+
+    def peak_memory_bytes(self) -> int | None:
+        """Return the peak memory use of the accelerator; None if it is not known."""
+        return None
+
+    def _tensors(self, model: Arrays) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = {}
+        for name, array in model.items():
+            tensors[name] = _tensor(array)
+            if name.endswith("running_var"):
+                counter = name.removesuffix("running_var") + COUNTER
+                tensors[counter] = torch.tensor(self._batches)
+        return tensors
+
+
+def without_counters(arrays: Arrays) -> Arrays:
+    """Return the arrays without the numbers of batches that batch norm has seen."""
+    return {name: array for name, array in arrays.items() if not name.endswith(COUNTER)}
+
+
+def zero_momentum(arrays: Arrays) -> Arrays:
+    """Return the momentum before the first step."""
+    return {name: np.zeros_like(arrays[name]) for name in parameter_names(arrays)}
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    return np.array(tensor.detach().cpu().numpy(), order="C")
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(np.array(array))

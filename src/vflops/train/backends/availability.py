@@ -1,0 +1,70 @@
+"""Whether a framework is installed, new enough, and sees the device (no framework is imported)."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from importlib import metadata
+
+from vflops.config.frameworks import FRAMEWORKS, Framework
+from vflops.errors import UsageError
+from vflops.python_start import SAFE_PATH
+
+_PROBE_S = 120
+_PROBES = {
+    "jax": "import jax; print(sum(d.platform != 'cpu' for d in jax.devices()))",
+    "tensorflow": "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))",
+    "mindspore": "import mindspore as ms; print(ms.device_context.ascend.is_available())",
+}
+"""Programs that print the number of accelerators that a framework sees."""
+
+
+def require_framework(name: str) -> None:
+    """Raise ``UsageError`` if a framework is not installed or too old."""
+    if name == "pytorch":
+        return
+    framework = FRAMEWORKS[name]
+    install = f"pip install 'vflops[{name}]', or use --framework pytorch"
+    if importlib.util.find_spec(framework.package) is None:
+        raise UsageError(f"{framework.title} is not installed", hint=install)
+    version = installed_version(framework)
+    if version is not None and _numbers(version) < framework.minimum:
+        raise UsageError(
+            f"{framework.title} {version} is too old: vflops needs {framework.oldest} or newer",
+            hint=install,
+        )
+
+
+def require_accelerator(name: str, device: str) -> None:
+    """Raise ``UsageError`` if a framework does not see the accelerator that torch sees.
+
+    It is asked in a process of its own, since it would keep memory of the device.
+    """
+    if name == "pytorch" or device == "cpu":
+        return
+    framework = FRAMEWORKS[name]
+    probe = subprocess.run(
+        [sys.executable, SAFE_PATH, "-c", _PROBES[name]],
+        capture_output=True,
+        text=True,
+        timeout=_PROBE_S,
+        check=False,
+    )
+    words = probe.stdout.split()
+    if probe.returncode or not words or words[-1] in ("0", "False"):
+        raise UsageError(
+            f"{framework.title} sees no accelerator, but torch computes on {device}",
+            hint=f"install {framework.title} for this accelerator, or use --set train.device=cpu",
+        )
+
+
+def installed_version(framework: Framework) -> str | None:
+    """Return the version of a framework; None if its package does not say."""
+    names = metadata.packages_distributions().get(framework.package, ())
+    return metadata.version(names[0]) if names else None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])

@@ -1,0 +1,103 @@
+"""JAX in the real loop: the same samples, losses and checkpoints as with PyTorch.
+
+All train in double precision, where rounding cannot hide a difference between two frameworks.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.train_runs import evaluations, losses, planned, run_ranks, start_ranks, weights
+from vflops.record.folder import RunFolder
+from vflops.record.formats.job_events import Exchanged, JobStarted
+from vflops.record.log.events import Log
+from vflops.run.resume_changes import changed_jobs
+from vflops.train.state_distance import relative_distance
+from vflops.train.state_file import unpack
+
+pytest.importorskip("jax", reason="pip install 'vflops[jax]'")
+
+STEPS = ("synthetic.train=256", "train.epochs=3", "train.batch=32", "train.segments=3")
+"""24 steps; a checkpoint is kept after every eighth one."""
+AGREE = 1e-9
+
+
+@pytest.fixture(scope="module")
+def torch_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, Log]:
+    folder = planned(tmp_path_factory.mktemp("torch"), *STEPS)
+    return folder, run_ranks(folder, DOUBLE="1")
+
+
+@pytest.fixture(scope="module")
+def jax_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, Log]:
+    folder = planned(tmp_path_factory.mktemp("jax"), *STEPS, "train.framework=jax")
+    return folder, run_ranks(folder, DOUBLE="1")
+
+
+def state_file(folder: RunFolder, step: int) -> Path:
+    return folder.path / "jobs" / "1" / "checkpoint" / f"step-{step:09d}.state"
+
+
+def test_losses_and_qualities_agree(
+    torch_run: tuple[RunFolder, Log], jax_run: tuple[RunFolder, Log]
+) -> None:
+    ours, theirs = losses(torch_run[1]), losses(jax_run[1])
+    assert len(ours) >= 24
+    assert theirs == pytest.approx(ours, abs=AGREE)
+    qualities = [[row.quality for row in evaluations(log)] for _, log in (torch_run, jax_run)]
+    assert qualities[0] == qualities[1]
+
+
+def test_the_record_names_the_framework(jax_run: tuple[RunFolder, Log]) -> None:
+    started = next(e.payload(JobStarted) for e in jax_run[1].events if e.kind == "job")
+    assert started.framework == "jax"
+    assert started.framework_version is not None
+    assert weights(jax_run[0]) is not None
+
+
+def test_a_checkpoint_is_that_of_pytorch(
+    torch_run: tuple[RunFolder, Log], jax_run: tuple[RunFolder, Log]
+) -> None:
+    paths = [state_file(folder, 16) for folder, _ in (torch_run, jax_run)]
+    ours, theirs = (unpack(path.read_bytes(), path.name) for path in paths)
+    for kind in ("model", "optimizer"):
+        assert theirs[kind].keys() == ours[kind].keys()
+    assert theirs["model"]["stem.1.num_batches_tracked"] == 16
+    assert relative_distance(*paths) < AGREE
+
+
+@pytest.mark.parametrize(("first", "second"), [("jax", "pytorch"), ("pytorch", "jax")])
+def test_a_checkpoint_of_one_is_resumed_by_another(
+    first: str, second: str, torch_run: tuple[RunFolder, Log], tmp_path: Path
+) -> None:
+    folder = planned(tmp_path, *STEPS, f"train.framework={first}")
+    killed = start_ranks(folder, KILL_AFTER="10", DOUBLE="1")
+    while killed.running():
+        time.sleep(0.02)
+    assert killed.poll() != [0]
+    with folder.start_attempt(0) as events:
+        for job in changed_jobs(folder, [f"train.framework={second}"]):
+            events.write("job-rearranged", **job.model_dump(mode="json"))
+    folder.pass_on_changes()
+    log = run_ranks(folder, DOUBLE="1")
+    (resumed,) = (event for event in log.events if event.kind == "resumed")
+    assert resumed.data["step"] == 8
+    started = next(e.payload(JobStarted) for e in log.events if e.kind == "job")
+    assert started.framework == second
+    finished = losses(torch_run[1])
+    assert losses(log) == pytest.approx(finished[-len(losses(log)) :], abs=AGREE)
+
+
+def test_two_ranks_train_as_with_pytorch(tmp_path: Path) -> None:
+    few = ("synthetic.train=64", "train.ranks=2")
+    ours = run_ranks(planned(tmp_path / "torch", *STEPS, *few), 2, DOUBLE="1")
+    folder = planned(tmp_path / "jax", *STEPS, *few, "train.framework=jax")
+    theirs = run_ranks(folder, 2, DOUBLE="1")
+    assert losses(theirs) == pytest.approx(losses(ours), abs=AGREE)
+    (sent,) = (event.payload(Exchanged) for event in theirs.events if event.kind == "exchange")
+    (expected,) = (event.payload(Exchanged) for event in ours.events if event.kind == "exchange")
+    assert (sent.backend, sent.steps) == ("jax", expected.steps)
+    assert sent.elements == expected.elements
