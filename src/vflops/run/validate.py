@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from vflops.config.launch import LaunchSettings
 from vflops.config.settings import Settings
 from vflops.config.training import EIGHT_BIT_PRECISIONS, TrainSettings, WorkloadSettings
@@ -144,6 +146,11 @@ def _require_framework(train: TrainSettings) -> None:
 
     require_framework(train.framework)
     require_accelerator(train.framework, pick(train.device, "train.device").torch_device.type)
+
+
+def require_framework_for(train: dict[str, Any]) -> None:
+    """Raise if the framework of a section ``train`` cannot train on this machine."""
+    _require_framework(TrainSettings.model_validate(train))
 
 
 def _check_early_stop(spec: WorkloadSpec, train: TrainSettings) -> None:

@@ -34,6 +34,7 @@ class Kind(StrEnum):
     DATA_PARALLEL = "data-parallel"
     PRECISIONS = "precisions"
     KERNELS = "kernels"
+    FRAMEWORKS = "frameworks"
 
 
 class Batch(StrEnum):
@@ -53,6 +54,7 @@ _OPTIONS = {
     Kind.DATA_PARALLEL: ("--scales", "--variant", "--batch", "--repeat"),
     Kind.PRECISIONS: ("--scales", "--precisions", "--batch", "--repeat"),
     Kind.KERNELS: ("--scales", "--batch", "--repeat"),
+    Kind.FRAMEWORKS: ("--scales", "--frameworks", "--ranks", "--batch", "--repeat"),
 }
 """The options of each kind of experiment; the first one sets the points."""
 
@@ -73,7 +75,8 @@ def scale(
             help="weak (default): M grows; bagging-vs-data: M × P and 1 × MP; trade-off: M × P at"
             " one scale; optimisations: mixed precision, compression as M grows; data-parallel: the"
             " same as P grows; precisions: speed and quality as P grows; kernels: kernel time as P"
-            " grows; workers (default of a search): the number of workers grows; searches:"
+            " grows; frameworks: time, speed, quality and memory of each framework; workers"
+            " (default of a search): the number of workers grows; searches:"
             " searches with several seeds against replays of the first."
         ),
     ] = None,
@@ -118,6 +121,10 @@ def scale(
     precisions: Annotated[
         str | None, typer.Option(help="Precisions to compare, e.g. fp32,mixed-bf16.")
     ] = None,
+    frameworks: Annotated[
+        str | None,
+        typer.Option(help="Frameworks to compare, e.g. pytorch,jax; by default all that work."),
+    ] = None,
     for_: Annotated[
         str | None, typer.Option("--for", help="Duration of each search: 90s, 30m, 1h.")
     ] = None,
@@ -145,6 +152,8 @@ def scale(
     """Train or search at several scales. Draws speed and quality over scale."""
     if kind is None and (variant or precisions is not None):
         kind = Kind.OPTIMISATIONS if variant else Kind.PRECISIONS
+    elif kind is None and frameworks is not None:
+        kind = Kind.FRAMEWORKS
     elif kind is None and (seeds is not None or error is not None):
         kind = Kind.SEARCHES
     names = _trainings_of_suite() if workload == "suite" else [workload]
@@ -159,6 +168,7 @@ def scale(
     }
     given["--error"] = error
     given |= {"--variant": " ".join(variant) if variant else None, "--precisions": precisions}
+    given["--frameworks"] = frameworks
     _check_options(chosen, given)
     flags: dict[str, object] = {"launch.on": on, "launch.container": container, "repeat": repeat}
     flags |= options.search_flags(names[0], None, for_)
@@ -188,6 +198,7 @@ def scale(
             batch=batch.value if batch else "rank",
             variants=variant,
             precisions=precisions,
+            frameworks=frameworks,
             sharing=sharing,
         )
         own_folder = folder / name if workload == "suite" else folder
@@ -211,6 +222,7 @@ class _Choice:
     batch: SameBatch
     variants: list[str] | None
     precisions: str | None
+    frameworks: str | None
     sharing: dict[str, str]
 
 
@@ -221,14 +233,15 @@ def _experiment(folder: Path, settings: Settings, choice: _Choice) -> Experiment
 
     ((name, section),) = settings.workloads.items()
     kind, points = choice.kind, choice.points
-    variants = _variants(kind, choice.variants, choice.precisions, section["train"])
+    variants = _variants(choice, section["train"])
     ranks = choice.ranks or section["train"]["ranks"] if "--ranks" in _OPTIONS[kind] else 1
     option = _OPTIONS[kind][0]
-    if kind is Kind.OPTIMISATIONS:
+    if kind in (Kind.OPTIMISATIONS, Kind.FRAMEWORKS):
         points = points or "1"
-        if ranks == 1 and choice.ranks is None:  # a single rank has no communication
-            largest = max(parse_counts(option, str(points), "2"))
-            ranks = max(_capacity(settings, 1, "--ranks") // largest, 1)
+    if kind is Kind.OPTIMISATIONS and ranks == 1 and choice.ranks is None:
+        # A single rank has no communication.
+        largest = max(parse_counts(option, str(points), "2"))
+        ranks = max(_capacity(settings, 1, "--ranks") // largest, 1)
     axis = axis_of(kind.value, choice.batch, variants, choice.sharing, choice.error)
     if kind is Kind.SEARCHES:
         point_sizes = _variation_sizes(choice, ranks, section["search"]["workers"])
@@ -306,12 +319,14 @@ def _check_kind(kind: Kind | None, workload: str) -> Kind:
     return kind or (Kind.WORKERS if is_search else Kind.WEAK)
 
 
-def _variants(
-    kind: Kind, given: list[str] | None, precisions: str | None, train: Mapping[str, Any]
-) -> tuple[Variant, ...]:
+def _variants(choice: _Choice, train: Mapping[str, Any]) -> tuple[Variant, ...]:
     """Return the variants to compare at every size; most experiments have none."""
     from vflops.studies.scale import variant_choice as variants
+    from vflops.studies.scale.framework_comparison import framework_variants
 
+    kind, given, precisions = choice.kind, choice.variants, choice.precisions
+    if kind is Kind.FRAMEWORKS:
+        return framework_variants(choice.frameworks)
     if kind in (Kind.OPTIMISATIONS, Kind.DATA_PARALLEL):
         return (
             variants.parse_variants(given) if given else variants.optimisations(train["precision"])

@@ -402,6 +402,16 @@ class Exchanged(Data):
     versions."""
 
 
+class FrameworkCounted(Data):
+    """The operations of a step as the framework itself counts them."""
+
+    source: str
+    """What counted them, such as ``XLA``."""
+    samples: Positive
+    """Number of samples of the step."""
+    flops: float = Field(gt=0, le=1e30)
+
+
 class KernelTime(Data):
     """The time of one kind of kernel in the profiled steps."""
 

@@ -65,6 +65,7 @@ EVENTS: dict[str, type[Data]] = {
     "exhibit": job_events.Exhibited,
     "exchange": job_events.Exchanged,
     "kernels": job_events.KernelsProfiled,
+    "framework-count": job_events.FrameworkCounted,
     "stages": job_events.StagesRun,
     "worker": search_events.WorkerBegun,
     "waiting": search_events.WorkerWaiting,

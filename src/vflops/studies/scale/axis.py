@@ -155,10 +155,15 @@ def axis_of(
 
         return SearchVariation(sharing=sharing, error=error)
     if variants:
+        from vflops.studies.scale.framework_comparison import FrameworkComparison
         from vflops.studies.scale.precisions import Precisions
         from vflops.studies.scale.variants import Variants
 
-        found = Precisions if kind == "precisions" else Variants
+        kinds: dict[str, type[Variants]] = {
+            "precisions": Precisions,
+            "frameworks": FrameworkComparison,
+        }
+        found = kinds.get(kind, Variants)
         return found(kind, same_batch or "rank", sharing=sharing, variants=variants)
     if kind == "workers":
         from vflops.studies.scale.worker_scaling import Workers

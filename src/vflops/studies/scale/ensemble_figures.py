@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from vflops.counting.conventions import EXECUTED_CONVENTION, convention
+from vflops.counting.count import count
 from vflops.metrics import flops, mean
 from vflops.metrics.quality import finite_quality_factor
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job_events import Exchanged
+from vflops.record.formats.job_events import Exchanged, FrameworkCounted
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Timeline
 from vflops.record.readout.trained_job import TrainedJob
@@ -59,10 +61,30 @@ def ensemble_figures(folder: RunFolder, size: Size) -> EnsembleFigures:
         kernels=next((training.kernels for training in scored.trainings if training.kernels), ()),
         ceilings=tuple(_ceilings(scored)),
         task="open" if any(t.task == "open" for t in scored.trainings) else "closed",
+        **_of_the_framework(contents),
         emulated=next(
             (training.emulated for training in scored.trainings if training.emulated), None
         ),
     )
+
+
+def _of_the_framework(contents: Contents) -> dict[str, Any]:
+    """Return version, compilation and own count of the first job's framework."""
+    job = next((job for job in contents.training_jobs if job.finished and job.started), None)
+    if job is None or job.started is None or job.finished is None:
+        return {}
+    events = contents.history.events("framework-count", job.record.job)
+    share = None
+    graph = next((g for g in contents.graphs if g.model == job.record.workload), None)
+    if events and graph is not None:
+        counted = events[-1].payload(FrameworkCounted)
+        ours = count(graph, convention(EXECUTED_CONVENTION)).total.total / graph.batch
+        share = counted.flops / counted.samples / ours
+    return {
+        "compilation_s": job.finished.phases.get("compilation"),
+        "own_count_share": share,
+        "framework_version": job.started.framework_version or job.started.torch,
+    }
 
 
 class _Repeat(NamedTuple):

@@ -92,6 +92,12 @@ class EnsembleFigures(Figures):
     """The measured peak speeds that the training is compared with; empty if not measured."""
     emulated: str | None = None
     """A remark if the device emulates the precision."""
+    compilation_s: float | None = None
+    """Seconds of the first model's compilation; None if not known."""
+    own_count_share: float | None = None
+    """Operations of a step as the framework counts them, relative to ours; None if it does not."""
+    framework_version: str | None = None
+    """The version of a framework besides PyTorch, or of PyTorch."""
     task: TaskKind | None = None
     """Whether its task is closed; VFLOPS of an open task are not comparable."""
     speedup: float | None = None

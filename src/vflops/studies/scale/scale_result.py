@@ -22,6 +22,7 @@ Kind = Literal[
     "data-parallel",
     "precisions",
     "kernels",
+    "frameworks",
 ]
 SameBatch = Literal["model", "rank"]
 

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflops.record.formats.job_events import FrameworkCounted
 from vflops.workloads.contract.classifier import COUNTER, Arrays, Classifier, parameter_names
 from vflops.workloads.contract.workload import Inputs
 
@@ -161,6 +162,10 @@ class ArrayBackend(ABC):
             signs = random.integers(0, 2, model[name].shape) * 2 - 1
             model[name] = (model[name] * (1.0 + relative * signs)).astype(model[name].dtype)
         self.write(NamedState(model, state.momentum))
+
+    def own_count(self, parts: Sequence[Inputs]) -> FrameworkCounted | None:
+        """Return the operations of a step as the framework counts them; None if it does not."""
+        return None
 
     def peak_memory_bytes(self) -> int | None:
         """Return the peak memory use of the accelerator; None if it is not known."""

@@ -85,6 +85,9 @@ class FrameworkEngine(Engine):
         if isinstance(self.plan, FrameworkGroup):
             self.plan.averaged(self.backend.steps, self.parameters)
         super()._conclude(loop)
+        counted = self.backend.own_count(loop.one_batch()) if self.plan.leads else None
+        if counted is not None:
+            self.context.write_event("framework-count", counted)
 
     def _out_of_memory(self, error: RuntimeError) -> RunFailed:
         train = self.settings

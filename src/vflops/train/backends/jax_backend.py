@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflops.record.formats.job_events import FrameworkCounted
 from vflops.train.backends.array_backend import (
     ArrayBackend,
     NamedState,
@@ -28,6 +29,7 @@ from vflops.workloads.contract.classifier import (
     is_decayed,
     parameter_names,
 )
+from vflops.workloads.contract.workload import Inputs
 
 Values = dict[str, Any]
 _RANKS = "ranks"
@@ -99,12 +101,16 @@ class JaxBackend(ArrayBackend):
         statistics = self._jax.local_devices()[0].memory_stats()
         return statistics.get("peak_bytes_in_use") if statistics else None
 
-    def cost_analysis(self, images: Any, labels: Any) -> dict[str, float]:
-        """Return what XLA counts for a step on a batch: ``flops`` and ``bytes accessed``."""
-        rate = np.asarray(0.1, self._dtypes.weights)
-        compiled = self._take_step.lower(self._state, (images,), (labels,), rate).compile()
-        analysis = compiled.cost_analysis()
-        return dict(analysis[0] if isinstance(analysis, list) else analysis)
+    def own_count(self, parts: Sequence[Inputs]) -> FrameworkCounted | None:
+        """Return what XLA counts for a step before it optimises, on one rank."""
+        if self._mesh is not None:
+            return None
+        images, labels = zip(*(self._converted(*part) for part in parts), strict=True)
+        rate = np.asarray(0.0, self._dtypes.weights)
+        analysis = self._take_step.lower(self._state, images, labels, rate).cost_analysis()
+        flops = (analysis or {}).get("flops", 0.0)
+        samples = sum(len(part) for part in labels)
+        return FrameworkCounted(source="XLA", samples=samples, flops=flops) if flops else None
 
     def _local(self) -> tuple[Values, Values, Values]:
         """Return the state as arrays of this rank; it is the same on every rank."""
