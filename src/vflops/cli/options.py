@@ -99,6 +99,18 @@ def settings(
     return loaded if workloads in (None, "suite") else for_single_workload(loaded)
 
 
+def framework_flags(workload: str | None, framework: str | None) -> dict[str, object]:
+    """Return the setting of ``--framework``; raise if it cannot train the workload."""
+    from vflops.workloads.contract.registry import suite
+    from vflops.workloads.contract.registry import workload as find
+    from vflops.workloads.contract.spec import check_framework
+
+    for name in [workload] if workload else suite():
+        if framework is not None:
+            check_framework(find(name), framework)
+    return {"train.framework": framework}
+
+
 def search_flags(workload: str | None, workers: int | None, for_: str | None) -> dict[str, object]:
     """Return the settings of ``--workers`` and ``--for``; raise if the workload is not a search."""
     from vflops.cli.typed_values import parse_duration

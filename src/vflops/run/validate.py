@@ -14,7 +14,7 @@ from vflops.record.formats.job import DataFacts
 from vflops.train.parallel.footprint import Footprint
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import workload_settings
-from vflops.workloads.contract.spec import ENGINE, WorkloadSpec
+from vflops.workloads.contract.spec import ENGINE, WorkloadSpec, check_framework
 
 
 def check_launch(launch: LaunchSettings) -> None:
@@ -35,7 +35,7 @@ def check_all(settings: Settings, *, here: bool = True) -> None:
             check(settings, workload(name), section)
             continue
         check_ensemble(settings, workload(name))
-        _check_framework(workload(name), section.train)
+        check_framework(workload(name), section.train.framework)
         _check_early_stop(workload(name), section.train)
         if workload(name).is_search:
             _check_search(settings, name, section.train)
@@ -45,7 +45,7 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
     """Raise if a workload's models or workers do not fit the nodes, or its settings conflict."""
     convention(spec.rules)  # raises if it is not installed
     check_ensemble(settings, spec)
-    _check_framework(spec, section.train)
+    check_framework(spec, section.train.framework)
     if backend(settings.launch.on).is_this_machine:
         _require_framework(section.train)
     _check_early_stop(spec, section.train)
@@ -112,17 +112,6 @@ def check_ensemble(settings: Settings, spec: WorkloadSpec) -> None:
         raise UsageError(
             f"twins come in pairs, but {name} has {models} model{'s' * (models > 1)}",
             hint=f"use --models {models + 1}" + (f" or {models - 1}" if models > 1 else ""),
-        )
-
-
-def _check_framework(spec: WorkloadSpec, train: TrainSettings) -> None:
-    """Raise if the framework cannot train the workload."""
-    if train.framework not in spec.frameworks:
-        offered = ", ".join(spec.frameworks)
-        raise UsageError(
-            f"{spec.name} is trained with {offered}, not with {train.framework}",
-            hint="--framework pytorch, or vflops run image-classification --framework "
-            + train.framework,
         )
 
 

@@ -91,7 +91,6 @@ def plan(
 
     flags: dict[str, object] = {
         "data": data,
-        "train.framework": framework,
         "launch.on": on,
         "bagging.waves": "true" if waves else None,
         "bagging.twins": "true" if twins else None,
@@ -99,6 +98,7 @@ def plan(
     }
     if scale is None:  # otherwise they must first make this scale on the nodes
         flags |= {"bagging.models": models, "train.ranks": ranks}
+    flags |= options.framework_flags(workload, framework)
     flags |= options.search_flags(workload, workers, for_)
     assignments = [
         *(set_ or []),

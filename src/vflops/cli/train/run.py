@@ -87,13 +87,13 @@ def run(
 
     flags: dict[str, object] = {
         "data": data,
-        "train.framework": framework,
         "repeat": repeat,
         "launch.on": on,
         "launch.container": container,
     }
     if scale is None:  # otherwise they must first make this scale on the nodes
         flags |= {"train.ranks": ranks, "bagging.models": models, "models": models}
+    flags |= options.framework_flags(workload, framework)
     flags |= options.search_flags(workload, workers, for_)
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
     if waves:

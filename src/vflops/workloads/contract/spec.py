@@ -9,7 +9,7 @@ from typing import Any
 from vflops.config.frameworks import NAMES
 from vflops.config.training import WorkloadSettings
 from vflops.counting.conventions import EXECUTED_CONVENTION
-from vflops.errors import UsageError
+from vflops.errors import UsageError, unknown_name
 from vflops.extensions import import_object
 from vflops.metrics.quality import Better, Bounds, default_bounds
 
@@ -95,3 +95,14 @@ class WorkloadSpec:
     def load_code(self) -> Any:
         """Import and return the workload's class; its module may import torch."""
         return import_object(self.code)
+
+
+def check_framework(spec: WorkloadSpec, framework: str) -> None:
+    """Raise ``UsageError`` if a framework cannot train a workload."""
+    if framework not in NAMES:
+        raise unknown_name("framework", framework, NAMES)
+    if framework not in spec.frameworks:
+        raise UsageError(
+            f"{spec.name} is trained with PyTorch only, not with {framework}",
+            hint=f"omit --framework, or vflops run image-classification --framework {framework}",
+        )

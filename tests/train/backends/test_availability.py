@@ -1,0 +1,86 @@
+"""A framework that is absent, too old or without the device is refused before anything starts."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib import metadata
+
+import pytest
+
+from tests.support.sample_parts import Vflops
+from vflops.errors import UsageError
+from vflops.train.backends import availability
+from vflops.train.backends.availability import require_accelerator, require_framework
+
+
+def test_a_framework_that_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="TensorFlow is not installed") as caught:
+        require_framework("tensorflow")
+    assert caught.value.hint == "pip install 'vflops[tensorflow]', or use --framework pytorch"
+
+
+@pytest.mark.parametrize(("version", "old"), [("0.9.2", True), ("0.10.0", False), ("1.0", False)])
+def test_a_framework_that_is_too_old_is_refused(
+    monkeypatch: pytest.MonkeyPatch, version: str, old: bool
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: {"jax": ["jax"]})
+    monkeypatch.setattr(metadata, "version", lambda name: version)
+    if not old:
+        require_framework("jax")
+        return
+    with pytest.raises(UsageError, match=r"JAX 0\.9\.2 is too old: vflops needs 0\.10 or newer"):
+        require_framework("jax")
+
+
+@pytest.mark.parametrize("program", ["print(0)", "print('a warning'); print(False)", "1 / 0"])
+def test_a_framework_that_sees_no_accelerator_is_refused(
+    monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    monkeypatch.setitem(availability._PROBES, "jax", program)
+    with pytest.raises(UsageError, match="JAX sees no accelerator, but torch computes on cuda"):
+        require_accelerator("jax", "cuda")
+
+
+def test_one_that_sees_it_passes_and_a_cpu_needs_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(availability._PROBES, "jax", "print(2)")
+    require_accelerator("jax", "cuda")
+    monkeypatch.setitem(availability._PROBES, "jax", "print(0)")
+    require_accelerator("jax", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("run", "extreme-weather", "--framework", "jax"),
+            "extreme-weather is trained with PyTorch only, not with jax",
+        ),
+        (
+            ("run", "automl", "--framework", "jax"),
+            "automl is trained with PyTorch only, not with jax",
+        ),
+        (("run", "image-classification", "--framework", "caffe"), "unknown framework 'caffe'"),
+        (
+            ("run", "image-classification", "--framework", "jax", "--kernels"),
+            "kernels are profiled in PyTorch, but image-classification is trained with jax",
+        ),
+        (("run", "--framework", "jax"), "is trained with PyTorch only"),
+        (("plan", "extreme-weather", "--framework", "jax"), "is trained with PyTorch only"),
+        (
+            ("scale", "image-classification", "--frameworks", "pytorch,caffe"),
+            "unknown framework 'caffe' in --frameworks",
+        ),
+        (
+            ("scale", "image-classification", "--frameworks", "jax,jax"),
+            "--frameworks jax,jax: a name is given twice",
+        ),
+    ],
+)
+def test_the_command_refuses_before_anything_starts(
+    vflops: Vflops, words: tuple[str, ...], said: str
+) -> None:
+    done = vflops(*words, "--profile", "tiny")
+    assert done.returncode == 2, done.stderr
+    assert said in " ".join(done.stderr.split())
