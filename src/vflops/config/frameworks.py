@@ -25,8 +25,6 @@ class Framework:
     """The package that is imported."""
     minimum: tuple[int, int]
     """The oldest release that the backend was tested with."""
-    backend: str
-    """``package.module:class`` of the backend."""
     precisions: tuple[str, ...]
     several_ranks: bool
     """Whether ranks can share the training of one model."""
@@ -83,7 +81,6 @@ FRAMEWORKS: dict[str, Framework] = {
         title="JAX",
         package="jax",
         minimum=(0, 10),
-        backend="vflops.train.backends.jax_backend:JaxBackend",
         precisions=("fp32", "mixed-bf16"),
         several_ranks=True,
     ),
@@ -91,7 +88,6 @@ FRAMEWORKS: dict[str, Framework] = {
         title="TensorFlow",
         package="tensorflow",
         minimum=(2, 21),
-        backend="vflops.train.backends.tensorflow_backend:TensorFlowBackend",
         precisions=("fp32", "mixed-bf16"),
         several_ranks=False,
     ),
@@ -99,7 +95,6 @@ FRAMEWORKS: dict[str, Framework] = {
         title="MindSpore",
         package="mindspore",
         minimum=(2, 10),
-        backend="vflops.train.backends.mindspore_backend:MindSporeBackend",
         precisions=("fp32",),
         several_ranks=False,
     ),

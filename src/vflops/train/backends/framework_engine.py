@@ -34,6 +34,12 @@ from vflops.train.state import TrainState
 from vflops.workloads.contract.registry import workload as find
 from vflops.workloads.contract.workload import Inputs, Workload
 
+_BACKENDS = {
+    "jax": "vflops.train.backends.jax_backend:JaxBackend",
+    "tensorflow": "vflops.train.backends.tensorflow_backend:TensorFlowBackend",
+    "mindspore": "vflops.train.backends.mindspore_backend:MindSporeBackend",
+}
+
 
 def run(context: JobContext) -> None:
     """Train this rank's part of the job."""
@@ -164,5 +170,5 @@ def _backend(engine: FrameworkEngine) -> ArrayBackend:
         ranks=plan.ranks,
         coordinator=plan.coordinator() if isinstance(plan, FrameworkGroup) else "",
     )
-    backend: ArrayBackend = import_object(framework.backend)(classifier, recipe, weights)
+    backend: ArrayBackend = import_object(_BACKENDS[train.framework])(classifier, recipe, weights)
     return backend
