@@ -14,11 +14,14 @@ from vflops.config.training import TrainSettings
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"optimizer": "lars"}, "JAX is offered with the optimizer sgd, not lars: use "),
-        ({"precision": "mixed-fp8"}, "offered in fp32, mixed-bf16, not in mixed-fp8: use train.p"),
+        ({"optimizer": "lars"}, "JAX is offered with optimizer sgd, not lars: use "),
+        (
+            {"precision": "mixed-fp8"},
+            "with precision fp32 or mixed-bf16, not mixed-fp8: use train.p",
+        ),
         (
             {"ranks": 2, "parallel": {"mode": "sharded"}},
-            "JAX offers parallel.mode=data, not sharded: leave it out or use train.framework=py",
+            "train.parallel is not offered with framework jax: leave it out or use train.f",
         ),
         ({"ghosts": 2}, "train.ghosts is not offered with framework jax: leave it out or"),
         ({"compile": "off"}, "train.compile is not offered with framework jax"),

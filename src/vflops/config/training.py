@@ -140,8 +140,7 @@ class TrainSettings(Section):
                 f"warmup_epochs {self.warmup_epochs:g} is not less than the {self.epochs} epochs: "
                 "use a smaller value, or none: --set train.warmup_epochs=0"
             )
-        if self.framework != "pytorch" and (fault := FRAMEWORKS[self.framework].refusal(self)):
-            raise ValueError(fault)
+        self._check_framework()
         self._check_schedule()
         if bool(self.milestones) != (self.schedule == "step"):
             raise ValueError(
@@ -171,6 +170,39 @@ class TrainSettings(Section):
                 "ghosts split a batch, but synchronised batch norm needs it whole: choose one"
             )
         return self
+
+    def _check_framework(self) -> None:
+        """Raise ``ValueError`` if the framework does not offer one of the other settings."""
+        if self.framework == "pytorch":
+            return
+        framework, name = FRAMEWORKS[self.framework], self.framework
+        for setting, offered, chosen in (
+            ("optimizer", framework.optimizers, self.optimizer),
+            ("precision", framework.precisions, self.precision),
+        ):
+            if chosen not in offered:
+                raise ValueError(
+                    f"{framework.title} is offered with {setting} {' or '.join(offered)}, not "
+                    f"{chosen}: use train.{setting}={offered[0]} or train.framework=pytorch"
+                )
+        if self.ranks > 1 and not framework.several_ranks:
+            raise ValueError(
+                f"{framework.title} trains a model with one rank here, not {self.ranks}: train "
+                "several models (--models) or use train.framework=pytorch"
+            )
+        unlike = {
+            "parallel": self.parallel != ParallelSettings(),
+            "communication": self.communication != CommunicationSettings(),
+            "batch_norm": self.batch_norm != "local",
+            "ghosts": self.ghosts > 1,
+            "compile": self.compile != "auto",
+            "deterministic": self.deterministic,
+        }
+        for setting in (setting for setting, changed in unlike.items() if changed):
+            raise ValueError(
+                f"train.{setting} is not offered with framework {name}: leave it out or use "
+                "train.framework=pytorch"
+            )
 
     def _check_schedule(self) -> None:
         """Raise ``ValueError`` if settings of the schedule contradict each other."""
