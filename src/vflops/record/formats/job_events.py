@@ -144,6 +144,9 @@ class JobStarted(Data):
     threads: NonNegative
     parameters: NonNegative | None
     torch: str | None
+    indices_sha256: str | None = None
+    """Hash of the file with the indices of the samples that a script was given to train on; None
+    for other jobs, which draw their samples themselves."""
 
 
 class Resumed(Data):
