@@ -100,10 +100,9 @@ def _read(path: Path, names: tuple[str, ...]) -> Mapping[str, Array]:
         arrays = read_npz(read_regular(path), max_bytes=MAX_BYTES, names=names)
     except FileNotFoundError:
         raise RunFailed(
-            f"the command wrote no predictions to {path}, so its model cannot be combined with "
-            "others",
-            hint="its script must write them to the path in VFLOPS_PREDICTIONS, also after a "
-            f"resume: {_GUIDE}",
+            f"the command wrote no predictions to {path} (VFLOPS_PREDICTIONS), so its model cannot "
+            "be combined with others",
+            hint=f"its script must write them, also after a resume: {_GUIDE}",
         ) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
