@@ -32,4 +32,5 @@ def vote(predictions: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     # Within a run of equal votes this counts up from 0, so the longest run has the maximum.
     repeated = position - np.maximum.accumulate(np.where(is_first, position, 0), axis=1)
     winner = repeated.argmax(axis=1)  # of runs of one length the first: the lowest class
-    return votes[np.arange(len(votes)), winner]
+    chosen: NDArray[np.float32] = votes[np.arange(len(votes)), winner]
+    return chosen
