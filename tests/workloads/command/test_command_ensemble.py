@@ -13,7 +13,7 @@ import scipy.stats
 
 from tests.support.command_runs import script, settings
 from tests.support.cores import needs_two_cores
-from vflops.config.settings import BaggingSettings
+from vflops.config.bagging import BaggingSettings
 from vflops.errors import FolderError, RunFailed, UsageError
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job_events import Ensembled, Evaluated, JobStarted
