@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -335,22 +336,37 @@ def test_the_nodes_of_pbs_have_as_many_ranks_as_the_settings_say(cluster: Cluste
     assert ensemble_shape(described, nodes, scale=8) == EnsembleShape(models=2, ranks=4)
 
 
-def test_a_command_cannot_be_bagged(run_command: Command, directory: Path) -> None:
+def test_a_command_is_bagged_only_if_its_predictions_can_be_judged(
+    run_command: Command, directory: Path
+) -> None:
     (directory / "train.py").write_text("")
     given = ["command.command={python} train.py", "samples=10", "target=1"]
-    given += ["ops_forward=1", "ops_total=3", "command.train.batch=2", "quality=accuracy"]
+    given += ["ops_forward=1", "ops_total=3", "command.train.batch=2", "quality=F1"]
     words = ["command", "--profile", "tiny", *(w for item in given for w in ("--set", item))]
     for verb in ("run", "plan"):
         machine = ("--nodes", 1, "--slots", 2) if verb == "plan" else ()
         result = run_command(verb, *words, "--models", 2, *machine)
         assert result.returncode == 2
-        assert "command cannot be an ensemble" in result.stderr
-        assert "--repeat 2" in result.stderr
+        assert "the quality 'F1' of an ensemble cannot be computed" in result.stderr
+        assert "command.combine_quality=accuracy" in result.stderr
     assert not (directory / "runs").exists()
     alone = run_command("plan", *words, "--nodes", 1, "--slots", 2)
     assert alone.returncode == 0, alone.stderr
     assert "--models 1 --ranks 2" in alone.stderr
     assert "--set 'command.command={python} train.py'" in " ".join(alone.stderr.split())
+    both = run_command(
+        "plan", *words, "--set", "quality=accuracy", "--models", 2, "--nodes", 1, "--slots", 2
+    )
+    assert both.returncode == 0, both.stderr
+    assert "--models 2 --ranks 1" in both.stderr
+
+
+def test_a_workload_without_predictions_cannot_be_bagged() -> None:
+    spec = replace(workload(IMAGES), can_be_bagged=False)
+    chosen = settings("bagging.models=2")
+    with pytest.raises(UsageError, match="cannot be an ensemble") as caught:
+        validate.check_ensemble(chosen, spec, workload_settings(chosen)[IMAGES])
+    assert "--repeat 2" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(

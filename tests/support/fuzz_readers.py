@@ -33,6 +33,7 @@ from vflops.data.images.packed_images import PackedImages
 from vflops.data.local_copy import NotStagedError, PackedSource
 from vflops.data.packed_index import StoredFile, hash_file, index_fingerprint
 from vflops.data.split_table import write_table
+from vflops.errors import VflopsError
 from vflops.launch import site
 from vflops.publish.evidence.archive import pack
 from vflops.publish.evidence.extract import extract
@@ -66,6 +67,8 @@ from vflops.train.state_file import pack as pack_state
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.replay import SearchLedger
 from vflops.workloads.automl.search_history import SearchHistory
+from vflops.workloads.command.script_predictions import read_predictions
+from vflops.workloads.command.settings import CommandSettings
 from vflops.workloads.contract.run_settings import load
 
 SETTINGS = """seed = 7
@@ -216,6 +219,22 @@ def _exhibit(path: Path) -> object:
     return load_exhibit(path, Exhibited(file=path.name, sha256=file_hash(path), size_bytes=size))
 
 
+def _script_predictions(path: Path) -> object:
+    sections = (
+        CommandSettings(quality="accuracy"),
+        CommandSettings(quality="accuracy", combine="vote"),
+        CommandSettings(quality="mse", better="lower"),
+        CommandSettings(quality="mAP@0.5", combine="fusion"),
+    )
+    errors = []
+    for section in sections:
+        try:
+            read_predictions(path, section)
+        except VflopsError as error:
+            errors.append(error)
+    return errors
+
+
 def _predictions(path: Path) -> object:
     kept = KeptPredictions.open(path.parent, prediction_files(path.parent))
     return kept.rows(0, len(kept))
@@ -272,6 +291,7 @@ READERS = {
         "checkpoint/*.json", lambda path: Checkpoints(path.parent).load(), 0.5
     ),
     "predictions": Reader("predictions/*.np[yz]", _predictions),
+    "script predictions": Reader("script/*.npz", _script_predictions),
     "exhibit": Reader("exhibit.npz", _exhibit),
     "audit": Reader("audits/audit.json", _audited),
     "archive": Reader("archive.tar.bz2", _extracted, 0.1),
@@ -325,6 +345,16 @@ def write_good_inputs(root: Path) -> None:
     (root / "checkpoint").mkdir()
     (root / "checkpoint" / "step-000000007.state").write_bytes(pack_state(state).to_bytes())
     _checkpoint(root / "checkpoint" / "step-000000007.state")
+    (root / "script").mkdir()
+    classes, shares = np.arange(9) % 4, np.full((9, 4), 0.25)
+    np.savez(root / "script" / "classes.npz", predictions=shares, labels=classes)
+    detections = np.tile(np.array([0, 0, 4, 4, 0.5, 1]), (9, 2, 1))
+    np.savez(
+        root / "script" / "boxes.npz",
+        predictions=detections,
+        labels=classes[:, None],
+        boxes=detections[:, :1, :4],
+    )
     (root / "predictions").mkdir()
     for rank in range(2):
         places = np.arange(rank, 6, 2)

@@ -26,7 +26,7 @@ from vflops.run.validate import check_model
 from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import workload_settings
-from vflops.workloads.contract.spec import WorkloadSpec
+from vflops.workloads.contract.spec import ENGINE, WorkloadSpec
 
 _NOT_ABOUT_MODEL = {"train", "data", "target", "synthetic", "models"}
 """Settings that do not change the model; facts about the data are compared separately."""
@@ -99,6 +99,7 @@ class _WorkloadEstimator:
             batch_ops = BatchOps(batch=work.batch, forward=ops.forward, total=ops.total)
         else:
             batch_ops = BatchOps(batch=1, forward=work.ops_forward, total=work.ops_total)
+        bagging, by_engine = self.settings.bagging, self.spec.runner == ENGINE
         training = Training(
             train=self.section.train,
             samples=data.facts.train,
@@ -108,8 +109,9 @@ class _WorkloadEstimator:
             batch_ops=batch_ops,
             parameters=parameters,
             kept_bytes=data.kept_bytes,
-            out_of_bag=self.settings.bagging.out_of_bag if self.placement.models > 1 else None,
-            combine_every=self.settings.bagging.combine_interval(
+            out_of_bag=bagging.out_of_bag * by_engine if self.placement.models > 1 else None,
+            combine_every=by_engine
+            * bagging.combine_interval(
                 self.placement.models,
                 self.section.train.epochs // self.section.train.evaluate_every,
             ),

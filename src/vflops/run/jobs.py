@@ -11,7 +11,7 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 from vflops.config.settings import Settings
-from vflops.config.training import TrainSettings, WorkloadSettings
+from vflops.config.training import WorkloadSettings
 from vflops.errors import RunFailed, UsageError
 from vflops.extensions import import_object
 from vflops.metrics.quality import bounds_fault
@@ -32,7 +32,7 @@ from vflops.run import validate
 from vflops.run.observer import RunObserver
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import workload_settings
-from vflops.workloads.contract.spec import WorkloadSpec
+from vflops.workloads.contract.spec import ENGINE, WorkloadSpec
 
 if TYPE_CHECKING:
     from vflops.launch.controller import JobProgress
@@ -126,7 +126,7 @@ def plan(
         numbers = placement_order(models, settings) if workers is None else range(workers)
         repeats = settings.repeat if workers is None else 1
         for repeat, model in product(range(repeats), numbers):
-            bag = _bag(settings, entry.settings.train, models, repeat, model)
+            bag = _bag(settings, entry, models, repeat, model)
             record = JobRecord(
                 job=1 + len(jobs),
                 workload=entry.spec.name,
@@ -164,19 +164,22 @@ def placement_order(models: int, settings: Settings) -> Sequence[int]:
 
 
 def _bag(
-    settings: Settings, train: TrainSettings, models: int, repeat: int, model: int
+    settings: Settings, entry: PreparedWorkload, models: int, repeat: int, model: int
 ) -> BagRecord | None:
-    bagging = settings.bagging
+    bagging, train = settings.bagging, entry.settings.train
     if models == 1:
         return None
+    # Other runners store predictions after training only, and have no out-of-bag quality.
+    by_engine = entry.spec.runner == ENGINE
+    evaluations = train.epochs // train.evaluate_every
     return BagRecord(
         model=model,
         models=models,
         bootstrap=bagging.bootstrap,
         seed=settings.seed + repeat,
-        out_of_bag=bagging.out_of_bag,
+        out_of_bag=bagging.out_of_bag if by_engine else 0,
         twins=bagging.twins,
-        combine_every=bagging.combine_interval(models, train.epochs // train.evaluate_every),
+        combine_every=bagging.combine_interval(models, evaluations) if by_engine else 0,
     )
 
 

@@ -34,7 +34,7 @@ def check_all(settings: Settings, *, here: bool = True) -> None:
         if here:
             check(settings, workload(name), section)
             continue
-        check_ensemble(settings, workload(name))
+        check_ensemble(settings, workload(name), section)
         check_framework(workload(name), section.train.framework)
         _check_early_stop(workload(name), section.train)
         if workload(name).is_search:
@@ -44,7 +44,7 @@ def check_all(settings: Settings, *, here: bool = True) -> None:
 def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> None:
     """Raise if a workload's models or workers do not fit the nodes, or its settings conflict."""
     convention(spec.rules)  # raises if it is not installed
-    check_ensemble(settings, spec)
+    check_ensemble(settings, spec, section)
     check_framework(spec, section.train.framework)
     if backend(settings.launch.on).is_this_machine:
         _require_framework(section.train)
@@ -58,6 +58,8 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
     if launch_backend.is_this_machine:
         if spec.runner == ENGINE or workers:
             _check_placement(section.train, models, settings.launch, waves=waves)
+        elif models > 1:
+            _check_room(section.train, models, settings.launch, waves=waves)
     elif launch_backend.knows_nodes:
         _check_nodes(settings.launch, section.train, models, waves)
 
@@ -100,7 +102,7 @@ def _check_nodes(launch: LaunchSettings, train: TrainSettings, models: int, wave
         raise
 
 
-def check_ensemble(settings: Settings, spec: WorkloadSpec) -> None:
+def check_ensemble(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> None:
     """Raise if the models cannot be combined, or twins are not in pairs."""
     name, models = spec.name, settings.models_of(spec.name)
     if models > 1 and not spec.can_be_bagged:
@@ -108,6 +110,8 @@ def check_ensemble(settings: Settings, spec: WorkloadSpec) -> None:
             f"{name} cannot be an ensemble: its models store no predictions that could be combined",
             hint=f"omit --models; to train {models} models in turn, use --repeat {models}",
         )
+    if models > 1 and spec.runner != ENGINE:
+        spec.load_code().check_ensemble(section)
     if settings.bagging.twins and models % 2:
         raise UsageError(
             f"twins come in pairs, but {name} has {models} model{'s' * (models > 1)}",
@@ -197,11 +201,21 @@ def _check_placement(
     train: TrainSettings, models: int, launch: LaunchSettings, *, waves: bool
 ) -> None:
     """Raise if this machine has too few devices, or they do not support the settings."""
-    from vflops.launch.placement import THIS_MACHINE, Node, plan
-    from vflops.machine.devices import pick, rank_capacity
+    from vflops.machine.devices import pick
     from vflops.train.communication.fixed_algorithm import check_backend
     from vflops.train.parallel.group import backend_of
     from vflops.train.precision import Precision
+
+    _check_room(train, models, launch, waves=waves)
+    device = pick(train.device, "train.device").torch_device
+    check_backend(train.communication.algorithm, backend_of(device))
+    Precision.named(train.precision, device)
+
+
+def _check_room(train: TrainSettings, models: int, launch: LaunchSettings, *, waves: bool) -> None:
+    """Raise if this machine has too few devices for the ranks of all models."""
+    from vflops.launch.placement import THIS_MACHINE, Node, plan
+    from vflops.machine.devices import pick, rank_capacity
 
     name, ranks = train.device, train.ranks
     device = pick(name, "train.device").torch_device
@@ -212,6 +226,4 @@ def _check_placement(
             f"{ranks} ranks do not fit on this machine: it has room for {count}, one {slot} each",
             hint=f"use --ranks {count}" + (" or fewer" if count > 1 else ""),
         )
-    check_backend(train.communication.algorithm, backend_of(device))
     plan([Node(THIS_MACHINE, count)], models, ranks, waves=waves)
-    Precision.named(train.precision, device)

@@ -97,6 +97,39 @@ def test_three_models_share_two_nodes_and_one_has_a_full_disk(
     assert "No space left on device" in (staged[2].reason or "")
 
 
+SCRIPT = """
+import json, os
+import numpy as np
+indices = np.load(os.environ["VFLOPS_INDICES"])
+labels = np.arange(40) % 4
+chosen = np.where(np.arange(40) % 5 == int(os.environ["VFLOPS_JOB"]), 0, labels)
+accuracy = float((chosen == labels).mean())
+print(json.dumps({"samples": 0}))
+print(json.dumps({"samples": len(indices), "quality": accuracy, "evaluated": 40}))
+np.savez(os.environ["VFLOPS_PREDICTIONS"], predictions=chosen, labels=labels)
+"""
+
+
+def test_scripts_on_three_nodes_vote(slurm: SlurmBench, vflops: Vflops, tmp_path: Path) -> None:
+    """Each model is wrong about other samples, so that the majority is always right."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    given = [f"command.command={sys.executable} script.py", "command.samples=100"]
+    given += ["command.validation=40", "command.quality=accuracy", "command.combine=vote"]
+    given += ["command.target=0.8", "command.ops_forward=1000", "command.ops_total=3000"]
+    words = [word for item in (*given, "micro.benchmarks=[]") for word in ("--set", item)]
+    done = vflops("run", "command", "--profile", "tiny", "--models", 3, "--on", "slurm", *words)
+    assert done.returncode in (0, 1), done.stderr
+    (path,) = (tmp_path / "runs").glob("*-command-*")
+    folder = RunFolder.open(path)
+    (scored,) = score(Contents(folder)).ensembles
+    assert (scored.jobs, scored.partial, scored.achieved) == ((1, 2, 3), False, 1.0)
+    assert [size.models for size in scored.sizes] == [1, 2, 3]
+    assert scored.sizes[0].quality == pytest.approx(0.85)
+    assert scored.vflops is not None and scored.vflops > 0
+    failed = {failure.rule for failure in Findings.read(folder.findings_file).failures}
+    assert failed <= {"quiet"}
+
+
 def test_models_span_two_nodes_and_one_that_dies_is_retried_in_its_allocation(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:

@@ -90,7 +90,6 @@ def test_wrong_words_are_refused_before_anything_is_made(tmp_path: Path) -> None
         (training, {**trade, "scale": 4, "scales": "3"}, "3 models do not divide the 4 slots"),
         (training, {**trade, "scales": "x"}, "--scales x: expected integers of 1 or more"),
         ("command", {"scales": "1,2"}, "the workload command needs command"),
-        ("command", {"scales": "2"}, "command cannot be an ensemble, but a point has 2 models"),
         ("command", {"kind": Kind.KERNELS, "scales": "1"}, "the workload command needs command"),
         (training, {**trade, "ranks": 2}, "--ranks 2 does not apply to --kind trade-off"),
         (training, {"on": "slurm"}, "--scales is needed with launch.on = slurm"),

@@ -148,6 +148,9 @@ class JobStarted(Data):
     """The framework that computes the steps; torch prepares the batches of all of them."""
     framework_version: str | None = None
     """None in logs of older versions, and for commands."""
+    indices_sha256: str | None = None
+    """Hash of the file with the indices of the samples that a script was given to train on; None
+    for other jobs, which draw their samples themselves."""
 
 
 class Resumed(Data):

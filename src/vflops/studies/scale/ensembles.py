@@ -88,7 +88,10 @@ class Ensembles(Axis):
                 f"{workload} cannot be an ensemble, but a point has {size.jobs} models",
                 hint="use --scales 1, or add ranks instead of models: --kind data-parallel",
             )
-        spec.load_code().check_settings(workload_settings(settings)[workload])
+        section = workload_settings(settings)[workload]
+        spec.load_code().check_settings(section)
+        if size.jobs > 1:
+            spec.load_code().check_ensemble(section)
         launch_backend = backend(settings.launch.on)
         if launch_backend.knows_nodes:
             device = settings.workloads[workload]["train"]["device"]

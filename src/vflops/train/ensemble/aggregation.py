@@ -160,8 +160,8 @@ def _qualities(members: Sequence[_Member], sizes: Sequence[int]) -> list[float]:
     first = members[0]
     samples = len(first.predictions)
     spec = workload(first.record.workload)
-    combine = import_object(spec.combine)
     settings = spec.settings.model_validate(first.record.settings)
+    combine = import_object(spec.load_code().combined_by(settings, spec))
     code = spec.load_code().create(settings, first.record.data)
     meters = [code.meter(torch.device("cpu")) for _ in sizes]
     step = max(_PIECE_BYTES // (first.predictions.row_bytes * len(members)), 1)

@@ -57,6 +57,13 @@ def write_predictions(
     _write(path.with_suffix(".npz"), lambda file: np.savez(file, **metadata))  # type: ignore[arg-type]
 
 
+def largest_columns(table: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the columns and values of each row's largest values, descending; ties by column."""
+    columns = np.argsort(-table, axis=1, kind="stable")[:, :KEPT_COLUMNS]
+    values = np.take_along_axis(table, columns, axis=1)
+    return np.stack([columns.astype(np.float32), values], axis=-1)
+
+
 def prediction_files(folder: Path) -> tuple[KeptFile, ...]:
     """Return the files that the ranks have written, with their hashes and sizes.
 
@@ -130,15 +137,37 @@ class KeptPredictions:
 
         This saves memory if there are many models. Raise if the samples differ.
         """
-        same = len(self.truth) == len(first.truth) and all(
-            np.array_equal(a, b) for a, b in zip(self.truth, first.truth, strict=True)
-        )
-        if len(self) != len(first) or not same:
-            raise FolderError("two models of an ensemble were evaluated on different samples")
+        fault = self._difference(first)
+        if fault:
+            raise FolderError(
+                f"{first.folder} and {self.folder}: {fault}",
+                hint="the validation set and its order must not depend on the seed or the sample "
+                "of a model; start a new run",
+            )
         shared = replace(self, truth=first.truth)
         if np.array_equal(self._part, first._part) and np.array_equal(self._row, first._row):
             shared = replace(shared, _part=first._part, _row=first._row)
         return shared
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the files."""
+        return self._files[0].parent
+
+    def _difference(self, first: KeptPredictions) -> str | None:
+        """Return why these predictions cannot be combined with those of ``first``, if so."""
+        different = "two models of an ensemble were evaluated on different samples"
+        if len(self) != len(first):
+            return f"{different}: {len(first):,} and {len(self):,}"
+        if len(self.truth) != len(first.truth):
+            return different
+        for mine, other in zip(self.truth, first.truth, strict=True):
+            if not np.array_equal(mine, other):
+                return f"{different}{_first_difference(other, mine)}"
+        shapes = (first._columns or first._shape), (self._columns or self._shape)
+        if shapes[0] != shapes[1]:
+            return f"two models predict different things: {shapes[0]} and {shapes[1]} per sample"
+        return None
 
     def rows(self, start: int, stop: int) -> NDArray[np.float32]:
         """Return the predictions for the samples from ``start`` up to ``stop``, exclusive."""
@@ -147,6 +176,14 @@ class KeptPredictions:
         for number, file in enumerate(self._files):
             result[part == number] = _map_part(file)[row[part == number]]
         return _expand(result, self._columns) if self._columns else result
+
+
+def _first_difference(first: Array, second: Array) -> str:
+    """Return the first sample whose labels differ, and the labels if there is one per sample."""
+    if first.shape != second.shape:
+        return f": labels of shape {first.shape} and {second.shape}"
+    sample = tuple(int(index) for index in np.argwhere(first != second)[0])
+    return f": label {first[sample]} and {second[sample]} of sample {sample[0]}"
 
 
 def _expand(stored: NDArray[np.float32], columns: int) -> NDArray[np.float32]:

@@ -17,6 +17,5 @@ def command() -> WorkloadSpec:
         profiles=PROFILES,
         code="vflops.workloads.command.workload:Command",
         runner="vflops.workloads.command.runner:run",
-        can_be_bagged=False,  # a script reports a quality, but no predictions
         in_suite=False,
     )

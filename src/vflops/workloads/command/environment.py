@@ -12,14 +12,19 @@ from pathlib import Path
 
 import numpy as np
 
+from vflops.data.sampler import Indices
 from vflops.errors import Interrupted, RunFailed
 from vflops.launch.core_binding import BINDING
 from vflops.machine.system.cpu_share import OMP, cpu_threads
 from vflops.record.files import atomic
 from vflops.record.files.document import read_json
 from vflops.train.context import JobContext
+from vflops.train.ensemble.sample import bag_indices
+from vflops.workloads.command.script_predictions import FILE
 from vflops.workloads.command.settings import CommandSettings
 
+INDICES = "VFLOPS_INDICES"
+"""The variable with the path of the indices."""
 _LOOPBACK = "127.0.0.1"
 _TIMEOUT_S = 120.0
 """How long a rank waits for a file that the first rank writes."""
@@ -32,7 +37,7 @@ def environment(context: JobContext, settings: CommandSettings) -> Mapping[str, 
     indices, rendezvous = job / "indices.npy", context.attempt / "meeting.json"
     atomic.make_folder(context.checkpoints)
     if context.rank == 0:
-        write_indices(indices, record.data.train)
+        write_indices(indices, bag_indices(record.bag, record.data.train), record.data.train)
         atomic.write_json(rendezvous, {"host": _LOOPBACK, "port": _free_port()})
     else:
         _wait_for(rendezvous, context)
@@ -47,7 +52,7 @@ def environment(context: JobContext, settings: CommandSettings) -> Mapping[str, 
         "VFLOPS_BATCH": settings.train.batch,
         "VFLOPS_DATA": record.data.path,
         "VFLOPS_TARGET": record.goal.target,
-        "VFLOPS_INDICES": indices,
+        INDICES: indices,
         "VFLOPS_CHECKPOINT": context.checkpoints.resolve(),
         "RANK": context.rank,
         "WORLD_SIZE": record.ranks,
@@ -56,6 +61,8 @@ def environment(context: JobContext, settings: CommandSettings) -> Mapping[str, 
         "MASTER_PORT": address["port"],
         OMP: threads_per_rank(context),
     }
+    if record.bag is not None:
+        variables["VFLOPS_PREDICTIONS"] = context.attempt.resolve() / FILE
     defaults = {"PYTHONUNBUFFERED": "1"}  # output arrives line by line
     return {**defaults, **os.environ, **{name: str(value) for name, value in variables.items()}}
 
@@ -66,11 +73,12 @@ def threads_per_rank(context: JobContext) -> int:
     return cpu_threads(ranks, bound=BINDING in os.environ).count
 
 
-def write_indices(path: Path, samples: int) -> None:
-    """Write the indices of all samples as a ``.npy`` file without pickle."""
+def write_indices(path: Path, bag: Indices | None, samples: int) -> None:
+    """Write the indices of the bag, or of all samples, as a ``.npy`` file without pickle."""
     if not path.is_file():
         buffer = io.BytesIO()
-        np.save(buffer, np.arange(samples, dtype=np.int64), allow_pickle=False)
+        indices = np.arange(samples, dtype=np.int64) if bag is None else bag
+        np.save(buffer, indices, allow_pickle=False)
         atomic.write_bytes(path, buffer.getbuffer())
 
 

@@ -11,11 +11,13 @@ from typing import Any
 
 from vflops.config.training import CEILING_PRECISIONS
 from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
+from vflops.record.folder import file_hash
 from vflops.record.formats.job_events import Evaluated, Finished, JobStarted, Progressed, Resumed
 from vflops.train.context import JobContext
-from vflops.workloads.command.environment import environment, threads_per_rank
+from vflops.workloads.command.environment import INDICES, environment, threads_per_rank
 from vflops.workloads.command.process import Process
 from vflops.workloads.command.reports import Reader, Report
+from vflops.workloads.command.script_predictions import store_predictions
 from vflops.workloads.command.settings import CommandSettings
 from vflops.workloads.command.workload import DATA_SHA256, fingerprint, resolved_command
 
@@ -38,7 +40,8 @@ def run(context: JobContext) -> None:
     process = Process(resolved_command(settings), folder, variables)
     job = CommandJob(context, settings)
     try:
-        context.write_event("job", job.started())
+        if context.rank == 0:
+            context.write_event("job", job.started(Path(variables[INDICES])))
         _follow(process, context, job)
     except VflopsError:
         process.stop()
@@ -98,7 +101,7 @@ class CommandJob:
         self._reader = Reader(context.record.goal, settings.validation)
         self._began = False
         self._reported = False
-        self._evaluations = 0
+        self._last: Evaluated | None = None
         self._loss: float | None = None
         self._progress_s = -math.inf
 
@@ -107,8 +110,8 @@ class CommandJob:
         """Samples trained on so far."""
         return self._reader.samples
 
-    def started(self) -> JobStarted:
-        """Return what is known about the job before it runs."""
+    def started(self, indices: Path) -> JobStarted:
+        """Return what is known about the job before it runs, with the hash of its sample."""
         settings, facts = self._settings, self._context.record.data.facts
         device = str(facts["device"])
         precision = settings.precision
@@ -123,6 +126,7 @@ class CommandJob:
             threads=threads_per_rank(self._context) if device == "cpu" else 0,
             parameters=None,
             torch=None,
+            indices_sha256=file_hash(indices),
         )
 
     def process_line(self, line: str) -> None:
@@ -159,9 +163,7 @@ class CommandJob:
 
     def finish(self) -> None:
         """Write the end of training; raise ``RunFailed`` if a required report is missing."""
-        missing = (
-            "any samples" if not self.samples else "a quality" if not self._evaluations else ""
-        )
+        missing = "any samples" if not self.samples else "a quality" if self._last is None else ""
         if missing:
             raise RunFailed(
                 f"the command ended without reporting {missing}",
@@ -169,6 +171,9 @@ class CommandJob:
             )
         payload = Finished(**self._progress(), reason="command", weights_sha256=None)
         self._context.write_event("finished", payload)
+        if self._context.record.bag is not None:  # after the timed part
+            stored = store_predictions(self._context.attempt, self._settings, self._last)
+            self._context.write_event("predictions", stored)
 
     def _begin(self, report: Report) -> None:
         """Enter the training phase at the first report.
@@ -194,10 +199,10 @@ class CommandJob:
         return int(self._context.attempt.name) > 0
 
     def _evaluated(self, report: Report) -> None:
-        self._evaluations += 1
         assert report.quality is not None and report.evaluated is not None
         payload = Evaluated(**self._progress(), quality=report.quality, evaluated=report.evaluated)
         self._context.write_event("evaluation", payload)
+        self._last = payload
 
     def _progress(self) -> dict[str, Any]:
         return {

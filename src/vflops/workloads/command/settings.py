@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from vflops.config.training import TrainingPrecision, TrainSettings, WorkloadSettings
 from vflops.metrics.quality import Better
 from vflops.record.formats.job import QualityBounds
+from vflops.workloads.command.combined_metric import Combination, CombinedMetric
 
 
 def _split_words(command: object) -> object:
@@ -38,6 +39,12 @@ class CommandSettings(WorkloadSettings):
     bounds: QualityBounds | None = Field(default=None, examples=["[0, 100]"])
     """The lowest and the highest possible quality, infinite for an open end. None for 0 and 1 if
     its name says that it is a share, such as accuracy, F1 or error; required for other names."""
+    combine: Combination = "mean"
+    """How the predictions of an ensemble are combined: the mean of probabilities or numbers, a vote
+    of the models for a class, or a fusion of boxes."""
+    combine_quality: CombinedMetric | None = None
+    """What is computed from combined predictions. None if the name of the quality says it, such as
+    accuracy; required for ensembles with another name."""
     exponent: int = Field(default=1, ge=1, le=100)
     """The n in VFLOPS = FLOPS × (achieved / target)ⁿ."""
     ops_forward: int | None = Field(default=None, ge=1)

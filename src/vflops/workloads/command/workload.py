@@ -18,12 +18,19 @@ from vflops.metrics.quality import default_bounds
 from vflops.record.folder import file_hash
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts, DeclaredWork
+from vflops.workloads.command.combined_metric import (
+    COMBINATIONS,
+    check_combination,
+    metric_of,
+    unit_of,
+)
 from vflops.workloads.command.data_hash import hash_data
 from vflops.workloads.command.settings import CommandSettings
 from vflops.workloads.contract.code import Progress, WorkloadCode
 from vflops.workloads.contract.spec import Quality
 
 if TYPE_CHECKING:
+    from vflops.workloads.command.ensemble_meter import ScriptEnsemble
     from vflops.workloads.contract.spec import WorkloadSpec
 
 DATA_SHA256 = "data sha256"
@@ -47,6 +54,26 @@ class Command(WorkloadCode):
         _check_scripts(settings)
         _check_bounds(settings)
         _check_graph(settings)
+
+    @classmethod
+    def check_ensemble(cls, settings: WorkloadSettings) -> None:
+        """Raise unless the predictions of scripts can be combined and judged."""
+        assert isinstance(settings, CommandSettings)
+        check_combination(settings)
+
+    @classmethod
+    def combined_by(cls, settings: WorkloadSettings, spec: WorkloadSpec) -> str:
+        """Return the function of the combination that the settings name."""
+        assert isinstance(settings, CommandSettings)
+        return COMBINATIONS[settings.combine]
+
+    @classmethod
+    def create(cls, settings: WorkloadSettings, data: DataFacts) -> ScriptEnsemble:
+        """Return what evaluates the combined predictions of several scripts."""
+        from vflops.workloads.command.ensemble_meter import ScriptEnsemble  # imports torch
+
+        assert isinstance(settings, CommandSettings)
+        return ScriptEnsemble(metric_of(settings), unit_of(settings))
 
     @classmethod
     def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:

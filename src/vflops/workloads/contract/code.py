@@ -49,6 +49,14 @@ class WorkloadCode(ABC):
         return None
 
     @classmethod
+    def check_ensemble(cls, settings: WorkloadSettings) -> None:
+        """Raise ``UsageError`` if the predictions of several models could not be combined.
+
+        Called before a folder is made, if there are several models.
+        """
+        return None
+
+    @classmethod
     def verify_data(cls, data: DataFacts) -> None:
         """Raise ``VflopsError`` if the data has changed since the job first started."""
         return None
@@ -80,3 +88,8 @@ class WorkloadCode(ABC):
     def judged_by(cls, settings: WorkloadSettings, spec: WorkloadSpec) -> Quality:
         """Return the quality measure for these settings; by default the one of the spec."""
         return spec.quality
+
+    @classmethod
+    def combined_by(cls, settings: WorkloadSettings, spec: WorkloadSpec) -> str:
+        """Return ``package.module:function`` that combines predictions; by default the spec's."""
+        return spec.combine

@@ -18,3 +18,19 @@ def mean(predictions: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     for prediction in predictions:
         total += prediction
     return (total / len(predictions)).astype(np.float32)
+
+
+def vote(predictions: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Return the class that most models chose for each sample, from one class per sample.
+
+    In a tie the lowest class wins, so that the order of models does not matter.
+    """
+    votes = np.sort(np.stack(predictions, axis=1), axis=1)
+    position = np.arange(votes.shape[1])
+    is_first = np.ones(votes.shape, np.bool_)
+    is_first[:, 1:] = votes[:, 1:] != votes[:, :-1]
+    # Within a run of equal votes this counts up from 0, so the longest run has the maximum.
+    repeated = position - np.maximum.accumulate(np.where(is_first, position, 0), axis=1)
+    winner = repeated.argmax(axis=1)  # of runs of one length the first: the lowest class
+    chosen: NDArray[np.float32] = votes[np.arange(len(votes)), winner]
+    return chosen

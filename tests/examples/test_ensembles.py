@@ -1,0 +1,47 @@
+"""The examples of frameworks, each as an ensemble of two models."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.support.cores import needs_two_cores
+from tests.support.fork_server import server
+from tests.support.paths import ROOT
+
+EXAMPLES = {
+    "sklearn_digits": ("sklearn",),
+    "accelerate_prototypes": ("accelerate",),
+    "keras_digits": ("keras", "jax", "sklearn"),
+    "flax_sine": ("flax", "optax"),
+}
+"""The packages that an example imports."""
+
+
+@needs_two_cores
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_trained_twice_and_combined(name: str, tmp_path: Path) -> None:
+    missing = [package for package in EXAMPLES[name] if find_spec(package) is None]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[dev]'")
+    options = ["--config", f"examples/{name}.toml", "--models", "2", "--out", str(tmp_path)]
+    options += ["--profile", "tiny", "--set", "micro.benchmarks=[]", "--quiet"]
+    process = server().start(["-m", "vflops", "run", "command", *options], ROOT, os.environ)
+    _, errors = process.communicate(timeout=300)
+    assert process.wait() == 0, errors
+    (path,) = tmp_path.glob("*/score.json")
+    score = json.loads(path.read_text())
+    qualities = [training["quality"] for training in score["trainings"]]
+    assert len(qualities) == 2 and all(training["speed"] for training in score["trainings"])
+    (ensemble,) = score["ensembles"]
+    assert ensemble["quality_name"] == qualities[0]["name"]
+    assert ensemble["sizes"][0]["quality"] == pytest.approx(qualities[0]["achieved"], rel=1e-5)
+    assert ensemble["vflops"] > 0
+    is_lower = name == "flax_sine"
+    assert (ensemble["achieved"] < ensemble["target"]) is is_lower
+    report = (path.parent / "report.html").read_text()
+    assert "2 models" in report
