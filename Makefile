@@ -8,7 +8,7 @@ PIP_INSTALL := $(BIN)/pip install -q --no-compile
 # All cores compile byte code; pip would use one, also for the tests of the libraries.
 COMPILE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib src || true
 
-.PHONY: run image test test-gpu test-machines fuzz pytest packages check format docs clean
+.PHONY: run image test test-frameworks test-gpu test-machines fuzz pytest packages check format docs clean
 
 # Exit code 1 is a run that measured all but does not meet a rule, which its summary names.
 run: $(VENV)/.installed
@@ -44,6 +44,18 @@ packages:
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need >/dev/null; } || \
 	echo "$$need missing and cannot be installed here: the tests that use them will skip"
+
+# TensorFlow (1.6 GB) and MindSpore (2.8 GB), each in an environment of its own; CI runs it after the tests.
+test-frameworks: .venv-tensorflow/.installed .venv-mindspore/.installed
+	.venv-tensorflow/bin/pytest -q tests/frameworks -k "tensorflow or every"
+	.venv-mindspore/bin/pytest -q tests/frameworks -k "mindspore or every"
+
+.venv-tensorflow/.installed .venv-mindspore/.installed: .venv-%/.installed: pyproject.toml constraints.txt
+	@echo "installing $* and what its tests need: minutes …"
+	@test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
+	@.venv-$*/bin/pip install -q --no-compile "torch==2.13.0"
+	@.venv-$*/bin/pip install -q --no-compile -e . pytest $(if $(filter tensorflow,$*),tensorflow-cpu,$*)
+	@touch $@
 
 # On a machine with a GPU; CI has none. Commit the record that it writes with the change.
 test-gpu: $(VENV)/.installed-dev
@@ -99,4 +111,4 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs site test-machines image
+	rm -rf $(VENV) .venv-* runs site test-machines image

@@ -66,6 +66,7 @@ _LAYER_OF: dict[str, str] = {
     "train.parallel": "programming model",
     "train.compile": "framework",
     "train.deterministic": "framework",
+    "train.framework": "framework",
     "train.batch_norm": "workload implementation",
     "train.ghosts": "workload implementation",
     "network": "workload implementation",
