@@ -12,6 +12,7 @@ import pytest
 from tests.support.cores import needs_two_cores
 from tests.support.fork_server import server
 from tests.support.paths import ROOT
+from vflops.results.check.findings import Findings
 
 EXAMPLES = {
     "sklearn_digits": ("sklearn",),
@@ -32,7 +33,7 @@ def test_an_example_is_trained_twice_and_combined(name: str, tmp_path: Path) -> 
     options += ["--profile", "tiny", "--set", "micro.benchmarks=[]", "--quiet"]
     process = server().start(["-m", "vflops", "run", "command", *options], ROOT, os.environ)
     _, errors = process.communicate(timeout=300)
-    assert process.wait() == 0, errors
+    assert process.wait() in (0, 1), errors
     (path,) = tmp_path.glob("*/score.json")
     score = json.loads(path.read_text())
     qualities = [training["quality"] for training in score["trainings"]]
@@ -43,5 +44,7 @@ def test_an_example_is_trained_twice_and_combined(name: str, tmp_path: Path) -> 
     assert ensemble["vflops"] > 0
     is_lower = name == "flax_sine"
     assert (ensemble["achieved"] < ensemble["target"]) is is_lower
+    failed = {failure.rule for failure in Findings.read(path.with_name("findings.json")).failures}
+    assert failed <= {"quiet"}  # other tests may run at the same time
     report = (path.parent / "report.html").read_text()
     assert "2 models" in report
