@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+import torch.utils.dlpack
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from vflops.train.backends.array_backend import (
     without_counters,
     zero_momentum,
 )
+from vflops.train.backends.channels_last import from_torch_layout, to_torch_layout
 from vflops.workloads.contract.classifier import (
     NORM_EPSILON,
     NORM_MOMENTUM,
@@ -45,8 +47,9 @@ class JaxBackend(ArrayBackend):
         jax = _configured(recipe)
         self.version = jax.__version__
         self._jax, self._dtypes = jax, _Dtypes.of(recipe.precision)
+        self._state: tuple[Values, Values, Values] = ({}, {}, {})
         self._mesh = _mesh(jax, recipe)
-        self._take_step = self._compiled_step()
+        self._take_step: Any = self._compiled_step()
         self._predict = jax.jit(self._probabilities)
         self.write(NamedState(without_counters(weights), zero_momentum(weights)))
 
@@ -58,7 +61,11 @@ class JaxBackend(ArrayBackend):
 
     def loss_tensor(self, loss: Any) -> Tensor:
         """Return the loss as a tensor; on an accelerator it may still be computed."""
-        return torch.from_dlpack(loss) if self.on_accelerator else super().loss_tensor(loss)
+        return (
+            torch.utils.dlpack.from_dlpack(loss)
+            if self.on_accelerator
+            else super().loss_tensor(loss)
+        )
 
     def step(self, parts: Sequence[tuple[Any, Any]], learning_rate: float) -> Any:
         """Update the weights; the host does not wait for the device."""
@@ -76,7 +83,7 @@ class JaxBackend(ArrayBackend):
     def read(self) -> NamedState:
         """Copy the state to host memory."""
         weights, running, momentum = (
-            {name: _to_torch_layout(np.asarray(value)) for name, value in values.items()}
+            {name: to_torch_layout(np.asarray(value)) for name, value in values.items()}
             for values in self._local()
         )
         ordered = {name: {**weights, **running}[name] for name in self._names}
@@ -89,9 +96,9 @@ class JaxBackend(ArrayBackend):
         dtype = self._dtypes.weights
         momentum = state.momentum or zero_momentum(state.model)
         values = (
-            {name: _from_torch_layout(state.model[name], dtype) for name in trained},
+            {name: from_torch_layout(state.model[name], dtype) for name in trained},
             {name: state.model[name].astype(dtype) for name in self._names if name not in trained},
-            {name: _from_torch_layout(momentum[name], dtype) for name in trained},
+            {name: from_torch_layout(momentum[name], dtype) for name in trained},
         )
         self._decayed = {name for name in trained if is_decayed(name, state.model[name])}
         self._state = self._jax.tree.map(self._whole, values)
@@ -115,7 +122,7 @@ class JaxBackend(ArrayBackend):
     def _local(self) -> tuple[Values, Values, Values]:
         """Return the state as arrays of this rank; it is the same on every rank."""
         if self._mesh is None:
-            return self._state  # type: ignore[no-any-return]
+            return self._state
         local: tuple[Values, Values, Values] = self._jax.tree.map(
             lambda value: value.addressable_data(0), self._state
         )
@@ -137,7 +144,7 @@ class JaxBackend(ArrayBackend):
             partial(self._jax.make_array_from_process_local_data, sharding), values
         )
 
-    def _compiled_step(self) -> Callable[..., Any]:
+    def _compiled_step(self) -> Any:
         jax, step = self._jax, self._step
         if self._mesh is not None:
             whole, rows = jax.P(), jax.P(_RANKS)
@@ -148,7 +155,7 @@ class JaxBackend(ArrayBackend):
                 out_specs=(whole, whole),
                 check_vma=False,
             )
-        return jax.jit(step, donate_argnums=0)  # type: ignore[no-any-return]
+        return jax.jit(step, donate_argnums=0)
 
     def _step(
         self, state: tuple[Values, Values, Values], images: Any, labels: Any, rate: Any
@@ -275,8 +282,9 @@ def _configured(recipe: Recipe) -> Any:
     """Import JAX for the device of the recipe; settings that it reads at its import come first."""
     os.environ.setdefault("NPROC", str(recipe.threads))  # the threads of XLA on a CPU
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # torch prepares batches there
-    import jax
+    import jax as module
 
+    jax: Any = module
     if recipe.device == "cpu":
         jax.config.update("jax_platforms", "cpu")
     if recipe.precision == "fp64":
@@ -296,14 +304,3 @@ def _mesh(jax: Any, recipe: Recipe) -> Any:
         first.setdefault(device.process_index, device)
     devices = np.array([first[rank] for rank in range(recipe.ranks)])
     return jax.sharding.Mesh(devices, (_RANKS,))
-
-
-def _from_torch_layout(array: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Return (out, in, height, width) as (height, width, in, out), (out, in) as (in, out)."""
-    axes = {4: (2, 3, 1, 0), 2: (1, 0)}.get(array.ndim)
-    return np.ascontiguousarray(array if axes is None else array.transpose(axes)).astype(dtype)
-
-
-def _to_torch_layout(array: NDArray[Any]) -> NDArray[Any]:
-    axes = {4: (3, 2, 0, 1), 2: (1, 0)}.get(array.ndim)
-    return np.ascontiguousarray(array if axes is None else array.transpose(axes))

@@ -1,0 +1,286 @@
+"""MindSpore: one compiled graph takes a step on a CPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflops.train.backends.array_backend import (
+    ArrayBackend,
+    NamedState,
+    Recipe,
+    without_counters,
+    zero_momentum,
+)
+from vflops.workloads.contract.classifier import (
+    NORM_EPSILON,
+    NORM_MOMENTUM,
+    RUNNING,
+    Arrays,
+    Classifier,
+    is_decayed,
+    parameter_names,
+)
+
+Values = dict[str, Any]
+
+
+class MindSporeBackend(ArrayBackend):
+    """A classifier in MindSpore, on a CPU in fp32: its CPU kernels have no fp64 convolution."""
+
+    framework = "mindspore"
+
+    def __init__(self, classifier: Classifier, recipe: Recipe, weights: Arrays) -> None:
+        super().__init__(classifier, recipe, weights)
+        _check(recipe)
+        ms = _configured(recipe)
+        self.version = ms.__version__
+        self._ms = ms
+        arrays = without_counters(weights)
+        trained = parameter_names(arrays)
+        self._values = {name: _parameter(ms, name, array) for name, array in arrays.items()}
+        self._momentum = {
+            name: _parameter(ms, f"momentum.{name}", array)
+            for name, array in zero_momentum(weights).items()
+        }
+        decayed = tuple(is_decayed(name, arrays[name]) for name in trained)
+        updated = [(self._values[name], self._momentum[name]) for name in trained]
+        network = _network(ms, classifier, self._values, trains=True)
+        loss = _loss(ms, network, classifier)
+        self._take_step = ms.jit(_step(ms, loss, updated, decayed, recipe))
+        self._predict = ms.jit(_softmax(ms, _network(ms, classifier, self._values, trains=False)))
+
+    def batch(self, tensor: Tensor) -> Any:
+        """Return a tensor of MindSpore in the same memory."""
+        return self._ms.Tensor.from_numpy(tensor.numpy())
+
+    def step(self, parts: Sequence[tuple[Any, Any]], learning_rate: float) -> Any:
+        """Update the weights."""
+        # A number in place of a tensor would be a constant of the graph, compiled anew for each.
+        rate = self._ms.Tensor(np.float32(learning_rate))
+        loss = self._take_step(rate, *(array for part in parts for array in part))
+        return loss.asnumpy()
+
+    def probabilities(self, images: Any) -> NDArray[Any]:
+        """Return the class probabilities of a batch."""
+        probabilities: NDArray[Any] = self._predict(images).asnumpy()
+        return probabilities
+
+    def read(self) -> NamedState:
+        """Copy the state."""
+        return NamedState(*(_copies(values) for values in (self._values, self._momentum)))
+
+    def write(self, state: NamedState) -> None:
+        """Replace the state."""
+        momentum = state.momentum or zero_momentum(state.model)
+        for values, arrays in ((self._values, state.model), (self._momentum, momentum)):
+            for name, value in values.items():
+                value.set_data(self._ms.Tensor(arrays[name].astype(np.float32)))
+
+
+def _step(
+    ms: Any, loss: Callable[..., Any], updated: Any, decayed: tuple[bool, ...], recipe: Recipe
+) -> Callable[..., Any]:
+    """Return a function that updates the parameters and returns the loss, for the compiler.
+
+    MindSpore compiles the source of functions: it unrolls their loops.
+    """
+    weights = ms.ParameterTuple([weight for weight, _ in updated])
+    momenta = ms.ParameterTuple([momentum for _, momentum in updated])
+    with_gradient = ms.value_and_grad(loss, None, weights)
+    update = _update(ms, recipe)
+    weight_decay = recipe.weight_decay
+    count = len(updated)
+
+    def step(rate: Any, *batches: Any) -> Any:
+        parts = len(batches) // 2
+        loss, gradient = with_gradient(batches[0], batches[1])
+        for part in range(1, parts):
+            other_loss, other_gradient = with_gradient(batches[2 * part], batches[2 * part + 1])
+            loss = loss + other_loss
+            gradient = add(gradient, other_gradient)
+        for index in range(count):
+            slope = gradient[index]
+            if parts > 1:
+                slope = slope / parts
+            if decayed[index]:
+                slope = slope + weight_decay * weights[index]
+            update(weights[index], momenta[index], slope, rate)
+        return loss / parts
+
+    def add(one: Any, other: Any) -> Any:
+        return tuple([one[index] + other[index] for index in range(count)])
+
+    return step
+
+
+def _update(ms: Any, recipe: Recipe) -> Callable[..., Any]:
+    """Return a function that updates a weight and its momentum, for the compiler."""
+    factor = recipe.momentum
+    fused, assign = ms.ops.ApplyMomentum(), ms.ops.Assign()
+
+    def update(weight: Any, momentum: Any, slope: Any, rate: Any) -> Any:
+        return fused(weight, momentum, rate, slope, factor)
+
+    def update_nesterov(weight: Any, momentum: Any, slope: Any, rate: Any) -> Any:
+        velocity = factor * momentum + slope
+        assign(momentum, velocity)
+        return assign(weight, weight - rate * (slope + factor * velocity))
+
+    # The fused kernel for CPUs ignores use_nesterov (2.10).
+    return update_nesterov if recipe.nesterov else update
+
+
+def _loss(ms: Any, network: Any, classifier: Classifier) -> Callable[..., Any]:
+    """Return a function from images and labels to the loss."""
+    log_softmax = ms.ops.LogSoftmax(-1)
+    one_hot = ms.ops.OneHot()
+    classes, smoothing = classifier.classes, classifier.label_smoothing
+    on = ms.Tensor(np.float32(1 - smoothing + smoothing / classes))
+    off = ms.Tensor(np.float32(smoothing / classes))
+
+    def loss(images: Any, labels: Any) -> Any:
+        logs = log_softmax(network(images))
+        return -(logs * one_hot(labels, classes, on, off)).sum() / images.shape[0]
+
+    return loss
+
+
+def _softmax(ms: Any, network: Any) -> Callable[..., Any]:
+    softmax = ms.ops.Softmax(-1)
+
+    def probabilities(images: Any) -> Any:
+        return softmax(network(images))
+
+    return probabilities
+
+
+def _network(ms: Any, classifier: Classifier, values: Values, *, trains: bool) -> Any:
+    """Return a function from images to class scores, for the compiler."""
+    program = _Program(ms, values, trains=trains)
+    classifier.logits(0, program)
+    layers, inputs = tuple(program.layers), tuple(program.inputs)
+    to_channels_first = ms.ops.Transpose()
+
+    def network(images: Any) -> Any:
+        results = (to_channels_first(images, (0, 3, 1, 2)),)
+        for index in range(len(layers)):
+            sources = inputs[index]
+            if len(sources) == 2:
+                result = layers[index](results[sources[0]], results[sources[1]])
+            else:
+                result = layers[index](results[sources[0]])
+            results = (*results, result)
+        return results[-1]
+
+    return network
+
+
+class _Program:
+    """Operators that note layers in order; in place of values, they pass on numbers of results.
+
+    Result 0 is the images.
+    """
+
+    def __init__(self, ms: Any, values: Values, *, trains: bool) -> None:
+        self._ms, self._values, self._trains = ms, values, trains
+        self.layers: list[Callable[..., Any]] = []
+        self.inputs: list[tuple[int, ...]] = []
+        """Numbers of the results that each layer takes."""
+
+    def _noted(self, layer: Callable[..., Any], *inputs: int) -> int:
+        self.layers.append(layer)
+        self.inputs.append(inputs)
+        return len(self.layers)
+
+    def conv(self, x: int, name: str, filters: int, kernel: int, stride: int) -> int:
+        weight = self._values[f"{name}.weight"]
+        convolution = self._ms.ops.Conv2D(
+            filters, kernel, pad_mode="pad", pad=kernel // 2, stride=stride
+        )
+
+        def layer(x: Any) -> Any:
+            return convolution(x, weight)
+
+        return self._noted(layer, x)
+
+    def norm(self, x: int, name: str) -> int:
+        scale, shift, mean, variance = (
+            self._values[f"{name}.{kind}"] for kind in ("weight", "bias", *RUNNING)
+        )
+        # It updates the running statistics too, by the unbiased variance.
+        batch_norm = self._ms.ops.BatchNorm(self._trains, NORM_EPSILON, NORM_MOMENTUM)
+
+        def layer(x: Any) -> Any:
+            return batch_norm(x, scale, shift, mean, variance)[0]
+
+        return self._noted(layer, x)
+
+    def relu(self, x: int) -> int:
+        return self._noted(self._ms.ops.ReLU(), x)
+
+    def add(self, x: int, y: int) -> int:
+        return self._noted(self._ms.ops.Add(), x, y)
+
+    def max_pool(self, x: int) -> int:
+        pad = self._ms.ops.Pad(((0, 0), (0, 0), (1, 1), (1, 1)))
+        maximum = self._ms.ops.MaxPool(3, 2, "valid")
+
+        def layer(x: Any) -> Any:
+            # The padding of 0 is never above the maximum: inputs come from a ReLU.
+            return maximum(pad(x))
+
+        return self._noted(layer, x)
+
+    def mean(self, x: int) -> int:
+        mean = self._ms.ops.ReduceMean()
+
+        def layer(x: Any) -> Any:
+            return mean(x, (2, 3))
+
+        return self._noted(layer, x)
+
+    def dense(self, x: int, name: str, outputs: int) -> int:
+        weight, bias = self._values[f"{name}.weight"], self._values[f"{name}.bias"]
+        product, bias_add = self._ms.ops.MatMul(transpose_b=True), self._ms.ops.BiasAdd()
+
+        def layer(x: Any) -> Any:
+            return bias_add(product(x, weight), bias)
+
+        return self._noted(layer, x)
+
+
+def _check(recipe: Recipe) -> None:
+    if recipe.device != "cpu":
+        raise ValueError(f"MindSpore is offered on cpu, not on {recipe.device}")
+    if recipe.precision != "fp32":
+        raise ValueError(
+            f"MindSpore is offered in fp32, not in {recipe.precision}: its CPU kernels have no "
+            "convolution in fp64"
+        )
+
+
+def _configured(recipe: Recipe) -> Any:
+    """Import MindSpore for the threads of the recipe; it must not have computed before."""
+    os.environ.setdefault("GLOG_v", "3")  # errors only
+    import mindspore as ms
+
+    ms.set_device("CPU")
+    with suppress(RuntimeError):  # a process can set them only once
+        ms.device_context.cpu.op_tuning.threads_num(recipe.threads)
+        ms.runtime.dispatch_threads_num(recipe.threads)
+    return ms
+
+
+def _parameter(ms: Any, name: str, array: NDArray[Any]) -> Any:
+    return ms.Parameter(ms.Tensor(array.astype(np.float32)), name=name)
+
+
+def _copies(values: Values) -> Arrays:
+    return {name: np.array(value.asnumpy()) for name, value in values.items()}
