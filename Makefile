@@ -27,7 +27,7 @@ test:
 # tests wait for a scheduler. Byte code is kept: tests start hundreds of processes. numpy computes with
 # one thread: the products in Triton's interpreter are small.
 pytest: $(VENV)/.installed-dev packages
-	OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal
+	OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal -m "not frameworks"
 
 # What the tests use besides Python: a browser, a scheduler of four nodes, ssh-keygen, ip and tc, a builder and a
 # runtime of containers, and a library that steps clocks. Installed where one may; else those tests skip.
@@ -46,15 +46,16 @@ packages:
 	echo "$$need missing and cannot be installed here: the tests that use them will skip"
 
 # TensorFlow (1.6 GB) and MindSpore (2.8 GB), each in an environment of its own; CI runs it after the tests.
-test-frameworks: .venv-tensorflow/.installed .venv-mindspore/.installed
-	.venv-tensorflow/bin/pytest -q tests/frameworks -k "tensorflow or every"
-	.venv-mindspore/bin/pytest -q tests/frameworks -k "mindspore or every"
+test-frameworks: $(VENV)/.installed-dev .venv-tensorflow/.installed .venv-mindspore/.installed
+	$(BIN)/pytest -q -m frameworks tests/examples
+	.venv-tensorflow/bin/pytest -q -m frameworks tests/frameworks/test_tensorflow.py
+	.venv-mindspore/bin/pytest -q -m frameworks tests/frameworks/test_mindspore.py
 
 .venv-tensorflow/.installed .venv-mindspore/.installed: .venv-%/.installed: pyproject.toml constraints.txt
 	@echo "installing $* and what its tests need: minutes …"
 	@test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
 	@.venv-$*/bin/pip install -q --no-compile "torch==2.13.0"
-	@.venv-$*/bin/pip install -q --no-compile -e . pytest $(if $(filter tensorflow,$*),tensorflow-cpu,$*)
+	@.venv-$*/bin/pip install -q --no-compile -e . hypothesis pytest $(if $(filter tensorflow,$*),tensorflow-cpu,$*)
 	@touch $@
 
 # On a machine with a GPU; CI has none. Commit the record that it writes with the change.

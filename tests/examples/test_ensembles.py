@@ -24,7 +24,15 @@ EXAMPLES = {
 
 
 @needs_two_cores
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sklearn_digits",
+        pytest.param("accelerate_prototypes", marks=pytest.mark.frameworks),
+        pytest.param("keras_digits", marks=pytest.mark.frameworks),
+        pytest.param("flax_sine", marks=pytest.mark.frameworks),
+    ],
+)
 def test_an_example_is_trained_twice_and_combined(name: str, tmp_path: Path) -> None:
     missing = [package for package in EXAMPLES[name] if find_spec(package) is None]
     if missing:

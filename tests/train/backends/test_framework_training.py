@@ -5,23 +5,20 @@ All train in double precision, where rounding cannot hide a difference between t
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.support.train_runs import evaluations, losses, planned, run_ranks, start_ranks, weights
+from tests.support.framework_training import STEPS, agree, resumed
+from tests.support.train_runs import evaluations, losses, planned, run_ranks, weights
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import Exchanged, JobStarted
 from vflops.record.log.events import Log
-from vflops.run.resume_changes import changed_jobs
 from vflops.train.state_distance import relative_distance
 from vflops.train.state_file import unpack
 
 pytest.importorskip("jax", reason="pip install 'vflops[jax]'")
 
-STEPS = ("synthetic.train=256", "train.epochs=3", "train.batch=32", "train.segments=3")
-"""24 steps; a checkpoint is kept after every eighth one."""
 AGREE = 1e-9
 
 
@@ -73,22 +70,7 @@ def test_a_checkpoint_is_that_of_pytorch(
 def test_a_checkpoint_of_one_is_resumed_by_another(
     first: str, second: str, torch_run: tuple[RunFolder, Log], tmp_path: Path
 ) -> None:
-    folder = planned(tmp_path, *STEPS, f"train.framework={first}")
-    killed = start_ranks(folder, KILL_AFTER="10", DOUBLE="1")
-    while killed.running():
-        time.sleep(0.02)
-    assert killed.poll() != [0]
-    with folder.start_attempt(0) as events:
-        for job in changed_jobs(folder, [f"train.framework={second}"]):
-            events.write("job-rearranged", **job.model_dump(mode="json"))
-    folder.pass_on_changes()
-    log = run_ranks(folder, DOUBLE="1")
-    (resumed,) = (event for event in log.events if event.kind == "resumed")
-    assert resumed.data["step"] == 8
-    started = next(e.payload(JobStarted) for e in log.events if e.kind == "job")
-    assert started.framework == second
-    finished = losses(torch_run[1])
-    assert losses(log) == pytest.approx(finished[-len(losses(log)) :], abs=AGREE)
+    agree(resumed(tmp_path, first, second, double=True), torch_run[1], AGREE)
 
 
 def test_two_ranks_train_as_with_pytorch(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""Trainings with another framework through the real loop, compared with PyTorch."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.train_runs import losses, planned, run_ranks, start_ranks
+from vflops.record.formats.job_events import JobStarted
+from vflops.record.log.events import Log
+from vflops.run.resume_changes import changed_jobs
+
+STEPS = ("synthetic.train=256", "train.epochs=3", "train.batch=32", "train.segments=3")
+"""24 steps; a checkpoint is kept after every eighth one."""
+SLOWLY = "train.learning_rate=0.0001"
+"""At this rate, rounding errors in fp32 do not grow."""
+
+
+def trained(folder: Path, framework: str, *settings: str, double: bool) -> Log:
+    """Train with a framework, in float64 or in fp32."""
+    run = planned(folder, *STEPS, *settings, f"train.framework={framework}")
+    return run_ranks(run, **_precision(double))
+
+
+def resumed(folder: Path, first: str, second: str, *settings: str, double: bool) -> Log:
+    """Kill a training of the first framework after step 10, and resume it with the second."""
+    run = planned(folder, *STEPS, *settings, f"train.framework={first}")
+    killed = start_ranks(run, KILL_AFTER="10", **_precision(double))
+    while killed.running():
+        time.sleep(0.02)
+    assert killed.poll() != [0]
+    with run.start_attempt(0) as events:
+        for job in changed_jobs(run, [f"train.framework={second}"]):
+            events.write("job-rearranged", **job.model_dump(mode="json"))
+    run.pass_on_changes()
+    log = run_ranks(run, **_precision(double))
+    (event,) = (event for event in log.events if event.kind == "resumed")
+    assert event.data["step"] == 8
+    started = next(event.payload(JobStarted) for event in log.events if event.kind == "job")
+    assert started.framework == second
+    return log
+
+
+def agree(log: Log, whole: Log, within: float) -> None:
+    """Compare the losses of a log with the last ones of a whole training."""
+    found, expected = losses(log), losses(whole)
+    assert len(found) >= 8
+    assert found == pytest.approx(expected[-len(found) :], abs=within)
+
+
+def _precision(double: bool) -> dict[str, str]:
+    return {"DOUBLE": "1"} if double else {}
