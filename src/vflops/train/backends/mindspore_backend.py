@@ -176,7 +176,7 @@ def _network(ms: Any, classifier: Classifier, values: Values, *, trains: bool) -
                 result = layers[index](results[sources[0]], results[sources[1]])
             else:
                 result = layers[index](results[sources[0]])
-            results = (*results, result)
+            results = (*results, result)  # type: ignore[assignment]
         return results[-1]
 
     return network
