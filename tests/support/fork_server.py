@@ -178,6 +178,19 @@ def _import_everything() -> None:
 
     for template in templates().list_templates():
         templates().get_template(template)
+    _compute_once()
+
+
+def _compute_once() -> None:
+    """Compute what commands would compute anew in every process: hashes, and tables of altair."""
+    import altair as alt
+
+    from vflops.publish.pages.chart_style import apply_style, data, tooltips
+    from vflops.record.installed_package import installed_package
+
+    installed_package()
+    chart = alt.Chart(data([{"a": 1}])).mark_line().encode(y=alt.Y("a:Q"), tooltip=tooltips("a:Q"))
+    apply_style(alt.layer(chart))
 
 
 def _serve(calls: socket.socket) -> list[str]:

@@ -30,7 +30,7 @@ TEMPLATE = "template"
 _SET_CHILD_SUBREAPER = 36
 _LONGEST = 1 << 20
 """The size of a request, in bytes."""
-_STARTING_COMMANDS = {"run", "resume", "replay", "scale"}
+_STARTING_COMMANDS = {"accept", "audit", "replay", "resume", "run", "scale"}
 _AGENT = "vflops.launch.agent"
 _CALL = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
 

@@ -78,3 +78,14 @@ def data(rows: list[dict[str, Any]]) -> Any:
     import altair as alt
 
     return alt.Data(values=rows)
+
+
+def tooltips(*fields: str) -> list[Any]:
+    """Return the tooltips of fields such as ``"seed:N"``.
+
+    Of a string, altair would find the class of the channel by hashing all its schemas, which takes
+    longer than all the rest of a chart. So charts name the classes of their channels.
+    """
+    import altair as alt
+
+    return [alt.Tooltip(field) for field in fields]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vflops.publish.pages.chart_style import COLOURS, apply_style, data
+from vflops.publish.pages.chart_style import COLOURS, apply_style, data, tooltips
 from vflops.publish.pages.label_layout import Box, LabelLayout, powers_of_ten
 from vflops.publish.pages.roofline_points import (
     NARROW,
@@ -56,11 +56,11 @@ def roofline(
             x=x,
             y=y,
             color=colour,
-            detail="name:N",
+            detail=alt.Detail("name:N"),
             strokeDash=alt.StrokeDash("benchmark:N")
             .scale(domain=list(NAMES.values()), range=[[1, 0], [6, 4]])
             .legend(orient="top", title=None, symbolStrokeColor="#555"),
-            tooltip=["name:N", "peak:N"],
+            tooltip=tooltips("name:N", "peak:N"),
         )
     )
     layout = LabelLayout((x_range[0], x_range[1]), (y_range[0], y_range[1]), (WIDTH, HEIGHT))
@@ -184,7 +184,7 @@ def _slopes(
         .encode(
             x=x,
             y=y,
-            detail="name:N",
+            detail=alt.Detail("name:N"),
             strokeDash=alt.condition(
                 "datum.name == 'all-reduce'", alt.value([2, 3]), alt.value([1, 0])
             ),
@@ -193,6 +193,6 @@ def _slopes(
     text = (
         alt.Chart(data(labels))
         .mark_text(align="left", baseline="bottom", dx=20, dy=-3, color="#555", fontSize=11)
-        .encode(x=x, y=y, text="label:N")
+        .encode(x=x, y=y, text=alt.Text("label:N"))
     )
     return line + text

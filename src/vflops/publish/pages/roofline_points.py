@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vflops.publish.pages.chart_style import ACHIEVED, data
+from vflops.publish.pages.chart_style import ACHIEVED, data, tooltips
 from vflops.publish.pages.label_layout import LabelLayout
 from vflops.results.roofline.analysis import Bound
 from vflops.units import percent, quantity
@@ -51,10 +51,10 @@ def achieved_layer(achieved: Sequence[Achieved], x: Any, y: Any, layout: LabelLa
         )
         rows.append({**row, "flops": point.flops, "label": label, "short": reached})
     base = alt.Chart(data(rows)).encode(
-        x=x, y=y, tooltip=["what:N", "achieved:N", "at most:N", "share:N"]
+        x=x, y=y, tooltip=tooltips("what:N", "achieved:N", "at most:N", "share:N")
     )
     distance = base.mark_rule(color=ACHIEVED, strokeDash=[3, 3], strokeWidth=1.5).encode(
-        y2="most:Q"
+        y2=alt.Y2("most:Q")
     )
     ring = base.mark_point(size=90, color=ACHIEVED, strokeWidth=2, filled=False).encode(
         y=alt.Y("most:Q")
@@ -85,7 +85,7 @@ def points_layer(bounds: Sequence[Bound], x: Any, y: Any, layout: LabelLayout) -
             named.append({"intensity": position[0], "flops": position[1], "label": label})
     dots = (
         alt.Chart(data(rows))
-        .encode(x=x, y=y, tooltip=["what:N", "attainable:N", "bound by:N", "share:N"])
+        .encode(x=x, y=y, tooltip=tooltips("what:N", "attainable:N", "bound by:N", "share:N"))
         .mark_point(filled=True, size=80, color="#111")
         .encode(
             shape=alt.condition(
@@ -134,7 +134,9 @@ def _point_rows(bound: Bound) -> list[dict[str, Any]]:
 
 def texts(chart: Any, field: str, width_filter: str, **style: Any) -> list[Any]:
     """Return the texts of ``field`` with a halo, shown only if ``width_filter`` holds."""
-    filtered = chart.encode(text=f"{field}:N").transform_filter(width_filter)
+    import altair as alt
+
+    filtered = chart.encode(text=alt.Text(f"{field}:N")).transform_filter(width_filter)
     return [
         filtered.mark_text(**{**style, "stroke": "white", "strokeWidth": 4}),
         filtered.mark_text(**style),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vflops.publish.pages.chart_style import COLOURS, apply_style, data
+from vflops.publish.pages.chart_style import COLOURS, apply_style, data, tooltips
 from vflops.record.formats.measurement import Measurement
 from vflops.units import quantity
 
@@ -46,7 +46,7 @@ def shape_search(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
             .legend(
                 orient="top", title=None, values=sorted({str(row["precision"]) for row in rows})
             ),
-            tooltip=["precision:N", "shape:N", "speed:N"],
+            tooltip=tooltips("precision:N", "shape:N", "speed:N"),
         )
         .properties(width=820, height=260)
     )
@@ -80,8 +80,8 @@ def message_sizes(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
             .title("message")
             .axis(values=ticks, labelExpr=_BINARY_LABEL),
             y=alt.Y("bandwidth:Q").title("bus bandwidth, B/s").axis(format="~s"),
-            detail="case:N",
-            tooltip=["case:N", "bytes:Q", "speed:N"],
+            detail=alt.Detail("case:N"),
+            tooltip=tooltips("case:N", "bytes:Q", "speed:N"),
         )
         .properties(width=820, height=220)
     )

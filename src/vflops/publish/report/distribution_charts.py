@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vflops.publish.pages.chart_style import SERIES, apply_style, data
+from vflops.publish.pages.chart_style import SERIES, apply_style, data, tooltips
 from vflops.publish.report.training_charts import WIDTH
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.many_trainings import Distribution, distributions
@@ -51,10 +51,10 @@ def _histogram(figure: Distribution) -> Any:
         .mark_bar(color=SERIES[0])
         .encode(
             x=x.axis(format="~s" if high >= 1000 else ".3~g", grid=False, tickCount=6),
-            x2="to:Q",
+            x2=alt.X2("to:Q"),
             y=alt.Y("jobs:Q").title("jobs").axis(tickMinStep=1, tickCount=4, format="~s"),
             y2=alt.datum(0),
-            tooltip=["range:N", "jobs:Q"],
+            tooltip=tooltips("range:N", "jobs:Q"),
         )
     )
     return bars.properties(width=(WIDTH - (_PER_ROW - 1) * _GAP) // _PER_ROW, height=_HEIGHT)
@@ -77,15 +77,15 @@ def quality(jobs: Sequence[TrainedJob]) -> dict[str, Any] | None:
         return alt.Y(f"{field}:Q").scale(scale).title(title)
 
     x = alt.X("epoch:Q").title("epoch").scale(domainMin=0).axis(grid=False, tickMinStep=1)
-    tooltip = ["epoch:Q", *(f"{name}:Q" for name in (*_BANDS, "jobs"))]
+    tooltip = tooltips("epoch:Q", *(f"{name}:Q" for name in (*_BANDS, "jobs")))
     base = alt.Chart(data(rows)).encode(x=x, tooltip=tooltip)
-    most = base.mark_area(opacity=0.2, color=SERIES[0]).encode(y=y("5 %"), y2="95 %:Q")
-    half = base.mark_area(opacity=0.35, color=SERIES[0]).encode(y=y("25 %"), y2="75 %:Q")
+    most = base.mark_area(opacity=0.2, color=SERIES[0]).encode(y=y("5 %"), y2=alt.Y2("95 %:Q"))
+    half = base.mark_area(opacity=0.35, color=SERIES[0]).encode(y=y("25 %"), y2=alt.Y2("75 %:Q"))
     line = base.mark_line(color=SERIES[0], point={"filled": True, "size": 30}).encode(y=y("median"))
     marks = alt.Chart(data([{"target": goal.target, "label": f"target {goal.target:g}"}]))
     rule = marks.mark_rule(color="#444", strokeDash=[6, 4]).encode(y=y("target"))
     label = marks.mark_text(align="left", dx=6, dy=-8, color="#444").encode(
-        y=y("target"), x=alt.value(0), text="label:N"
+        y=y("target"), x=alt.value(0), text=alt.Text("label:N")
     )
     chart = (most + half + line + rule + label).properties(width=WIDTH, height=240)
     return apply_style(chart)

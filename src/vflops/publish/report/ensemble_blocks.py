@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from vflops.publish.pages.chart_style import SERIES, apply_style, data
+from vflops.publish.pages.chart_style import SERIES, apply_style, data, tooltips
 from vflops.publish.report.figure_tables import Tile
 from vflops.publish.report.training_charts import WIDTH
 from vflops.results.many_trainings import MANY
@@ -113,13 +113,13 @@ def _quality_over_time(ensemble: EnsembleScore) -> dict[str, Any]:
         .encode(
             x=alt.X("time_s:Q").title("seconds"),
             y=y,
-            tooltip=["time_s:Q", "quality:Q", "epoch:Q"],
+            tooltip=tooltips("time_s:Q", "quality:Q", "epoch:Q"),
         )
     )
     target = [{"quality": ensemble.target, "label": f"target {ensemble.target:g}"}]
     rule = alt.Chart(data(target)).mark_rule(color="#444", strokeDash=[6, 4]).encode(y=y)
     label = rule.mark_text(align="right", dx=-6, dy=-8, color="#444").encode(
-        x=alt.value("width"), text="label:N"
+        x=alt.value("width"), text=alt.Text("label:N")
     )
     return apply_style((line + rule + label).properties(width=WIDTH, height=200))
 
@@ -191,7 +191,7 @@ def _quality_by_models(ensemble: EnsembleScore) -> dict[str, Any]:
     line = (
         alt.Chart(data(rows))
         .mark_line(point=True, color=SERIES[0])
-        .encode(x=x, y=y, tooltip=["models:Q", "quality:Q"])
+        .encode(x=x, y=y, tooltip=tooltips("models:Q", "quality:Q"))
     )
     marks = [
         {"quality": ensemble.mean_quality, "label": "mean of single models"},
@@ -199,7 +199,7 @@ def _quality_by_models(ensemble: EnsembleScore) -> dict[str, Any]:
     ]
     rules = alt.Chart(data(marks)).mark_rule(color="#444", strokeDash=[6, 4]).encode(y=y)
     # The labels are at opposite ends, so that they do not overlap if the values are nearly equal.
-    texts = [alt.Chart(data([mark])).encode(y=y, text="label:N") for mark in marks]
+    texts = [alt.Chart(data([mark])).encode(y=y, text=alt.Text("label:N")) for mark in marks]
     left = texts[0].mark_text(align="left", dx=6, dy=11, color="#444")
     right = texts[1].mark_text(align="right", dx=-6, dy=-8, color="#444")
     labels = left.encode(x=alt.value(0)) + right.encode(x=alt.value("width"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vflops.metrics import mean
-from vflops.publish.pages.chart_style import SERIES, apply_style, data
+from vflops.publish.pages.chart_style import SERIES, apply_style, data, tooltips
 from vflops.publish.report.training_charts import WIDTH
 from vflops.record.readout.contents import Contents
 from vflops.results.score import node_text
@@ -97,7 +97,7 @@ def _distribution(contents: Contents) -> dict[str, Any] | None:
             color=alt.Color("measured:N")
             .scale(domain=names, range=[SERIES[n % len(SERIES)] for n in range(len(names))])
             .legend(None),
-            tooltip=["measured:N", "speed:N", "count:Q"],
+            tooltip=tooltips("measured:N", "speed:N", "count:Q"),
         )
         .properties(width=WIDTH, height=60 * len(names))
     )

@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 
 from vflops.metrics.summation import sum_in_order
-from vflops.publish.pages.chart_style import ACHIEVED, SERIES, apply_style, data
+from vflops.publish.pages.chart_style import ACHIEVED, SERIES, apply_style, data, tooltips
 from vflops.publish.report.curves import Points
 from vflops.publish.report.training_charts import PHASE_COLOURS, WIDTH
 from vflops.results.score.score_file import CandidateScore, SearchScore
@@ -56,7 +56,7 @@ def score(search: SearchScore) -> dict[str, Any] | None:
         x=_time(search.duration_s),
         y=alt.Y("value:Q").title("OPS").axis(format="~s", minExtent=56),
         color=colour.legend(orient="top", title=None, labelLimit=400, symbolType="stroke"),
-        tooltip=["what:N", "time:Q", "figure:N", "error:N", "trained:Q"],
+        tooltip=tooltips("what:N", "time:Q", "figure:N", "error:N", "trained:Q"),
     )
     point = {"opacity": 0, "size": 60}
     lines = base.mark_line(strokeWidth=2, point=point).transform_filter("datum.counts")
@@ -89,7 +89,7 @@ def utilisation(busy: Mapping[str, Points], length_s: float) -> dict[str, Any] |
             .title("busy, %")
             .axis(minExtent=56, values=[0, 25, 50, 75, 100]),
             color=colour.legend(orient="top", title=None, symbolType="stroke"),
-            tooltip=["name:N", "time:Q", "reading:N"],
+            tooltip=tooltips("name:N", "time:Q", "reading:N"),
         )
     )
     return apply_style(chart.properties(width=WIDTH, height=130))
@@ -140,9 +140,11 @@ def tree(search: SearchScore) -> dict[str, Any] | None:
         chosen = [edge for edge in edges if edge["in line"] is in_line]
         if chosen:
             rule = alt.Chart(data(chosen)).mark_rule(color=colour, strokeWidth=width, opacity=0.85)
-            layers.append(rule.encode(x=x, y=y, x2="from_turn:Q", y2="from_accuracy:Q"))
-    tooltip = [f"{name}:N" for name in ("candidate", "state", "parent", "weights")]
-    tooltip += ["accuracy:Q", "parameters:N", "operations:N"]
+            layers.append(
+                rule.encode(x=x, y=y, x2=alt.X2("from_turn:Q"), y2=alt.Y2("from_accuracy:Q"))
+            )
+    names = [f"{name}:N" for name in ("candidate", "state", "parent", "weights")]
+    tooltip = tooltips(*names, "accuracy:Q", "parameters:N", "operations:N")
     dots = (
         alt.Chart(data(rows))
         .mark_point(filled=True, opacity=1, stroke="white", strokeWidth=0.8)
@@ -183,8 +185,10 @@ def slices(search: SearchScore) -> dict[str, Any] | None:
             y=alt.Y("accuracy:Q").scale(zero=False, padding=8).title("accuracy"),
         )
         dots = base.mark_point(filled=True, size=50, opacity=0.6, color=SERIES[0])
-        means = base.mark_tick(color=ACHIEVED, thickness=3, width=34).encode(y="mean(accuracy):Q")
-        both = means + dots.encode(tooltip=["candidate:N", f"{name}:O", "accuracy:Q"])
+        means = base.mark_tick(color=ACHIEVED, thickness=3, width=34).encode(
+            y=alt.Y("mean(accuracy):Q")
+        )
+        both = means + dots.encode(tooltip=tooltips("candidate:N", f"{name}:O", "accuracy:Q"))
         charts.append(both.properties(width=WIDTH // 2 - 70, height=200))
     return apply_style(alt.hconcat(*charts, spacing=40))
 
@@ -214,9 +218,9 @@ def spent(bars: Sequence[TimeSpent]) -> dict[str, Any] | None:
             .title("seconds since the start of the processes")
             .scale(domain=[0, longest_s], nice=False)
             .axis(grid=False, tickCount=12),
-            x2="end:Q",
+            x2=alt.X2("end:Q"),
             color=colour.legend(orient="top", title=None, columns=4),
-            tooltip=["worker:N", "what:N", "time:N", "share:N"],
+            tooltip=tooltips("worker:N", "what:N", "time:N", "share:N"),
         )
     )
     return apply_style(chart.properties(width=WIDTH, height=32 * len(bars)))

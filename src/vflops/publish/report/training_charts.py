@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vflops.metrics.summation import sum_in_order
-from vflops.publish.pages.chart_style import ACHIEVED, SERIES, apply_style, data
+from vflops.publish.pages.chart_style import ACHIEVED, SERIES, apply_style, data, tooltips
 from vflops.publish.report.curves import Line, Points
 from vflops.record.formats.job import Goal
 from vflops.record.formats.job_events import PHASES, KernelTime
@@ -57,7 +57,10 @@ def loss(courses: Sequence[Course]) -> dict[str, Any] | None:
         return None
     y = alt.Y("loss:Q").scale(zero=False).title("training loss").axis(minExtent=_AXIS_EXTENT)
     line = _lines(rows, few=len(rows) < 60 * len(courses)).encode(
-        x=_epoch_axis(), y=y, color=_seed_colours(courses), tooltip=["seed:N", "epoch:Q", "loss:Q"]
+        x=_epoch_axis(),
+        y=y,
+        color=_seed_colours(courses),
+        tooltip=tooltips("seed:N", "epoch:Q", "loss:Q"),
     )
     return apply_style(line.properties(width=WIDTH, height=200))
 
@@ -82,13 +85,13 @@ def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
         x=_epoch_axis(),
         y=y,
         color=_seed_colours(courses),
-        tooltip=["seed:N", "epoch:Q", "quality:Q"],
+        tooltip=tooltips("seed:N", "epoch:Q", "quality:Q"),
     )
     target = alt.Chart(data([{"quality": goal.target, "label": f"target {goal.target:g}"}]))
     rule = target.mark_rule(color="#444", strokeDash=[6, 4], strokeWidth=1.5).encode(y=y)
     label = target.mark_text(
         align="left", dx=6, dy=-8 if goal.better == "higher" else 12, color="#444"
-    ).encode(y=y, x=alt.value(0), text="label:N")
+    ).encode(y=y, x=alt.value(0), text=alt.Text("label:N"))
     points = [
         {
             "seed": course.name,
@@ -102,12 +105,12 @@ def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
     layers = [rule, label, lines]
     if points:
         marks = alt.Chart(data(points)).encode(
-            x=_epoch_axis(), y=y, tooltip=["seed:N", "reached:N", "epoch:Q", "quality:Q"]
+            x=_epoch_axis(), y=y, tooltip=tooltips("seed:N", "reached:N", "epoch:Q", "quality:Q")
         )
         layers.append(marks.mark_point(size=220, strokeWidth=2.5, color=ACHIEVED))
         if len(courses) == 1:  # labels of several seeds would overlap
             text = marks.mark_text(align="right", dx=-16, dy=-9, color=ACHIEVED, fontWeight="bold")
-            layers.append(text.encode(text="reached:N"))
+            layers.append(text.encode(text=alt.Text("reached:N")))
     return apply_style(alt.layer(*layers).properties(width=WIDTH, height=240))
 
 
@@ -137,9 +140,9 @@ def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
     chart = _lines(rows, few=len(rows) < 60 * len(courses)).encode(
         x=_time_axis(courses),
         y=y.axis(format="~s", minExtent=_AXIS_EXTENT, tickCount=5),
-        detail="line:N",
+        detail=alt.Detail("line:N"),
         color=_seed_colours(courses),
-        tooltip=["seed:N", "time:Q", "speed:N"],
+        tooltip=tooltips("seed:N", "time:Q", "speed:N"),
     )
     return apply_style(chart.properties(width=WIDTH, height=160))
 
@@ -185,16 +188,16 @@ def budget(courses: Sequence[Course]) -> dict[str, Any] | None:
     base = alt.Chart(data(rows)).encode(y=y)
     bars = base.mark_bar(height=30).encode(
         x=x.scale(domain=[0, longest_s], nice=False),
-        x2="end:Q",
+        x2=alt.X2("end:Q"),
         color=alt.Color("phase:N")
         .scale(domain=list(names.values()), range=list(PHASE_COLOURS))
         .legend(orient="top", title=None, labelLimit=260, columns=3 if len(courses) == 1 else 6),
-        tooltip=["seed:N", "phase:N", "time:N", "share:N"],
+        tooltip=tooltips("seed:N", "phase:N", "time:N", "share:N"),
     )
     labels = base.transform_filter(f"datum.part * width > {_LABEL_WIDTH}").mark_text(
         color="white", fontWeight="bold"
     )
-    text = labels.encode(x=alt.X("middle:Q"), text="label:N")
+    text = labels.encode(x=alt.X("middle:Q"), text=alt.Text("label:N"))
     return apply_style((bars + text).properties(width=WIDTH, height=44 * len(courses)))
 
 
@@ -228,10 +231,10 @@ def kernels(times: Sequence[KernelTime]) -> dict[str, Any] | None:
         .scale(domain=[0, max(1.15 * float(str(rows[0]["share"])), 0.1)], nice=False)
         .axis(format="%", tickCount=6)
         .title("share of kernel time"),
-        tooltip=["kind:N", "label:N", "time:N", "calls:Q"],
+        tooltip=tooltips("kind:N", "label:N", "time:N", "calls:Q"),
     )
     bars = base.mark_bar(color=SERIES[0])
-    text = base.mark_text(align="left", dx=5, color="#333").encode(text="label:N")
+    text = base.mark_text(align="left", dx=5, color="#333").encode(text=alt.Text("label:N"))
     return apply_style((bars + text).properties(width=WIDTH, height=26 * len(rows)))
 
 
@@ -263,9 +266,9 @@ def _sensor_chart(
     chart = _lines(rows, few=False, width=1.8 if len(courses) == 1 else 1.2).encode(
         x=_time_axis(courses),
         y=alt.Y("value:Q").scale(_scale_from_zero(values)).title(title).axis(axis),
-        detail="line:N",
+        detail=alt.Detail("line:N"),
         color=colour.legend(orient="top", title=None, labelLimit=220, symbolType="stroke"),
-        tooltip=["name:N", "seed:N", "time:Q", "reading:N"],
+        tooltip=tooltips("name:N", "seed:N", "time:Q", "reading:N"),
     )
     return apply_style(chart.properties(width=WIDTH, height=height))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vflops.publish.pages.chart_style import SERIES, apply_style, data
+from vflops.publish.pages.chart_style import SERIES, apply_style, data, tooltips
 from vflops.publish.pages.page import chart_library, render
 from vflops.publish.report import curves
 from vflops.publish.report.training_charts import WIDTH
@@ -115,8 +115,8 @@ def _chart(
             x=alt.X("time:Q").title("seconds since the start of the processes").axis(grid=False),
             y=alt.Y("value:Q").scale(zero=unit != "quality").title(unit).axis(format=form),
             color=alt.Color("side:N").scale(domain=names, range=colours).legend(orient="top"),
-            detail="line:N",
-            tooltip=["side:N", "run:N", "time:Q", "value:Q"],
+            detail=alt.Detail("line:N"),
+            tooltip=tooltips("side:N", "run:N", "time:Q", "value:Q"),
         )
     )
     return apply_style(chart.properties(width=WIDTH, height=220))

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from vflops.publish.pages.chart_style import ACHIEVED, SERIES, apply_style, data
+from vflops.publish.pages.chart_style import ACHIEVED, SERIES, apply_style, data, tooltips
 from vflops.publish.pages.page import chart_library, render
 from vflops.publish.report.training_charts import WIDTH
 from vflops.record.files import atomic
@@ -83,13 +83,13 @@ def chart(group: Group, course: Course) -> dict[str, Any]:
     points = alt.Chart(data(dots)).mark_point(filled=True, size=45, color=SERIES[0])
     level = alt.Chart(data(lines)).mark_line(color="#444", strokeWidth=1.5)
     layers = [
-        points.encode(x=x, y=y, tooltip=["run:N", "when:N", "figure:N"]),
-        level.encode(x=x, y=y, detail="level:N"),
+        points.encode(x=x, y=y, tooltip=tooltips("run:N", "when:N", "figure:N")),
+        level.encode(x=x, y=y, detail=alt.Detail("level:N")),
     ]
     if rules:
         rule = alt.Chart(data(rules)).mark_rule(strokeWidth=2, strokeDash=[5, 3])
         colour = alt.condition("datum.worse", alt.value(ACHIEVED), alt.value(SERIES[2]))
-        layers.append(rule.encode(x=x, color=colour, tooltip=["label:N"]))
+        layers.append(rule.encode(x=x, color=colour, tooltip=tooltips("label:N")))
     return apply_style(alt.layer(*layers).properties(width=WIDTH, height=180))
 
 

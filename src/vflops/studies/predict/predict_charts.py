@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from vflops.publish.pages.chart_style import SERIES, apply_style, data
+from vflops.publish.pages.chart_style import SERIES, apply_style, data, tooltips
 from vflops.publish.report.training_charts import WIDTH
 from vflops.studies.predict.sweeps import MIN_EFFICIENCY
 
@@ -60,7 +60,7 @@ def over_accelerators(
         x=x,
         y=y,
         color=alt.Color("series:N").scale(domain=used, range=colours).legend(below),
-        tooltip=["series:N", "at:Q", "value:Q", "measured:N"],
+        tooltip=tooltips("series:N", "at:Q", "value:Q", "measured:N"),
     )
     dashes = [_DASHED if name == "torus" or "×" in name else [1, 0] for name in used]
     dash = alt.StrokeDash("series:N").scale(domain=used, range=dashes).legend(below)
@@ -73,7 +73,7 @@ def over_accelerators(
         half = alt.Chart(data([{"value": MIN_EFFICIENCY, "label": "half of the time is waiting"}]))
         layers.append(half.mark_rule(color=_MARK, strokeDash=[6, 4]).encode(y=y))
         text = half.mark_text(align="left", dx=6, dy=10, color=_MARK)
-        layers.append(text.encode(y=y, x=alt.value(0), text="label:N"))
+        layers.append(text.encode(y=y, x=alt.value(0), text=alt.Text("label:N")))
     return apply_style(alt.layer(*layers).properties(width=WIDTH, height=300))
 
 
@@ -85,7 +85,7 @@ def _crosses(ends: Sequence[Row], base: Any, x: Any, y: Any) -> list[Any]:
         return []
     drawn = alt.Chart(data([row._asdict() for row in ends]))
     cross = drawn.mark_point(shape="cross", angle=45, size=170, filled=True, opacity=1)
-    cross = cross.encode(x=x, y=y, color=base.encoding.color, tooltip=["series:N", "at:Q"])
+    cross = cross.encode(x=x, y=y, color=base.encoding.color, tooltip=tooltips("series:N", "at:Q"))
     numbers = list({row.at: row._asdict() for row in ends}.values())
     text = alt.Chart(data(numbers)).mark_text(dy=-14, color=_MARK)
     return [cross, text.encode(x=x, y=y, text=alt.Text("at:Q").format(",d"))]

@@ -8,7 +8,7 @@ from typing import Any
 
 from vflops.config.settings import Settings
 from vflops.machine.telemetry.kernel_names import KINDS
-from vflops.publish.pages.chart_style import SERIES, apply_style, data
+from vflops.publish.pages.chart_style import SERIES, apply_style, data, tooltips
 from vflops.publish.report.training_charts import WIDTH
 from vflops.studies.scale.ensembles import Ensembles
 from vflops.studies.scale.point_figures import EnsembleFigures
@@ -102,15 +102,17 @@ def kernel_chart(scales: Sequence[Scale]) -> dict[str, Any] | None:
     bars = list(dict.fromkeys(row["bar"] for row in rows))
     y = alt.Y("bar:N").sort(bars).title(None).axis(domain=False, ticks=False, labelLimit=260)
     x = alt.X("start:Q").scale(domain=[0, 1]).title("share of kernel time")
-    base = alt.Chart(data(rows)).encode(y=y, tooltip=["bar:N", "kind:N", "label:N"])
+    base = alt.Chart(data(rows)).encode(y=y, tooltip=tooltips("bar:N", "kind:N", "label:N"))
     colours = alt.Color("kind:N").scale(domain=kinds, range=[_colour(kind) for kind in kinds])
     drawn = base.mark_bar(height=26).encode(
         x=x.axis(format="%", tickCount=6),
-        x2="end:Q",
+        x2=alt.X2("end:Q"),
         color=colours.legend(orient="bottom", title=None, columns=5),
     )
     labels = base.transform_filter(f"datum.end - datum.start > {_LABELLED}")
-    text = labels.mark_text(color="white", fontWeight="bold").encode(x="middle:Q", text="label:N")
+    text = labels.mark_text(color="white", fontWeight="bold").encode(
+        x=alt.X("middle:Q"), text=alt.Text("label:N")
+    )
     return apply_style((drawn + text).properties(width=WIDTH - 60, height=40 * len(bars)))
 
 

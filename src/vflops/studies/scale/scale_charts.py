@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from vflops.publish.pages.chart_style import SERIES, apply_style, data, with_style
+from vflops.publish.pages.chart_style import SERIES, apply_style, data, tooltips, with_style
 from vflops.publish.report.training_charts import WIDTH
 from vflops.studies.scale.scale_result import Scale
 
@@ -90,7 +90,7 @@ def lines(
         x=x,
         y=y,
         color=alt.Color("series:N").scale(domain=names, range=colours).legend(below),
-        tooltip=["series:N", x.shorthand, "value:Q"],
+        tooltip=tooltips("series:N", x.shorthand, "value:Q"),
     )
     dash = alt.StrokeDash("series:N").scale(domain=names, range=dashes).legend(below)
     dots = base.transform_filter(f"datum.series != '{IDEAL}'").mark_point(filled=True, size=60)
@@ -139,7 +139,7 @@ def bars(
     colours = [colour for _, colour in _coloured(names)]
     colour = alt.Color("series:N").scale(domain=names, range=colours).legend(None)
     base = alt.Chart(data(drawn)).encode(x=x, y=y.axis(labelLimit=300, labelPadding=6))
-    text = base.mark_text(align="left", dx=8, color=_MARK).encode(text="words:N")
+    text = base.mark_text(align="left", dx=8, color=_MARK).encode(text=alt.Text("words:N"))
     if target is None:
         layers = [base.mark_bar(size=22).encode(color=colour), text]
     else:
@@ -166,7 +166,7 @@ def grouped_bars(rows: Sequence[Row], title: str) -> dict[str, Any]:
     )
     colour = alt.Color("series:N").scale(domain=names, range=colours)
     bars = base.mark_bar().encode(color=colour.legend(orient="bottom", title=None))
-    text = base.mark_text(dy=-7, color=_MARK).encode(text="words:N")
+    text = base.mark_text(dy=-7, color=_MARK).encode(text=alt.Text("words:N"))
     return apply_style((bars + text).properties(width=WIDTH, height=200))
 
 
@@ -205,7 +205,7 @@ def _level(target: tuple[str, float] | None, y: Any) -> list[Any]:
     text = mark.mark_text(align="left", dx=6, dy=-8, color=_MARK)
     return [
         mark.mark_rule(color=_MARK, strokeDash=[6, 4]).encode(y=y),
-        text.encode(y=y, x=alt.value(0), text="label:N"),
+        text.encode(y=y, x=alt.value(0), text=alt.Text("label:N")),
     ]
 
 
@@ -235,7 +235,7 @@ def over_time(
         x=alt.X("time:Q").title(since).scale(whole).axis(grid=False, tickCount=12),
         y=alt.Y("value:Q").title(title).axis(format=form, minExtent=56),
         color=colour.legend(orient="bottom", title=None, symbolType="stroke"),
-        tooltip=["size:O", "time:Q", "value:Q"],
+        tooltip=tooltips("size:O", "time:Q", "value:Q"),
     )
     point = {"opacity": 0, "size": 60}
     counted = base.mark_line(strokeWidth=2, point=point).transform_filter("datum.counts")
