@@ -8,6 +8,10 @@ import pytest
 
 from tests.support.framework_training import SLOWLY, agree, resumed, trained
 from vflops.record.log.events import Log
+from vflops.testing.backends import BackendConformance
+from vflops.train.backends.array_backend import Recipe
+from vflops.train.backends.mindspore_backend import MindSporeBackend
+from vflops.workloads.contract.classifier import Arrays, Classifier
 
 pytestmark = pytest.mark.frameworks
 pytest.importorskip("mindspore", reason="pip install 'vflops[mindspore]'")
@@ -31,3 +35,10 @@ def test_a_checkpoint_of_one_is_resumed_by_another(
     first: str, second: str, torch_log: Log, tmp_path: Path
 ) -> None:
     agree(resumed(tmp_path, first, second, *SETTINGS, double=DOUBLE), torch_log, AGREE)
+
+
+class TestConformance(BackendConformance):
+    precisions = ("fp32",)
+
+    def build(self, classifier: Classifier, recipe: Recipe, weights: Arrays) -> MindSporeBackend:
+        return MindSporeBackend(classifier, recipe, weights)

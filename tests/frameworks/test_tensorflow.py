@@ -8,6 +8,10 @@ import pytest
 
 from tests.support.framework_training import agree, resumed, trained
 from vflops.record.log.events import Log
+from vflops.testing.backends import BackendConformance
+from vflops.train.backends.array_backend import Recipe
+from vflops.train.backends.tensorflow_backend import TensorFlowBackend
+from vflops.workloads.contract.classifier import Arrays, Classifier
 
 pytestmark = pytest.mark.frameworks
 pytest.importorskip("tensorflow", reason="pip install 'vflops[tensorflow]'")
@@ -33,3 +37,8 @@ def test_a_checkpoint_of_one_is_resumed_by_another(
     first: str, second: str, torch_log: Log, tmp_path: Path
 ) -> None:
     agree(resumed(tmp_path, first, second, *SETTINGS, double=DOUBLE), torch_log, AGREE)
+
+
+class TestConformance(BackendConformance):
+    def build(self, classifier: Classifier, recipe: Recipe, weights: Arrays) -> TensorFlowBackend:
+        return TensorFlowBackend(classifier, recipe, weights)

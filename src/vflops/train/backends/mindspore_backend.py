@@ -41,7 +41,7 @@ class MindSporeBackend(ArrayBackend):
         _check(recipe)
         ms = _configured(recipe)
         self.version = ms.__version__
-        self._ms = ms
+        self._ms, self._assign = ms, ms.ops.Assign()
         arrays = without_counters(weights)
         trained = parameter_names(arrays)
         self._values = {name: _parameter(ms, name, array) for name, array in arrays.items()}
@@ -81,7 +81,8 @@ class MindSporeBackend(ArrayBackend):
         momentum = state.momentum or zero_momentum(state.model)
         for values, arrays in ((self._values, state.model), (self._momentum, momentum)):
             for name, value in values.items():
-                value.set_data(self._ms.Tensor(arrays[name].astype(np.float32)))
+                # After set_data, a compiled graph would update memory that is no longer read.
+                self._assign(value, self._ms.Tensor(arrays[name].astype(np.float32)))
 
 
 def _step(
@@ -169,14 +170,14 @@ def _network(ms: Any, classifier: Classifier, values: Values, *, trains: bool) -
     to_channels_first = ms.ops.Transpose()
 
     def network(images: Any) -> Any:
-        results = (to_channels_first(images, (0, 3, 1, 2)),)
+        results: tuple[Any, ...] = (to_channels_first(images, (0, 3, 1, 2)),)
         for index in range(len(layers)):
             sources = inputs[index]
             if len(sources) == 2:
                 result = layers[index](results[sources[0]], results[sources[1]])
             else:
                 result = layers[index](results[sources[0]])
-            results = (*results, result)  # type: ignore[assignment]
+            results = (*results, result)
         return results[-1]
 
     return network
@@ -274,7 +275,7 @@ def _configured(recipe: Recipe) -> Any:
     ms.set_device("CPU")
     with suppress(RuntimeError):  # a process can set them only once
         ms.device_context.cpu.op_tuning.threads_num(recipe.threads)
-        ms.runtime.dispatch_threads_num(recipe.threads)
+        ms.runtime.dispatch_threads_num(1)  # more of them wait for work in a loop
     return ms
 
 
