@@ -14,6 +14,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -105,8 +106,14 @@ class ImageBuild:
         pip += [f"--abi={abi}" for abi in (f"cp{_PYTHON}", "abi3", "none")]
         pip += [f"--platform={name}_{machine}" for name in _MANYLINUX]
         pip += [f"--constraint={ROOT / 'constraints.txt'}", f"--dest={wheels}"]
-        _run([*pip, f"{ROOT}[nvidia]", "hatchling"])
+        _run([*pip, *_requirements(), "hatchling"])
         return wheels
+
+
+def _requirements() -> list[str]:
+    """Return what vflops[nvidia] needs; pip would build a wheel of this checkout to learn it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return [*project["dependencies"], *project["optional-dependencies"]["nvidia"]]
 
 
 def _run(command: Sequence[str]) -> str:

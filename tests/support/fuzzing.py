@@ -136,11 +136,11 @@ class Trial:
     def run(self, seed: str) -> Failure | None:
         """Read the damaged input of a seed; return the failure, if it is one."""
         path, damaged = self.damaged(seed)
-        path.write_bytes(damaged)
+        _replace(path, damaged)
         try:
             fault = _fault(self._reader, path)
         finally:
-            path.write_bytes(self._content[path])
+            _replace(path, self._content[path])
         return None if fault is None else self.kept(seed, *fault)
 
     def limit_memory(self) -> None:
@@ -151,9 +151,16 @@ class Trial:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file anew: ext4 waits for the disk where a file that has content is truncated."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)
+
+
 def _try_all(trial: Trial, seeds: Sequence[str], tried: mmap.mmap) -> None:
     """Try all seeds in the child process, and write its failures to a file."""
     sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+    os.fsync = lambda fd: None  # the inputs need not survive this machine
     trial.limit_memory()
     failures = 0
     for number, seed in enumerate(seeds):

@@ -74,10 +74,12 @@ def with_style(specification: dict[str, Any]) -> dict[str, Any]:
 
 
 def data(rows: list[dict[str, Any]]) -> Any:
-    """Return ``rows`` as inline altair data."""
+    """Return ``rows`` as inline altair data, which is validated with the chart and not before."""
     import altair as alt
+    from altair.utils.schemapi import debug_mode
 
-    return alt.Data(values=rows)
+    with debug_mode(False):
+        return alt.Data(values=rows)
 
 
 def tooltips(*fields: str) -> list[Any]:
