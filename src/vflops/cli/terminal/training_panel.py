@@ -87,7 +87,9 @@ class TrainingView:
         ranks = f"{data['ranks']} ranks" if data["ranks"] > 1 else "1 rank"
         compiled = ", compiled" if data["compiled"] else ""
         size = f", {data['parameters']:,} parameters" if data["parameters"] else ""
-        self._device = f"{data['device_name']}, {ranks}, {data['precision']}{compiled}{size}"
+        framework = data.get("framework", "pytorch")
+        by = "" if framework == "pytorch" else f", {framework} {data['framework_version']}"
+        self._device = f"{data['device_name']}, {ranks}, {data['precision']}{compiled}{by}{size}"
         self._state = "compiling" if data["compiled"] else "training"
         if self._live is None:
             self._say(f"  on {self._device}, batch {data['batch']}")
