@@ -21,13 +21,13 @@ SLOWLY = "train.learning_rate=0.0001"
 def trained(folder: Path, framework: str, *settings: str, double: bool) -> Log:
     """Train with a framework, in float64 or in fp32."""
     run = planned(folder, *STEPS, *settings, f"train.framework={framework}")
-    return run_ranks(run, **_precision(double))
+    return run_ranks(run, 1, **_precision(double))
 
 
 def resumed(folder: Path, first: str, second: str, *settings: str, double: bool) -> Log:
     """Kill a training of the first framework after step 10, and resume it with the second."""
     run = planned(folder, *STEPS, *settings, f"train.framework={first}")
-    killed = start_ranks(run, KILL_AFTER="10", **_precision(double))
+    killed = start_ranks(run, 1, KILL_AFTER="10", **_precision(double))
     while killed.running():
         time.sleep(0.02)
     assert killed.poll() != [0]
@@ -35,7 +35,7 @@ def resumed(folder: Path, first: str, second: str, *settings: str, double: bool)
         for job in changed_jobs(run, [f"train.framework={second}"]):
             events.write("job-rearranged", **job.model_dump(mode="json"))
     run.pass_on_changes()
-    log = run_ranks(run, **_precision(double))
+    log = run_ranks(run, 1, **_precision(double))
     (event,) = (event for event in log.events if event.kind == "resumed")
     assert event.data["step"] == 8
     started = next(event.payload(JobStarted) for event in log.events if event.kind == "job")
