@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,3 +43,11 @@ class TestConformance(BackendConformance):
 
     def build(self, classifier: Classifier, recipe: Recipe, weights: Arrays) -> MindSporeBackend:
         return MindSporeBackend(classifier, recipe, weights)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [({"precision": "fp64"}, "fp64"), ({"ranks": 2}, "rank")]
+)
+def test_what_its_kernels_do_not_offer_is_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        MindSporeBackend(Classifier((1,), 8, "small", 4, 16), Recipe(**change), {})

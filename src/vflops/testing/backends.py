@@ -59,8 +59,9 @@ _BOUNDS = {
     # Rounding decides on which side of zero some inputs of ReLUs are. Each of these jumps changes
     # the gradient, so two runs part by an amount in proportion to the learning rate: PyTorch in
     # fp32 is 2e-4 from itself in fp64 after 20 steps at 1e-3. At 1e-4 that leaves a factor of 5.
-    # The bounds of states are a tenth of what an error leaves: Nesterov's momentum omitted 1e-3 in
-    # the weights, the biased variance 1e-4 in the statistics.
+    # The bounds of states are far below what an error leaves after three steps: 3e-3 in the weights
+    # if Nesterov's momentum is left out, 1e-3 without weight decay, 3e-3 in the statistics if the
+    # variance is biased. A correct backend leaves 1e-6.
     "fp32": _Bounds(
         torch.float32,
         losses=1e-4,
