@@ -45,7 +45,7 @@ packages:
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need >/dev/null; } || \
 	echo "$$need missing and cannot be installed here: the tests that use them will skip"
 
-# TensorFlow (1.6 GB) and MindSpore (2.8 GB), each in an environment of its own; CI runs it after the tests.
+# TensorFlow (1.6 GB) and MindSpore (2.8 GB), each in an environment of its own: minutes, so CI leaves it out.
 test-frameworks: $(VENV)/.installed-dev .venv-tensorflow/.installed .venv-mindspore/.installed
 	$(BIN)/pytest -q -m frameworks tests/examples tests/frameworks/test_jax.py
 	.venv-tensorflow/bin/pytest -q -m frameworks tests/frameworks/test_tensorflow.py
