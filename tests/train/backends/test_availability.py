@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 from importlib import metadata
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 from tests.support.sample_parts import Vflops
+from vflops.config.training import TrainSettings
 from vflops.errors import UsageError
-from vflops.train.backends import availability
+from vflops.train.backends import availability, framework_engine
 from vflops.train.backends.availability import require_accelerator, require_framework
 
 
@@ -48,6 +52,18 @@ def test_one_that_sees_it_passes_and_a_cpu_needs_no_probe(monkeypatch: pytest.Mo
     require_accelerator("jax", "cuda")
     monkeypatch.setitem(availability._PROBES, "jax", "print(0)")
     require_accelerator("jax", "cpu")
+
+
+@pytest.mark.parametrize(("index", "ranks"), [(1, 1), (0, 2)])
+def test_other_accelerators_than_the_first_are_refused(index: int, ranks: int) -> None:
+    engine: Any = SimpleNamespace(
+        context=SimpleNamespace(record=SimpleNamespace(workload="image-classification")),
+        settings=TrainSettings(framework="jax"),
+        plan=SimpleNamespace(ranks=ranks),
+        device=torch.device("cuda", index),
+    )
+    with pytest.raises(UsageError, match="JAX is offered on the first accelerator with one rank"):
+        framework_engine._backend(engine)
 
 
 @pytest.mark.parametrize(

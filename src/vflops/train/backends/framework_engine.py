@@ -153,6 +153,13 @@ def _backend(engine: FrameworkEngine) -> ArrayBackend:
             f"{spec.name} is trained with PyTorch only, not with {framework.title}",
             hint="--framework pytorch",
         )
+    if engine.device.type != "cpu" and (engine.device.index or plan.ranks > 1):
+        # Each process would see all accelerators and compute on the first one.
+        raise UsageError(
+            f"{framework.title} is offered on the first accelerator with one rank, not on "
+            f"{engine.device} with {plan.ranks}",
+            hint="--framework pytorch, or let each job see one accelerator (CUDA_VISIBLE_DEVICES)",
+        )
     settings = spec.settings.model_validate(context.record.settings)
     classifier = import_object(spec.classifier)(settings, context.record.data)
     torch.manual_seed(mix(context.record.seed, 2) >> 1)
