@@ -170,7 +170,10 @@ def changed(table: np.ndarray[Any, Any], value: float) -> np.ndarray[Any, Any]:
             {"predictions": changed(TABLE, math.nan), "labels": LABELS},
             r"\[1, 2\] is nan",
         ),
-        ({"predictions": changed(TABLE, -0.1), "labels": LABELS}, "-0.1, which is no probability"),
+        (
+            {"predictions": changed(TABLE, -0.1), "labels": LABELS},
+            "-0.1, which is not a probability",
+        ),
         ({"predictions": changed(TABLE, 4), "labels": LABELS}, "of sample 1 have the sum 4.7"),
         ({"predictions": TABLE, "labels": LABELS + 1}, "the class 3, but classes are 0 to 2"),
         ({"predictions": TABLE, "labels": LABELS - 1}, "the class -1"),

@@ -165,7 +165,7 @@ def _boxes(path: Path, arrays: Mapping[str, Array]) -> ScriptPredictions:
         lowest = detections[..., 4][present].min()
         _refuse(path, f"predictions has the score {lowest:g}", "write scores of 0 or more")
     if not (labels >= 0).any():
-        _refuse(path, "it has no true box, so there is no mAP", "write the boxes of all objects")
+        _refuse(path, "it has no true box, so mAP is not defined", "write the boxes of all objects")
     return ScriptPredictions(detections, (labels, boxes))
 
 
@@ -190,7 +190,7 @@ def _require_probabilities(path: Path, predictions: Array) -> None:
     remedy += "--set command.combine=vote"
     lowest, totals = predictions.min(), predictions.sum(axis=1, dtype=np.float64)
     if lowest < 0:
-        _refuse(path, f"predictions has {lowest:g}, which is no probability", remedy)
+        _refuse(path, f"predictions has {lowest:g}, which is not a probability", remedy)
     furthest = int(np.abs(totals - 1).argmax())
     if abs(totals[furthest] - 1) > _SUM_TOLERANCE:
         _refuse(
