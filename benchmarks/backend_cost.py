@@ -93,7 +93,8 @@ def measured_in(checkout: Path, case: str, steps: int) -> float:
 
 def compare(case: str, other: Path, rounds: int, steps: int) -> None:
     """Measure both in turns, and print a row."""
-    here, there = [], []
+    here: list[float] = []
+    there: list[float] = []
     for number in range(rounds):
         order = [(_HERE, here), (other, there)]
         for checkout, speeds in order if number % 2 else reversed(order):

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from vflops.models.fused_resnet import FusedResNet
 from vflops.models.resnet import ResNet, Stem
 from vflops.workloads.contract.classifier import COUNTER, Arrays, Classifier
 from vflops.workloads.contract.initial_weights import initial_weights
@@ -30,6 +32,14 @@ def test_names_shapes_and_types_are_those_of_the_network(stem: Stem) -> None:
         name: (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
         for name, tensor in expected.items()
     }
+
+
+def test_the_fused_network_takes_them() -> None:
+    arrays = initial_weights(Classifier((1, 1, 1, 1), 64, "imagenet", 10, 64), 1)
+    model = FusedResNet((1, 1, 1, 1), classes=10)
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+    for name, tensor in model.state_dict().items():
+        assert tensor.numpy().tobytes() == arrays[name].tobytes(), name
 
 
 def test_arrays_are_distributed_as_pytorch_draws_them() -> None:
