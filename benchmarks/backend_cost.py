@@ -6,8 +6,9 @@
 Each measurement is a process of its own, which takes steps on one batch that stays on the device;
 the two checkouts take turns. The other one needs ``benchmarks/train_speed.py`` and the packages of
 this interpreter. The table has the median of the samples per second, and the median and the
-quartiles of the ratio of neighbouring measurements: a busy machine slows both. ``resnet-50``
-(224 pixels, mixed-bf16, batch 512) needs an accelerator.
+quartiles of the ratio of neighbouring measurements: a busy machine slows both. The CPU time of a
+step depends less on other programs than its duration; it says most with one thread (taskset).
+``resnet-50`` (224 pixels, mixed-bf16, batch 512) needs an accelerator.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ _CASES: dict[str, tuple[str, tuple[str, ...]]] = {
 _WARM_STEPS = 8
 
 
-def measure(case: str, steps: int) -> float:
-    """Return the samples per second of the checkout that this process imports."""
+def measure(case: str, steps: int) -> tuple[float, float]:
+    """Return samples per second, in time and in CPU time, of the checkout that is imported."""
     from benchmarks.train_speed import batches, engine
 
     profile, changes = _CASES[case]
@@ -59,15 +60,17 @@ def measure(case: str, steps: int) -> float:
             source.close()
             for _ in range(_WARM_STEPS):
                 float(made.state.take_step(kept, 0.01))
-            start_s = time.perf_counter()
+            start_s, start_cpu_s = time.perf_counter(), time.process_time()
             for _ in range(steps):
                 loss = made.state.take_step(kept, 0.01)
             float(loss)  # waits for the device
-            return steps * made.settings.batch / (time.perf_counter() - start_s)
+            samples = steps * made.settings.batch
+            took_s, took_cpu_s = time.perf_counter() - start_s, time.process_time() - start_cpu_s
+            return samples / took_s, samples / took_cpu_s
 
 
-def measured_in(checkout: Path, case: str, steps: int) -> float:
-    """Return the samples per second of a checkout, measured in a new process."""
+def measured_in(checkout: Path, case: str, steps: int) -> tuple[float, float]:
+    """Return what ``measure`` returns in a new process of a checkout."""
     command = [
         sys.executable,
         str(Path(__file__).resolve()),
@@ -87,25 +90,27 @@ def measured_in(checkout: Path, case: str, steps: int) -> float:
     )
     if done.returncode:
         raise SystemExit(f"{checkout}, {case}: {done.stderr.strip()}")
-    speed: float = json.loads(done.stdout.splitlines()[-1])
-    return speed
+    speed, cpu_speed = json.loads(done.stdout.splitlines()[-1])
+    return speed, cpu_speed
 
 
 def compare(case: str, other: Path, rounds: int, steps: int) -> None:
-    """Measure both in turns, and print a row."""
-    here: list[float] = []
-    there: list[float] = []
+    """Measure both in turns, and print a row for the time and one for the CPU time."""
+    here: list[tuple[float, float]] = []
+    there: list[tuple[float, float]] = []
     for number in range(rounds):
         order = [(_HERE, here), (other, there)]
         for checkout, speeds in order if number % 2 else reversed(order):
             speeds.append(measured_in(checkout, case, steps))
-    ratios = [one / two for one, two in zip(here, there, strict=True)]
-    low, middle, high = statistics.quantiles(ratios, n=4) if rounds > 1 else 3 * ratios
-    print(
-        f"{case:10} {statistics.median(here):11,.1f} {statistics.median(there):11,.1f} "
-        f"{middle:8.4f}  {low:.4f} to {high:.4f}",
-        flush=True,
-    )
+    for index, kind in enumerate(("time", "CPU time")):
+        ours, theirs = ([speeds[index] for speeds in both] for both in (here, there))
+        ratios = [one / two for one, two in zip(ours, theirs, strict=True)]
+        low, middle, high = statistics.quantiles(ratios, n=4) if rounds > 1 else 3 * ratios
+        print(
+            f"{case:10} {kind:9} {statistics.median(ours):11,.1f} "
+            f"{statistics.median(theirs):11,.1f} {middle:8.4f}  {low:.4f} to {high:.4f}",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -122,7 +127,7 @@ def main() -> None:
     if arguments.against is None:
         parser.error("--against PATH is missing: another checkout of vflops")
     default = "tiny,laptop,resnet-50" if torch.accelerator.is_available() else "tiny,laptop"
-    print(f"{'case':10} {'here':>11} {'there':>11} {'ratio':>8}  quartiles (samples/s)")
+    print(f"{'samples/s':10} {'by':9} {'here':>11} {'there':>11} {'ratio':>8}  quartiles")
     for case in (arguments.cases or default).split(","):
         compare(case, arguments.against.resolve(), arguments.rounds, arguments.steps)
 
