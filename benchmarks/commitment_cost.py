@@ -53,7 +53,7 @@ def measure(made: Engine, rounds: int, seconds: float) -> None:
             for step in range(steps):
                 made.state.take_step(batch, 1e-4)
                 if step == steps // 2 and way != "plain":
-                    contents = made.state.contents(made.plan)
+                    contents = made.state.contents()
                     assert contents is not None
                     committer.begin(made.state.step, contents, checkpoint=way == "checkpoint")
             state = committer.take(wait=True)
@@ -63,8 +63,9 @@ def measure(made: Engine, rounds: int, seconds: float) -> None:
                 hashed_s[way].append(state.took_s if state else 0.0)
     plain_s = statistics.median(times["plain"])
     spread = (max(times["plain"]) - min(times["plain"])) / plain_s
-    size = sum(p.numel() * p.element_size() for p in made.state.model.parameters())
-    print(f"{made.context.record.workload} on {made.device}: {size / 1e6:.1f} MB of parameters")
+    weights = made.backend.weights() or {}
+    size = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
+    print(f"{made.context.record.workload} on {made.device}: {size / 1e6:.1f} MB of weights")
     print(f"{steps} steps in {plain_s:.3f} s without commitments, spread {spread:.2%}")
     for way in _WAYS[1:]:
         cost_s = statistics.median(
@@ -81,7 +82,7 @@ def measure(made: Engine, rounds: int, seconds: float) -> None:
 
 
 def _steps_in(made: Engine, batch: list[tuple[torch.Tensor, ...]], seconds: float) -> int:
-    for _ in range(made.state.update.warm_steps + 3):
+    for _ in range(made.backend.warm_steps + 3):
         made.state.take_step(batch, 1e-4)
     _synchronise(made)
     began_s, steps = time.perf_counter(), 0

@@ -39,7 +39,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             source = batches(made)
             kept = [next(iter(source))]
             source.close()
-            step: Callable[[], torch.Tensor] = partial(made.state.update, kept, 0.01)
+            step: Callable[[], torch.Tensor] = partial(made.state.take_step, kept, 0.01)
             if name == "torchvision":
                 step = torchvision_step(kept[0], made.precision)
             for _ in range(5):

@@ -43,9 +43,9 @@ def measure(profile: str, *, alone: bool) -> dict[str, float]:
             if alone:
                 source.close()  # a thread of its own, which would share the cores
                 os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-                steps = rate(lambda: made.state.update(kept, 0.01), TRAIN_S)
+                steps = rate(lambda: made.state.take_step(kept, 0.01), TRAIN_S)
             else:
-                steps = rate(lambda: made.state.update([next(incoming)], 0.01), TRAIN_S)
+                steps = rate(lambda: made.state.take_step([next(incoming)], 0.01), TRAIN_S)
                 source.close()
     rates = {"samples/s": steps * made.settings.batch}
     for size in (128, 1024):

@@ -23,12 +23,10 @@ from torch.nn import functional
 
 from vflops.record.formats.job import JobRecord
 from vflops.run import jobs
-from vflops.train.backends.framework_engine import FrameworkEngine
-from vflops.train.backends.framework_plan import FrameworkRank
+from vflops.train.backends.factory import joined_backend
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
 from vflops.train.loader import Loader, loader
-from vflops.train.parallel.factory import SingleRank
 from vflops.train.phase_clock import Clock
 from vflops.train.precision import Precision
 from vflops.train.rank_device import rank_device, use_threads
@@ -61,9 +59,8 @@ def engine(arguments: argparse.Namespace, folder: Path) -> Engine:
     context = JobContext(record, 0, 0, folder / "0", None, Clock(), StopRequest())
     workload = prepared.spec.load_code().create(prepared.settings, prepared.data)
     precision = Precision.named(train.precision, device)
-    if train.framework == "pytorch":
-        return Engine(context, train, workload, SingleRank(), precision, device)
-    return FrameworkEngine(context, train, workload, FrameworkRank(), precision, device)
+    with joined_backend(context, train, workload, precision, device) as (group, backend):
+        return Engine(context, train, workload, group, precision, backend)
 
 
 def batches(made: Engine) -> Loader:
@@ -142,8 +139,8 @@ def measure(made: Engine, arguments: argparse.Namespace) -> None:
     incoming = iter(source)
     kept: list[Inputs] = [next(incoming)]
     ways: dict[str, Callable[[], object]] = {
-        "engine, packed data": lambda: made.state.update([next(incoming)], 0.01),
-        "engine, one batch": lambda: made.state.update(kept, 0.01),
+        "engine, packed data": lambda: made.state.take_step([next(incoming)], 0.01),
+        "engine, one batch": lambda: made.state.take_step(kept, 0.01),
     }
     if arguments.workload == "image-classification" and not arguments.no_plain:
         ways["plain loop"] = plain_loop(made)
@@ -160,7 +157,8 @@ def measure(made: Engine, arguments: argparse.Namespace) -> None:
                 rates[name].append(arguments.steps * made.settings.batch / took_s)
     source.close()
     print(f"torch {torch.__version__}, {made.device}, {made.settings.precision}, ", end="")
-    print(f"batch {made.settings.batch}, recorded {made.recorded}, compiled {made.compiled}")
+    print(f"batch {made.settings.batch}, recorded {made.backend.recorded}, ", end="")
+    print(f"compiled {made.backend.compiled}")
     base = statistics.median(rates["engine, packed data"])
     for name, speeds in rates.items():
         middle = statistics.median(speeds)

@@ -50,7 +50,6 @@ FOUNDATION = ("extensions", "text", "units", "python_start", "interruption", "er
 """Modules that every room may import; the picture leaves out the arrows to them."""
 STARTED_BY_NAME = {
     ("vflops.workloads.contract.spec", "vflops.train.engine"),
-    ("vflops.workloads.contract.spec", "vflops.train.backends.framework_engine"),
     ("vflops.launch.attempt", "vflops.train.rank"),
 }
 """The modules that a lower room names in a string: the runner of a job, and a rank's program."""

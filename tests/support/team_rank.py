@@ -31,7 +31,8 @@ from vflops.train import loop
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
 from vflops.train.loader import Request
-from vflops.train.parallel.factory import ParallelPlan, parallel_plan
+from vflops.train.parallel.factory import parallel_plan
+from vflops.train.parallel.rank_group import RankGroup
 from vflops.train.phase_clock import Clock
 from vflops.train.precision import Precision
 from vflops.workloads.contract.registry import workload
@@ -105,7 +106,7 @@ def joined_requests(whole: loop.Loop, copies: int, first: int) -> Iterator[Reque
     for share in range(copies):
         reader = copy.copy(whole)
         reader.settings = settings
-        reader.plan = cast(ParallelPlan, SimpleNamespace(share=share, shares=copies))
+        reader.group = cast(RankGroup, SimpleNamespace(share=share, shares=copies))
         readers.append(loop.Loop._requests(reader, first))
     for requests in zip(*readers, strict=True):
         indices = np.concatenate([request.indices for request in requests])
@@ -143,7 +144,7 @@ def train(
     try:
         precision = Precision.named("fp32", cpu)  # leaves tensors as they are
         parts = (context, settings, code.create(changed, record.data), plan, precision, cpu)
-        engine = TeamEngine(*parts)
+        engine = TeamEngine.with_torch(*parts)
         engine.copies = copies
         engine.train()
     finally:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.support.team_rank import Double, stay_double
 from vflops.train import engine, loop, rank
-from vflops.train.backends import framework_engine
+from vflops.train.backends import factory
 from vflops.train.backends.array_backend import Recipe
 from vflops.workloads.contract.spec import WorkloadSpec
 
@@ -57,7 +57,7 @@ if "SHOW_NOTHING" in os.environ:
 if "DOUBLE" in os.environ:
     stay_double()
     setattr(WorkloadSpec, "load_code", doubled)  # noqa: B010
-    setattr(framework_engine, "Recipe", double_recipe)  # noqa: B010
+    setattr(factory, "Recipe", double_recipe)  # noqa: B010
 if "KILL_AFTER" in os.environ:
     loop.Loop._step = step_then_die  # type: ignore[method-assign]
 

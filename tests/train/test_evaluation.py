@@ -48,12 +48,12 @@ def engine_of(said: list[str]) -> Engine:
         meter=lambda device: Total(),
         quality=sum,
         validation_loss=lambda summaries: None,
+        inputs=lambda batch, draws, dtype: (batch[0], batch[0]),
     )
     parts = SimpleNamespace(
         workload=workload,
-        plan=SingleRank(),
+        group=SingleRank(),
         device=torch.device("cpu"),
-        prepare=lambda batch, draws, dtype: (batch[0], batch[0]),
         precision=SimpleNamespace(input_dtype=torch.float32),
         settings=SimpleNamespace(rank_batch=4),
         context=SimpleNamespace(clock=Clock(lambda phase, completed=None: said.append(phase))),

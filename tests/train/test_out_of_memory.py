@@ -41,11 +41,10 @@ def accelerator(monkeypatch: pytest.MonkeyPatch) -> Accelerator:
     return made
 
 
-class State:
-    """As much of a training's state as a trial step needs."""
+class Step:
+    """As much of a step as a trial needs."""
 
     def __init__(self, accelerator: Accelerator) -> None:
-        self.update = self
         self.optimizer = self
         self._accelerator = accelerator
 
@@ -57,9 +56,9 @@ class State:
 
 
 def fitting(accelerator: Accelerator, batch: int) -> int | None:
-    state: Any = State(accelerator)
+    step: Any = Step(accelerator)
     workload: Any = None
-    return out_of_memory.fitting_batch(state, workload, torch.device("cpu"), batch)
+    return out_of_memory.fitting_batch(step, workload, torch.device("cpu"), batch)
 
 
 def test_the_line_through_two_sizes_that_fit_gives_the_largest(accelerator: Accelerator) -> None:

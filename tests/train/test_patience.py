@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -16,22 +17,25 @@ from vflops.metrics.quality import Better
 from vflops.record.formats.job import Goal
 from vflops.record.formats.job_events import Checkpointed
 from vflops.run.validate import check_all
+from vflops.train.backends.torch_backend import TorchBackend
 from vflops.train.checkpoint import Checkpoints
 from vflops.train.committing import Committer
 from vflops.train.evaluation import Outcome
 from vflops.train.loop import Loop
 from vflops.train.parallel.factory import SingleRank
+from vflops.train.precision import Precision
 from vflops.train.state import TrainState
-from vflops.train.step import Step
 from vflops.workloads.contract.run_settings import load, profile
 
 
 def state(directory: Path) -> TrainState:
-    model = nn.Linear(2, 1)
-    plan = SingleRank()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    step = Step(model, optimizer, torch.amp.GradScaler(enabled=False), plan)
-    return TrainState(model, step, model, Checkpoints(directory))
+    workload: Any = SimpleNamespace(
+        model=lambda: nn.Linear(2, 1), model_inputs=1, initial_weights=lambda seed: None
+    )
+    cpu = torch.device("cpu")
+    precision = Precision.named("fp32", cpu)
+    backend = TorchBackend(TrainSettings(), workload, SingleRank(), precision, cpu, seed=1)
+    return TrainState(backend, Checkpoints(directory))
 
 
 @pytest.mark.parametrize(
@@ -82,13 +86,12 @@ def test_a_workload_without_a_loss_cannot_stop_by_it(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_that_a_resume_repeats_counts_once(tmp_path: Path) -> None:
-    plan = SingleRank()
     training = state(tmp_path)
     for quality in (0.5, 0.4):
         training.step += 1
         training.since_best(quality, "higher")
     committer = Committer(training.checkpoints)
-    contents = training.contents(plan)
+    contents = training.contents()
     assert contents is not None
     committer.begin(training.step, contents, checkpoint=True)
     hashed = committer.take(wait=True)
@@ -97,7 +100,7 @@ def test_an_evaluation_that_a_resume_repeats_counts_once(tmp_path: Path) -> None
     assert isinstance(checkpoint, Checkpointed)
     training.checkpoints.complete(checkpoint)
     resumed = state(tmp_path)
-    resumed.restore(plan, lambda file, reason: None)
+    resumed.restore(lambda file, reason: None)
     assert (resumed.best, resumed.worse) == (0.5, 0)  # as before the evaluation of that step
     assert resumed.since_best(0.4, "higher") == 1
     resumed.step += 1

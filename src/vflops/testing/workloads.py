@@ -60,6 +60,18 @@ class WorkloadConformance(SampleConformance):
         for name, weight in one.state_dict().items():
             assert torch.equal(weight, other.state_dict()[name]), name
 
+    def test_initial_weights_fit_the_model(self, workload: Workload) -> None:
+        """They are complete, the same for a seed, and None if the model draws its own."""
+        weights = workload.initial_weights(1)
+        if weights is None:
+            assert self.spec.classifier is None, "other frameworks need initial weights"
+            return
+        workload.model().load_state_dict({n: torch.tensor(array) for n, array in weights.items()})
+        again = workload.initial_weights(1)
+        assert again is not None
+        for name, array in weights.items():
+            assert array.tobytes() == again[name].tobytes(), f"{name} differs for the same seed"
+
     def test_every_parameter_has_a_gradient(self, workload: Workload) -> None:
         """The loss and the gradient of every trainable weight are finite."""
         model = self._model(workload)

@@ -11,17 +11,17 @@ from vflops.data.content_hash import count_leaks
 from vflops.data.packed_folder import PackedSplit
 from vflops.record.formats.job_events import DataRead, SplitRead
 from vflops.train.context import JobContext
-from vflops.train.parallel.factory import ParallelPlan
+from vflops.train.parallel.rank_group import RankGroup
 
 
 def write_data_read(
-    context: JobContext, plan: ParallelPlan, splits: Mapping[str, PackedSplit]
+    context: JobContext, group: RankGroup, splits: Mapping[str, PackedSplit]
 ) -> None:
     """Write the event ``data-read``; all ranks call this with the same splits."""
     if not splits:
         return
-    compared = _compared(plan, splits)
-    if not plan.leads:
+    compared = _compared(group, splits)
+    if not group.leads:
         return
     digests = {name: split.check.digests for name, split in splits.items() if split.check}
     train = digests.pop("train", None)
@@ -35,12 +35,10 @@ def write_data_read(
     context.write_event("data-read", DataRead(splits=read, leaked=leaked))
 
 
-def _compared(
-    plan: ParallelPlan, splits: Mapping[str, PackedSplit]
-) -> dict[str, NDArray[np.bool_]]:
+def _compared(group: RankGroup, splits: Mapping[str, PackedSplit]) -> dict[str, NDArray[np.bool_]]:
     """Return which samples any rank has compared, by split."""
     own = {name: np.packbits(split.check.compared) for name, split in splits.items() if split.check}
-    gathered = plan.gather(own)
+    gathered = group.gather(own)
     return {
         name: np.unpackbits(
             np.bitwise_or.reduce([np.asarray(rank[name]) for rank in gathered]), count=len(split)

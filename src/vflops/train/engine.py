@@ -1,21 +1,21 @@
-"""The training engine: builds and trains one rank's part of a torch workload."""
+"""The training engine: trains one rank's part of a job, in any framework."""
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from dataclasses import dataclass
+from typing import Self
 
 import torch
-from torch import nn
 
 from vflops.config.training import TrainSettings
-from vflops.data.sampler import mix
 from vflops.errors import Interrupted, RunFailed
 from vflops.machine.devices import first_line, is_out_of_memory
 from vflops.record.formats.job_events import Fallback, JobStarted, Resumed, Tested
-from vflops.train import eight_bit, out_of_memory
+from vflops.train.backends.backend import Backend
+from vflops.train.backends.factory import joined_backend
+from vflops.train.backends.torch_backend import TorchBackend
 from vflops.train.checkpoint import Checkpoints, checkpoint_file
 from vflops.train.context import JobContext
 from vflops.train.data_read import write_data_read
@@ -23,14 +23,13 @@ from vflops.train.ensemble_member import conclude_member, loop_evaluation
 from vflops.train.evaluation import Evaluation, Outcome
 from vflops.train.exhibit_file import write_exhibit
 from vflops.train.loop import Loop
-from vflops.train.objective import Objective
-from vflops.train.optimizers import build, can_be_recorded, parameter_groups
-from vflops.train.parallel.factory import ParallelPlan, parallel_plan
+from vflops.train.out_of_memory import device_name
+from vflops.train.parallel.parallel_plan import ParallelPlan
+from vflops.train.parallel.rank_group import RankGroup
 from vflops.train.precision import Precision
 from vflops.train.profiling import profile_steps
 from vflops.train.rank_device import rank_device, use_threads
-from vflops.train.state import TrainState, perturb
-from vflops.train.step import RecordedPrediction, RecordedStep, Step
+from vflops.train.state import TrainState
 from vflops.workloads.contract.registry import workload as find
 from vflops.workloads.contract.workload import Indices, Split, Workload
 
@@ -46,125 +45,71 @@ def run(context: JobContext) -> None:
     threads = use_threads(device, context.local_ranks or record.ranks)
     precision = Precision.named(train.precision, device)
     workload: Workload = spec.load_code().create(settings, record.data)
-    plan = parallel_plan(context.rank, record.ranks, device, context.store, train)
-    try:
-        with precision.settings():
-            engine = Engine(context, train, workload, plan, precision, device)
-            context.write_event("job", engine.start_event(threads))
-            engine.train()
-            write_data_read(context, plan, workload.read_splits())
-    finally:
-        plan.close()
-
-
-def fused_dtype(
-    train: TrainSettings, plan: ParallelPlan, precision: Precision, device: torch.device
-) -> torch.dtype | None:
-    """Return the type of a fused model's activations; None if these settings allow no such model.
-
-    A single rank must train in mixed precision.
-    """
-    plain = plan.ranks == 1 and train.ghosts == 1 and train.compile != "off"
-    if device.type == "cpu" or not plain:
-        return None
-    mixed = precision.weights == torch.float32 and precision.products is None
-    return precision.operands if mixed else None
+    with (
+        precision.settings(),
+        joined_backend(context, train, workload, precision, device) as (group, backend),
+    ):
+        engine = Engine(context, train, workload, group, precision, backend)
+        context.write_event("job", engine.start_event(threads))
+        engine.train()
+        write_data_read(context, group, workload.read_splits())
 
 
 @dataclass
 class Engine:
-    """The parts of a job's training: model, optimizer, step, evaluation and loop."""
+    """Trains the model of a backend: restores it, runs the loop and evaluates the result."""
 
     context: JobContext
     settings: TrainSettings
     workload: Workload
-    plan: ParallelPlan
+    group: RankGroup
     precision: Precision
-    device: torch.device
+    backend: Backend
 
     def __post_init__(self) -> None:
-        # The same seed, and so the same initial weights, on every rank.
-        torch.manual_seed(mix(self.context.record.seed, 2) >> 1)
-        exact = self.settings.deterministic
-        # Shapes never change, so cuDNN's search for the fastest kernels is worthwhile. Its result
-        # is not reproducible.
-        searches_kernels = not exact and self.settings.compile != "record"
-        torch.backends.cudnn.benchmark = self.device.type == "cuda" and searches_kernels
-        if exact and self.device.type != "cpu":
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch requires it
-            torch.use_deterministic_algorithms(True)
-        fast = self._fast_model()
-        model = fast or self.plan.normalise(self.workload.model(), self.settings)
-        self.parameters = sum(parameter.numel() for parameter in model.parameters())
-        model = self.plan.place(model, self.workload, self.device)
-        model = self.precision.prepare(model)
-        self.compiled = fast is None and self.plan.can_compile and self._compiles()
-        objective = Objective(model, self.workload, self.precision)
-        module = self.plan.wrap(objective)
-        predict = self.plan.predictor(objective)
-        if self.compiled:
-            module.compile()
-            predict = torch.compile(predict)
-        self.prepare = self.workload.inputs
-        optimizer = build(
-            self.settings.optimizer,
-            parameter_groups(model, self.settings.weight_decay, self.plan.part),
-            learning_rate=self.settings.peak_rate,
-            momentum=self.settings.momentum,
-            nesterov=self.settings.nesterov,
-        )
-        plain = Step(module, optimizer, self.precision.scaler(self.plan.maximum), self.plan)
-        self.recorded = self._can_record(plain)
-        step: Step | RecordedStep = plain
-        if self.recorded:
-            pool = torch.cuda.graph_pool_handle()
-            step = RecordedStep(plain, self.device, pool)
-            if fast is not None:
-                predict = RecordedPrediction(predict, self.device, pool)
-        self.state = TrainState(model, step, predict, Checkpoints(self.context.checkpoints))
+        self.state = TrainState(self.backend, Checkpoints(self.context.checkpoints))
 
-    def _fast_model(self) -> nn.Module | None:
-        """Return the workload's fused model, if a single rank trains it in mixed precision."""
-        dtype = fused_dtype(self.settings, self.plan, self.precision, self.device)
-        return None if dtype is None else self.workload.fast_model(dtype, self.device)
+    @classmethod
+    def with_torch(
+        cls,
+        context: JobContext,
+        settings: TrainSettings,
+        workload: Workload,
+        plan: ParallelPlan,
+        precision: Precision,
+        device: torch.device,
+    ) -> Self:
+        """Return the engine of a PyTorch model."""
+        seed = context.record.seed
+        backend = TorchBackend(settings, workload, plan, precision, device, seed)
+        return cls(context, settings, workload, plan, precision, backend)
 
-    def _compiles(self) -> bool:
-        choice = self.settings.compile
-        return choice == "on" or (choice == "auto" and self.device.type != "cpu")
-
-    def _can_record(self, step: Step) -> bool:
-        """Whether the step is recorded once as a CUDA graph and then replayed.
-
-        Steps of several ranks or with a loss scaler are not recorded, since this has not been
-        tested.
-        """
-        return (
-            self.device.type == "cuda"
-            and self.plan.ranks == 1
-            and self.settings.compile != "off"
-            and self.workload.can_be_recorded
-            and not step.scaler.is_enabled()
-            and can_be_recorded(step.optimizer)
-        )
+    @property
+    def device(self) -> torch.device:
+        """The device of this rank."""
+        return self.backend.device
 
     def start_event(self, threads: int) -> JobStarted:
         """Return the event that describes the job's device, precision and model."""
         accelerator = self.device.type != "cpu"
+        backend, is_torch = self.backend, self.backend.framework == "pytorch"
         return JobStarted(
             device=self.device.type,
-            device_name=out_of_memory.device_name(self.device),
-            ranks=self.plan.ranks,
+            device_name=device_name(self.device),
+            ranks=self.group.ranks,
             precision=self.settings.precision,
             ceiling_precision=self.precision.ceiling,
             batch=self.settings.batch,
             emulated=self.precision.emulated,
-            layers_of_8_bits=eight_bit.converted_layers(self.state.model),
-            compiled=self.compiled,
-            recorded=self.recorded,
+            layers_of_8_bits=backend.layers_of_8_bits,
+            compiled=backend.compiled,
+            recorded=backend.recorded,
             deterministic=self.settings.deterministic or not accelerator,
             threads=threads if not accelerator else 0,
-            parameters=self.parameters,
+            parameters=backend.parameters,
             torch=torch.__version__,
+            framework=backend.framework,
+            framework_version=None if is_torch else backend.version,
         )
 
     def train(self) -> None:
@@ -172,7 +117,7 @@ class Engine:
         self._restore()
         segment = self.context.record.segment
         if segment is not None and segment.perturbation:
-            perturb(self.state.model, segment.perturbation)
+            self.backend.perturb(segment.perturbation)
         loop = self.loop()
         if self.state.step != self.context.finished_step:
             self._run(loop)
@@ -191,7 +136,7 @@ class Engine:
 
     def _conclude(self, loop: Loop) -> None:
         """Evaluate the trained model; none of this counts as training time."""
-        for kind, payload in self.plan.report():
+        for kind, payload in self.backend.report():
             self.context.write_event(kind, payload)
         if self.context.record.data.test:
             test = self.state.evaluate(self.evaluation("test"))
@@ -200,12 +145,15 @@ class Engine:
         outcome = loop.outcome or self.state.evaluate(self.evaluation("validation"))
         if self.context.record.bag is not None:
             conclude_member(self, self.context.record.bag)
-        if self.plan.leads:
+        if self.group.leads:
             self._exhibit(outcome)
         if self.context.record.kernels:
-            self.context.write_event(
-                "kernels", profile_steps(self.state, loop.one_batch(), self.device)
-            )
+            kernels = profile_steps(self.backend, loop.one_batch())
+            self.context.write_event("kernels", kernels)
+        if self.group.leads and self.backend.may_count:
+            counted = self.backend.own_count(loop.one_batch())
+            if counted is not None:
+                self.context.write_event("framework-count", counted)
 
     def _exhibit(self, outcome: Outcome) -> None:
         """Write example results for the report; a failure is printed, but does not fail the job."""
@@ -224,22 +172,19 @@ class Engine:
             settings=self.settings,
             goal=self.context.record.goal,
             workload=self.workload,
-            plan=self.plan,
+            group=self.group,
             state=self.state,
             evaluation=loop_evaluation(self),
-            device=self.device,
             dtype=self.precision.input_dtype,
-            prepare=self.prepare,
-            compiles=self.device.type != "cpu" or self.compiled,
         )
 
     def evaluation(self, split: Split, indices: Indices | None = None) -> Evaluation:
         """Return the evaluation on a split of the data, or on some of its samples."""
         return Evaluation(
             self.workload,
-            self.plan,
+            self.group,
             self.device,
-            lambda batch: self.prepare(batch, None, self.precision.input_dtype),
+            lambda batch: self.workload.inputs(batch, None, self.precision.input_dtype),
             self.settings.rank_batch,
             split,
             indices,
@@ -253,9 +198,9 @@ class Engine:
             bad.append(file)
             self.context.write_event("fallback", Fallback(file=file, reason=reason))
 
-        checkpoint = self.state.restore(self.plan, on_bad, self.context.committed)
-        self.plan.barrier()  # until all ranks have read the checkpoints
-        if self.plan.leads:
+        checkpoint = self.state.restore(on_bad, self.context.committed)
+        self.group.barrier()  # until all ranks have read the checkpoints
+        if self.group.leads:
             self.state.checkpoints.delete(bad)
         if checkpoint is not None:
             resumed = Resumed(
@@ -268,11 +213,7 @@ class Engine:
 
     def _out_of_memory(self, error: RuntimeError) -> RunFailed:
         train = self.settings
-        fits = None
-        if not train.parallel.cuts_layers:  # a single stage cannot take a step alone
-            fits = out_of_memory.fitting_batch(
-                self.state, self.workload, self.device, train.rank_batch
-            )
+        fits = self.backend.fitting_batch(train.rank_batch)
         batch = fits * train.shares * train.accumulate if fits else None
         hint = "use a smaller --set train.batch or a larger --set train.accumulate"
         if batch:

@@ -24,7 +24,7 @@ from vflops.train.evaluation import (
     LoopEvaluation,
     Outcome,
 )
-from vflops.train.parallel.factory import ParallelPlan
+from vflops.train.parallel.rank_group import RankGroup
 from vflops.train.state import TrainState
 from vflops.workloads.contract.workload import Indices, Split
 
@@ -35,7 +35,7 @@ class TrainedMember(Protocol):
     context: JobContext
     settings: TrainSettings
     state: TrainState
-    plan: ParallelPlan
+    group: RankGroup
 
     def evaluation(self, split: Split, indices: Indices | None = None) -> Evaluation:
         """Return the evaluation on a split of the data, or on some of its samples."""
@@ -67,7 +67,7 @@ class MemberEvaluation:
         folder = evaluation_folder(self._engine.context.attempt, step)
         atomic.make_folder(folder)
         files = _write_files(self._engine, collected, folder)
-        if self._engine.plan.leads:
+        if self._engine.group.leads:
             stored = EvaluationPredicted(step=step, samples=outcome.evaluated, files=files)
             self._engine.context.write_event("evaluation-predictions", stored)
         return outcome
@@ -113,7 +113,7 @@ def _store_predictions(engine: TrainedMember) -> None:
     evaluation = engine.evaluation("validation")
     outcome = engine.state.evaluate(lambda predict: evaluation(predict, collected))
     files = _write_files(engine, collected, engine.context.attempt)
-    if engine.plan.leads:
+    if engine.group.leads:
         engine.context.write_event("predictions", Predicted(samples=outcome.evaluated, files=files))
 
 
@@ -125,8 +125,8 @@ def _write_files(
     if collected.samples:
         positions, predictions, *truth = collected.arrays()
         write_predictions(
-            folder, engine.plan.rank, positions, predictions, truth, columns=collected.columns
+            folder, engine.group.rank, positions, predictions, truth, columns=collected.columns
         )
     engine.context.clock.tick()
-    engine.plan.barrier()  # until every rank has written its files
-    return prediction_files(folder) if engine.plan.leads else ()
+    engine.group.barrier()  # until every rank has written its files
+    return prediction_files(folder) if engine.group.leads else ()

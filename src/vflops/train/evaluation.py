@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vflops.train.ensemble.predictions import KEPT_COLUMNS
 from vflops.train.loader import Request, loader
-from vflops.train.parallel.factory import ParallelPlan
+from vflops.train.parallel.rank_group import RankGroup
 from vflops.workloads.contract.workload import Indices, Inputs, Split, Summary, Workload
 
 
@@ -86,7 +86,7 @@ class Evaluation:
     def __init__(
         self,
         workload: Workload,
-        plan: ParallelPlan,
+        group: RankGroup,
         device: torch.device,
         prepare: Callable[[tuple[Tensor, ...]], Inputs],
         batch: int,
@@ -95,7 +95,7 @@ class Evaluation:
         tick: Callable[[], None] = lambda: None,
     ) -> None:
         """``tick`` is called for each batch, as a sign of progress."""
-        self._workload, self._plan, self._device, self._prepare = workload, plan, device, prepare
+        self._workload, self._group, self._device, self._prepare = workload, group, device, prepare
         self._tick = tick
         self._samples = workload.samples(split)
         self._indices = np.arange(len(self._samples)) if indices is None else indices
@@ -122,7 +122,7 @@ class Evaluation:
         finally:
             batches.close()
         self._tick()
-        summaries = self._plan.gather(meter.summary())
+        summaries = self._group.gather(meter.summary())
         self._tick()
         return Outcome(
             self._workload.quality(summaries),
@@ -148,8 +148,8 @@ class Evaluation:
 
     def _starts(self) -> range:
         """Return the first positions of this rank's batches; all ranks have as many."""
-        step = self._batch * self._plan.shares
-        first = self._plan.share * self._batch
+        step = self._batch * self._group.shares
+        first = self._group.share * self._batch
         rounds = -(-len(self._indices) // step)
         return range(first, first + rounds * step, step)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -24,7 +24,7 @@ from vflops.train.evaluation import LoopEvaluation, Outcome
 from vflops.train.loader import Loader, Request, loader
 from vflops.train.loop_commitments import LoopCommitments
 from vflops.train.losses import Losses, first_non_finite
-from vflops.train.parallel.factory import ParallelPlan
+from vflops.train.parallel.rank_group import RankGroup
 from vflops.train.schedules import learning_rate
 from vflops.train.state import TrainState
 from vflops.workloads.contract.workload import Inputs, Workload
@@ -42,18 +42,18 @@ class Loop:
     settings: TrainSettings
     goal: Goal
     workload: Workload
-    plan: ParallelPlan
+    group: RankGroup
     state: TrainState
     evaluation: LoopEvaluation
-    device: torch.device
     dtype: torch.dtype
-    prepare: Callable[..., Inputs]
-    """The workload's method ``inputs``."""
-    compiles: bool
-    """Whether the first steps include compilation."""
+    """The type of the model's inputs."""
 
     def __post_init__(self) -> None:
         self._clock = self.context.clock
+        backend = self.state.backend
+        self._device = backend.device
+        # The first steps include compilation, or the choice of kernels.
+        self._compiles = backend.compiled or backend.device.type != "cpu"
         self._samples = self.workload.samples("train")
         record = self.context.record
         self._bag = bag_indices(record.bag, len(self._samples))
@@ -67,9 +67,9 @@ class Loop:
         if segment is not None:
             self._end = min(self._end, segment.last)
         self._commitments = LoopCommitments(
-            self.context, self.settings, self.plan, self.state, self._end
+            self.context, self.settings, self.group, self.state, self._end
         )
-        self._losses = Losses(self.device)
+        self._losses = Losses(self._device)
         self._loss: float | None = None
         self._reported_s = time.monotonic()
         self._compiling = 0
@@ -92,7 +92,7 @@ class Loop:
     def _save_abandoned(self) -> None:
         """Save the steps before an evaluation that was abandoned."""
         self.context.stop.set_unsaved_work(True)
-        if self.plan.ranks == 1:
+        if self.group.ranks == 1:
             self._checkpoint(wait=True)
         self._report_progress()
 
@@ -107,7 +107,7 @@ class Loop:
             self._finish(reason)
             return None
         batches = loader(
-            self._samples, self._requests(self.state.step), self._prepare_batch, self.device
+            self._samples, self._requests(self.state.step), self._prepare_batch, self._device
         )
         incoming = iter(batches)
         try:
@@ -115,14 +115,14 @@ class Loop:
                 self._step(incoming)
                 is_evaluated = self.state.step in evaluation_steps
                 is_bound = is_evaluated or self._commitments.ends_segment
-                if is_bound and self.plan.agree(self._commitments.is_affordable):
+                if is_bound and self.group.agree(self._commitments.is_affordable):
                     self._checkpoint()
                 elif self._commitments.is_due:
                     self._commitments.commit()
                 if is_evaluated and (reason := self._evaluate_and_check_end()):
                     self._finish(reason)
                     return None
-                if self.state.step % self.plan.agree_every == 0 or is_evaluated:
+                if self.state.step % self.group.agree_every == 0 or is_evaluated:
                     action = self._next_action()
                     if action >= _CHECKPOINT:
                         self._checkpoint(wait=action == _STOP)
@@ -138,7 +138,7 @@ class Loop:
     def one_batch(self) -> list[Inputs]:
         """Return the first batch of the training data."""
         requests = itertools.islice(self._requests(0), self.settings.accumulate)
-        batches = loader(self._samples, requests, self._prepare_batch, self.device)
+        batches = loader(self._samples, requests, self._prepare_batch, self._device)
         try:
             return list(batches)
         finally:
@@ -147,7 +147,7 @@ class Loop:
     def _evaluate_and_check_end(self) -> str | None:
         """Evaluate the model; return the reason to end training, or None to continue."""
         # A single rank can abandon the evaluation and then save; several would have to agree.
-        self.context.stop.set_unsaved_work(self.plan.ranks > 1 and self._has_unsaved_steps)
+        self.context.stop.set_unsaved_work(self.group.ranks > 1 and self._has_unsaved_steps)
         if self._evaluate() and self.settings.stop_at_target:
             return "target"
         assert self.outcome is not None
@@ -168,12 +168,12 @@ class Loop:
 
     def _step(self, incoming: Iterator[Inputs]) -> None:
         state = self.state
-        compiling = self.compiles and not state.warm
+        compiling = self._compiles and not state.warm
         with self._clock.phase("compilation" if compiling else "data"):
-            count = self.settings.accumulate if self.plan.needs_input else 0
+            count = self.settings.accumulate if self.group.needs_input else 0
             parts = [next(incoming) for _ in range(count)]
         with self._clock.phase("compilation" if compiling else "training"):
-            torch.manual_seed(mix(self.context.record.seed, state.step, self.plan.share) >> 1)
+            torch.manual_seed(mix(self.context.record.seed, state.step, self.group.share) >> 1)
             loss = state.take_step(parts, self._rate())
             self._compiling += self.settings.batch if compiling else 0
             self._losses.put(state.step, loss)
@@ -210,11 +210,11 @@ class Loop:
         """Evaluate the model; return whether the target is reached."""
         with self._clock.phase("training"):
             self._collect_losses(all=True)  # the device finishes training before evaluation starts
-        if self.compiles and self.outcome is None:
+        if self._compiles and self.outcome is None:
             with self._clock.phase("compilation"):
                 self.state.evaluate(self.evaluation.first_batch)
         with self._clock.phase("evaluation"):
-            self.plan.synchronise_buffers(self.state.model)
+            self.state.backend.synchronise_buffers()
             self.outcome = self.state.evaluate(self.evaluation)
         quality = self.outcome.quality
         payload = Evaluated(
@@ -240,13 +240,13 @@ class Loop:
         ``is_last`` says that the training has ended with this step.
         """
         with self._clock.phase("training"):
-            if self.plan.ranks > 1 or wait:
+            if self.group.ranks > 1 or wait:
                 self._collect_losses(all=True)
         with self._clock.phase("checkpointing"):
             self._commitments.checkpoint(is_last=is_last)
-            if wait or self.plan.ranks > 1:
+            if wait or self.group.ranks > 1:
                 self._commitments.write(wait=True)
-            self.plan.barrier()
+            self.group.barrier()
 
     @property
     def _has_unsaved_steps(self) -> bool:
@@ -262,7 +262,7 @@ class Loop:
             self._checkpoint(wait=True, is_last=True)
         with self._clock.phase("checkpointing"):
             self._commitments.write(wait=True)
-            weights_sha256 = self.state.weights_hash(self.plan)
+            weights_sha256 = self.state.weights_hash()
         payload = Finished.model_validate(
             {
                 "step": self.state.step,
@@ -272,7 +272,7 @@ class Loop:
                 "phases": self._clock.spent_s(),
                 "samples_compiling": self._compiling,
                 "weights_sha256": weights_sha256,
-                "peak_memory_bytes": self.state.peak_memory_bytes(),
+                "peak_memory_bytes": self.state.backend.peak_memory_bytes(),
             }
         )
         self.context.write_event("finished", payload)
@@ -285,7 +285,7 @@ class Loop:
             action = _STOP
         elif self._commitments.is_overdue:
             action = _CHECKPOINT
-        return self.plan.agree(action)
+        return self.group.agree(action)
 
     def _close_loader(self, batches: Loader) -> None:
         with self._clock.phase("data"):
@@ -293,10 +293,10 @@ class Loop:
 
     def _requests(self, first: int) -> Iterator[Request]:
         """Yield the parts of this rank's share of each step, starting with step ``first``."""
-        train, plan, draws = self.settings, self.plan, self.workload.draws
+        train, group, draws = self.settings, self.group, self.workload.draws
         seed = mix(self.context.record.seed, 1)
         for step in range(first, self._end):
-            start, indices = self._sampler.share(step, train.batch, plan.share, plan.shares)
+            start, indices = self._sampler.share(step, train.batch, group.share, group.shares)
             if self._bag is not None:
                 indices = self._bag[indices]
             for offset in range(0, len(indices), train.rank_batch):
@@ -305,7 +305,7 @@ class Loop:
                 yield Request(part, None if numbers is None else torch.from_numpy(numbers))
 
     def _prepare_batch(self, batch: tuple[Tensor, ...], draws: Tensor | None) -> Inputs:
-        return self.prepare(batch, draws, self.dtype)
+        return self.workload.inputs(batch, draws, self.dtype)
 
     def _evaluation_steps(self) -> set[int]:
         """Return the steps after which the model is evaluated."""

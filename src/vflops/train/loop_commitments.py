@@ -11,7 +11,7 @@ from vflops.config.training import TrainSettings
 from vflops.record.formats.job_events import Checkpointed
 from vflops.train.committing import Committer, HashedState
 from vflops.train.context import JobContext
-from vflops.train.parallel.factory import ParallelPlan
+from vflops.train.parallel.rank_group import RankGroup
 from vflops.train.state import TrainState
 
 COMMIT_S = 1.0
@@ -36,12 +36,12 @@ class LoopCommitments:
         self,
         context: JobContext,
         settings: TrainSettings,
-        plan: ParallelPlan,
+        group: RankGroup,
         state: TrainState,
         end: int,
     ) -> None:
         """``end`` is the last step of the loop."""
-        self._context, self._settings, self._plan, self._state = context, settings, plan, state
+        self._context, self._settings, self._group, self._state = context, settings, group, state
         self._committer = Committer(state.checkpoints)
         self._segment = context.record.segment
         keeps = context.keep_last and self._segment is None
@@ -54,15 +54,19 @@ class LoopCommitments:
         self._begun_kept = True  # nothing is to be written again for the step of a resume
         self._committed_s = self._saved_s = time.monotonic()
         self._commit_cost_s = self._saving_s = 0.0
-        device = next(state.model.parameters()).device.type
-        self._delay = 1.0 if device == "cpu" else ACCELERATOR_DELAY
+        self._delay = 1.0 if state.backend.device.type == "cpu" else ACCELERATOR_DELAY
         # A checkpoint becomes valid during the evaluation that follows it, not after.
         context.clock.on_tick = self.write
 
     @property
+    def _commits(self) -> bool:
+        """Whether this rank commits to states between checkpoints."""
+        return self._state.backend.commits_alone and self._group.leads
+
+    @property
     def is_due(self) -> bool:
         """Whether to commit to the current state."""
-        if not (self._plan.commits_alone and self._plan.leads):
+        if not self._commits:
             return False
         if self._segment is not None:
             return self._state.step in self._segment.commits
@@ -102,10 +106,10 @@ class LoopCommitments:
 
     def commit(self) -> None:
         """Begin to hash the current state; only the leading rank does so."""
-        if self._plan.commits_alone and self._plan.leads:
+        if self._commits:
             self.write(wait=True)
             began_s = time.monotonic()
-            self._begin(self._state.contents(self._plan))
+            self._begin(self._state.contents())
             # The first one allocates memory that the others use again.
             is_first = self._commit_cost_s == 0.0
             took_s = 0.0 if is_first else time.monotonic() - began_s
@@ -123,9 +127,9 @@ class LoopCommitments:
             return
         began_s = time.monotonic()
         self.write(wait=True)
-        self._plan.synchronise_buffers(self._state.model)
-        self._state.require_finite(self._plan)
-        contents = self._state.contents(self._plan)
+        self._state.backend.synchronise_buffers()
+        self._state.require_finite()
+        contents = self._state.contents()
         is_end = step == self._end and self._segments > 0
         kept = is_end or must_keep or self.ends_segment
         is_file = self._segment is None or step == self._end
@@ -134,7 +138,7 @@ class LoopCommitments:
         self._begun_step, self._begun_kept = step, kept
         self._saved_s = time.monotonic()
         self._saving_s = self._saved_s - began_s
-        if not self._plan.leads:
+        if not self._group.leads:
             self.saved_step = step
 
     def note_losses(self, losses: Sequence[tuple[int, float]]) -> None:

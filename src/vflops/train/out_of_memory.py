@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vflops.machine.probe import AbsentError
 from vflops.machine.system.cpu_info import CpuInfo
-from vflops.train.state import TrainState
+from vflops.train.step import RecordedStep, Step
 from vflops.workloads.contract.workload import Inputs, Workload
 
 _USABLE = 0.95
@@ -29,7 +29,7 @@ def device_name(device: torch.device) -> str:
 
 
 def fitting_batch(
-    state: TrainState, workload: Workload, device: torch.device, batch: int
+    step: Step | RecordedStep, workload: Workload, device: torch.device, batch: int
 ) -> int | None:
     """Return the largest batch that would fit; None if no batch fits.
 
@@ -40,7 +40,7 @@ def fitting_batch(
     peaks: list[tuple[int, int]] = []
     size = batch // 2
     while size >= 1 and len(peaks) < 2:
-        peak = _peak_bytes(state, workload, device, size)
+        peak = _peak_bytes(step, workload, device, size)
         if peak is not None:
             peaks.append((size, peak))
         size //= 2
@@ -52,18 +52,18 @@ def fitting_batch(
     per_sample = max((high - low) / (large - small), 1.0)
     total = torch.accelerator.get_memory_info(device)[1]
     fits = int((total * _USABLE - (low - per_sample * small)) / per_sample)
-    step = 8 if batch >= 16 else 1
-    return max(min(fits, batch - 1) // step * step, large)
+    multiple = 8 if batch >= 16 else 1
+    return max(min(fits, batch - 1) // multiple * multiple, large)
 
 
 def _peak_bytes(
-    state: TrainState, workload: Workload, device: torch.device, size: int
+    step: Step | RecordedStep, workload: Workload, device: torch.device, size: int
 ) -> int | None:
-    state.update.optimizer.zero_grad(set_to_none=True)
+    step.optimizer.zero_grad(set_to_none=True)
     torch.accelerator.empty_cache()
     torch.accelerator.reset_peak_memory_stats(device)
     try:
-        state.update([_zero_inputs(workload, device, size)], 0.0)
+        step([_zero_inputs(workload, device, size)], 0.0)
         torch.accelerator.synchronize(device)
     except RuntimeError:
         return None

@@ -8,23 +8,22 @@ import torch
 
 from vflops.machine.telemetry.kernels import kernel_shares
 from vflops.record.formats.job_events import KernelsProfiled, KernelTime
-from vflops.train.state import TrainState
+from vflops.train.backends.backend import Backend
 from vflops.workloads.contract.workload import Inputs
 
 _STEPS = 3
 
 
-def profile_steps(
-    state: TrainState, parts: Sequence[Inputs], device: torch.device
-) -> KernelsProfiled:
+def profile_steps(backend: Backend, parts: Sequence[Inputs]) -> KernelsProfiled:
     """Profile steps with the same batch; this overwrites the weights."""
+    device = backend.device
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.type != "cpu":
         activities = [torch.profiler.ProfilerActivity.CUDA]
-    state.update(parts, 0.0)
+    backend.take_step(parts, 0.0)
     with torch.profiler.profile(activities=activities) as profiler:
         for _ in range(_STEPS):
-            state.update(parts, 0.0)
+            backend.take_step(parts, 0.0)
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
     shares = kernel_shares(profiler)

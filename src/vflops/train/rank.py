@@ -27,7 +27,7 @@ from vflops.train.parent_death import die_with
 from vflops.train.phase_clock import Clock
 from vflops.train.signals import StopRequest
 from vflops.workloads.contract.registry import workload
-from vflops.workloads.contract.spec import ENGINE, FRAMEWORK_ENGINE, WorkloadSpec
+from vflops.workloads.contract.spec import ENGINE
 
 
 def main(run: str, job: str, attempt: str) -> int:
@@ -63,7 +63,7 @@ def main(run: str, job: str, attempt: str) -> int:
             spec = workload(record.workload)
             if not (spec.runner == ENGINE or spec.is_search):  # it may work without any rhythm
                 heartbeat.close()
-            runner = import_object(_runner(spec, record))  # imports torch
+            runner = import_object(spec.runner)  # imports torch
             stop.set_unsaved_work(True)  # a runner that only polls
             with recovered():
                 runner(context)
@@ -91,13 +91,6 @@ def main(run: str, job: str, attempt: str) -> int:
                 with suppress(VflopsError):
                     events.write("failed", message=message)
             return 3
-
-
-def _runner(spec: WorkloadSpec, record: JobRecord) -> str:
-    """Return the function that trains the job."""
-    framework = record.settings["train"].get("framework", "pytorch")
-    is_ours = spec.runner == ENGINE
-    return FRAMEWORK_ENGINE if is_ours and framework != "pytorch" else spec.runner
 
 
 def _finished_step(history: History) -> int | None:

@@ -66,11 +66,6 @@ class RecordedStep:
         """The optimizer of the step."""
         return self._step.optimizer
 
-    @property
-    def scaler(self) -> torch.amp.GradScaler:
-        """The loss scaler of the step."""
-        return self._step.scaler
-
     def __call__(self, parts: Sequence[Inputs], learning_rate: float) -> Tensor:
         """Update the weights; return the mean loss, which is still on the device."""
         current = torch.cuda.current_stream()

@@ -13,7 +13,7 @@ import torch
 from tests.support.sample_parts import Vflops
 from vflops.config.training import TrainSettings
 from vflops.errors import UsageError
-from vflops.train.backends import availability, framework_engine
+from vflops.train.backends import availability, factory
 from vflops.train.backends.availability import require_accelerator, require_framework
 
 
@@ -55,15 +55,19 @@ def test_one_that_sees_it_passes_and_a_cpu_needs_no_probe(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("index", "ranks"), [(1, 1), (0, 2)])
-def test_other_accelerators_than_the_first_are_refused(index: int, ranks: int) -> None:
-    engine: Any = SimpleNamespace(
-        context=SimpleNamespace(record=SimpleNamespace(workload="image-classification")),
-        settings=TrainSettings(framework="jax"),
-        plan=SimpleNamespace(ranks=ranks),
-        device=torch.device("cuda", index),
-    )
-    with pytest.raises(UsageError, match="JAX is offered on the first accelerator with one rank"):
-        framework_engine._backend(engine)
+def test_other_accelerators_than_the_first_are_refused(
+    monkeypatch: pytest.MonkeyPatch, index: int, ranks: int
+) -> None:
+    context: Any = SimpleNamespace(record=SimpleNamespace(ranks=ranks))
+    nothing: Any = None
+    settings, device = TrainSettings(framework="jax"), torch.device("cuda", index)
+    monkeypatch.setattr(factory, "require_framework", lambda name: None)
+    joined = factory.joined_backend(context, settings, nothing, nothing, device)
+    with (
+        pytest.raises(UsageError, match="JAX is offered on the first accelerator with one rank"),
+        joined,
+    ):
+        pass
 
 
 @pytest.mark.parametrize(

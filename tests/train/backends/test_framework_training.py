@@ -8,14 +8,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.support.framework_training import STEPS, agree, resumed
+from tests.support.never_stopped import NeverStopped
 from tests.support.train_runs import evaluations, losses, planned, run_ranks, weights
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import Exchanged, JobStarted
 from vflops.record.log.events import Log
+from vflops.train.backends.factory import joined_backend
+from vflops.train.context import JobContext
+from vflops.train.phase_clock import Clock
+from vflops.train.precision import Precision
 from vflops.train.state_distance import relative_distance
 from vflops.train.state_file import unpack
+from vflops.workloads.contract.registry import workload
 
 pytest.importorskip("jax", reason="pip install 'vflops[jax]'")
 
@@ -36,6 +43,32 @@ def jax_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, Log]:
 
 def state_file(folder: RunFolder, step: int) -> Path:
     return folder.path / "jobs" / "1" / "checkpoint" / f"step-{step:09d}.state"
+
+
+def first_weights(folder: RunFolder, framework: str) -> dict[str, bytes]:
+    """Return the weights of a job before its first step."""
+    record = folder.effective_job(1)
+    settings = workload(record.workload).settings.model_validate(record.settings)
+    train = settings.train.model_copy(update={"framework": framework})
+    code = workload(record.workload).load_code().create(settings, record.data)
+    attempt = folder.attempt_folder(1, 0)
+    context = JobContext(record, 0, 0, attempt, None, Clock(), NeverStopped())
+    precision = Precision.named(train.precision, "cpu")
+    with joined_backend(context, train, code, precision, torch.device("cpu")) as (_, backend):
+        weights = backend.weights()
+    assert weights is not None
+    return {name: tensor.numpy().tobytes() for name, tensor in weights.items()}
+
+
+def test_both_start_with_the_weights_of_the_workload(tmp_path: Path) -> None:
+    folder = planned(tmp_path, *STEPS, "network.stem=imagenet")
+    record = folder.effective_job(1)
+    spec = workload(record.workload)
+    code = spec.load_code().create(spec.settings.model_validate(record.settings), record.data)
+    arrays = code.initial_weights(record.seed)
+    expected = {name: array.tobytes() for name, array in arrays.items()}
+    assert first_weights(folder, "pytorch") == expected
+    assert first_weights(folder, "jax") == expected
 
 
 def test_losses_and_qualities_agree(

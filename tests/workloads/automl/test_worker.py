@@ -268,12 +268,12 @@ def test_a_deadline_is_a_wish_to_stop_and_a_signal_comes_first() -> None:
 
 def test_the_epochs_of_a_result_are_those_that_were_trained_not_the_evaluations() -> None:
     made = worker()
-    made.weights = SimpleNamespace(save=lambda name, model: "hash")
+    made.weights = SimpleNamespace(save=lambda name, weights: "hash")
     made._predicted = lambda at, evaluations: None
     evaluations = [SimpleNamespace(quality=quality, step=1) for quality in (0.3, 0.7, 0.5)]
     ended = SimpleNamespace(epoch=6.0625, reason="patience")
     context = SimpleNamespace(evaluations=evaluations, finished_events=[ended])
-    engine = SimpleNamespace(state=SimpleNamespace(model=None))
+    engine = SimpleNamespace(backend=SimpleNamespace(weights=dict))
     made._trained(candidate(turn(0, 0)), context, engine)
     ((kind, found),) = made.context.events
     assert (kind, found.epochs, found.accuracy) == ("candidate-trained", 6, 0.7)

@@ -1,25 +1,26 @@
-"""The contract of a backend: one rank's model in training in another framework than PyTorch.
+"""The common part of the backends of other frameworks than PyTorch: arrays in place of tensors.
 
-The loop, the samples, their augmentation, the schedule, evaluations, checkpoints and the clock are
-those of PyTorch, which prepares the batches: all frameworks train on the same pixels. A framework
-implements four methods: ``step``, ``probabilities``, ``read`` and ``write``. Arrays cross the
-boundary, tensors do not. A state has the same names and shapes in every framework, so that each
-can resume from a checkpoint of another.
+Such a framework implements four methods: ``step``, ``probabilities``, ``read`` and ``write``. A
+state has the same names and shapes in every framework, so that each can resume from a checkpoint
+of another.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflops.record.formats.job_events import FrameworkCounted
+from vflops.metrics.traffic import bytes_sent
+from vflops.record.files.document import Data
+from vflops.record.formats.job_events import Exchanged
+from vflops.train.backends.backend import Backend
 from vflops.workloads.contract.classifier import COUNTER, Arrays, Classifier, parameter_names
 from vflops.workloads.contract.workload import Inputs
 
@@ -45,6 +46,8 @@ class Recipe:
     """The CPU threads of this rank."""
     rank: int = 0
     ranks: int = 1
+    local_ranks: int = 1
+    """The ranks on this node."""
     coordinator: str = ""
     """``host:port`` at which the first of several ranks listens."""
 
@@ -58,19 +61,19 @@ class NamedState:
     """Of each trained parameter; empty before the first step."""
 
 
-class ArrayBackend(ABC):
-    """A classifier and its optimizer in another framework."""
+class ArrayBackend(Backend):
+    """A classifier and its optimizer in another framework, which averages gradients itself."""
 
-    framework: ClassVar[str]
-    version: str
-    """The version of the framework."""
     compiled = True
-    """Whether a compiler made the step."""
+    may_count = True
 
     def __init__(self, classifier: Classifier, recipe: Recipe, weights: Arrays) -> None:
         self.classifier, self.recipe = classifier, recipe
         self.parameters = sum(weights[name].size for name in parameter_names(weights))
         self.on_accelerator = recipe.device != "cpu"
+        self.device = torch.device("cpu")
+        if self.on_accelerator:
+            self.device = torch.device(recipe.device, recipe.index)
         self.steps = 0
         """Steps that this process has taken."""
         self._batches = 0
@@ -149,6 +152,9 @@ class ArrayBackend(ABC):
         model = self.read().model
         return None if self.recipe.rank else self._tensors(model)
 
+    def synchronise_buffers(self) -> None:
+        """Do nothing: running statistics are averaged at every step."""
+
     def is_finite(self) -> bool:
         """Whether all weights are finite; they are equal on all ranks."""
         return all(bool(np.isfinite(array).all()) for array in self.read().model.values())
@@ -163,13 +169,26 @@ class ArrayBackend(ABC):
             model[name] = (model[name] * (1.0 + relative * signs)).astype(model[name].dtype)
         self.write(NamedState(model, state.momentum))
 
-    def own_count(self, parts: Sequence[Inputs]) -> FrameworkCounted | None:
-        """Return the operations of a step as the framework counts them; None if it does not."""
-        return None
-
-    def peak_memory_bytes(self) -> int | None:
-        """Return the peak memory use of the accelerator; None if it is not known."""
-        return None
+    def report(self) -> list[tuple[str, Data]]:
+        """Return the traffic that a ring needs for the gradients: the framework does not say."""
+        recipe = self.recipe
+        if recipe.ranks == 1 or not self.steps:
+            return []
+        sent = bytes_sent("all-reduce", "fp32", recipe.ranks, recipe.local_ranks, self.parameters)
+        exchange = Exchanged(
+            mode="all-reduce",
+            precision="fp32",
+            ranks=recipe.ranks,
+            near=recipe.local_ranks,
+            backend=self.framework,
+            algorithm=None,
+            reason=f"{self.framework} does not report it; the bytes are those of a ring",
+            bytes_near=self.steps * sent.near,
+            bytes_far=self.steps * sent.far,
+            steps=self.steps,
+            elements=self.steps * recipe.ranks * self.parameters,
+        )
+        return [("exchange", exchange)]
 
     def _tensors(self, model: Arrays) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {}

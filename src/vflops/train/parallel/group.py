@@ -1,4 +1,4 @@
-"""The common part of plans with several ranks: a process group and its collectives."""
+"""Several ranks in a process group of torch: their messages, and the common part of plans."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from vflops.config.parallel import AllReduceAlgorithm
 from vflops.train.communication.fixed_algorithm import fix_algorithm
 from vflops.train.parallel.parallel_plan import ParallelPlan
+from vflops.train.parallel.rank_group import RankGroup
 from vflops.workloads.contract.workload import Summary
 
 _AGREE_EVERY = 8
@@ -27,8 +28,8 @@ def backend_of(device: torch.device) -> str:
     return "gloo" if device.type == "cpu" else dist.get_default_backend_for_device(device)
 
 
-class GroupPlan(ParallelPlan):
-    """A plan for several ranks in a process group."""
+class ConnectedRanks(RankGroup):
+    """Several ranks in a process group."""
 
     agree_every = _AGREE_EVERY
 
@@ -53,17 +54,6 @@ class GroupPlan(ParallelPlan):
     def _local_ranks(self) -> int:
         """Number of ranks on a node."""
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
-
-    def mean(self, value: Tensor) -> Tensor:
-        """All-reduce a detached copy on the device, so that ``value`` stays unchanged."""
-        value = value.detach().clone()
-        dist.all_reduce(value)
-        return value / self.ranks
-
-    def maximum(self, value: Tensor) -> Tensor:
-        """All-reduce ``value`` on the device, in place."""
-        dist.all_reduce(value, dist.ReduceOp.MAX)
-        return value
 
     def gather(self, value: Summary) -> list[Summary]:
         """Gather the values as plain bytes, so that nothing is pickled."""
@@ -104,3 +94,18 @@ class GroupPlan(ParallelPlan):
     def close(self) -> None:
         """Leave the process group."""
         dist.destroy_process_group()
+
+
+class GroupPlan(ConnectedRanks, ParallelPlan):
+    """A plan for several ranks in a process group."""
+
+    def mean(self, value: Tensor) -> Tensor:
+        """All-reduce a detached copy on the device, so that ``value`` stays unchanged."""
+        value = value.detach().clone()
+        dist.all_reduce(value)
+        return value / self.ranks
+
+    def maximum(self, value: Tensor) -> Tensor:
+        """All-reduce ``value`` on the device, in place."""
+        dist.all_reduce(value, dist.ReduceOp.MAX)
+        return value

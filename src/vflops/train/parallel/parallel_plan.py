@@ -1,13 +1,12 @@
-"""The parallel plan: everything that depends on how ranks share the training of one model.
+"""The parallel plan: how ranks share the training of one PyTorch model.
 
-The training loop leaves to the plan what depends on ranks: the mesh of devices, which ranks have
-the inputs and the loss, how the model is wrapped, agreement between ranks, and the contents of a
-checkpoint.
+It adds to the group of ranks what depends on the model: the mesh of devices, how the model is
+placed and wrapped, the backward pass, and the contents of a checkpoint.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -21,41 +20,19 @@ from vflops.record.files.document import Data
 from vflops.train.normalisation import convert
 from vflops.train.objective import Objective
 from vflops.train.parallel.optimizer_state import OptimizerState, load_optimizer, optimizer_by_name
+from vflops.train.parallel.rank_group import RankGroup
 from vflops.workloads.contract.workload import Inputs, Summary, Workload
 
 
-class ParallelPlan(ABC):
-    """How ranks share the training of one model."""
+class ParallelPlan(RankGroup):
+    """How ranks share the training of one PyTorch model."""
 
-    rank: int
-    ranks: int
-    agree_every: int
-    """Steps between two calls of ``agree``."""
     mesh: DeviceMesh | None = None
     """The devices of the ranks as a grid with named dimensions; None for one rank."""
-    needs_input = True
-    """Whether this rank needs the samples, for the model's input or for the loss."""
     can_compile = True
     """Whether torch can compile the wrapped module."""
-    has_output = True
-    """Whether this rank has the model's output, and so computes the loss."""
     commits_alone = False
     """Whether the leading rank has the whole state, so that it can commit to it alone."""
-
-    @property
-    def leads(self) -> bool:
-        """Whether this rank writes the log and the checkpoints."""
-        return self.rank == 0
-
-    @property
-    def share(self) -> int:
-        """Index of this rank's part of each batch, the same for ranks that share a model copy."""
-        return self.rank
-
-    @property
-    def shares(self) -> int:
-        """Number of parts of a batch."""
-        return self.ranks
 
     @abstractmethod
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
@@ -113,14 +90,6 @@ class ParallelPlan(ABC):
     def synchronise_buffers(self, model: nn.Module) -> None:
         """Make the model's buffers equal on all ranks, before an evaluation or a checkpoint."""
 
-    @abstractmethod
-    def gather(self, value: Summary) -> list[Summary]:
-        """Return the values of all ranks that have an output, on every rank."""
-
-    @abstractmethod
-    def agree(self, value: int) -> int:
-        """Return the maximum of ``value`` over the ranks, on every rank."""
-
     def collect(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
         """Return the state of model and optimizer on the leading rank, for a checkpoint; else None.
 
@@ -149,14 +118,6 @@ class ParallelPlan(ABC):
         All ranks call it; only the events of the first rank are written.
         """
         return []
-
-    @abstractmethod
-    def barrier(self) -> None:
-        """Wait for all ranks."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Leave the process group."""
 
 
 class SingleRank(ParallelPlan):

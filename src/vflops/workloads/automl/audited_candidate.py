@@ -68,12 +68,13 @@ def train_again(
         candidate.architecture,
     )
     train = AutomlSettings.model_validate(record.settings).train
-    engine = Engine(candidate_context, train, workload, plan, precision, device)
+    engine = Engine.with_torch(candidate_context, train, workload, plan, precision, device)
     context.write_event("job", engine.start_event(threads))
     engine.train()
-    if not plan.leads or not segment.is_end:
+    weights = engine.backend.weights()
+    if weights is None or not segment.is_end:
         return
-    sha256 = WeightStore(context.attempt.parents[2]).save(turn.name, engine.state.model)
+    sha256 = WeightStore(context.attempt.parents[2]).save(turn.name, weights)
     best = max(candidate_context.evaluations, key=lambda evaluation: evaluation.quality)
     trained = CandidateTrained(
         candidate=turn.name,

@@ -84,6 +84,9 @@ class CandidateTraining(ImageClassification):
         """Return the candidate's network with its initial weights."""
         return self._network
 
+    def initial_weights(self, seed: int) -> None:
+        """Return None: the network has its weights, possibly those of its parent."""
+
     def fast_model(self, dtype: torch.dtype, device: torch.device) -> nn.Module | None:
         """Return the network with a fused step, if the kernels fit it and the device."""
         batch = self._settings.train.rank_batch

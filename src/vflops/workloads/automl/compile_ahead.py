@@ -160,7 +160,9 @@ def main(run: str, job: str, name: str, local_rank: str) -> None:
         )
         network = build(candidate.architecture, torch.Generator().manual_seed(0))
         workload = CandidateTraining(settings, record.data, network, candidate.architecture)
-        engine = Engine(context, settings.train, workload, SingleRank(), precision, device)
+        engine = Engine.with_torch(
+            context, settings.train, workload, SingleRank(), precision, device
+        )
         parts = engine.loop().one_batch()
         for _ in range(_STEPS):
             engine.state.take_step(parts, 0.0)

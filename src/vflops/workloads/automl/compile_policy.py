@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 import torch
 
 from vflops.config.training import Compile, TrainSettings
+from vflops.train.backends.torch_backend import fused_dtype
 from vflops.train.context import JobContext
-from vflops.train.engine import Engine, fused_dtype
+from vflops.train.engine import Engine
 from vflops.train.parallel.factory import ParallelPlan
 from vflops.train.precision import Precision
 from vflops.workloads.automl.architecture.fused_network import can_fuse, fuses_on
@@ -134,7 +135,7 @@ class CompilePolicy:
         _, ops = ops_per_sample(candidate, engine.settings.rank_batch)
         samples = engine.state.step * engine.settings.batch
         training_s = clock.spent_s()["training"] - before_s
-        self._costs.update(samples * ops, training_s, compiled=engine.compiled)
+        self._costs.update(samples * ops, training_s, compiled=engine.backend.compiled)
 
     def close(self) -> None:
         """Stop compiling ahead."""

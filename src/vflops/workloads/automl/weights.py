@@ -6,7 +6,7 @@ import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from vflops.errors import FolderError
 from vflops.record.files import atomic
@@ -24,12 +24,12 @@ class WeightStore:
         if create:
             atomic.make_folder(self._folder)
 
-    def save(self, candidate: str, model: nn.Module) -> str:
-        """Write the weights of a trained model, and return their hash.
+    def save(self, candidate: str, weights: dict[str, Tensor]) -> str:
+        """Write the state of a trained model, and return its hash.
 
         If a power failure loses them, its children cannot be trained, and the search continues.
         """
-        state = pack(model.state_dict())
+        state = pack(weights)
         with ThreadPoolExecutor(1) as pool:  # the hash takes as long as writing the file
             digest = pool.submit(state.sha256)
             atomic.write_bytes(self._file(candidate), state.to_bytes(), durable=False)

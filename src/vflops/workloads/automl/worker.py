@@ -222,7 +222,8 @@ class Worker:
             self.context.write_event("job", engine.start_event(self.threads))
             self._started = True
         built_s = time.monotonic() - began_s
-        self.context.write_event("candidate", self._begun(candidate, built_s, engine.compiled))
+        begun = self._begun(candidate, built_s, engine.backend.compiled)
+        self.context.write_event("candidate", begun)
         if self._ahead is not None:
             self._ahead.begin(Turn(round=candidate.turn.round + 1, worker=self.index))
         try:
@@ -276,7 +277,9 @@ class Worker:
         workload = CandidateTraining(
             settings, record.data, network, candidate.architecture, self.images
         )
-        return Engine(context, settings.train, workload, self.plan, self.precision, self.device)
+        return Engine.with_torch(
+            context, settings.train, workload, self.plan, self.precision, self.device
+        )
 
     def _network(self, candidate: Candidate) -> Network:
         ahead = self._ahead.take(candidate.turn) if self._ahead else None
@@ -304,11 +307,12 @@ class Worker:
 
     def _trained(self, candidate: Candidate, context: CandidateContext, engine: Engine) -> None:
         """Store the weights before writing the result, so that its readers find the weights."""
-        if not self.plan.leads:
+        weights = engine.backend.weights()
+        if weights is None:
             return
         name = candidate.turn.name
         with self.context.clock.phase("checkpointing"):
-            sha256 = self.weights.save(name, engine.state.model)
+            sha256 = self.weights.save(name, weights)
         best = max(context.evaluations, key=lambda evaluation: evaluation.quality)
         trained = CandidateTrained(
             candidate=name,

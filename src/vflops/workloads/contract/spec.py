@@ -14,9 +14,7 @@ from vflops.extensions import import_object
 from vflops.metrics.quality import Better, Bounds, default_bounds
 
 ENGINE = "vflops.train.engine:run"
-"""The runner for PyTorch models trained with the training loop of this package."""
-FRAMEWORK_ENGINE = "vflops.train.backends.framework_engine:run"
-"""The runner for the same loop with another framework."""
+"""The runner for models trained with the training loop of this package."""
 
 
 @dataclass(frozen=True)

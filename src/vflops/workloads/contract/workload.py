@@ -21,6 +21,7 @@ from vflops.data.batch_memory import BatchMemory
 from vflops.data.packed_folder import PackedSplit
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts
+from vflops.workloads.contract.classifier import Arrays
 from vflops.workloads.contract.code import WorkloadCode
 
 Split = Literal["train", "validation", "test"]
@@ -103,6 +104,14 @@ class Workload(WorkloadCode):
     @abstractmethod
     def model(self) -> nn.Module:
         """Return a new model; the caller has seeded torch's random numbers."""
+
+    def initial_weights(self, seed: int) -> Arrays | None:
+        """Return the initial state of the model, by the names of its state in PyTorch.
+
+        It is the same in every framework and on every rank. None, the default, keeps what
+        ``model`` returns; then only PyTorch can train the workload.
+        """
+        return None
 
     def fast_model(self, dtype: torch.dtype, device: torch.device) -> nn.Module | None:
         """Return a faster implementation of the model for ``dtype`` and ``device``, if any.

@@ -14,12 +14,16 @@ from vflops.config.training import WorkloadSettings
 from vflops.counting.capture import InputSpec
 from vflops.data.images import crop
 from vflops.data.packed_folder import PackedSplit
+from vflops.data.sampler import mix
 from vflops.models.fused_resnet import FusedResNet
 from vflops.models.resnet import ResNet
 from vflops.record.formats.job import DataFacts
+from vflops.workloads.contract.classifier import Arrays
 from vflops.workloads.contract.code import Progress
+from vflops.workloads.contract.initial_weights import initial_weights
 from vflops.workloads.contract.workload import Inputs, Meter, Split, Summary, Workload
 from vflops.workloads.image_classification.data import ImageSamples, JobImages, prepare, verify
+from vflops.workloads.image_classification.description import classifier
 from vflops.workloads.image_classification.quality import Top1Meter, accuracy, cross_entropy
 from vflops.workloads.image_classification.settings import ImageSettings
 
@@ -75,6 +79,10 @@ class ImageClassification(Workload):
         """Return a ResNet with one output per class."""
         network = self._settings.network
         return ResNet(network.blocks, classes=self._classes, width=network.width, stem=network.stem)
+
+    def initial_weights(self, seed: int) -> Arrays | None:
+        """Return the weights that the description of the network draws."""
+        return initial_weights(classifier(self._settings, self._data), mix(seed, 2))
 
     def fast_model(self, dtype: torch.dtype, device: torch.device) -> nn.Module | None:
         """Return the fused ResNet if its kernels fit the network, the images and the device."""
