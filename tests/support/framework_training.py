@@ -52,3 +52,19 @@ def agree(log: Log, whole: Log, within: float) -> None:
 
 def _precision(double: bool) -> dict[str, str]:
     return {"DOUBLE": "1"} if double else {}
+
+
+def two_ranks_agree(folder: Path, framework: str, *settings: str, double: bool, within: float) -> None:
+    """Train a model with two ranks of PyTorch and of a framework, and compare losses and traffic."""
+    few = (*STEPS, "synthetic.train=64", "train.ranks=2", *settings)
+    ours = run_ranks(planned(folder / "torch", *few), 2, **_precision(double))
+    planned_run = planned(folder / framework, *few, f"train.framework={framework}")
+    theirs = run_ranks(planned_run, 2, **_precision(double))
+    assert len(losses(ours)) >= 6
+    assert losses(theirs) == pytest.approx(losses(ours), abs=within)
+    (sent,) = (event.payload(Exchanged) for event in theirs.events if event.kind == "exchange")
+    (expected,) = (event.payload(Exchanged) for event in ours.events if event.kind == "exchange")
+    assert (sent.backend, sent.steps) == (framework, expected.steps)
+    assert sent.elements == expected.elements
+    paths = [state_file(folder / name) for name in ("torch", framework)]
+    assert relative_distance(*paths) < within

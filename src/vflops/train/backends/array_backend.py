@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflops.record.formats.job_events import FrameworkCounted
+from vflops.train.backends.loss_scale import ScaleState
 from vflops.workloads.contract.classifier import COUNTER, Arrays, Classifier, parameter_names
 from vflops.workloads.contract.workload import Inputs
 
@@ -45,8 +46,8 @@ class Recipe:
     """The CPU threads of this rank."""
     rank: int = 0
     ranks: int = 1
-    coordinator: str = ""
-    """``host:port`` at which the first of several ranks listens."""
+    addresses: tuple[str, ...] = ()
+    """``host:port`` at which each of several ranks can listen; empty for one rank."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class ArrayBackend(ABC):
         return {
             "model": self._tensors(state.model),
             "optimizer": {name: {MOMENTUM: _tensor(a)} for name, a in momentum.items()},
-            "scaler": {},
+            "scaler": self.read_scale(),
         }
 
     def restore(self, contents: dict[str, Any]) -> None:
@@ -143,6 +144,20 @@ class ArrayBackend(ABC):
         counters = [int(array) for name, array in arrays.items() if name.endswith(COUNTER)]
         self._batches = max(counters, default=0)
         self.write(NamedState(without_counters(arrays), momentum))
+        self.restore_scale(contents["scaler"])
+
+    def read_scale(self) -> ScaleState:
+        """Return the state of the loss scaler, as GradScaler names it; empty without scaling."""
+        return {}
+
+    def write_scale(self, state: ScaleState) -> None:
+        """Replace the state of the loss scaler, in backends that have one."""
+        raise NotImplementedError(f"{self.framework} does not scale losses")
+
+    def restore_scale(self, state: ScaleState) -> None:
+        """Load the scaler's state of any backend; one without scaling leaves the scale."""
+        if state and self.read_scale():
+            self.write_scale(state)
 
     def weights(self) -> dict[str, Tensor] | None:
         """Return the tensors of the model as PyTorch names them."""

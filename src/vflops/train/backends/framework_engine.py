@@ -136,11 +136,18 @@ class FrameworkStep:
 
     def __init__(self, backend: ArrayBackend) -> None:
         self._backend = backend
-        self.scaler = torch.amp.GradScaler("cpu", enabled=False)
+        self.scaler = FrameworkScaler(backend)
 
     def __call__(self, parts: Sequence[Inputs], learning_rate: float) -> Tensor:
         """Update the weights; return the mean loss."""
         return self._backend.take_step(parts, learning_rate)
+
+
+class FrameworkScaler:
+    """The loss scaler of a backend, for checkpoints."""
+
+    def __init__(self, backend: ArrayBackend) -> None:
+        self.state_dict, self.load_state_dict = backend.read_scale, backend.restore_scale
 
 
 def _backend(engine: FrameworkEngine) -> ArrayBackend:
@@ -175,7 +182,7 @@ def _backend(engine: FrameworkEngine) -> ArrayBackend:
         threads=torch.get_num_threads(),
         rank=plan.rank,
         ranks=plan.ranks,
-        coordinator=plan.coordinator() if isinstance(plan, FrameworkGroup) else "",
+        addresses=plan.addresses() if isinstance(plan, FrameworkGroup) else (),
     )
     backend: ArrayBackend = import_object(_BACKENDS[train.framework])(classifier, recipe, weights)
     return backend

@@ -10,8 +10,8 @@ import socket
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from vflops.config.training import TrainSettings
@@ -22,8 +22,6 @@ from vflops.train.backends.array_backend import ArrayBackend
 from vflops.train.objective import Objective
 from vflops.train.parallel.group import GroupPlan
 from vflops.train.parallel.parallel_plan import ParallelPlan, SingleRank
-
-_ADDRESS_BYTES = 256
 
 
 class FrameworkModule(nn.Module):
@@ -68,17 +66,14 @@ class FrameworkGroup(_BackendState, GroupPlan):
         self._framework = framework
         self._steps = self._parameters = 0
 
-    def coordinator(self) -> str:
-        """Return ``host:port`` at which the first rank can listen, the same on every rank."""
-        text = torch.zeros(_ADDRESS_BYTES, dtype=torch.uint8)
-        if self.leads:
-            host = "127.0.0.1" if self._local_ranks == self.ranks else socket.gethostname()
-            with socket.socket() as listener:
-                listener.bind(("", 0))
-                address = f"{host}:{listener.getsockname()[1]}".encode()
-            text[: len(address)] = torch.frombuffer(bytearray(address), dtype=torch.uint8)
-        dist.broadcast(text, 0)
-        return bytes(text.tolist()).rstrip(b"\0").decode()
+    def addresses(self) -> tuple[str, ...]:
+        """Return ``host:port`` at which each rank can listen, the same on every rank."""
+        host = "127.0.0.1" if self._local_ranks == self.ranks else socket.gethostname()
+        with socket.socket() as listener:
+            listener.bind(("", 0))
+            address = f"{host}:{listener.getsockname()[1]}".encode()
+        gathered = self._gathered(np.frombuffer(address, dtype=np.uint8))
+        return tuple(np.asarray(text, dtype=np.uint8).tobytes().decode() for text in gathered)
 
     def averaged(self, steps: int, parameters: int) -> None:
         """Note how often gradients of so many parameters were averaged, for ``report``."""
