@@ -146,10 +146,8 @@ class TensorFlowBackend(ArrayBackend):
                 scaled = loss * scale if self._scaling else loss
             losses.append(loss)
             gradients.append(tape.gradient(scaled, weights))
-        mean_loss = sum(losses[1:], losses[0]) / len(losses)
-        slopes = [
-            sum(others, first) / len(parts) for first, *others in zip(*gradients, strict=True)
-        ]
+        mean_loss = _mean(losses)
+        slopes = [_mean(list(parts)) for parts in zip(*gradients, strict=True)]
         if self._strategy is not None:
             mean_loss, *slopes = self._averaged([mean_loss, *slopes])
         if not self._scaling:
@@ -247,13 +245,19 @@ def counted_flops(tf: Any, graph: Any) -> int:
     """Return the operations of a graph with static shapes, as tf.profiler counts them.
 
     It counts what TensorFlow has registered formulas for: convolutions and matrix products in both
-    passes, and a few element-wise operations; not batch norm.
+    passes, pooling, means and sums; not batch norm, ReLU, the softmax and the update of weights. It
+    also counts the gradient of the images, which is in the graph but is never computed.
     """
     profiler = tf.compat.v1.profiler
     options = profiler.ProfileOptionBuilder.float_operation()
     options["output"] = "none"
     tf.get_logger().setLevel("ERROR")  # tf.profiler itself calls what it says is deprecated
     return int(profiler.profile(graph, options=options).total_float_ops)
+
+
+def _mean(values: list[Any]) -> Any:
+    # tf.profiler would also count a division by 1.
+    return sum(values[1:], values[0]) / len(values) if len(values) > 1 else values[0]
 
 
 def _host_copies(variables: Values) -> Arrays:
