@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.framework_training import SLOWLY, agree, resumed, trained
+from tests.support.framework_training import SLOWLY, agree, resumed, trained, two_ranks_agree
 from vflops.record.log.events import Log
 from vflops.testing.backends import BackendConformance
 from vflops.train.backends.array_backend import Recipe
@@ -36,6 +36,10 @@ def test_a_checkpoint_of_one_is_resumed_by_another(
     first: str, second: str, torch_log: Log, tmp_path: Path
 ) -> None:
     agree(resumed(tmp_path, first, second, *SETTINGS, double=DOUBLE), torch_log, AGREE)
+
+
+def test_two_ranks_train_as_with_pytorch(tmp_path: Path) -> None:
+    two_ranks_agree(tmp_path, "mindspore", *SETTINGS, double=DOUBLE, within=AGREE)
 
 
 class TestConformance(BackendConformance):

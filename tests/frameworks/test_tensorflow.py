@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
-from tests.support.framework_training import agree, resumed, trained
+from tests.support.framework_training import agree, resumed, trained, two_ranks_agree
+from vflops.models.resnet import ResNet
+from vflops.record.formats.job_events import FrameworkCounted
 from vflops.record.log.events import Log
 from vflops.testing.backends import BackendConformance
+from vflops.testing.half_backends import HalfPrecisionConformance
 from vflops.train.backends.array_backend import Recipe
 from vflops.train.backends.tensorflow_backend import TensorFlowBackend
 from vflops.workloads.contract.classifier import Arrays, Classifier
@@ -26,8 +30,11 @@ def torch_log(tmp_path_factory: pytest.TempPathFactory) -> Log:
     return trained(tmp_path_factory.mktemp("torch"), "pytorch", *SETTINGS, double=DOUBLE)
 
 
-def test_losses_agree(torch_log: Log, tmp_path: Path) -> None:
-    agree(trained(tmp_path, "tensorflow", *SETTINGS, double=DOUBLE), torch_log, AGREE)
+def test_losses_agree_and_tf_profiler_counts_a_step(torch_log: Log, tmp_path: Path) -> None:
+    log = trained(tmp_path, "tensorflow", *SETTINGS, double=DOUBLE)
+    agree(log, torch_log, AGREE)
+    (counted,) = (e.payload(FrameworkCounted) for e in log.events if e.kind == "framework-count")
+    assert (counted.source, counted.samples) == ("tf.profiler", 32)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +46,29 @@ def test_a_checkpoint_of_one_is_resumed_by_another(
     agree(resumed(tmp_path, first, second, *SETTINGS, double=DOUBLE), torch_log, AGREE)
 
 
+def test_two_ranks_train_as_with_pytorch(tmp_path: Path) -> None:
+    two_ranks_agree(tmp_path, "tensorflow", double=True, within=AGREE)
+
+
+def test_tf_profiler_counts_resnet_50_as_we_do() -> None:
+    """Convolutions and products of both passes; also the gradient of the images, which is not
+    computed, and less than 0.1 % of element-wise operations; but not batch norm."""
+    classifier = Classifier((3, 4, 6, 3), 64, "imagenet", 1000, 224)
+    with torch.device("meta"):
+        model = ResNet(classifier.blocks, classes=1000, channels=3, width=64, stem="imagenet")
+    weights = {n: torch.zeros(t.shape).numpy() for n, t in model.state_dict().items()}
+    backend = TensorFlowBackend(classifier, Recipe(), weights)
+    counted = backend.own_count([(torch.zeros(1, 3, 224, 224), torch.zeros(1, dtype=torch.int64))])
+    assert counted is not None
+    forward = 8_178_368_512  # of convolutions and the last layer, by hand
+    assert 3 * forward < counted.flops < 3 * forward * 1.001
+
+
 class TestConformance(BackendConformance):
+    def build(self, classifier: Classifier, recipe: Recipe, weights: Arrays) -> TensorFlowBackend:
+        return TensorFlowBackend(classifier, recipe, weights)
+
+
+class TestHalfPrecisions(HalfPrecisionConformance):
     def build(self, classifier: Classifier, recipe: Recipe, weights: Arrays) -> TensorFlowBackend:
         return TensorFlowBackend(classifier, recipe, weights)

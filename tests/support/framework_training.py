@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.train_runs import losses, planned, run_ranks, start_ranks
-from vflops.record.formats.job_events import JobStarted
+from vflops.record.folder import RunFolder
+from vflops.record.formats.job_events import Exchanged, JobStarted
 from vflops.record.log.events import Log
 from vflops.run.resume_changes import changed_jobs
+from vflops.train.state_distance import relative_distance
 
 STEPS = ("synthetic.train=256", "train.epochs=3", "train.batch=32", "train.segments=3")
 """24 steps; a checkpoint is kept after every eighth one."""
@@ -52,3 +54,26 @@ def agree(log: Log, whole: Log, within: float) -> None:
 
 def _precision(double: bool) -> dict[str, str]:
     return {"DOUBLE": "1"} if double else {}
+
+
+def two_ranks_agree(
+    folder: Path, framework: str, *settings: str, double: bool, within: float
+) -> None:
+    """Train with two ranks of PyTorch and of a framework; compare losses, traffic and states."""
+    few = (*STEPS, "synthetic.train=64", "train.ranks=2", *settings)
+    runs = [
+        planned(folder / name, *few, f"train.framework={name}") for name in ("pytorch", framework)
+    ]
+    ours, theirs = (run_ranks(run, 2, **_precision(double)) for run in runs)
+    assert len(losses(ours)) >= 6
+    assert losses(theirs) == pytest.approx(losses(ours), abs=within)
+    (sent,) = (event.payload(Exchanged) for event in theirs.events if event.kind == "exchange")
+    (expected,) = (event.payload(Exchanged) for event in ours.events if event.kind == "exchange")
+    assert (sent.backend, sent.steps) == (framework, expected.steps)
+    assert sent.elements == expected.elements
+    assert relative_distance(*(state_file(run, 4) for run in runs)) < within
+
+
+def state_file(folder: RunFolder, step: int) -> Path:
+    """Return the path of the checkpoint of a step."""
+    return folder.path / "jobs" / "1" / "checkpoint" / f"step-{step:09d}.state"

@@ -38,22 +38,22 @@ FRAMEWORKS: dict[str, Framework] = {
         title="JAX",
         package="jax",
         minimum=(0, 10),
-        precisions=("fp32", "mixed-bf16"),
+        precisions=("fp32", "mixed-bf16", "mixed-fp16"),
         several_ranks=True,
     ),
     "tensorflow": Framework(
         title="TensorFlow",
         package="tensorflow",
         minimum=(2, 21),
-        precisions=("fp32", "mixed-bf16"),
-        several_ranks=False,
+        precisions=("fp32", "mixed-bf16", "mixed-fp16"),
+        several_ranks=True,
     ),
     "mindspore": Framework(
         title="MindSpore",
         package="mindspore",
         minimum=(2, 10),
         precisions=("fp32",),
-        several_ranks=False,
+        several_ranks=True,
     ),
 }
 """The frameworks besides PyTorch, by the name in ``train.framework``."""

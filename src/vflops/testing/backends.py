@@ -7,7 +7,8 @@ Subclass ``BackendConformance`` and build the backend::
             return MyBackend(classifier, recipe, weights)
 
 The reference is a loop with ``vflops.models.resnet`` and an optimizer of torch. The backend of
-PyTorch inherits the same tests.
+PyTorch inherits the same tests. Precisions of 16 bits have tests of their own, in
+``vflops.testing.half_backends``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from vflops.train.backends.array_backend import MOMENTUM, Recipe
 from vflops.train.backends.backend import Backend
 from vflops.train.optimizers import build as build_optimizer
 from vflops.train.optimizers import parameter_groups, set_learning_rate
+from vflops.train.precision import Precision
 from vflops.workloads.contract.classifier import COUNTER, RUNNING, Arrays, Classifier
 from vflops.workloads.contract.initial_weights import initial_weights
 from vflops.workloads.contract.workload import Inputs
@@ -79,62 +81,70 @@ _BOUNDS = {
 
 
 class BackendConformance:
-    """Tests that run on the CPU within a minute."""
+    """Tests that run on a CPU within a minute, or on an accelerator."""
 
     precisions: ClassVar[tuple[str, ...]] = ("fp64", "fp32")
     """Those to test; without ``fp64`` the bounds are wide."""
     threads: ClassVar[int] = 1
+    device: ClassVar[str] = "cpu"
 
     def build(self, classifier: Classifier, recipe: Recipe, weights: Arrays) -> Backend:
         """Return the backend under test."""
         raise NotImplementedError
 
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def exact_products(cls) -> Iterator[None]:
+        """Products in fp32 that are not rounded to TF32, also on an accelerator."""
+        with Precision.named("fp32", cls.device).settings():
+            yield
+
     @pytest.fixture(scope="class", params=sorted(_BOUNDS, reverse=True))
     @classmethod
-    def built(cls, request: pytest.FixtureRequest) -> _Pair:
+    def built(cls, request: pytest.FixtureRequest) -> BackendPair:
         """A backend and the reference, built once because frameworks compile for seconds."""
         if request.param not in cls.precisions:
             pytest.skip(f"the backend has no {request.param}")
         return cls()._pair(request.param)
 
     @pytest.fixture
-    def pair(self, built: _Pair) -> _Pair:
+    def pair(self, built: BackendPair) -> BackendPair:
         """The backend and the reference before the first step."""
         built.restart()
         return built
 
-    def test_it_starts_with_the_given_weights(self, pair: _Pair) -> None:
+    def test_it_starts_with_the_given_weights(self, pair: BackendPair) -> None:
         """Names, shapes, types and values are those of PyTorch; there is no momentum yet."""
         expected = pair.reference.model.state_dict()
         model = pair.first["model"]
         assert sorted(model) == sorted(expected)
         for name, tensor in expected.items():
             assert (model[name].shape, model[name].dtype) == (tensor.shape, tensor.dtype), name
-            assert torch.equal(model[name], tensor), name
+            assert torch.equal(model[name], tensor.cpu()), name
         assert not any(state[MOMENTUM].any() for state in pair.first["optimizer"].values())
         assert pair.first["scaler"] == {}
         assert pair.backend.parameters == sum(p.numel() for p in pair.reference.model.parameters())
 
-    def test_it_says_what_it_is(self, pair: _Pair) -> None:
+    def test_it_says_what_it_is(self, pair: BackendPair) -> None:
         """The record of a run names the framework and its version."""
         assert pair.backend.framework and pair.backend.version
-        assert pair.backend.device.type == "cpu"
+        assert pair.backend.device.type == self.device
 
-    def test_the_losses_of_20_steps_agree(self, pair: _Pair) -> None:
+    def test_the_losses_of_20_steps_agree(self, pair: BackendPair) -> None:
         """The loss of a step is that before its update."""
         rate, bound = pair.bounds.loss_rate, pair.bounds.losses
         for step, batch in zip(range(20), pair.batches(), strict=False):
             expected, loss = pair.step([batch], rate)
             assert abs(loss - expected) < bound, f"step {step}: {loss} instead of {expected}"
 
-    def test_the_states_agree_after_steps(self, pair: _Pair) -> None:
+    def test_the_states_agree_after_steps(self, pair: BackendPair) -> None:
         """Parameters, running statistics, counters and momentum."""
         pair.train(3)
         pair.compare_states()
         counters = [int(t) for n, t in pair.collect()["model"].items() if n.endswith(COUNTER)]
         assert set(counters) == {3}
 
-    def test_it_resumes_from_a_state_of_pytorch(self, pair: _Pair) -> None:
+    def test_it_resumes_from_a_state_of_pytorch(self, pair: BackendPair) -> None:
         """A run can change the framework at a checkpoint."""
         for batch in pair.some(3):
             pair.reference.take_step([batch], pair.bounds.rate)
@@ -143,7 +153,7 @@ class BackendConformance:
         pair.train(3, seed=1)
         pair.compare_states()
 
-    def test_pytorch_resumes_from_its_state(self, pair: _Pair) -> None:
+    def test_pytorch_resumes_from_its_state(self, pair: BackendPair) -> None:
         """Also in the other direction."""
         for batch in pair.some(3):
             pair.backend.take_step([batch], pair.bounds.rate)
@@ -151,7 +161,7 @@ class BackendConformance:
         pair.train(3, seed=1)
         pair.compare_states()
 
-    def test_predictions_are_probabilities_that_agree(self, pair: _Pair) -> None:
+    def test_predictions_are_probabilities_that_agree(self, pair: BackendPair) -> None:
         """They use the running statistics, and leave them as they are."""
         pair.train(3)
         before = pair.collect()["model"]
@@ -165,14 +175,14 @@ class BackendConformance:
         for name, tensor in pair.collect()["model"].items():
             assert torch.equal(tensor, before[name]), name
 
-    def test_parts_have_the_mean_gradient(self, pair: _Pair) -> None:
+    def test_parts_have_the_mean_gradient(self, pair: BackendPair) -> None:
         """As with gradient accumulation: each part has its own batch statistics, in turn."""
         for seed in range(2):
             expected, loss = pair.step(pair.some(2, seed), pair.bounds.rate)
             assert abs(loss - expected) < pair.bounds.losses
         pair.compare_states()
 
-    def test_a_learning_rate_of_0_leaves_the_weights(self, pair: _Pair) -> None:
+    def test_a_learning_rate_of_0_leaves_the_weights(self, pair: BackendPair) -> None:
         """Only the running statistics change, and the momentum."""
         before = pair.collect()["model"]
         for batch in pair.some(2):
@@ -181,14 +191,14 @@ class BackendConformance:
             changes = name.endswith((*RUNNING, COUNTER))
             assert torch.equal(tensor, before[name]) != changes, name
 
-    def test_its_weights_are_those_of_its_state(self, pair: _Pair) -> None:
+    def test_its_weights_are_those_of_its_state(self, pair: BackendPair) -> None:
         """They are stored at the end of a run."""
         pair.train(1)
         weights, model = pair.backend.weights(), pair.collect()["model"]
         assert weights is not None and sorted(weights) == sorted(model)
         assert all(torch.equal(weights[name], tensor) for name, tensor in model.items())
 
-    def test_it_perturbs_every_weight_by_a_share_of_itself(self, pair: _Pair) -> None:
+    def test_it_perturbs_every_weight_by_a_share_of_itself(self, pair: BackendPair) -> None:
         """The same each time, and nothing else."""
         pair.train(1)
         before = pair.collect()
@@ -209,7 +219,7 @@ class BackendConformance:
         for name, state in before["optimizer"].items():
             assert torch.equal(one["optimizer"][name][MOMENTUM], state[MOMENTUM]), name
 
-    def test_it_finds_a_nan(self, pair: _Pair) -> None:
+    def test_it_finds_a_nan(self, pair: BackendPair) -> None:
         """A run with weights that are not numbers stops."""
         assert pair.backend.is_finite()
         state = pair.collect()
@@ -229,7 +239,9 @@ class BackendConformance:
         pair.train(3)
         pair.compare_states()
 
-    def _pair(self, precision: str, recipe: Recipe | None = None, *, stem: Stem = "small") -> _Pair:
+    def _pair(
+        self, precision: str, recipe: Recipe | None = None, *, stem: Stem = "small"
+    ) -> BackendPair:
         recipe = recipe or Recipe(nesterov=True, weight_decay=0.01)
         recipe = Recipe(
             momentum=recipe.momentum,
@@ -237,19 +249,20 @@ class BackendConformance:
             weight_decay=recipe.weight_decay,
             precision=precision,
             threads=self.threads,
+            device=self.device,
         )
         classifier = Classifier((1, 1, 1), 8, stem, 4, _SIZES[stem], 0.1)
         weights = initial_weights(classifier, seed=1)
-        reference = _Reference(classifier, recipe, weights, _BOUNDS[precision].dtype)
+        reference = TorchReference(classifier, recipe, weights, _BOUNDS[precision].dtype)
         backend = self.build(classifier, recipe, weights)
-        return _Pair(classifier, backend, reference, _BOUNDS[precision])
+        return BackendPair(classifier, backend, reference, _BOUNDS[precision])
 
 
-class _Pair:
+class BackendPair:
     """A backend and the reference, which take the same steps."""
 
     def __init__(
-        self, classifier: Classifier, backend: Backend, reference: _Reference, bounds: _Bounds
+        self, classifier: Classifier, backend: Backend, reference: TorchReference, bounds: _Bounds
     ) -> None:
         self.classifier, self.bounds = classifier, bounds
         self.backend, self.reference = backend, reference
@@ -282,7 +295,8 @@ class _Pair:
         while True:
             images = torch.randn(shape, generator=random, dtype=torch.float64)
             labels = torch.randint(0, self.classifier.classes, (_BATCH,), generator=random)
-            yield images.to(self.bounds.dtype), labels
+            device = self.reference.device
+            yield images.to(device, self.bounds.dtype), labels.to(device)
 
     def some(self, count: int, seed: int = 0) -> list[Inputs]:
         """Return batches."""
@@ -312,7 +326,7 @@ class _Pair:
             assert distance < self.bounds.momentum, f"momentum of {name} differs by {distance:.1e}"
 
 
-class _Reference:
+class TorchReference:
     """The classifier in plain PyTorch."""
 
     def __init__(
@@ -328,8 +342,9 @@ class _Reference:
             stem=stem,
         )
         self.model.load_state_dict({n: torch.tensor(array) for n, array in weights.items()})
-        self.model.to(dtype)
-        self._optimizer = build_optimizer(
+        self.device = torch.device(recipe.device)
+        self.model.to(self.device, dtype)
+        self.optimizer = build_optimizer(
             "sgd",
             parameter_groups(self.model, recipe.weight_decay),
             learning_rate=0.0,
@@ -340,15 +355,15 @@ class _Reference:
     def take_step(self, parts: Sequence[Inputs], rate: float) -> float:
         """Update the weights and return the mean loss."""
         self.model.train()
-        set_learning_rate(self._optimizer, rate)
-        self._optimizer.zero_grad()
+        set_learning_rate(self.optimizer, rate)
+        self.optimizer.zero_grad()
         total = 0.0
         for images, labels in parts:
             loss = cross_entropy(self.model(images), labels, label_smoothing=self._smoothing)
             loss /= len(parts)
             loss.backward()
             total += loss.item()
-        self._optimizer.step()
+        self.optimizer.step()
         return total
 
     def predict(self, images: Tensor) -> Tensor:
@@ -360,11 +375,11 @@ class _Reference:
 
     def collect(self) -> dict[str, Any]:
         """Return a copy of the state, in the form of ``Backend.collect``."""
-        state = self._optimizer.state
+        state = self.optimizer.state
         return {
-            "model": {name: tensor.clone() for name, tensor in self.model.state_dict().items()},
+            "model": {name: _copy(tensor) for name, tensor in self.model.state_dict().items()},
             "optimizer": {
-                name: {MOMENTUM: state[parameter][MOMENTUM].clone()}
+                name: {MOMENTUM: _copy(state[parameter][MOMENTUM])}
                 for name, parameter in self.model.named_parameters()
                 if parameter in state
             },
@@ -374,12 +389,16 @@ class _Reference:
     def restore(self, contents: dict[str, Any]) -> None:
         """Load the state of any backend."""
         self.model.load_state_dict(contents["model"])
-        self._optimizer.state.clear()
+        self.optimizer.state.clear()
         for name, parameter in self.model.named_parameters():
             if name in contents["optimizer"]:
-                momentum = contents["optimizer"][name][MOMENTUM].clone()
-                self._optimizer.state[parameter][MOMENTUM] = momentum
+                momentum = contents["optimizer"][name][MOMENTUM].to(parameter, copy=True)
+                self.optimizer.state[parameter][MOMENTUM] = momentum
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True)
 
 
 def _distance(one: Tensor, other: Tensor) -> float:
-    return (one.double() - other.double()).abs().max().item()
+    return (one.cpu().double() - other.cpu().double()).abs().max().item()

@@ -5,16 +5,23 @@ All train in double precision, where rounding cannot hide a difference between t
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.support.framework_training import STEPS, agree, resumed
+from tests.support.framework_training import (
+    STEPS,
+    agree,
+    resumed,
+    state_file,
+    two_ranks_agree,
+)
 from tests.support.never_stopped import NeverStopped
 from tests.support.train_runs import evaluations, losses, planned, run_ranks, weights
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job_events import Exchanged, JobStarted
+from vflops.record.formats.job_events import JobStarted
 from vflops.record.log.events import Log
 from vflops.train.backends.factory import joined_backend
 from vflops.train.context import JobContext
@@ -39,10 +46,6 @@ def torch_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, Log]
 def jax_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, Log]:
     folder = planned(tmp_path_factory.mktemp("jax"), *STEPS, "train.framework=jax")
     return folder, run_ranks(folder, DOUBLE="1")
-
-
-def state_file(folder: RunFolder, step: int) -> Path:
-    return folder.path / "jobs" / "1" / "checkpoint" / f"step-{step:09d}.state"
 
 
 def first_weights(folder: RunFolder, framework: str) -> dict[str, bytes]:
@@ -107,12 +110,17 @@ def test_a_checkpoint_of_one_is_resumed_by_another(
 
 
 def test_two_ranks_train_as_with_pytorch(tmp_path: Path) -> None:
-    few = ("synthetic.train=64", "train.ranks=2")
-    ours = run_ranks(planned(tmp_path / "torch", *STEPS, *few), 2, DOUBLE="1")
-    folder = planned(tmp_path / "jax", *STEPS, *few, "train.framework=jax")
-    theirs = run_ranks(folder, 2, DOUBLE="1")
-    assert losses(theirs) == pytest.approx(losses(ours), abs=AGREE)
-    (sent,) = (event.payload(Exchanged) for event in theirs.events if event.kind == "exchange")
-    (expected,) = (event.payload(Exchanged) for event in ours.events if event.kind == "exchange")
-    assert (sent.backend, sent.steps) == ("jax", expected.steps)
-    assert sent.elements == expected.elements
+    two_ranks_agree(tmp_path, "jax", double=True, within=AGREE)
+
+
+def test_fp16_trains_with_a_loss_scale_in_its_checkpoints(tmp_path: Path) -> None:
+    few = ("synthetic.train=64", "train.precision=mixed-fp16", "train.framework=jax")
+    folder = planned(tmp_path, *STEPS, *few)
+    log = run_ranks(folder)
+    assert all(math.isfinite(loss) for loss in losses(log)) and len(losses(log)) == 6
+    path = state_file(folder, 4)
+    scaler = unpack(path.read_bytes(), path.name)["scaler"]
+    reference = torch.amp.GradScaler("cpu")
+    assert scaler.keys() == reference.state_dict().keys()
+    reference.load_state_dict(scaler)
+    assert (reference.get_scale(), scaler["_growth_tracker"]) == (2.0**16, 4)

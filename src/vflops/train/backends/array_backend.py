@@ -21,6 +21,7 @@ from vflops.metrics.traffic import bytes_sent
 from vflops.record.files.document import Data
 from vflops.record.formats.job_events import Exchanged
 from vflops.train.backends.backend import Backend
+from vflops.train.backends.loss_scale import ScaleState
 from vflops.workloads.contract.classifier import COUNTER, Arrays, Classifier, parameter_names
 from vflops.workloads.contract.workload import Inputs
 
@@ -48,8 +49,8 @@ class Recipe:
     ranks: int = 1
     local_ranks: int = 1
     """The ranks on this node."""
-    coordinator: str = ""
-    """``host:port`` at which the first of several ranks listens."""
+    addresses: tuple[str, ...] = ()
+    """``host:port`` at which each of several ranks can listen; empty for one rank."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class ArrayBackend(Backend):
         return {
             "model": self._tensors(state.model),
             "optimizer": {name: {MOMENTUM: _tensor(a)} for name, a in momentum.items()},
-            "scaler": {},
+            "scaler": self.read_scale(),
         }
 
     def restore(self, contents: dict[str, Any]) -> None:
@@ -146,6 +147,19 @@ class ArrayBackend(Backend):
         counters = [int(array) for name, array in arrays.items() if name.endswith(COUNTER)]
         self._batches = max(counters, default=0)
         self.write(NamedState(without_counters(arrays), momentum))
+        self.restore_scale(contents["scaler"])
+
+    def read_scale(self) -> ScaleState:
+        """Return the state of the loss scaler, as GradScaler names it; empty without scaling."""
+        return {}
+
+    def write_scale(self, state: ScaleState) -> None:
+        """Replace the state of the loss scaler, in backends that have one."""
+
+    def restore_scale(self, state: ScaleState) -> None:
+        """Load the scaler's state of any backend; one without scaling leaves the scale."""
+        if state and self.read_scale():
+            self.write_scale(state)
 
     def weights(self) -> dict[str, Tensor] | None:
         """Return the tensors of the model as PyTorch names them."""

@@ -91,7 +91,7 @@ def _array_backend(
         rank=group.rank,
         ranks=group.ranks,
         local_ranks=local_ranks,
-        coordinator=_coordinator(group, local_ranks) if group.ranks > 1 else "",
+        addresses=_addresses(group, local_ranks) if group.ranks > 1 else (),
     )
     classifier = import_object(spec.classifier)(
         spec.settings.model_validate(record.settings), record.data
@@ -115,11 +115,13 @@ def _require_first_accelerator(framework: str, ranks: int, device: torch.device)
         )
 
 
-def _coordinator(group: RankGroup, local_ranks: int) -> str:
-    """Return ``host:port`` at which the first rank can listen, the same on every rank."""
+def _addresses(group: RankGroup, local_ranks: int) -> tuple[str, ...]:
+    """Return ``host:port`` at which each rank can listen, the same on every rank."""
     host = "127.0.0.1" if local_ranks == group.ranks else socket.gethostname()
     with socket.socket() as listener:
         listener.bind(("", 0))
         address = f"{host}:{listener.getsockname()[1]}".encode()
-    first, *_ = group.gather({"address": np.frombuffer(address, dtype=np.uint8)})
-    return np.asarray(first["address"], dtype=np.uint8).tobytes().decode()
+    gathered = group.gather({"address": np.frombuffer(address, dtype=np.uint8)})
+    return tuple(
+        np.asarray(rank["address"], dtype=np.uint8).tobytes().decode() for rank in gathered
+    )

@@ -22,10 +22,9 @@ from vflops.train.backends.array_backend import (
     zero_momentum,
 )
 from vflops.train.backends.channels_last import from_torch_layout, to_torch_layout
+from vflops.train.backends.jax_operators import JaxOperators, Values
+from vflops.train.backends.loss_scale import ScaleState, first_state, next_state, plain_state
 from vflops.workloads.contract.classifier import (
-    NORM_EPSILON,
-    NORM_MOMENTUM,
-    RUNNING,
     Arrays,
     Classifier,
     is_decayed,
@@ -33,8 +32,9 @@ from vflops.workloads.contract.classifier import (
 )
 from vflops.workloads.contract.workload import Inputs
 
-Values = dict[str, Any]
 _RANKS = "ranks"
+State = tuple[Values, Values, Values, Values]
+"""Weights, running statistics, momentum, and the loss scaler's numbers or nothing."""
 
 
 class JaxBackend(ArrayBackend):
@@ -47,11 +47,12 @@ class JaxBackend(ArrayBackend):
         jax = _configured(recipe)
         self.version = jax.__version__
         self._jax, self._dtypes = jax, _Dtypes.of(recipe.precision)
-        self._state: tuple[Values, Values, Values] = ({}, {}, {})
+        self._state: State = ({}, {}, {}, {})
         self._mesh = _mesh(jax, recipe)
         self._take_step: Any = self._compiled_step()
         self._predict = jax.jit(self._probabilities)
         self.write(NamedState(without_counters(weights), zero_momentum(weights)))
+        self.write_scale(first_state(recipe.precision))
 
     def batch(self, tensor: Tensor) -> Any:
         """Return an array of JAX, without a copy on an accelerator."""
@@ -77,14 +78,14 @@ class JaxBackend(ArrayBackend):
 
     def probabilities(self, images: Any) -> NDArray[Any]:
         """Return the class probabilities of a batch."""
-        weights, running, _ = self._local()
+        weights, running, *_ = self._local()
         return np.asarray(self._predict(weights, running, images))
 
     def read(self) -> NamedState:
         """Copy the state to host memory."""
         weights, running, momentum = (
             {name: to_torch_layout(np.asarray(value)) for name, value in values.items()}
-            for values in self._local()
+            for values in self._local()[:3]
         )
         ordered = {name: {**weights, **running}[name] for name in self._names}
         return NamedState(ordered, momentum)
@@ -101,7 +102,19 @@ class JaxBackend(ArrayBackend):
             {name: from_torch_layout(momentum[name], dtype) for name in trained},
         )
         self._decayed = {name for name in trained if is_decayed(name, state.model[name])}
-        self._state = self._jax.tree.map(self._whole, values)
+        self._state = (*self._jax.tree.map(self._whole, values), self._state[-1])
+
+    def read_scale(self) -> ScaleState:
+        """Return the state of the loss scaler."""
+        return plain_state({name: np.asarray(value) for name, value in self._local()[-1].items()})
+
+    def write_scale(self, state: ScaleState) -> None:
+        """Replace the state of the loss scaler."""
+        arrays = {
+            name: self._whole(np.asarray(value, "float32" if isinstance(value, float) else "int32"))
+            for name, value in state.items()
+        }
+        self._state = (*self._state[:3], arrays)
 
     def peak_memory_bytes(self) -> int | None:
         """Return the peak memory use of the accelerator."""
@@ -119,13 +132,11 @@ class JaxBackend(ArrayBackend):
         samples = sum(len(part) for part in labels)
         return FrameworkCounted(source="XLA", samples=samples, flops=flops) if flops else None
 
-    def _local(self) -> tuple[Values, Values, Values]:
+    def _local(self) -> State:
         """Return the state as arrays of this rank; it is the same on every rank."""
         if self._mesh is None:
             return self._state
-        local: tuple[Values, Values, Values] = self._jax.tree.map(
-            lambda value: value.addressable_data(0), self._state
-        )
+        local: State = self._jax.tree.map(lambda value: value.addressable_data(0), self._state)
         return local
 
     def _whole(self, value: Any) -> Any:
@@ -157,22 +168,35 @@ class JaxBackend(ArrayBackend):
             )
         return jax.jit(step, donate_argnums=0)
 
-    def _step(
-        self, state: tuple[Values, Values, Values], images: Any, labels: Any, rate: Any
-    ) -> Any:
+    def _step(self, state: State, images: Any, labels: Any, rate: Any) -> Any:
         """Return the next state and the loss, as a function that JAX traces."""
         jax = self._jax
-        weights, running, momentum = state
+        weights, running, momentum, scaling = state
         parts = []
         for part in zip(images, labels, strict=True):
-            with_gradient = jax.value_and_grad(self._loss, has_aux=True)
-            (loss, running), gradient = with_gradient(weights, running, *part)
+            with_gradient = jax.grad(self._scaled_loss, has_aux=True)
+            gradient, (loss, running) = with_gradient(weights, running, scaling, *part)
             parts.append((loss, gradient))
         mean = jax.tree.map(lambda *values: sum(values) / len(values), *parts)
         if self._mesh is not None:
             # The mean of running statistics is linear, so that it may be taken at every step.
             mean, running = jax.lax.pmean((mean, running), _RANKS)
         loss, gradient = mean
+        if not scaling:
+            updated, velocity = self._updated(weights, momentum, gradient, rate)
+            return (updated, running, velocity, scaling), loss
+        gradient = jax.tree.map(lambda slope: slope / scaling["scale"], gradient)
+        finite = jax.numpy.array([jax.numpy.isfinite(s).all() for s in gradient.values()]).all()
+        new = self._updated(weights, momentum, gradient, rate)
+        # A gradient that is not finite changes nothing but the scale.
+        updated, velocity = jax.tree.map(partial(jax.numpy.where, finite), new, (weights, momentum))
+        scaling = next_state(scaling, finite, jax.numpy.where)
+        return (updated, running, velocity, scaling), loss
+
+    def _updated(
+        self, weights: Values, momentum: Values, gradient: Values, rate: Any
+    ) -> tuple[Values, Values]:
+        """Return weights and momentum after a step."""
         recipe = self.recipe
         updated, velocity = {}, {}
         for name, weight in weights.items():
@@ -184,11 +208,17 @@ class JaxBackend(ArrayBackend):
                 slope + recipe.momentum * velocity[name] if recipe.nesterov else velocity[name]
             )
             updated[name] = weight - rate * direction
-        return (updated, running, velocity), loss
+        return updated, velocity
+
+    def _scaled_loss(
+        self, weights: Values, running: Values, scaling: Values, images: Any, labels: Any
+    ) -> Any:
+        loss, after = self._loss(weights, running, images, labels)
+        return (loss * scaling["scale"] if scaling else loss), (loss, after)
 
     def _loss(self, weights: Values, running: Values, images: Any, labels: Any) -> Any:
         jnp, nn = self._jax.numpy, self._jax.nn
-        operators = _Operators(self._jax, weights, running, self._dtypes.operands, trains=True)
+        operators = JaxOperators(self._jax, weights, running, self._dtypes.operands, trains=True)
         logits = self.classifier.logits(images.astype(self._dtypes.operands), operators)
         logs = nn.log_softmax(logits.astype(self._dtypes.weights))
         smoothing = self.classifier.label_smoothing
@@ -197,7 +227,7 @@ class JaxBackend(ArrayBackend):
         return losses.mean(), {**running, **operators.running}
 
     def _probabilities(self, weights: Values, running: Values, images: Any) -> Any:
-        operators = _Operators(self._jax, weights, running, self._dtypes.operands, trains=False)
+        operators = JaxOperators(self._jax, weights, running, self._dtypes.operands, trains=False)
         logits = self.classifier.logits(images.astype(self._dtypes.operands), operators)
         return self._jax.nn.softmax(logits.astype(self._dtypes.weights))
 
@@ -214,68 +244,8 @@ class _Dtypes:
             "fp64": cls("float64", "float64"),
             "fp32": cls("float32", "float32"),
             "mixed-bf16": cls("float32", "bfloat16"),
+            "mixed-fp16": cls("float32", "float16"),
         }[precision]
-
-
-class _Operators:
-    """The operators of JAX on images of shape (samples, height, width, channels)."""
-
-    def __init__(
-        self, jax: Any, weights: Values, running: Values, dtype: str, *, trains: bool
-    ) -> None:
-        self._jax, self._weights, self._before = jax, weights, running
-        self._dtype, self._trains = dtype, trains
-        self.running: Values = {}
-        """The running statistics after the batch."""
-
-    def conv(self, x: Any, name: str, filters: int, kernel: int, stride: int) -> Any:
-        return self._jax.lax.conv_general_dilated(
-            x,
-            self._weights[f"{name}.weight"].astype(self._dtype),
-            window_strides=(stride, stride),
-            padding=[(kernel // 2, kernel // 2)] * 2,
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        )
-
-    def norm(self, x: Any, name: str) -> Any:
-        jnp = self._jax.numpy
-        scale, shift = self._weights[f"{name}.weight"], self._weights[f"{name}.bias"]
-        mean, variance = (self._before[f"{name}.{kind}"] for kind in RUNNING)
-        if self._trains:
-            wide = x.astype(scale.dtype)
-            count = x.size // x.shape[-1]
-            before = (mean, variance)
-            mean = wide.mean(axis=(0, 1, 2))
-            variance = jnp.square(wide - mean).mean(axis=(0, 1, 2))
-            if self._dtype == "bfloat16":  # one pass over the batch; x is rounded anyway
-                variance = jnp.square(wide).mean(axis=(0, 1, 2)) - jnp.square(mean)
-                variance = jnp.maximum(variance, 0)
-            seen = (mean, variance * (count / max(count - 1, 1)))
-            for kind, old, new in zip(RUNNING, before, seen, strict=True):
-                self.running[f"{name}.{kind}"] = self._jax.lax.stop_gradient(
-                    (1 - NORM_MOMENTUM) * old + NORM_MOMENTUM * new
-                )
-        factor = scale * self._jax.lax.rsqrt(variance + NORM_EPSILON)
-        return (x.astype(scale.dtype) * factor + (shift - mean * factor)).astype(self._dtype)
-
-    def relu(self, x: Any) -> Any:
-        return self._jax.nn.relu(x)
-
-    def add(self, x: Any, y: Any) -> Any:
-        return x + y
-
-    def max_pool(self, x: Any) -> Any:
-        lowest = np.array(-np.inf, x.dtype)
-        padding = [(0, 0), (1, 1), (1, 1), (0, 0)]
-        maximum = self._jax.lax.max
-        return self._jax.lax.reduce_window(x, lowest, maximum, (1, 3, 3, 1), (1, 2, 2, 1), padding)
-
-    def mean(self, x: Any) -> Any:
-        return x.mean(axis=(1, 2))
-
-    def dense(self, x: Any, name: str, outputs: int) -> Any:
-        weight, bias = self._weights[f"{name}.weight"], self._weights[f"{name}.bias"]
-        return x @ weight.astype(self._dtype) + bias.astype(self._dtype)
 
 
 def _configured(recipe: Recipe) -> Any:
@@ -287,11 +257,14 @@ def _configured(recipe: Recipe) -> Any:
     jax: Any = module
     if recipe.device == "cpu":
         jax.config.update("jax_platforms", "cpu")
+    # Exact products in fp32, as torch computes them here (train/precision.py); JAX's default is
+    # TF32 on GPUs.
+    jax.config.update("jax_default_matmul_precision", "highest")
     if recipe.precision == "fp64":
         jax.config.update("jax_enable_x64", True)
     if recipe.ranks > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(recipe.coordinator, recipe.ranks, recipe.rank)
+        jax.distributed.initialize(recipe.addresses[0], recipe.ranks, recipe.rank)
     return jax
 
 

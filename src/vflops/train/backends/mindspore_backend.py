@@ -1,4 +1,7 @@
-"""MindSpore: one compiled graph takes a step on a CPU."""
+"""MindSpore: one compiled graph takes a step on a CPU.
+
+Several ranks average gradients and loss in that graph, and running statistics in a second one.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from vflops.train.backends.array_backend import (
     without_counters,
     zero_momentum,
 )
+from vflops.train.backends.mindspore_ranks import join_ranks, mean_over_ranks, name_rank
 from vflops.workloads.contract.classifier import (
     NORM_EPSILON,
     NORM_MOMENTUM,
@@ -54,6 +58,8 @@ class MindSporeBackend(ArrayBackend):
         network = _network(ms, classifier, self._values, trains=True)
         loss = _loss(ms, network, classifier)
         self._take_step = ms.jit(_step(ms, loss, updated, decayed, recipe))
+        running = [value for name, value in self._values.items() if name not in trained]
+        self._average_running = ms.jit(_running_average(ms, running, recipe.ranks))
         self._predict = ms.jit(_softmax(ms, _network(ms, classifier, self._values, trains=False)))
 
     def batch(self, tensor: Tensor) -> Any:
@@ -65,6 +71,9 @@ class MindSporeBackend(ArrayBackend):
         # A number in place of a tensor would be a constant of the graph, compiled anew for each.
         rate = self._ms.Tensor(np.float32(learning_rate))
         loss = self._take_step(rate, *(array for part in parts for array in part))
+        if self.recipe.ranks > 1:
+            # The mean of running statistics is linear, so that it may be taken at every step.
+            self._average_running()
         return loss.asnumpy()
 
     def probabilities(self, images: Any) -> NDArray[Any]:
@@ -98,6 +107,9 @@ def _step(
     update = _update(ms, recipe)
     weight_decay = recipe.weight_decay
     count = len(updated)
+    several = recipe.ranks > 1
+    shapes = ((), *(tuple(weight.shape) for weight, _ in updated))
+    mean = mean_over_ranks(ms, shapes, recipe.ranks)
 
     def step(rate: Any, *batches: Any) -> Any:
         parts = len(batches) // 2
@@ -106,6 +118,9 @@ def _step(
             other_loss, other_gradient = with_gradient(batches[2 * part], batches[2 * part + 1])
             loss = loss + other_loss
             gradient = add(gradient, other_gradient)
+        if several:
+            means = mean((loss, *gradient))
+            loss, gradient = means[0], means[1:]
         for index in range(count):
             slope = gradient[index]
             if parts > 1:
@@ -119,6 +134,21 @@ def _step(
         return tuple([one[index] + other[index] for index in range(count)])
 
     return step
+
+
+def _running_average(ms: Any, running: list[Any], ranks: int) -> Callable[..., Any]:
+    """Return a function that averages the running statistics over the ranks, for the compiler."""
+    parameters, assign = ms.ParameterTuple(running), ms.ops.Assign()
+    mean = mean_over_ranks(ms, tuple(tuple(value.shape) for value in running), ranks)
+    count = len(running)
+
+    def average() -> Any:
+        means = mean(parameters)
+        for index in range(count):
+            assign(parameters[index], means[index])
+        return means[0]
+
+    return average
 
 
 def _update(ms: Any, recipe: Recipe) -> Callable[..., Any]:
@@ -270,12 +300,16 @@ def _check(recipe: Recipe) -> None:
 def _configured(recipe: Recipe) -> Any:
     """Import MindSpore for the threads of the recipe; it must not have computed before."""
     os.environ.setdefault("GLOG_v", "3")  # errors only
+    if recipe.ranks > 1:
+        name_rank(recipe)
     import mindspore as ms
 
     ms.set_device("CPU")
     with suppress(RuntimeError):  # a process can set them only once
         ms.device_context.cpu.op_tuning.threads_num(recipe.threads)
         ms.runtime.dispatch_threads_num(1)  # more of them wait for work in a loop
+    if recipe.ranks > 1:
+        join_ranks(ms)
     return ms
 
 

@@ -1,4 +1,8 @@
-"""TensorFlow: one ``tf.function`` takes a step; XLA compiles it on accelerators."""
+"""TensorFlow: one ``tf.function`` takes a step; XLA compiles it on accelerators.
+
+Several ranks average gradients, loss and running statistics inside the step, by the collectives of
+``tf.distribute.MultiWorkerMirroredStrategy``.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflops.record.formats.job_events import FrameworkCounted
 from vflops.train.backends.array_backend import (
     ArrayBackend,
     NamedState,
@@ -19,21 +24,21 @@ from vflops.train.backends.array_backend import (
     zero_momentum,
 )
 from vflops.train.backends.channels_last import from_torch_layout, to_torch_layout
+from vflops.train.backends.loss_scale import ScaleState, first_state, next_state, plain_state
+from vflops.train.backends.tensorflow_operators import TensorFlowOperators, Values
 from vflops.workloads.contract.classifier import (
-    NORM_EPSILON,
-    NORM_MOMENTUM,
-    RUNNING,
     Arrays,
     Classifier,
     is_decayed,
     parameter_names,
 )
+from vflops.workloads.contract.workload import Inputs
 
-Values = dict[str, Any]
 _DTYPES = {
     "fp64": ("float64", "float64"),
     "fp32": ("float32", "float32"),
     "mixed-bf16": ("float32", "bfloat16"),
+    "mixed-fp16": ("float32", "float16"),
 }
 """The types of weights and of operands, by precision."""
 
@@ -46,6 +51,8 @@ class TensorFlowBackend(ArrayBackend):
     def __init__(self, classifier: Classifier, recipe: Recipe, weights: Arrays) -> None:
         super().__init__(classifier, recipe, weights)
         tf = _configured(recipe)
+        # Before anything is computed: it connects this process with the others.
+        self._strategy = _strategy(tf, recipe)
         self.version = tf.__version__
         self.compiled = self.on_accelerator
         self._tf = tf
@@ -56,8 +63,12 @@ class TensorFlowBackend(ArrayBackend):
         self._decayed = {name for name in self._trained if is_decayed(name, arrays[name])}
         self._values = {name: self._variable(array) for name, array in arrays.items()}
         self._momentum = {name: self._variable(array) for name, array in momentum.items()}
+        self._scaling: Values = {
+            name: tf.Variable(value, dtype="float32" if isinstance(value, float) else "int32")
+            for name, value in first_state(recipe.precision).items()
+        }
         # On a CPU, XLA has no fast convolutions; the kernels of oneDNN do.
-        self._take_step = tf.function(self._step, jit_compile=self.on_accelerator)
+        self._take_step = tf.function(self._shared_step, jit_compile=self.on_accelerator)
         self._predict = tf.function(self._probabilities, jit_compile=self.on_accelerator)
 
     def batch(self, tensor: Tensor) -> Any:
@@ -89,6 +100,25 @@ class TensorFlowBackend(ArrayBackend):
             for name, variable in variables.items():
                 variable.assign(from_torch_layout(arrays[name], self._weight_dtype))
 
+    def read_scale(self) -> ScaleState:
+        """Return the state of the loss scaler."""
+        return plain_state({name: variable.numpy() for name, variable in self._scaling.items()})
+
+    def write_scale(self, state: ScaleState) -> None:
+        """Replace the state of the loss scaler."""
+        for name, variable in self._scaling.items():
+            variable.assign(state[name])
+
+    def own_count(self, parts: Sequence[Inputs]) -> FrameworkCounted | None:
+        """Return what tf.profiler counts in the graph of a step, on one rank."""
+        if self._strategy is not None:
+            return None
+        batches = tuple(self._converted(*part) for part in parts)
+        rate = self._tf.constant(0.0, self._weight_dtype)
+        flops = counted_flops(self._tf, self._take_step.get_concrete_function(batches, rate).graph)
+        samples = sum(len(labels) for _, labels in batches)
+        return FrameworkCounted(source="tf.profiler", samples=samples, flops=flops)
+
     def peak_memory_bytes(self) -> int | None:
         """Return the peak memory use of the accelerator."""
         if not self.on_accelerator:
@@ -98,19 +128,57 @@ class TensorFlowBackend(ArrayBackend):
     def _variable(self, array: NDArray[Any]) -> Any:
         return self._tf.Variable(from_torch_layout(array, self._weight_dtype))
 
+    def _shared_step(self, parts: tuple[tuple[Any, Any], ...], rate: Any) -> Any:
+        """Take a step on each of the ranks, as a function that TensorFlow traces."""
+        if self._strategy is None:
+            return self._step(parts, rate)
+        return self._strategy.run(self._step, args=(parts, rate))
+
     def _step(self, parts: tuple[tuple[Any, Any], ...], rate: Any) -> Any:
-        """Update the variables and return the loss, as a function that TensorFlow traces."""
+        """Update the variables and return the loss."""
         tf = self._tf
+        scale = self._scaling.get("scale", 1.0)
         losses, gradients = [], []
         weights = [self._values[name] for name in self._trained]
         for images, labels in parts:
             with tf.GradientTape() as tape:
                 loss = self._loss(images, labels)
+                scaled = loss * scale if self._scaling else loss
             losses.append(loss)
-            gradients.append(tape.gradient(loss, weights))
-        for name, *slopes in zip(self._trained, *gradients, strict=True):
-            self._update(name, sum(slopes[1:], slopes[0]) / len(slopes), rate)
-        return sum(losses[1:], losses[0]) / len(losses)
+            gradients.append(tape.gradient(scaled, weights))
+        mean_loss = _mean(losses)
+        slopes = [_mean(list(parts)) for parts in zip(*gradients, strict=True)]
+        if self._strategy is not None:
+            mean_loss, *slopes = self._averaged([mean_loss, *slopes])
+        if not self._scaling:
+            self._update_all(slopes, rate)
+            return mean_loss
+        slopes = [slope / scale for slope in slopes]
+        finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(slope)) for slope in slopes])
+        # A gradient that is not finite changes nothing but the scale.
+        tf.cond(finite, lambda: self._update_all(slopes, rate), lambda: None)
+        for name, value in next_state(self._scaling, finite, tf.where).items():
+            self._scaling[name].assign(value)
+        return mean_loss
+
+    def _averaged(self, values: list[Any]) -> list[Any]:
+        """Return the means over the ranks; average the running statistics too.
+
+        Running statistics are linear in those of the batches, so that they may be averaged at every
+        step.
+        """
+        tf = self._tf
+        running = [value for name, value in self._values.items() if name not in self._trained]
+        context, mean = tf.distribute.get_replica_context(), tf.distribute.ReduceOp.MEAN
+        means = context.all_reduce(mean, [*values, *(value.read_value() for value in running)])
+        for variable, value in zip(running, means[len(values) :], strict=True):
+            variable.assign(value)
+        averaged: list[Any] = means[: len(values)]
+        return averaged
+
+    def _update_all(self, slopes: list[Any], rate: Any) -> None:
+        for name, slope in zip(self._trained, slopes, strict=True):
+            self._update(name, slope, rate)
 
     def _update(self, name: str, slope: Any, rate: Any) -> None:
         recipe, weight = self.recipe, self._values[name]
@@ -135,78 +203,9 @@ class TensorFlowBackend(ArrayBackend):
         return self._tf.nn.softmax(self._logits(images, trains=False))
 
     def _logits(self, images: Any, *, trains: bool) -> Any:
-        operators = _Operators(self._tf, self._values, self._operand_dtype, trains=trains)
+        operators = TensorFlowOperators(self._tf, self._values, self._operand_dtype, trains=trains)
         logits = self.classifier.logits(self._tf.cast(images, self._operand_dtype), operators)
         return self._tf.cast(logits, self._weight_dtype)
-
-
-class _Operators:
-    """The operators of TensorFlow on images of shape (samples, height, width, channels)."""
-
-    def __init__(self, tf: Any, values: Values, dtype: str, *, trains: bool) -> None:
-        self._tf, self._values, self._dtype, self._trains = tf, values, dtype, trains
-
-    def conv(self, x: Any, name: str, filters: int, kernel: int, stride: int) -> Any:
-        weight = self._tf.cast(self._values[f"{name}.weight"], self._dtype)
-        return self._tf.nn.conv2d(x, weight, stride, _padding(kernel))
-
-    def norm(self, x: Any, name: str) -> Any:
-        scale, shift = self._values[f"{name}.weight"], self._values[f"{name}.bias"]
-        running = [self._values[f"{name}.{kind}"] for kind in RUNNING]
-        if not self._trains:
-            mean, variance = running
-            factor = scale * self._tf.math.rsqrt(variance + NORM_EPSILON)
-            return self._scaled(x, factor, shift - mean * factor)
-        normalise = self._norm_of_operators if self._dtype == "float64" else self._fused_norm
-        y, *seen = normalise(x, scale, shift)
-        for variable, new in zip(running, seen, strict=True):
-            variable.assign((1 - NORM_MOMENTUM) * variable + NORM_MOMENTUM * new)
-        return y
-
-    def _fused_norm(self, x: Any, scale: Any, shift: Any) -> tuple[Any, Any, Any]:
-        """Return the output, and the mean and the unbiased variance of the batch."""
-        result = self._tf.raw_ops.FusedBatchNormV3(
-            x=x,
-            scale=scale,
-            offset=shift,
-            mean=self._tf.zeros([0], scale.dtype),
-            variance=self._tf.zeros([0], scale.dtype),
-            epsilon=NORM_EPSILON,
-            is_training=True,
-        )
-        return result.y, result.batch_mean, result.batch_variance
-
-    def _norm_of_operators(self, x: Any, scale: Any, shift: Any) -> tuple[Any, Any, Any]:
-        """Return the same as the fused kernel, which does not exist in float64."""
-        tf = self._tf
-        count = int(np.prod(x.shape[:-1]))
-        mean, variance = tf.nn.moments(x, axes=[0, 1, 2])
-        factor = scale * tf.math.rsqrt(variance + NORM_EPSILON)
-        unbiased = variance * (count / max(count - 1, 1))
-        return self._scaled(x, factor, shift - mean * factor), mean, unbiased
-
-    def _scaled(self, x: Any, factor: Any, shift: Any) -> Any:
-        return self._tf.cast(self._tf.cast(x, factor.dtype) * factor + shift, self._dtype)
-
-    def relu(self, x: Any) -> Any:
-        return self._tf.nn.relu(x)
-
-    def add(self, x: Any, y: Any) -> Any:
-        return x + y
-
-    def max_pool(self, x: Any) -> Any:
-        padded = self._tf.pad(x, _padding(3), constant_values=x.dtype.min)
-        return self._tf.nn.max_pool2d(padded, 3, 2, "VALID")
-
-    def mean(self, x: Any) -> Any:
-        return self._tf.reduce_mean(x, axis=[1, 2])
-
-    def dense(self, x: Any, name: str, outputs: int) -> Any:
-        weight, bias = (
-            self._tf.cast(self._values[f"{name}.{kind}"], self._dtype)
-            for kind in ("weight", "bias")
-        )
-        return x @ weight + bias
 
 
 def _configured(recipe: Recipe) -> Any:
@@ -215,6 +214,8 @@ def _configured(recipe: Recipe) -> Any:
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(recipe.threads)
+    # Exact products in fp32, as torch computes them here (train/precision.py).
+    tf.config.experimental.enable_tensor_float_32_execution(False)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     devices = tf.config.list_physical_devices("GPU")
     visible = [] if recipe.device == "cpu" else [devices[recipe.index]]
@@ -224,10 +225,39 @@ def _configured(recipe: Recipe) -> Any:
     return tf
 
 
-def _padding(kernel: int) -> list[list[int]]:
-    """Return the padding of images on both sides; "SAME" would pad one side more with a stride."""
-    side = [kernel // 2, kernel // 2]
-    return [[0, 0], side, side, [0, 0]]
+def _strategy(tf: Any, recipe: Recipe) -> Any:
+    """Return the strategy that connects the ranks; None for one rank."""
+    if recipe.ranks == 1:
+        return None
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": list(recipe.addresses)}),
+        task_type="worker",
+        task_id=recipe.rank,
+        rpc_layer="grpc",
+    )
+    ring = tf.distribute.experimental.CommunicationImplementation.RING
+    return tf.distribute.MultiWorkerMirroredStrategy(
+        resolver, tf.distribute.experimental.CommunicationOptions(implementation=ring)
+    )
+
+
+def counted_flops(tf: Any, graph: Any) -> int:
+    """Return the operations of a graph with static shapes, as tf.profiler counts them.
+
+    It counts what TensorFlow has registered formulas for: convolutions and matrix products in both
+    passes, pooling, means and sums; not batch norm, ReLU, the softmax and the update of weights. It
+    also counts the gradient of the images, which is in the graph but is never computed.
+    """
+    profiler = tf.compat.v1.profiler
+    options = profiler.ProfileOptionBuilder.float_operation()
+    options["output"] = "none"
+    tf.get_logger().setLevel("ERROR")  # tf.profiler itself calls what it says is deprecated
+    return int(profiler.profile(graph, options=options).total_float_ops)
+
+
+def _mean(values: list[Any]) -> Any:
+    # tf.profiler would also count a division by 1.
+    return sum(values[1:], values[0]) / len(values) if len(values) > 1 else values[0]
 
 
 def _host_copies(variables: Values) -> Arrays:
