@@ -33,16 +33,21 @@ def resumed(folder: Path, first: str, second: str, *settings: str, double: bool)
     while killed.running():
         time.sleep(0.02)
     assert killed.poll() != [0]
-    with run.start_attempt(0) as events:
-        for job in changed_jobs(run, [f"train.framework={second}"]):
-            events.write("job-rearranged", **job.model_dump(mode="json"))
-    run.pass_on_changes()
+    change_framework(run, second)
     log = run_ranks(run, 1, **_precision(double))
     (event,) = (event for event in log.events if event.kind == "resumed")
     assert event.data["step"] == 8
     started = next(event.payload(JobStarted) for event in log.events if event.kind == "job")
     assert started.framework == second
     return log
+
+
+def change_framework(run: RunFolder, framework: str) -> None:
+    """Have the next attempt train with another framework, as ``vflops resume --set`` does."""
+    with run.start_attempt(0) as events:
+        for job in changed_jobs(run, [f"train.framework={framework}"]):
+            events.write("job-rearranged", **job.model_dump(mode="json"))
+    run.pass_on_changes()
 
 
 def agree(log: Log, whole: Log, within: float) -> None:
