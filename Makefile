@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := $(BIN)/pip install -q --no-compile
-# All cores compile byte code; pip would use one, also for the tests of the libraries.
-COMPILE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib src || true
+# All cores compile byte code; pip would use one, also for tests and libraries that are never imported here.
+UNUSED := /tests?/|/(alembic|mypyc?|networkx|pip|pygments|setuptools|sqlalchemy|torch/testing)/
+COMPILE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -qq -j 0 -x '$(UNUSED)' $(VENV)/lib src || true
 # Threads that wait do not spin: trainings of several tests share the cores. Byte code is kept: tests start
 # hundreds of processes. numpy computes with one thread: the products in Triton's interpreter are small.
 PYTEST := OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist worksteal
@@ -53,7 +54,7 @@ cluster-packages: packages
 	@$(call install_missing,podman:podman crun:crun mmdebstrap:mmdebstrap faketime:faketime ch-run:charliecloud)
 
 # TensorFlow (1.6 GB) and MindSpore (2.8 GB), each in an environment of its own: minutes, so CI leaves it out.
-test-frameworks: $(VENV)/.installed-dev .venv-tensorflow/.installed .venv-mindspore/.installed
+test-frameworks: $(VENV)/.installed-examples .venv-tensorflow/.installed .venv-mindspore/.installed
 	$(BIN)/pytest -q -m frameworks tests/examples tests/frameworks/test_jax.py
 	.venv-tensorflow/bin/pytest -q -m frameworks tests/frameworks/test_tensorflow.py
 	.venv-mindspore/bin/pytest -q -m frameworks tests/frameworks/test_mindspore.py
@@ -111,6 +112,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "installing what the tests need …"
 	@$(PIP_INSTALL) -e ".[dev]"
 	@$(COMPILE)
+	touch $@
+
+$(VENV)/.installed-examples: $(VENV)/.installed-dev
+	@echo "installing what the examples need …"
+	@$(PIP_INSTALL) -e ".[examples]"
 	touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
