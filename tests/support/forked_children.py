@@ -16,6 +16,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,6 +93,7 @@ def enter(cwd: str, environment: Mapping[str, str], files: Sequence[int], sessio
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
+    tempfile.tempdir = None  # TMPDIR may be another
     importlib.invalidate_caches()
 
 
