@@ -53,9 +53,9 @@ packages:
 cluster-packages: packages
 	@$(call install_missing,podman:podman crun:crun mmdebstrap:mmdebstrap faketime:faketime ch-run:charliecloud)
 
-# TensorFlow (1.6 GB) and MindSpore (2.8 GB), each in an environment of its own: minutes, so CI leaves it out.
+# TensorFlow (1.6 GB) and MindSpore (2.8 GB), each in an environment of its own: minutes.
 test-frameworks: $(VENV)/.installed-examples .venv-tensorflow/.installed .venv-mindspore/.installed
-	$(BIN)/pytest -q -m frameworks tests/examples tests/frameworks/test_jax.py
+	$(BIN)/pytest -q -m frameworks tests/examples tests/frameworks/test_jax.py tests/train/backends
 	.venv-tensorflow/bin/pytest -q -m frameworks tests/frameworks/test_tensorflow.py
 	.venv-mindspore/bin/pytest -q -m frameworks tests/frameworks/test_mindspore.py
 
