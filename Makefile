@@ -5,10 +5,15 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := $(BIN)/pip install -q --no-compile
-# All cores compile byte code; pip would use one, also for the tests of the libraries.
-COMPILE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib src || true
+# All cores compile byte code; pip would use one, also for tests and libraries that are never imported here.
+UNUSED := /tests?/|/(alembic|mypyc?|networkx|pip|pygments|setuptools|sqlalchemy|torch/testing)/
+COMPILE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -qq -j 0 -x '$(UNUSED)' $(VENV)/lib src || true
+# Threads that wait do not spin: trainings of several tests share the cores. Byte code is kept: tests start
+# hundreds of processes. numpy computes with one thread: the products in Triton's interpreter are small.
+PYTEST := OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist worksteal
 
-.PHONY: run image test test-frameworks test-gpu test-machines fuzz pytest packages check format docs clean
+.PHONY: run image test test-cluster test-frameworks test-gpu test-machines fuzz
+.PHONY: pytest packages cluster-packages check format docs clean
 
 # Exit code 1 is a run that measured all but does not meet a rule, which its summary names.
 run: $(VENV)/.installed
@@ -23,31 +28,34 @@ image: $(VENV)/.installed
 test:
 	@$(MAKE) --no-print-directory --jobs=2 check pytest
 
-# Threads that wait do not spin: trainings of several tests share the cores. Three workers, because many
-# tests wait for a scheduler. Byte code is kept: tests start hundreds of processes. numpy computes with
-# one thread: the products in Triton's interpreter are small.
+# Three workers on two cores, because many tests wait for a scheduler.
 pytest: $(VENV)/.installed-dev packages
-	OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal -m "not frameworks"
+	$(PYTEST) -n 3 -m "not frameworks and not cluster"
 
-# What the tests use besides Python: a browser, a scheduler of four nodes, ssh-keygen, ip and tc, a builder and a
-# runtime of containers, and a library that steps clocks. Installed where one may; else those tests skip.
-packages:
-	@need=; \
-	command -v chromium >/dev/null || command -v google-chrome >/dev/null || need="$$need chromium"; \
-	PATH="$$PATH:/usr/sbin:/sbin"; command -v slurmctld >/dev/null || need="$$need slurm-wlm"; \
-	command -v munged >/dev/null || need="$$need munge"; \
-	command -v ssh-keygen >/dev/null || need="$$need openssh-client"; \
-	command -v tc >/dev/null || need="$$need iproute2"; \
-	for program in podman crun mmdebstrap faketime; do command -v $$program >/dev/null || need="$$need $$program"; done; \
-	command -v ch-run >/dev/null || need="$$need charliecloud"; \
+# The tests that train longest on a real SLURM of four nodes, and in the container image, which is built for them.
+test-cluster: $(VENV)/.installed-dev cluster-packages
+	$(PYTEST) -n 2 -m cluster tests/launch tests/workloads/automl
+
+# Debian's packages for PROGRAM:PACKAGE pairs whose program is missing. Installed where one may; else the tests skip.
+install_missing = need=; PATH="$$PATH:/usr/sbin:/sbin"; \
+	for pair in $(1); do command -v "$${pair%:*}" >/dev/null || need="$$need $${pair\#*:}"; done; \
 	[ -z "$$need" ] || \
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need >/dev/null; } || \
 	echo "$$need missing and cannot be installed here: the tests that use them will skip"
 
-# TensorFlow (1.6 GB) and MindSpore (2.8 GB), each in an environment of its own: minutes, so CI leaves it out.
-test-frameworks: $(VENV)/.installed-dev .venv-tensorflow/.installed .venv-mindspore/.installed
-	$(BIN)/pytest -q -m frameworks tests/examples tests/frameworks/test_jax.py
+# What the tests use besides Python: a browser, a scheduler of four nodes, ssh-keygen, ip and tc.
+BROWSER := $(if $(shell command -v google-chrome 2>/dev/null),,chromium:chromium)
+packages:
+	@$(call install_missing,$(BROWSER) slurmctld:slurm-wlm munged:munge ssh-keygen:openssh-client tc:iproute2)
+
+# A builder and a runtime of containers, and a library that steps clocks.
+cluster-packages: packages
+	@$(call install_missing,podman:podman crun:crun mmdebstrap:mmdebstrap faketime:faketime ch-run:charliecloud)
+
+# TensorFlow (1.6 GB) and MindSpore (2.8 GB), each in an environment of its own: minutes.
+test-frameworks: $(VENV)/.installed-examples .venv-tensorflow/.installed .venv-mindspore/.installed
+	$(BIN)/pytest -q -m frameworks tests/examples tests/frameworks/test_jax.py tests/train/backends
 	.venv-tensorflow/bin/pytest -q -m frameworks tests/frameworks/test_tensorflow.py
 	.venv-mindspore/bin/pytest -q -m frameworks tests/frameworks/test_mindspore.py
 
@@ -104,6 +112,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "installing what the tests need …"
 	@$(PIP_INSTALL) -e ".[dev]"
 	@$(COMPILE)
+	touch $@
+
+$(VENV)/.installed-examples: $(VENV)/.installed-dev
+	@echo "installing what the examples need …"
+	@$(PIP_INSTALL) -e ".[examples]"
 	touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed

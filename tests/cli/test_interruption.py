@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from tests.support.ensemble_runs import processes_of
+from tests.support.fork_server import server
 from tests.support.never_stopped import NeverStopped
 from tests.support.paths import DOCS
 from tests.support.sample_parts import Vflops
@@ -38,15 +39,24 @@ SMALL = ("--set", "synthetic.train=64", "--set", "synthetic.validation=32")
 
 
 class Command:
-    """A command in a session of its own, as in a terminal."""
+    """A command in a session of its own, as in a terminal.
 
-    def __init__(self, folder: Path, *arguments: object, options: tuple[str, ...] = ()) -> None:
+    It is forked with everything imported, or has ``options`` of a Python of its own.
+    """
+
+    def __init__(self, folder: Path, *arguments: object, options: Sequence[str] | None) -> None:
         self.folder, self._output = folder, folder / "output.txt"
+        words = ["-m", "vflops", *map(str, arguments)]
+        variables = {**os.environ, "TMPDIR": str(folder), "COLUMNS": "100"}
+        self.process: subprocess.Popen[Any]
+        if options is None:
+            self.process = server().start(words, folder, variables, self._output)
+            return
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, *options, "-m", "vflops", *map(str, arguments)],
+                [sys.executable, *options, *words],
                 cwd=folder,
-                env={**os.environ, "TMPDIR": str(folder), "COLUMNS": "100"},
+                env=variables,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -105,7 +115,9 @@ class Command:
 
 
 @contextmanager
-def command(folder: Path, *arguments: object, options: tuple[str, ...] = ()) -> Iterator[Command]:
+def command(
+    folder: Path, *arguments: object, options: Sequence[str] | None = None
+) -> Iterator[Command]:
     """Start a command, and kill it at the end if it is still running."""
     started = Command(folder, *arguments, options=options)
     try:
@@ -135,7 +147,8 @@ def test_while_data_is_drawn(
 
 
 def test_before_the_first_step(tmp_path: Path) -> None:
-    with command(tmp_path, *TRAIN, *SMALL, "--ranks", "2") as started:
+    """The ranks import torch meanwhile."""
+    with command(tmp_path, *TRAIN, *SMALL, "--ranks", "2", options=()) as started:
         started.wait_for(lambda: list(tmp_path.glob("runs/*/jobs/1/0/rank-1.log")))
         output = started.stop(signal.SIGINT)
     assert "vflops resume" in output

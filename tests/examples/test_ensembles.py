@@ -36,7 +36,7 @@ EXAMPLES = {
 def test_an_example_is_trained_twice_and_combined(name: str, tmp_path: Path) -> None:
     missing = [package for package in EXAMPLES[name] if find_spec(package) is None]
     if missing:
-        pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[dev]'")
+        pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[dev,examples]'")
     options = ["--config", f"examples/{name}.toml", "--models", "2", "--out", str(tmp_path)]
     options += ["--profile", "tiny", "--set", "micro.benchmarks=[]", "--quiet"]
     process = server().start(["-m", "vflops", "run", "command", *options], ROOT, os.environ)

@@ -16,6 +16,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +32,9 @@ _SET_CHILD_SUBREAPER = 36
 _LONGEST = 1 << 20
 """The size of a request, in bytes."""
 _STARTING_COMMANDS = {"accept", "audit", "replay", "resume", "run", "scale"}
-_AGENT = "vflops.launch.agent"
+_AGENT, _RANK = "vflops.launch.agent", "vflops.train.rank"
+_THREADS = "OMP_NUM_THREADS"
+"""OpenMP reads it at the start, but a rank also sets torch's number of threads from it."""
 _CALL = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
 
 Serves = Callable[[Mapping[str, str]], bool]
@@ -92,6 +95,7 @@ def enter(cwd: str, environment: Mapping[str, str], files: Sequence[int], sessio
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
+    tempfile.tempdir = None  # TMPDIR may be another
     importlib.invalidate_caches()
 
 
@@ -138,7 +142,10 @@ class _Forked(subprocess.Popen[Any]):
         words = call["args"]
         plain = not (call["preexec_fn"] or call["pass_fds"] or call["cwd"] or call["shell"])
         ours = isinstance(words, list) and words[:3] == [sys.executable, "-P", "-m"]
-        return plain and ours and call["env"] is not None and self.serves(call["env"])
+        if not (plain and ours and call["env"] is not None):
+            return False
+        read = {name: value for name, value in call["env"].items() if name != _THREADS}
+        return self.serves(read if words[3] == _RANK else call["env"])
 
 
 def _serve(calls: socket.socket) -> list[str]:

@@ -369,7 +369,6 @@ def _write_runs(root: Path) -> None:
     pack(run, root / "archive.tar.bz2")
     write_audit(root / "audits", audit_record(run, part(0, 100), part(100, 110)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda file: None)
         search = HandmadeSearch(root / "searches", patch)
         shutil.copy(run.system_file, search.folder.system_file)
         search.worker(0, one_worker(search))

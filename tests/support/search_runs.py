@@ -73,6 +73,7 @@ class HandmadeSearch:
             def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
                 return datetime.fromtimestamp(ZERO_S + run.now_s + run.jump_s, UTC)
 
+        patch.setattr("os.fsync", lambda file: None)  # it need not survive this machine
         patch.setattr(events, "time", self)
         patch.setattr(events, "datetime", Now)
         patch.setattr(closed_tasks, "job_task", closed_if_handmade)

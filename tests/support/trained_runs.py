@@ -75,6 +75,7 @@ class HandmadeRun:
 
     def __init__(self, parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = Clock()
+        monkeypatch.setattr("os.fsync", lambda file: None)  # it need not survive this machine
         monkeypatch.setattr(events, "time", self.clock)
         monkeypatch.setattr(events, "monotonic_clock_id", lambda: "handmade")
         monkeypatch.setattr(events, "datetime", self.clock.utc)

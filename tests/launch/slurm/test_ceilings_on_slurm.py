@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.ensemble_runs import ended
 from tests.support.fork_server import server
 from tests.support.slurm_bench import NODES, SlurmBench
@@ -17,6 +19,8 @@ from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.score.scoring import score
+
+pytestmark = pytest.mark.cluster
 
 SPANNING = ("--models", "2", "--ranks", "2", "--set", "launch.ranks_per_node=1")
 """Two models of two nodes each."""

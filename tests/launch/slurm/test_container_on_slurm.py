@@ -20,6 +20,8 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.findings import Findings
 from vflops.results.score.scoring import score
 
+pytestmark = pytest.mark.cluster
+
 PACKAGES = ("usr/local/lib/python3.11/dist-packages", "usr/lib/python3/dist-packages")
 """The folders of Python packages in the image."""
 

@@ -130,6 +130,7 @@ def test_scripts_on_three_nodes_vote(slurm: SlurmBench, vflops: Vflops, tmp_path
     assert failed <= {"quiet"}
 
 
+@pytest.mark.cluster
 def test_models_span_two_nodes_and_one_that_dies_is_retried_in_its_allocation(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
@@ -160,6 +161,7 @@ SPANS = ("--ranks", "2", "--set", "launch.ranks_per_node=1")
 """A model on two nodes."""
 
 
+@pytest.mark.cluster
 def test_a_rank_that_hangs_is_noticed_and_its_job_resumes_on_another_node(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
@@ -245,6 +247,7 @@ def started_apart(folder: Path, models: int) -> subprocess.Popen[str]:
     return started(folder, *apart, epochs=8)
 
 
+@pytest.mark.cluster
 def test_several_faults_at_once(slurm: SlurmBench, tmp_path: Path) -> None:
     """A rank is killed, a job requeued, another cancelled, and slurmctld restarted.
 
@@ -310,6 +313,7 @@ def read_waits(process: subprocess.Popen[str]) -> int:
     return os.pread(err.fileno(), 1 << 20, 0).count(b"next try in 2 s")
 
 
+@pytest.mark.cluster
 def test_another_controller_takes_over_after_a_node_and_a_slurmd_died(
     slurm: SlurmBench, tmp_path: Path, vflops: Vflops
 ) -> None:

@@ -18,6 +18,8 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.findings import Findings
 from vflops.results.score.scoring import score
 
+pytestmark = pytest.mark.cluster
+
 
 @pytest.fixture
 def faketime() -> Path:

@@ -102,6 +102,7 @@ def test_a_checkpoint_is_that_of_pytorch(
     assert relative_distance(*paths) < AGREE
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize(("first", "second"), [("jax", "pytorch"), ("pytorch", "jax")])
 def test_a_checkpoint_of_one_is_resumed_by_another(
     first: str, second: str, torch_run: tuple[RunFolder, Log], tmp_path: Path
@@ -109,6 +110,7 @@ def test_a_checkpoint_of_one_is_resumed_by_another(
     agree(resumed(tmp_path, first, second, double=True), torch_run[1], AGREE)
 
 
+@pytest.mark.frameworks
 def test_two_ranks_train_as_with_pytorch(tmp_path: Path) -> None:
     two_ranks_agree(tmp_path, "jax", double=True, within=AGREE)
 

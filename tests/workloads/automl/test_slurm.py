@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.automl_runs import rank_of, results, started, wait_until
 from tests.support.ensemble_runs import ended, wait_for
 from tests.support.slurm_bench import NODES, SlurmBench
 from vflops.record.log.events import Event
 from vflops.workloads.automl.replay import SearchLedger
+
+pytestmark = pytest.mark.cluster
 
 
 def test_four_workers_on_four_nodes_and_one_killed_train_every_candidate_once(
