@@ -13,17 +13,21 @@ is below the floor by more than this margin has seen the text, or its loss was n
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from functools import lru_cache
 
 import numpy as np
 
 from vflops.data.packed_index import REPAIR
 from vflops.data.text.packed_text import TokenSplit
-from vflops.data.text.text_drawing import draw_block
+from vflops.data.text.text_drawing import TextBlock, draw_block
 from vflops.data.text.text_recipe import BLOCK_TOKENS, VERSION, TextRecipe
 from vflops.data.text.token_windows import TokenWindows
 from vflops.errors import FolderError
+
+_BATCHES = 64
+"""Tokens depend on their neighbours, so the standard error is that of the means of this many parts
+of the text."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Floor:
 
     loss: float
     standard_error: float
-    """Of ``loss`` as an estimate of the entropy rate, from the spread between blocks."""
+    """Of ``loss`` as an estimate of the entropy rate: how much it varies between texts."""
     tokens: int
 
     def margin(self, probability: float = 1e-9) -> float:
@@ -63,40 +67,38 @@ def floor_of(windows: TokenWindows) -> Floor | None:
     if not split.index.synthetic or split.index.recipe is None:
         return None
     recipe = recipe_of_text(split.index.recipe)
-    end = windows.predicted + 1
-    _compare(recipe, split, end)
-    return expected_floor(recipe, split.name, end)
+    return _floor(_compared(split, _blocks(recipe, split.name, windows.predicted + 1)))
 
 
-@lru_cache(maxsize=4)
-def expected_floor(recipe: TextRecipe, split: str, end: int) -> Floor:
-    """Return the floor of the tokens 1 to ``end`` of a split, without reading any file."""
-    blocks = [
-        draw_block(recipe, split, number).nats[: end - number * BLOCK_TOKENS]
-        for number in range(-(-end // BLOCK_TOKENS))
-    ]
-    blocks[0] = blocks[0][1:]  # the first token is not predicted
-    tokens = sum(map(len, blocks))
-    loss = math.fsum(math.fsum(block) for block in blocks) / tokens
-    return Floor(loss, _standard_error(np.concatenate(blocks), loss), tokens)
+def floor_of_recipe(recipe: TextRecipe, split: str, predicted: int) -> Floor:
+    """Return the floor of the tokens 1 to ``predicted`` of a split, without reading any file."""
+    return _floor(_blocks(recipe, split, predicted + 1))
 
 
-def _standard_error(nats: np.ndarray, loss: float) -> float:
-    """Return the standard error of the mean from batches, since tokens depend on each other."""
-    batch = max(len(nats) // 64, 1)
-    batches = nats[: len(nats) // batch * batch].reshape(-1, batch).mean(axis=1)
-    spread = float(np.sum((batches - loss) ** 2)) / max(len(batches) - 1, 1)
-    return math.sqrt(spread / len(batches))
+def _blocks(recipe: TextRecipe, split: str, end: int) -> Iterator[TextBlock]:
+    """Draw the blocks that hold the tokens 0 to ``end``; the last is cut off there."""
+    for first in range(0, end, BLOCK_TOKENS):
+        block = draw_block(recipe, split, first // BLOCK_TOKENS)
+        kept = slice(end - first)
+        yield TextBlock(block.tokens[kept], block.nats[kept], block.starts)
 
 
-def _compare(recipe: TextRecipe, split: TokenSplit, end: int) -> None:
-    for number in range(-(-end // BLOCK_TOKENS)):
-        expected = draw_block(recipe, split.name, number).tokens
-        expected = expected[: split.tokens - number * BLOCK_TOKENS]
-        stored = np.empty(len(expected), np.int64)
+def _compared(split: TokenSplit, blocks: Iterator[TextBlock]) -> Iterator[TextBlock]:
+    for number, block in enumerate(blocks):
+        stored = np.empty_like(block.tokens)
         split.copy(number * BLOCK_TOKENS, stored)
-        if not np.array_equal(stored, expected):
+        if not np.array_equal(stored, block.tokens):
             raise FolderError(
                 f"block {number} of {split.name} in {split.path} is not what its recipe draws",
                 hint=REPAIR,
             )
+        yield block
+
+
+def _floor(blocks: Iterator[TextBlock]) -> Floor:
+    nats = np.concatenate([block.nats for block in blocks])[1:]  # nothing predicts the first token
+    loss = math.fsum(nats) / len(nats)
+    batch = max(len(nats) // _BATCHES, 1)
+    batches = nats[: len(nats) // batch * batch].reshape(-1, batch).mean(axis=1)
+    spread = float(np.sum((batches - loss) ** 2)) / max(len(batches) - 1, 1)
+    return Floor(loss, math.sqrt(spread / len(batches)), len(nats))

@@ -1,4 +1,8 @@
-"""Synthetic text in packed form, drawn by several processes; the same recipe, the same bytes."""
+"""Synthetic text in the same forms as real text: ``.bin`` shards, or packed.
+
+Both forms hold the same tokens and appear only when they are complete: they are built in
+``DEST.partial``, then renamed. If a call is stopped, the same call resumes.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.cached_data import OnWait, cached_data, no_wait
-from vflops.data.destination import require_unoccupied
+from vflops.data.destination import (
+    move_into_place,
+    require_replaceable,
+    require_unoccupied,
+    resolve_link,
+)
 from vflops.data.drawn_shards import Drawing, DrawnShard, draw_shards, shards_of
+from vflops.data.new_file import NewFile
 from vflops.data.packed_index import PackingRecord, digest
 from vflops.data.packing import group_by_split
-from vflops.data.process_pool import OnProgress, default_workers, no_progress
+from vflops.data.process_pool import OnProgress, Reporter, default_workers, no_progress, run_all
+from vflops.data.synthetic_folder import begin_folder
+from vflops.data.text.bin_shards import FORMATS, header_bytes
 from vflops.data.text.packed_text import PackedText
 from vflops.data.text.text_drawing import draw_block
 from vflops.data.text.text_recipe import BLOCK_TOKENS, DOCUMENT, TextRecipe
@@ -38,6 +50,7 @@ ORIGIN = "synthetic text"
 
 _SMALL_BLOCKS = 64  # drawing fewer is faster than starting other processes
 _PIECE_BLOCKS = 8
+_BIN_BLOCKS = 128  # blocks per .bin shard: few enough that all processes have work
 
 Starts = tuple[int, ...]
 """Where documents begin in a block."""
@@ -79,6 +92,56 @@ def pack(
         }
         finish(workspace, index, group_by_split(splits, shards, parts), digest(full_recipe))
     return PackedText.open(folder)
+
+
+def write_folder(
+    recipe: TextRecipe,
+    folder: Path,
+    train: int,
+    val: int,
+    on_progress: OnProgress = no_progress,
+    workers: int | None = None,
+) -> Path:
+    """Write the same text as ``.bin`` shards, ``train_000000.bin`` and so on, into ``folder``."""
+    folder = resolve_link(folder)
+    require_unoccupied(folder)
+    require_replaceable(folder)
+    splits = _splits(train, val)
+    partial = begin_folder(folder, _full_recipe(recipe, splits), "tokens")
+    tasks = [
+        (partial / f"{shard.split}_{shard.number:06d}.bin", recipe, shard)
+        for shard in shards_of(splits, _BIN_BLOCKS)
+    ]
+    blocks = sum(splits.values())
+    run_all(
+        _write_bin,
+        tasks,
+        workers=workers or default_workers(blocks, _SMALL_BLOCKS),
+        total=blocks,
+        on_progress=on_progress,
+        done="shards are written",
+    )
+    move_into_place(partial, folder)
+    return folder
+
+
+def _write_bin(task: tuple[Path, TextRecipe, DrawnShard], report: Reporter) -> None:
+    path, recipe, shard = task
+    if path.exists():  # an earlier call wrote it
+        report(shard.count)
+        return
+    format = next(f for f in FORMATS if recipe.vocabulary <= np.iinfo(f.token_type).max + 1)
+    file = NewFile(path)
+    try:
+        file.write(memoryview(header_bytes(format, shard.count * BLOCK_TOKENS)))
+        for number in range(shard.start, shard.start + shard.count):
+            tokens = draw_block(recipe, shard.split, number).tokens
+            file.write(tokens.astype(stored_type(format.token_type)).view(np.uint8).data)
+            report()
+        file.close()
+    except BaseException:
+        file.abandon()
+        raise
 
 
 def cached_text(

@@ -52,7 +52,7 @@ class TokenWindows:
                 f"out is {out.dtype}{list(out.shape)}, expected 32 or 64-bit integers "
                 f"[{len(chosen)}, {width}]"
             )
-        if len(chosen) and not (0 <= chosen.min() and chosen.max() < len(self)):
+        if len(chosen) and not (chosen.min() >= 0 and chosen.max() < len(self)):
             raise IndexError(f"windows are numbered 0 to {len(self) - 1}")
         starts = chosen * self.context
         self.split.compare_range(starts, width)
