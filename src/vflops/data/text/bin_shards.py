@@ -24,6 +24,10 @@ _LAYOUT = "expected files such as {0}/NAME_train_000001.bin and {0}/NAME_val_000
 _RESTORE = "copy or download the file again"
 
 
+class DamagedShard(UsageError):
+    """A ``.bin`` file that is not a complete token shard."""
+
+
 @dataclass(frozen=True)
 class ShardFormat:
     """One of the known kinds of shards, and the tokenizer that it is usually made with."""
@@ -124,15 +128,15 @@ def header_bytes(format: ShardFormat, tokens: int) -> bytes:
 
 
 def read_header(path: Path) -> BinShard:
-    """Return what the header of a shard says; raise ``UsageError`` if the file does not match."""
+    """Return what the header of a shard says; raise ``DamagedShard`` if it does not match."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             start = file.read(_HEADER.size)
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+        raise DamagedShard(f"cannot read {path}: {error.strerror or error}") from error
     if size < HEADER_BYTES or len(start) < _HEADER.size:
-        raise UsageError(
+        raise DamagedShard(
             f"{path} has {size} bytes, fewer than the header of a token shard, {HEADER_BYTES}",
             hint=_RESTORE,
         )
@@ -140,14 +144,14 @@ def read_header(path: Path) -> BinShard:
     known = [format for format in FORMATS if (format.magic, format.version) == (magic, version)]
     if not known:
         expected = " or ".join(f"{format.magic}/{format.version}" for format in FORMATS)
-        raise UsageError(
+        raise DamagedShard(
             f"{path} is not a token shard: its magic number and version are {magic}/{version}",
             hint=f"expected {expected}, as llm.c and modded-nanogpt write them",
         )
     width = stored_type(known[0].token_type).itemsize
     if tokens < 0 or size != HEADER_BYTES + tokens * width:
         stored = (size - HEADER_BYTES) // width
-        raise UsageError(
+        raise DamagedShard(
             f"{path} is truncated or damaged: its header says {tokens:,} tokens, but the file "
             f"holds {stored:,}",
             hint=_RESTORE,

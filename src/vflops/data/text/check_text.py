@@ -110,7 +110,8 @@ def check_text(
     problems = []
     if unusable:
         first = unusable[0]
-        problems.append(f"{len(unusable):,} not usable; the first is {first.file}: {first.reason}")
+        what = "1 file or line" if len(unusable) == 1 else f"{len(unusable):,} files or lines"
+        problems.append(f"{what} cannot be used: {first.file}: {first.reason}")
     if not counts:
         problems.append("there is no document with text")
     notes = []
@@ -122,7 +123,8 @@ def check_text(
             f"with --validation {validation:g}, no document is for {empty}: hold out another share"
         )
     if folder.ignored:
-        notes.append(f"{folder.ignored:,} ignored: hidden, or without the suffix of a text file")
+        what = "1 file is" if folder.ignored == 1 else f"{folder.ignored:,} files are"
+        notes.append(f"{what} ignored: hidden, or without the suffix of a text file")
     return TextReport(
         source=str(folder.path),
         ok=not problems,

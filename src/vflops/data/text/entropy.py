@@ -12,6 +12,7 @@ from collections.abc import Hashable
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vflops.data.text.grammar import (
     MAX_DEPTH,
@@ -35,22 +36,39 @@ def entropy_rate(recipe: TextRecipe) -> float:
     solves (1 − P) v = h − r, the n tokens of a block have r n + v(first state) nats, up to the
     memory of the chain of its first state, which is lost long before the end.
     """
-    entropies, transitions = _chain(recipe)
+    entropies, step = _matrix(recipe)
     states = len(entropies)
-    step = np.zeros((states, states))
-    for source, targets in enumerate(transitions):
-        for target, probability in targets.items():
-            step[source, target] += probability
     # The stationary distribution and the potential solve the same system, transposed or not.
     system = np.eye(states) - step + 1.0 / states
     stationary = np.linalg.solve(system.T, np.full(states, 1.0 / states))
-    h = np.array(entropies)
-    rate = float(stationary @ h)
-    potential = np.linalg.solve(system, h - rate)
+    rate = float(stationary @ entropies)
+    potential = np.linalg.solve(system, entropies - rate)
     potential -= stationary @ potential
     # The first token of a block is certain; the chain begins with the second.
     nats = rate * (BLOCK_TOKENS - 1) + float(potential[0])
     return nats / BLOCK_TOKENS
+
+
+def expected_nats(recipe: TextRecipe, tokens: int) -> float:
+    """Return the expected information of the first tokens of a block, one step at a time."""
+    entropies, step = _matrix(recipe)
+    probabilities = np.zeros(len(entropies))
+    probabilities[0] = 1.0
+    total = 0.0
+    for _ in range(tokens - 1):  # the first token is certain
+        total += float(probabilities @ entropies)
+        probabilities = probabilities @ step
+    return total
+
+
+def _matrix(recipe: TextRecipe) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the entropy of the token after each state, and the matrix of transitions."""
+    entropies, transitions = _chain(recipe)
+    step = np.zeros((len(entropies), len(entropies)))
+    for source, targets in enumerate(transitions):
+        for target, probability in targets.items():
+            step[source, target] = probability
+    return np.array(entropies), step
 
 
 def _chain(recipe: TextRecipe) -> tuple[list[float], list[dict[int, float]]]:

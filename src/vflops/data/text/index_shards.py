@@ -143,7 +143,9 @@ def _hash(
     source = task.source
     with source.path.open("rb") as file:
         header = file.read(HEADER_BYTES)
-    whole, digests, starts = hashlib.sha256(header), [], []
+    whole = hashlib.sha256(header)
+    digests: list[str] = []
+    starts: list[int] = []
     if copy is not None:
         copy.write(memoryview(header))
     tokens = source.map() if source.tokens else np.empty(0, np.uint16)

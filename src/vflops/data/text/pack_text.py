@@ -110,8 +110,8 @@ class TextShardTask(ShardTask):
 
     @property
     def samples(self) -> int:
-        """Number of files, or of parts of files."""
-        return len(self.parts)
+        """Number of files or parts of files; they are counted once, for training."""
+        return len(self.parts) if self.split == SPLITS[0] else 0
 
     def source_digest(self) -> str:
         """Return a digest of what determines the shard's bytes, without reading text."""
@@ -222,7 +222,7 @@ def _documents(
                 skipped.append(SkippedText(file=found.name, reason=found.reason))
             elif is_held_out(found.data, task.packing.validation) == held_out:
                 yield found.data
-        report()
+        report(1 if task.samples else 0)
 
 
 def _unusable(root: Path, name: str, reason: str) -> UsageError:

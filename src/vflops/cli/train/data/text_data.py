@@ -59,13 +59,16 @@ def check(
     """Read all text or all tokens and print all faults."""
     from vflops.cli.terminal.console import next_step, shell_path
     from vflops.cli.terminal.progress_bar import Bar
-    from vflops.data.text.bin_shards import BinFolder
+    from vflops.data.text.bin_shards import BinFolder, DamagedShard
     from vflops.data.text.check_text import check_shards, check_text
     from vflops.data.text.text_folder import TextFolder
     from vflops.errors import CheckFailed
 
     if content == "tokens":
-        shards = BinFolder.open(source, vocabulary)
+        try:
+            shards = BinFolder.open(source, vocabulary)
+        except DamagedShard as error:
+            raise CheckFailed(error.message, hint=error.hint) from error
         with Bar("tokens checked", quiet=json) as bar:
             report = check_shards(shards, workers=workers, on_progress=bar.show)
     else:
