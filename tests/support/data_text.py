@@ -64,6 +64,6 @@ def docstrings(root: Path, modules: tuple[str, ...]) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     for name in modules:
         assert name in sys.stdlib_module_names
-        text = pydoc.render_doc(name, renderer=pydoc.plaintext)
+        text = pydoc.plain(pydoc.render_doc(name))
         (root / f"{name}.txt").write_text(text, encoding="utf-8")
     return root

@@ -197,7 +197,9 @@ def _documents(path: Path) -> object:
     return check_text(TextFolder.open(path.parent), workers=1)
 
 
-def _table(kind: type[PackedImages] | type[PackedFrames] | type[PackedText]) -> Callable[[Path], object]:
+def _table(
+    kind: type[PackedImages] | type[PackedFrames] | type[PackedText],
+) -> Callable[[Path], object]:
     """Return a reader of a table whose size is the one in the index."""
 
     def read(path: Path) -> object:
@@ -438,7 +440,7 @@ def _write_text(root: Path) -> None:
         tokens = np.arange(40) % 7
         write_bin(root / "tokens" / f"{name}_0.bin", tokens)
     pack_shards(BinFolder.open(root / "tokens", 7, 0), root / "text", copy=True, workers=1)
-    jsonl_file(root / "documents" / "lines.jsonl", ["one", "two\nlines", "a \"quoted\" text"])
+    jsonl_file(root / "documents" / "lines.jsonl", ["one", "two\nlines", 'a "quoted" text'])
     (root / "documents" / "file.txt").write_text("a text of several words — and signs")
 
 
