@@ -35,7 +35,7 @@ CONTENT_NAMES: dict[Content, str] = {
     "text": "text",
     "tokens": "tokens",
 }
-_KNOWN_SUFFIXES = (*TEXT_SUFFIXES, ".jpg", ".jpeg", ".png", ".webp")
+_IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 _SEARCHED_FILES = 1000
 """Number of files among which text is searched, if the names in the folder itself say nothing."""
 
@@ -65,13 +65,15 @@ def kind_of(folder: Path) -> DataKind:
     # A folder of images may also hold HDF5 files; the name of a year's file starts with climo.
     if any(name.lower().startswith("climo") for name in hdf5) or (hdf5 and "train" not in names):
         return DataKind("years", packed=False)
-    if any(name.lower().endswith(".bin") for name in names):
-        return DataKind("tokens", packed=False)
-    if any(name.lower().endswith(TEXT_SUFFIXES) for name in names if (folder / name).is_file()):
-        return DataKind("images" if (folder / "train").is_dir() else "text", packed=False)
-    below = islice(walk_files(folder), _SEARCHED_FILES)
-    first = next((file for file in below if file.name.lower().endswith(_KNOWN_SUFFIXES)), None)
-    if first is not None and first.name.lower().endswith(TEXT_SUFFIXES):
+    if not (folder / "train").is_dir():
+        if any(name.lower().endswith(".bin") for name in names):
+            return DataKind("tokens", packed=False)
+        if any(name.lower().endswith(TEXT_SUFFIXES) for name in names):
+            return DataKind("text", packed=False)
+    searched = folder / "train" if (folder / "train").is_dir() else folder
+    below = [file.name.lower() for file in islice(walk_files(searched), _SEARCHED_FILES)]
+    has_images = any(name.endswith(_IMAGE_SUFFIXES) for name in below)  # some with a text beside
+    if not has_images and any(name.endswith(TEXT_SUFFIXES) for name in below):
         return DataKind("text", packed=False)
     if "train" in names:
         return DataKind("images", packed=False)

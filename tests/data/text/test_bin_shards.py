@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from tests.support.data_text import bin_folder, write_bin
 from vflops.data.text.bin_shards import BinFolder, DamagedShard, read_header
 from vflops.data.text.check_text import check_shards
+from vflops.data.text.floor import floor_of
 from vflops.data.text.index_shards import linked_shards, pack_shards
+from vflops.data.text.text_recipe import TextRecipe
 from vflops.data.text.token_windows import TokenWindows
 from vflops.errors import FolderError, UsageError
 
@@ -145,6 +148,26 @@ def test_incomplete_folders_are_refused(tmp_path: Path) -> None:
     write_bin(tmp_path / "x_val.bin", np.arange(10), llama=True)
     with pytest.raises(UsageError, match="mixes shards of gpt2 and llama3"):
         BinFolder.open(tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"vocabulary": "many"}, {"version": 99}, {"generator": None}])
+def test_a_recipe_that_cannot_be_drawn_is_refused(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    folder = bin_folder(tmp_path / "bin")
+    recipe = TextRecipe().as_dict() | change
+    (folder / "synthetic.json").write_text(json.dumps(recipe))
+    with pytest.raises(FolderError, match="is not a recipe of synthetic text"):
+        BinFolder.open(folder)
+
+
+def test_real_tokens_that_are_called_synthetic_have_no_floor(tmp_path: Path) -> None:
+    folder = bin_folder(tmp_path / "bin")
+    recipe = TextRecipe(vocabulary=50_257).as_dict()
+    (folder / "synthetic.json").write_text(json.dumps(recipe))
+    packed = linked_shards(BinFolder.open(folder))
+    with pytest.raises(FolderError, match="is not what its recipe draws"):
+        floor_of(TokenWindows(packed.split("val"), 64))
 
 
 def test_documents_in_both_splits_are_found(tmp_path: Path) -> None:

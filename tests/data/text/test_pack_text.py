@@ -216,6 +216,9 @@ def test_the_kind_of_a_folder_is_recognised(tmp_path: Path) -> None:
     (tmp_path / "e" / "train" / "cat").mkdir(parents=True)
     (tmp_path / "e" / "README.md").write_text("about these images")
     assert kind_of(tmp_path / "e").content == "images"
+    (tmp_path / "e" / "train" / "ABOUT.txt").write_text("about these images")
+    (tmp_path / "e" / "train" / "cat" / "1.jpg").write_bytes(b"")
+    assert kind_of(tmp_path / "e").content == "images"
     packed = pack(TextFolder.open(tmp_path / "a"), tmp_path / "p", TENTH, workers=1)
     assert kind_of(packed.path) == DataKind("tokens", packed=True)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vflops.data.data_kind import require_folder
 from vflops.data.synthetic_folder import recipe_of
-from vflops.data.text.text_recipe import DOCUMENT
+from vflops.data.text.text_recipe import DOCUMENT, TextRecipe
 from vflops.data.text.token_index import TokenType, stored_type
 from vflops.errors import UsageError
 from vflops.record.files.regular_file import open_regular
@@ -97,9 +97,9 @@ class BinFolder:
                 f"{path} mixes shards of {names}", hint="keep the shards of one tokenizer"
             )
         format = formats.pop()
-        recipe = recipe_of(path) or {}
+        recipe = recipe_of(path)
         if vocabulary is None:
-            vocabulary = int(recipe.get("vocabulary", format.vocabulary))
+            vocabulary = TextRecipe.from_dict(recipe).vocabulary if recipe else format.vocabulary
         if separator is None:
             separator = DOCUMENT if recipe else format.separator
         limit = 1 << (8 * stored_type(format.token_type).itemsize)

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from vflops.data.packed_index import REPAIR
 from vflops.data.text.packed_text import TokenSplit
 from vflops.data.text.text_drawing import TextBlock, draw_block
-from vflops.data.text.text_recipe import BLOCK_TOKENS, VERSION, TextRecipe
+from vflops.data.text.text_recipe import BLOCK_TOKENS, TextRecipe
 from vflops.data.text.token_windows import TokenWindows
 from vflops.errors import FolderError
 
@@ -44,20 +44,6 @@ class Floor:
         return math.log(1.0 / probability) / self.tokens
 
 
-def recipe_of_text(recipe: dict[str, object]) -> TextRecipe:
-    """Return the recipe of an index; raise ``FolderError`` if this version cannot draw it."""
-    known = {field.name for field in fields(TextRecipe)}
-    values = {name: value for name, value in recipe.items() if name in known}
-    version = (recipe.get("generator"), recipe.get("version"))
-    whole = all(isinstance(value, int) for value in values.values()) and len(values) == len(known)
-    if version != ("vflops.text", VERSION) or not whole:
-        raise FolderError(
-            f"the recipe {recipe} is not one of synthetic text that this version draws",
-            hint="create the text again: vflops data synth language-model DIR",
-        )
-    return TextRecipe(**values)  # type: ignore[arg-type]  # checked above
-
-
 def floor_of(windows: TokenWindows) -> Floor | None:
     """Return the floor of all tokens that ``windows`` predict; None for text that is not synthetic.
 
@@ -66,7 +52,7 @@ def floor_of(windows: TokenWindows) -> Floor | None:
     split = windows.split
     if not split.index.synthetic or split.index.recipe is None:
         return None
-    recipe = recipe_of_text(split.index.recipe)
+    recipe = TextRecipe.from_dict(split.index.recipe)
     return _floor(_compared(split, _blocks(recipe, split.name, windows.predicted + 1)))
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from vflops.data.synthetic_folder import check_limits
+from vflops.errors import FolderError, format_value
 
+GENERATOR = "vflops.text"
 VERSION = 1  # of the tokens: raise it with any change that alters them
 BLOCK_TOKENS = 1 << 14
 """Tokens per block: what is drawn, hashed and compared at a time."""
@@ -46,7 +49,20 @@ class TextRecipe:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the recipe as plain data, with the version of the generator."""
-        return {"generator": "vflops.text", "version": VERSION, **dataclasses.asdict(self)}
+        return {"generator": GENERATOR, "version": VERSION, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_dict(cls, recipe: Mapping[str, Any]) -> TextRecipe:
+        """Return the recipe in plain data; raise ``FolderError`` if this version cannot draw it."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        values = {name: recipe.get(name) for name in names}
+        known = (recipe.get("generator"), recipe.get("version")) == (GENERATOR, VERSION)
+        if not known or not all(type(value) is int for value in values.values()):
+            raise FolderError(
+                f"{format_value(recipe)} is not a recipe of synthetic text that this version draws",
+                hint="draw the text again: vflops data synth language-model DIR",
+            )
+        return cls(**values)  # type: ignore[arg-type]  # all are whole numbers
 
     @cached_property
     def words(self) -> Words:
