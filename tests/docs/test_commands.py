@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import typer
 
+from tests.support.data_text import docstrings
 from tests.support.markdown import Command, commands, inline_code, name_of, pages
 from tests.support.paths import ROOT
 from tests.support.ranking_runs import Submitted, submit
@@ -178,6 +179,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pdu.csv").write_text("\n".join(["time,power_w", *rows, ""]))
     (folder / "cluster.toml").write_text(CLUSTER)
     (folder / "examples").symlink_to(ROOT / "examples")
+    docstrings(folder / "python-docs", ("argparse", "ast", "inspect", "logging", "random"))
     if shutil.which("ssh-keygen"):
         make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "KEY"]
         subprocess.run(make, cwd=folder, check=True)
