@@ -108,8 +108,14 @@ class Engine:
         self.prepare = self.workload.inputs
         optimizer = build(
             self.settings.optimizer,
-            parameter_groups(model, self.settings.weight_decay, self.plan.part),
+            parameter_groups(
+                model,
+                self.settings.weight_decay,
+                self.plan.part,
+                orthogonal=self.settings.optimizer == "muon",
+            ),
             learning_rate=self.settings.peak_rate,
+            betas=self.settings.betas,
             momentum=self.settings.momentum,
             nesterov=self.settings.nesterov,
         )
