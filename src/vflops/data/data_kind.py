@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -11,11 +14,30 @@ from vflops.data.packed_index import INDEX
 from vflops.errors import FolderError, UsageError
 from vflops.record.files.document import read_json
 
-Content = Literal["images", "years"]
+Content = Literal["images", "years", "text", "tokens"]
+"""``text`` is files to tokenize; ``tokens`` is shards of tokens, or any packed text."""
 
-_LAYOUT = "expected DIR/train/<class>/*.jpg and DIR/val/…, or years as DIR/climo_1979.h5 and so on"
-_PACKED: dict[str, Content] = {"vflops.packed-images": "images", "vflops.packed-frames": "years"}
-CONTENT_NAMES: dict[Content, str] = {"images": "images", "years": "years of climate fields"}
+TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst", ".jsonl", ".ndjson")
+"""Suffixes of text files, in lower or upper case."""
+
+_LAYOUT = (
+    "expected DIR/train/<class>/*.jpg and DIR/val/…, years as DIR/climo_1979.h5 and so on, text as "
+    "DIR/*.txt or DIR/*.jsonl, or tokens as DIR/*train*.bin and DIR/*val*.bin"
+)
+_PACKED: dict[str, Content] = {
+    "vflops.packed-images": "images",
+    "vflops.packed-frames": "years",
+    "vflops.packed-text": "tokens",
+}
+CONTENT_NAMES: dict[Content, str] = {
+    "images": "images",
+    "years": "years of climate fields",
+    "text": "text",
+    "tokens": "tokens",
+}
+_KNOWN_SUFFIXES = (*TEXT_SUFFIXES, ".jpg", ".jpeg", ".png", ".webp")
+_SEARCHED_FILES = 1000
+"""Number of files among which text is searched, if the names in the folder itself say nothing."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +65,39 @@ def kind_of(folder: Path) -> DataKind:
     # A folder of images may also hold HDF5 files; the name of a year's file starts with climo.
     if any(name.lower().startswith("climo") for name in hdf5) or (hdf5 and "train" not in names):
         return DataKind("years", packed=False)
+    if any(name.lower().endswith(".bin") for name in names):
+        return DataKind("tokens", packed=False)
+    if any(name.lower().endswith(TEXT_SUFFIXES) for name in names if (folder / name).is_file()):
+        return DataKind("images" if (folder / "train").is_dir() else "text", packed=False)
+    below = islice(walk_files(folder), _SEARCHED_FILES)
+    first = next((file for file in below if file.name.lower().endswith(_KNOWN_SUFFIXES)), None)
+    if first is not None and first.name.lower().endswith(TEXT_SUFFIXES):
+        return DataKind("text", packed=False)
     if "train" in names:
         return DataKind("images", packed=False)
     holds = f"; it holds {', '.join(names[:3])}" if names else ": it is empty"
     raise UsageError(f"{folder} has no data of a known kind{holds}", hint=_LAYOUT)
+
+
+def walk_files(folder: Path) -> Iterator[Path]:
+    """Yield the files in and below ``folder``, sorted by name in each folder; follow no links.
+
+    Raise ``UsageError`` if a folder cannot be read.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {folder}: {error.strerror or error}",
+            hint="check the permissions of the folder and that its disk is mounted",
+        ) from error
+    for entry in found:
+        if entry.is_dir(follow_symlinks=False):
+            if not entry.name.startswith("."):
+                yield from walk_files(folder / entry.name)
+        else:
+            yield folder / entry.name
 
 
 def source_kind(folder: Path) -> Content:

@@ -39,6 +39,7 @@ SampleIndices = NDArray[np.integer[Any]] | Sequence[int]
 _PACKED_FOR = {
     "vflops.packed-images": ("packed images", "image-classification"),
     "vflops.packed-frames": ("packed climate frames", "extreme-weather"),
+    "vflops.packed-text": ("packed text", "language-model"),
 }
 """What is packed, and the workload that trains on it, by the schema of the index."""
 
@@ -180,7 +181,7 @@ class PackedSplit(ABC):
             self.table_path,
             folder.samples,
             {
-                column: (dtype, (self.entry.samples, *shape))
+                column: (dtype, (self.entry.rows, *shape))
                 for column, (dtype, shape) in columns.items()
             },
         )

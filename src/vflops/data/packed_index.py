@@ -3,7 +3,7 @@
 DEST/
   index.json        what is packed, and the hash of every file
   <split>-00000.bin samples back to back
-  <split>.npz       one row per sample: labels, sizes, boxes
+  <split>.npz       one row per sample (text: per document): labels, sizes, boxes, starts
   <split>.digests   the SHA-256 of each sample's values, 32 bytes each
   packing.json      source and settings of the packing, for resuming; not needed for reading
 """
@@ -63,6 +63,11 @@ class SplitEntry(Data):
     @abstractmethod
     def samples(self) -> int:
         """Number of samples in the split."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the table: one per sample, unless the kind of data says otherwise."""
+        return self.samples
 
 
 class SplitContents(Data):

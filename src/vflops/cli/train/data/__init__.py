@@ -1,7 +1,8 @@
-"""``vflops data``: makes, checks, packs and verifies images and years of climate fields."""
+"""``vflops data``: makes, checks, packs and verifies images, years of climate fields and text."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 Source = Annotated[
     Path,
     typer.Argument(
-        metavar="DIR", help="Folder with train/<class>/ and val/<class>/, or with climo_YYYY.h5."
+        metavar="DIR",
+        help="Folder with train/<class>/ and val/<class>/, with climo_YYYY.h5, with text files or "
+        "with .bin shards of tokens.",
     ),
 ]
 NewFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create.")]
@@ -33,7 +36,7 @@ class Format(StrEnum):
 
 
 class Policy(StrEnum):
-    """What to do with an image, a frame or a box that cannot be used."""
+    """What to do with an image, a frame, a box or a document that cannot be used."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -63,6 +66,27 @@ Order = Annotated[
 ]
 
 
+Separator = Annotated[
+    str | None,
+    typer.Option(
+        help="Text only: divide text files into documents at this text, for example "
+        "'<|endoftext|>' or '\\n\\n'; by default a file is one document.",
+    ),
+]
+Field = Annotated[
+    str | None,
+    typer.Option(help="Text only: the field of a JSONL line with the text; by default text."),
+]
+Vocabulary = Annotated[
+    int | None,
+    typer.Option(
+        help="Tokens only: size of the vocabulary; by default that of GPT-2 or Llama 3, according "
+        "to the shards.",
+        min=2,
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     data = typer.Typer(
@@ -75,6 +99,7 @@ def register(app: typer.Typer) -> None:
     )
     synth.command("image-classification")(synth_images)
     synth.command("extreme-weather")(synth_years)
+    synth.command("language-model")(synth_text)
     data.add_typer(synth)
     for command in (check, pack, verify):
         data.command()(command)
@@ -115,27 +140,55 @@ def synth_years(
     climate_data.synth(folder, years, frames, height, width, seed, gzip)
 
 
+def synth_text(
+    folder: NewFolder,
+    vocabulary: Annotated[int, typer.Option(help="Number of tokens, 48 to 1048576.")] = 256,
+    train: Annotated[int, typer.Option(help="Number of training tokens, at least.")] = 1_000_000,
+    val: Annotated[int, typer.Option(help="Number of validation tokens, at least.")] = 100_000,
+    seed: Annotated[int, typer.Option(help="Random seed of the text.")] = 1,
+) -> None:
+    """Draw text whose best possible loss is known. Writes .bin shards of tokens."""
+    from vflops.cli.train.data import text_data
+
+    text_data.synth(folder, vocabulary, train, val, seed)
+
+
 def check(
     source: Source,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     workers: Workers = None,
     box_order: Order = None,
+    separator: Separator = None,
+    field: Field = None,
+    vocabulary: Vocabulary = None,
 ) -> None:
     """Read all data of a folder and report what is wrong.
 
     Images: unreadable or empty files, classes that do not match, images of val that are also in
     train, images that occur in two classes. Years: damaged files, values that are not finite,
     impossible boxes, frames that occur in two years. The statistics of the years are stored next to
-    them.
+    them. Text: files and lines that are not UTF-8 or not JSON. Tokens: damaged shards, tokens
+    beyond the vocabulary, documents of val that are also in train.
     """
-    from vflops.cli.train.data import climate_data, image_data
+    from vflops.cli.train.data import climate_data, image_data, text_data
     from vflops.data.data_kind import source_kind
 
-    if source_kind(source) == "years":
+    content = source_kind(source)
+    _check_options(
+        source,
+        content,
+        {
+            "years": {"--box-order": box_order},
+            "text": {"--separator": separator, "--field": field},
+            "tokens": {"--vocabulary": vocabulary},
+        },
+    )
+    if content == "years":
         climate_data.check(source, json, box_order.value if box_order else None, workers)
-    else:
-        _check_options(source, "images", {"--box-order": box_order})
+    elif content == "images":
         image_data.check(source, json, workers)
+    else:
+        text_data.check(source, content, json, workers, separator, field, vocabulary)
 
 
 def pack(
@@ -183,27 +236,65 @@ def pack(
         ),
     ] = None,
     box_order: Order = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            help="Text only: bytes (default), or a tokenizer.json of the library tokenizers."
+        ),
+    ] = None,
+    validation: Annotated[
+        float | None,
+        typer.Option(
+            help="Text only: share of documents to hold out for validation; by default 0.01."
+        ),
+    ] = None,
+    separator: Separator = None,
+    field: Field = None,
+    vocabulary: Vocabulary = None,
     policy: Annotated[
         Policy,
-        typer.Option(help="What to do with an unusable image, frame or box: fail or skip it."),
+        typer.Option(
+            help="What to do with an unusable image, frame, box or document: fail or skip it."
+        ),
     ] = Policy.FAIL,
     workers: Workers = None,
 ) -> None:
-    """Pack images or years into shards. Shards are read as fast as the storage allows.
+    """Pack images, years or text into shards. Shards are read as fast as the storage allows.
 
     Images are reduced to the size that the profile trains on. By default, the last year is for
-    testing, the one before it for validation and the others for training. If packing is
-    interrupted, the same command resumes it.
+    testing, the one before it for validation and the others for training. Text is tokenized, and
+    documents are held out for validation by a hash of their content. If packing is interrupted, the
+    same command resumes it.
     """
-    from vflops.cli.train.data import climate_data, image_data
+    from vflops.cli.train.data import climate_data, image_data, text_data
     from vflops.data.data_kind import source_kind
 
     split = {"train": train_years, "validation": validation_years, "test": test_years}
-    if source_kind(source) == "images":
-        year_options = {f"--{name}-years": value for name, value in split.items()}
-        _check_options(
-            source, "images", {"--layout": layout, "--box-order": box_order, **year_options}
-        )
+    content = source_kind(source)
+    _check_options(
+        source,
+        content,
+        {
+            "images": {
+                "--short-side": short_side,
+                "--profile": profile,
+                "--enlarge": enlarge or None,
+            },
+            "years": {
+                "--layout": layout,
+                "--box-order": box_order,
+                **{f"--{name}-years": value for name, value in split.items()},
+            },
+            "text": {
+                "--tokenizer": tokenizer,
+                "--validation": validation,
+                "--separator": separator,
+                "--field": field,
+            },
+            "tokens": {"--vocabulary": vocabulary},
+        },
+    )
+    if content == "images":
         image_data.pack(
             source,
             destination,
@@ -214,11 +305,20 @@ def pack(
             enlarge=enlarge,
         )
         return
-    _check_options(
-        source,
-        "years",
-        {"--short-side": short_side, "--profile": profile, "--enlarge": enlarge or None},
-    )
+    if content in ("text", "tokens"):
+        text_data.pack(
+            source,
+            content,
+            destination,
+            tokenizer,
+            validation,
+            separator,
+            field,
+            vocabulary,
+            policy.value,
+            workers,
+        )
+        return
     climate_data.pack(
         source,
         destination,
@@ -242,17 +342,22 @@ def verify(
     """
     from vflops.cli.terminal.console import next_step, shell_path
     from vflops.cli.terminal.progress_bar import Bar
-    from vflops.cli.train.data import climate_data, image_data
+    from vflops.cli.train.data import climate_data, image_data, text_data
     from vflops.cli.train.data.data_lines import print_hashes
     from vflops.data.data_kind import packed_kind
     from vflops.units import quantity
 
     folder: PackedFolder[Any]
-    if packed_kind(packed) == "images":
+    content = packed_kind(packed)
+    if content == "images":
         from vflops.data.images.packed_images import PackedImages
 
         folder = images = PackedImages.open(packed)
         next_command = image_data.training_command(images, packed, None)
+    elif content == "tokens":
+        from vflops.data.text.packed_text import PackedText
+
+        folder, next_command = PackedText.open(packed), text_data.training_command(packed)
     else:
         from vflops.data.climate.packed_frames import PackedFrames
 
@@ -272,16 +377,18 @@ def verify(
     next_step(*next_command)
 
 
-def _check_options(source: Path, content: Content, options: dict[str, object]) -> None:
-    """Raise if options are given that apply only to the other kind of data."""
+def _check_options(
+    source: Path, content: Content, options: Mapping[Content, Mapping[str, object]]
+) -> None:
+    """Raise if options are given that apply only to other kinds of data than ``content``."""
     from vflops.data.data_kind import CONTENT_NAMES
     from vflops.errors import UsageError
 
-    misplaced = [name for name, value in options.items() if value is not None]
-    if misplaced:
-        other: Content = "years" if content == "images" else "images"
-        raise UsageError(
-            f"{', '.join(misplaced)} only applies to {CONTENT_NAMES[other]}, but {source} holds "
-            f"{CONTENT_NAMES[content]}",
-            hint="omit it",
-        )
+    for kind, of_kind in options.items():
+        misplaced = [name for name, value in of_kind.items() if value is not None]
+        if misplaced and kind != content:
+            raise UsageError(
+                f"{', '.join(misplaced)} only applies to {CONTENT_NAMES[kind]}, but {source} holds "
+                f"{CONTENT_NAMES[content]}",
+                hint="omit it",
+            )
