@@ -178,8 +178,8 @@ def test_what_a_folder_does_not_allow_is_refused(
 def test_the_kind_of_data_is_detected_from_names(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no data of a known kind: it is empty"):
         kind_of(tmp_path)
-    (tmp_path / "notes.txt").write_text("words")
-    with pytest.raises(UsageError, match=r"it holds notes.txt") as caught:
+    (tmp_path / "notes.pdf").write_text("words")
+    with pytest.raises(UsageError, match=r"it holds notes.pdf") as caught:
         kind_of(tmp_path)
     assert "climo_1979.h5" in str(caught.value.hint) and "train/<class>" in str(caught.value.hint)
     (tmp_path / "train").mkdir()

@@ -18,6 +18,7 @@ from tests.support.audit_files import audit_record, part, write_audit
 from tests.support.cluster_runs import cluster_run
 from tests.support.data_climate import frames as climate_frames
 from tests.support.data_climate import write_year
+from tests.support.data_text import jsonl_file, write_bin
 from tests.support.fuzzing import Reader
 from tests.support.ranking_runs import Submitted, submit
 from tests.support.search_runs import HandmadeSearch, one_worker
@@ -33,6 +34,12 @@ from vflops.data.images.packed_images import PackedImages
 from vflops.data.local_copy import NotStagedError, PackedSource
 from vflops.data.packed_index import StoredFile, hash_file, index_fingerprint
 from vflops.data.split_table import write_table
+from vflops.data.text.bin_shards import BinFolder
+from vflops.data.text.check_text import check_shards, check_text
+from vflops.data.text.index_shards import pack_shards
+from vflops.data.text.packed_text import PackedText
+from vflops.data.text.text_folder import TextFolder
+from vflops.data.text.token_windows import TokenWindows
 from vflops.errors import VflopsError
 from vflops.launch import site
 from vflops.publish.evidence.archive import pack
@@ -175,7 +182,24 @@ def _packed_frames(path: Path) -> object:
     return [folder.split(name).fields(0) for name in folder.index.splits]
 
 
-def _table(kind: type[PackedImages] | type[PackedFrames]) -> Callable[[Path], object]:
+def _packed_text(path: Path) -> object:
+    folder = PackedText.open(path.parent)
+    for name in folder.index.splits:
+        TokenWindows(folder.split(name), 3).read([0], np.empty((1, 4), np.int64))
+    return folder.fingerprint
+
+
+def _bin_shards(path: Path) -> object:
+    return check_shards(BinFolder.open(path.parent), workers=1)
+
+
+def _documents(path: Path) -> object:
+    return check_text(TextFolder.open(path.parent), workers=1)
+
+
+def _table(
+    kind: type[PackedImages] | type[PackedFrames] | type[PackedText],
+) -> Callable[[Path], object]:
     """Return a reader of a table whose size is the one in the index."""
 
     def read(path: Path) -> object:
@@ -286,6 +310,10 @@ READERS = {
     "staged index": Reader("packed/index.json", _staged),
     "image table": Reader("packed/train.npz", _table(PackedImages)),
     "frame table": Reader("frames/train.npz", _table(PackedFrames)),
+    "packed text": Reader("text/index.json", _packed_text),
+    "text table": Reader("text/train.npz", _table(PackedText)),
+    "token shards": Reader("tokens/*.bin", _bin_shards),
+    "documents": Reader("documents/*", _documents),
     "checkpoint": Reader("checkpoint/*.state", _checkpoint),
     "checkpoint marker": Reader(
         "checkpoint/*.json", lambda path: Checkpoints(path.parent).load(), 0.5
@@ -404,6 +432,16 @@ def _write_packed(root: Path) -> None:
     size = {"layout": "half", "height": 4, "width": 4}
     facts = {**size, **units, "years": {"train": [1979]}, "splits": {"train": split}}
     FrameIndex.model_validate(origin | facts).write(frames / "index.json")
+    _write_text(root)
+
+
+def _write_text(root: Path) -> None:
+    for name in ("train", "val"):
+        tokens = np.arange(40) % 7
+        write_bin(root / "tokens" / f"{name}_0.bin", tokens)
+    pack_shards(BinFolder.open(root / "tokens", 7, 0), root / "text", copy=True, workers=1)
+    jsonl_file(root / "documents" / "lines.jsonl", ["one", "two\nlines", 'a "quoted" text'])
+    (root / "documents" / "file.txt").write_text("a text of several words — and signs")
 
 
 def _shard(folder: Path, size: int) -> dict[str, Any]:

@@ -82,7 +82,9 @@ class TextOracle:
         if AGAIN not in tokens:
             written = len(tokens) - 1
             ends = 0.0 if written < 4 else 1 / (span - written + 1)
-            return self._vector((AGAIN, ends), (words.first_noun, (1 - ends) * zipf(words.nouns, 8)))
+            return self._vector(
+                (AGAIN, ends), (words.first_noun, (1 - ends) * zipf(words.nouns, 8))
+            )
         end = tokens.index(AGAIN)
         copied = [*tokens[1:end], PERIOD]
         repeated = tokens[end + 1 : end + 1 + len(copied)]

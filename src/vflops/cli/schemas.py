@@ -11,6 +11,8 @@ from vflops.data.climate.check_years import ClimateReport
 from vflops.data.climate.frame_index import FrameIndex
 from vflops.data.images.check_images import ImageReport
 from vflops.data.images.image_index import ImageIndex
+from vflops.data.text.check_text import TextReport
+from vflops.data.text.token_index import TokenIndex
 from vflops.publish.ranking.ranking_document import RankingDocument
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
@@ -53,6 +55,8 @@ DOCUMENTS: tuple[type[Document], ...] = (
     FrameIndex,
     ClimateReport,
     Statistics,
+    TokenIndex,
+    TextReport,
     Score,
     Findings,
     Manifest,

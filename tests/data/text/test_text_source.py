@@ -1,4 +1,4 @@
-"""The source of synthetic text: its probabilities and entropy agree with a second implementation."""
+"""The source of synthetic text agrees with a second implementation of its description."""
 
 from __future__ import annotations
 

@@ -117,14 +117,15 @@ class TokenSplit(PackedSplit):
         values = self._shard(shard)[first : first + BLOCK_TOKENS]
         stored = values.view(np.uint8)
         if self.check is not None and not self.check.compared[number]:
+            self.check.compare(number, self.header(number), stored)
             largest = int(values.max())
             if largest >= self.vocabulary:
+                self.check.compared[number] = False
                 raise FolderError(
                     f"{self.path / self._shards[shard].file} has the token {largest}, but the "
                     f"vocabulary has {self.vocabulary:,}",
                     hint=REPAIR,
                 )
-            self.check.compare(number, self.header(number), stored)
         return stored
 
     def annotations(self) -> Iterator[bytes]:
