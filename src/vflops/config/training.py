@@ -82,8 +82,8 @@ class TrainSettings(Section):
         0.9,
         0.999,
     )
-    """The shares of the past in the moments of ``adam``, ``adamw`` and ``lamb``, and in those of the
-    parameters that ``muon`` does not orthogonalise."""
+    """The shares of the past in the moments of ``adam``, ``adamw`` and ``lamb``, and in those of
+    ``muon`` for parameters whose steps it does not orthogonalise."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Not applied to norms and biases."""
 

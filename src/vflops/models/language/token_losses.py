@@ -21,14 +21,21 @@ def token_losses(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
 
     ``weight`` (vocabulary, width) is that of the output layer.
     """
-    if hidden.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
-        dtype = torch.get_autocast_dtype("cuda")
+    dtype = operand_dtype(hidden)
+    if hidden.device.type == "cuda" and dtype is not None:
         fused: tuple[Tensor, Tensor] = _fused(
             hidden.to(dtype), weight.to(dtype), targets, keeps_gradient=torch.is_grad_enabled()
         )
         return fused[0]
     logits = functional.linear(hidden, weight)
     return functional.cross_entropy(wide(logits), targets, reduction="none")
+
+
+def operand_dtype(x: Tensor) -> torch.dtype | None:
+    """Return the type of operands in mixed precision on the device of ``x``; None without it."""
+    kind = x.device.type
+    is_mixed = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if is_mixed else None
 
 
 def wide(x: Tensor) -> Tensor:

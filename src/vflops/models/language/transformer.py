@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vflops.models.language.experts import BALANCE, Experts
-from vflops.models.language.token_losses import token_losses, wide
+from vflops.models.language.token_losses import operand_dtype, token_losses, wide
 from vflops.models.language.transformer_design import TransformerDesign
 
 _EPSILON = 1e-5
@@ -67,8 +67,7 @@ class Transformer(nn.Module):
             x = x + self.positions.weight[: tokens.shape[1]]
         else:
             turns = rotations(tokens.shape[1], self.design, tokens.device)
-        if torch.is_autocast_enabled(x.device.type):
-            x = x.to(torch.get_autocast_dtype(x.device.type))
+        x = x.to(operand_dtype(x) or x.dtype)
         for layer in self.layers:
             x = layer(x, turns)
         result: Tensor = self.norm(x)
