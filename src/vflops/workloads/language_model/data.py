@@ -30,6 +30,7 @@ from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.language_model.settings import LanguageSettings, SyntheticTextSettings
 from vflops.workloads.packed_data import (
+    SPLIT_NAMES,
     check_batch,
     check_intact,
     check_unchanged,
@@ -77,6 +78,7 @@ def prepare(settings: LanguageSettings, progress: Progress) -> DataFacts:
         synthetic=index.synthetic,
         fingerprint=text.fingerprint,
         contents=split_contents(text),
+        parts={SPLIT_NAMES.get(name, name): split.samples for name, split in index.splits.items()},
         train=len(windows["train"]),
         validation=len(windows["val"]),
         skipped=sum(len(split.skipped) for split in index.splits.values()),
@@ -90,8 +92,8 @@ def _require_reachable(settings: LanguageSettings, floor: Floor) -> None:
     target = settings.synthetic.target if settings.target is None else settings.target
     if -math.log(target) < floor.loss:
         raise UsageError(
-            f"target {target:g} is a loss of {-math.log(target):.4f}, below the floor of this text, "
-            f"{floor.loss:.4f}: no model can reach it",
+            f"target {target:g} is a loss of {-math.log(target):.4f}, below the floor of this "
+            f"text, {floor.loss:.4f}: no model can reach it",
             hint=f"--set target={math.floor(1e3 * math.exp(-floor.loss)) / 1e3:g} or less",
         )
 
