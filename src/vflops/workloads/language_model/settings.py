@@ -80,7 +80,7 @@ class TransformerSettings(Section):
             )
         if self.experts and self.experts_per_token > self.experts:
             raise ValueError(
-                f"experts_per_token is {self.experts_per_token}, but there are {self.experts} experts"
+                f"experts_per_token {self.experts_per_token} is above experts {self.experts}"
             )
         return self
 
