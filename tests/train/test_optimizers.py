@@ -149,7 +149,7 @@ def test_a_state_from_other_kernels_is_continued_with_ones_own(name: str) -> Non
 def test_an_unknown_optimizer_gets_a_suggestion() -> None:
     with pytest.raises(UsageError) as error:
         build("adagard", weights(), learning_rate=0.1)
-    assert error.value.hint == "did you mean adagrad or adam?"
+    assert error.value.hint == "did you mean adagrad or adam or adamw?"
 
 
 def test_a_state_of_other_groups_is_refused() -> None:

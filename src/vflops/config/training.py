@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,7 +12,7 @@ from vflops.config.frameworks import FRAMEWORKS, FrameworkName
 from vflops.config.parallel import CommunicationSettings, ParallelSettings
 from vflops.config.section import Section
 
-Optimizer = Literal["sgd", "adam", "adagrad", "lars", "lamb"]
+Optimizer = Literal["sgd", "adam", "adamw", "adagrad", "lars", "lamb", "muon"]
 Schedule = Literal["cosine", "polynomial", "step", "constant"]
 TrainingPrecision = Literal[
     "fp32", "tf32", "fp16", "mixed-fp16", "mixed-bf16", "mixed-fp8", "mixed-int8"
@@ -78,8 +78,14 @@ class TrainSettings(Section):
     None for ``epochs``. In a search, None stands for the epochs of each candidate."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     nesterov: bool = False
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(gt=0, lt=1)]] = (
+        0.9,
+        0.999,
+    )
+    """The shares of the past in the moments of ``adam``, ``adamw`` and ``lamb``, and in those of
+    ``muon`` for parameters whose steps it does not orthogonalise."""
     weight_decay: float = Field(default=0.0, ge=0)
-    """Not applied to batch norm and biases."""
+    """Not applied to norms and biases."""
 
     precision: TrainingPrecision = "fp32"
     batch_norm: BatchNorm = "local"
@@ -153,10 +159,15 @@ class TrainSettings(Section):
                 f"milestones {list(self.milestones)} are not increasing epochs between 0 and "
                 f"{self.epochs}"
             )
-        if self.precision == "fp16" and self.optimizer in ("adam", "adagrad", "lamb"):
+        if self.precision == "fp16" and self.optimizer not in ("sgd", "lars"):
             raise ValueError(
                 f"{self.optimizer} keeps squares of gradients, which pure fp16 cannot hold: "
                 "use precision mixed-fp16, or optimizer sgd or lars"
+            )
+        if self.optimizer == "muon" and self.parallel.mode != "data":
+            raise ValueError(
+                f"muon needs whole matrices, which parallel.mode {self.parallel.mode} divides: use "
+                "parallel.mode data, or optimizer adamw"
             )
         if self.precision in EIGHT_BIT_PRECISIONS and self.parallel.divides_channels:
             raise ValueError(

@@ -20,6 +20,8 @@ from vflops.metrics.arguments import (
 # (docs/reference/metrics.md). So the exponent has no default and is shown with every score.
 EXPONENT_IMAGE_CLASSIFICATION = 5
 EXPONENT_EXTREME_WEATHER = 10
+EXPONENT_LANGUAGE_MODEL = 5
+"""Ours: a loss of 0.02 nats above the target costs 10 %."""
 
 Better = Literal["higher", "lower"]
 """The direction in which a quality improves: ``higher`` for accuracy, ``lower`` for error."""

@@ -23,8 +23,17 @@ _MAX_NAMED_NODES = 4
 """Maximum number of nodes of a model that are all named."""
 _HOURS_FROM_S = 3 * 3600.0
 """Times of this length or longer are shown in hours."""
-_OPTIMIZER_STATES = {"sgd": 1, "adam": 2, "adagrad": 1, "lars": 1, "lamb": 2}
-"""Numbers that an optimizer keeps per parameter; sgd without momentum keeps none."""
+_OPTIMIZER_STATES = {
+    "sgd": 1,
+    "adam": 2,
+    "adamw": 2,
+    "adagrad": 1,
+    "lars": 1,
+    "lamb": 2,
+    "muon": 2,
+}
+"""Numbers that an optimizer keeps per parameter; sgd without momentum keeps none, and muon only one
+for a matrix of a hidden layer."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,6 +16,7 @@ from vflops.metrics.arguments import (
 from vflops.train.layerwise import (
     LayerwiseOptimizer,
     Tensors,
+    bias_correction,
     norms,
     safe_ratios,
     scaled,
@@ -70,17 +70,12 @@ class LAMB(LayerwiseOptimizer):
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, gradients, gradients, 1.0 - beta2)
         steps = torch.stack(state["step"]).to(wide_dtype(parameters))
-        deviations = torch._foreach_sqrt(scaled(second, _bias_correction(beta2, steps)))
+        deviations = torch._foreach_sqrt(scaled(second, bias_correction(beta2, steps)))
         torch._foreach_add_(deviations, group["epsilon"])
-        updates = torch._foreach_div(scaled(first, _bias_correction(beta1, steps)), deviations)
+        updates = torch._foreach_div(scaled(first, bias_correction(beta1, steps)), deviations)
         if group["weight_decay"]:
             torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
         rates: Tensor | float = group["lr"]
         if group["adapt"]:
             rates = safe_ratios(norms(parameters, parameters), norms(updates, parameters)) * rates
         torch._foreach_sub_(parameters, scaled(updates, rates))
-
-
-def _bias_correction(beta: float, steps: Tensor) -> Tensor:
-    """Return 1 / (1 − βᵗ), without the cancellation of 1 − 0.999 in fp32."""
-    return -1.0 / torch.expm1(steps * math.log(beta))

@@ -1,4 +1,4 @@
-"""The common part of LARS and LAMB: a step size for every tensor, computed on the device.
+"""The common part of LARS, LAMB and Muon: steps of whole tensors, computed on the device.
 
 The host never waits for the device. Norms, ratios and the learning rate stay tensors; a step in
 which a GradScaler found an overflow is undone by ``torch.where``, not by a branch on the host.
@@ -6,6 +6,7 @@ which a GradScaler found an overflow is undone by ``torch.where``, not by a bran
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -43,11 +44,16 @@ class LayerwiseOptimizer(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add the parameters of ``param_group``, with zeros as their state."""
         undecorated(Optimizer.add_param_group)(self, param_group)
-        for parameter in self.param_groups[-1]["params"]:
+        group = self.param_groups[-1]
+        for parameter in group["params"]:
             state = self.state[parameter]
-            for name in self.state_names:
+            for name in self.state_names_of(group):
                 state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
             state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+
+    def state_names_of(self, group: dict[str, Any]) -> tuple[str, ...]:
+        """Return the names of the state tensors of a group; by default all groups have the same."""
+        return self.state_names
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -63,9 +69,8 @@ class LayerwiseOptimizer(Optimizer):
         return loss
 
     def _step_group(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
-        state = {
-            name: [self.state[p][name] for p in parameters] for name in (*self.state_names, "step")
-        }
+        names = (*self.state_names_of(group), "step")
+        state = {name: [self.state[p][name] for p in parameters] for name in names}
         found_inf: Tensor | None = getattr(self, "found_inf", None)
         tensors = [*parameters, *(tensor for values in state.values() for tensor in values)]
         before = [] if found_inf is None else [tensor.clone() for tensor in tensors]
@@ -117,6 +122,11 @@ def norms(tensors: Tensors, parameters: Sequence[Tensor]) -> Tensor:
         for index, norm in zip(indices, squares.sqrt().unbind(), strict=True):
             result[index] = norm
     return torch.stack(result)
+
+
+def bias_correction(beta: float, steps: Tensor) -> Tensor:
+    """Return 1 / (1 − βᵗ), without the cancellation of 1 − 0.999 in fp32."""
+    return -1.0 / torch.expm1(steps * math.log(beta))
 
 
 def safe_ratios(numerators: Tensor, denominators: Tensor) -> Tensor:

@@ -9,25 +9,32 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.optim import SGD, Adagrad, Adam, Optimizer
+from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from vflops.errors import UsageError, unknown_name
 from vflops.train.eager import eager
 from vflops.train.lamb import LAMB
 from vflops.train.lars import LARS
+from vflops.train.muon import Muon
 
 Group = dict[str, Any]
-"""A parameter group as in torch.optim; only LARS and LAMB use its key ``adapt``."""
+"""A parameter group as in torch.optim; only LARS and LAMB use its key ``adapt``, and only Muon its
+key ``orthogonal``."""
 
 _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
 def parameter_groups(
-    model: nn.Module, weight_decay: float, part: Callable[[Tensor], Tensor] = lambda whole: whole
+    model: nn.Module,
+    weight_decay: float,
+    part: Callable[[Tensor], Tensor] = lambda whole: whole,
+    *,
+    orthogonal: bool = False,
 ) -> list[Group]:
     """Return the trainable parameters in two groups: with decay and adapted steps, and without.
 
-    ``part`` returns the part of a parameter that this rank trains.
+    ``part`` returns the part of a parameter that this rank trains. With ``orthogonal``, the
+    matrices of hidden layers (``hidden_matrices`` of the model) are a third group.
 
     The parameters of norm layers and biases are in the second group: decay does not regularise
     them, and the norm of so few numbers says little about a layer (You et al. 2017; the recipes of
@@ -35,7 +42,8 @@ def parameter_groups(
     """
     weights: list[Tensor] = []
     others: list[Tensor] = []
-    seen: set[int] = set()
+    matrices = _hidden_matrices(model) if orthogonal else []
+    seen = {id(matrix) for matrix in matrices}
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.requires_grad and id(parameter) not in seen:
@@ -45,8 +53,23 @@ def parameter_groups(
     groups: list[Group] = [
         {"params": weights, "weight_decay": weight_decay, "adapt": True},
         {"params": others, "weight_decay": 0.0, "adapt": False},
+        {
+            "params": [part(matrix) for matrix in matrices],
+            "weight_decay": weight_decay,
+            "orthogonal": True,
+        },
     ]
     return [group for group in groups if group["params"]]
+
+
+def _hidden_matrices(model: nn.Module) -> list[Tensor]:
+    if not hasattr(model, "hidden_matrices"):
+        raise UsageError(
+            f"optimizer muon does not know the hidden layers of {type(model).__name__}",
+            hint="use optimizer adamw; muon trains language models",
+        )
+    matrices: list[Tensor] = list(model.hidden_matrices())
+    return matrices
 
 
 @dataclass(frozen=True)
@@ -79,11 +102,11 @@ def build(
     trust_coefficient: float = 0.001,
     fused: bool | None = None,
 ) -> Optimizer:
-    """Return the optimizer ``name``: sgd, adam, adagrad, lars or lamb.
+    """Return the optimizer ``name``: sgd, adam, adamw, adagrad, lars, lamb or muon.
 
     ``weight_decay`` applies to groups that do not set it. ``epsilon`` None is the optimizer's
     default. ``fused`` None uses torch's fused kernels on accelerators that have them: with these,
-    and with LARS and LAMB, neither a step nor a GradScaler waits for the device.
+    and with LARS, LAMB and Muon, neither a step nor a GradScaler waits for the device.
     """
     if name not in _BUILDERS:
         raise unknown_name("optimizer", name, _BUILDERS)
@@ -131,7 +154,7 @@ def _check_supported(name: str, groups: list[Group], nesterov: bool) -> None:
             f"optimizer {name} has no Nesterov momentum", hint="use optimizer sgd, or omit nesterov"
         )
     has_fp16 = any(p.dtype is torch.float16 for group in groups for p in group["params"])
-    if has_fp16 and name in ("adam", "adagrad", "lamb"):
+    if has_fp16 and name in ("adam", "adamw", "adagrad", "lamb", "muon"):
         raise UsageError(
             f"optimizer {name} cannot keep its state in fp16: the squares of gradients below "
             "2e-4 would be 0",
@@ -158,16 +181,20 @@ def _sgd(groups: list[Group], options: _Options) -> Optimizer:
     return optimizer
 
 
-def _adam(groups: list[Group], options: _Options) -> Optimizer:
-    rate, kernels = _kernels(Adam, groups, options)
+def _adam(groups: list[Group], options: _Options, kind: type[Adam] = Adam) -> Optimizer:
+    rate, kernels = _kernels(kind, groups, options)
     if kernels["fused"]:
         kernels["capturable"] = True
     else:
         kernels["foreach"] = False  # foreach does not accept a tensor as learning rate
     epsilon, decay = options.epsilon_or(1e-8), options.weight_decay
-    return eager(Adam)(
+    return eager(kind)(
         groups, lr=rate, betas=options.betas, eps=epsilon, weight_decay=decay, **kernels
     )
+
+
+def _adamw(groups: list[Group], options: _Options) -> Optimizer:
+    return _adam(groups, options, AdamW)
 
 
 def _adagrad(groups: list[Group], options: _Options) -> Optimizer:
@@ -198,12 +225,25 @@ def _lamb(groups: list[Group], options: _Options) -> Optimizer:
     )
 
 
+def _muon(groups: list[Group], options: _Options) -> Optimizer:
+    return eager(Muon)(
+        groups,
+        _rate(options.learning_rate, _device_of(groups)),
+        momentum=options.momentum,
+        betas=options.betas,
+        epsilon=options.epsilon_or(1e-8),
+        weight_decay=options.weight_decay,
+    )
+
+
 _BUILDERS: dict[str, Callable[[list[Group], _Options], Optimizer]] = {
     "sgd": _sgd,
     "adam": _adam,
+    "adamw": _adamw,
     "adagrad": _adagrad,
     "lars": _lars,
     "lamb": _lamb,
+    "muon": _muon,
 }
 
 

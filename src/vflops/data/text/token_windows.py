@@ -56,5 +56,8 @@ class TokenWindows:
             raise IndexError(f"windows are numbered 0 to {len(self) - 1}")
         starts = chosen * self.context
         self.split.compare_range(starts, width)
+        if len(chosen) and (last := int(starts.max())) == (len(self) - 1) * self.context:
+            # What follows the last window is compared too, so that all of the split is.
+            self.split.compare_range(np.array([last]), self.split.tokens - last)
         for row, start in zip(out, starts.tolist(), strict=True):
             self.split.copy(start, row)

@@ -87,6 +87,8 @@ class DataFacts(Data):
     """The content hash of each split: independent of the order and the names of its samples. Empty
     if the data was packed without digests of its samples; None in records of older versions, and
     for workloads that do not hash samples."""
+    parts: dict[str, int] | None = None
+    """Number of hashed parts of each split, such as blocks of text; None if these are samples."""
     train: NonNegative
     """Number of samples in the training split."""
     validation: NonNegative

@@ -11,7 +11,7 @@ from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 from vflops.units import integer
 
-COMPARED = ("image-classification", "automl", "extreme-weather")
+COMPARED = ("image-classification", "automl", "extreme-weather", "language-model")
 """Workloads whose samples are hashed when they are packed and when they are read."""
 
 
@@ -23,7 +23,7 @@ def check_contents(contents: Contents) -> Outcome:
         if job.record.workload in COMPARED
     ]
     if not jobs:
-        return Outcome("not applicable", "no images or years of climate fields were trained on")
+        return Outcome("not applicable", "no images, climate fields or text were trained on")
     known: dict[str, JobRecord] = {}
     for job in jobs:
         record = job.record
@@ -67,7 +67,8 @@ def _fault(job: TrainedJob) -> str | None:
         return "it ended without a record of the samples that it read" if ended else None
     data = job.record.data
     known = data.contents or {}
-    sizes = {"train": data.train, "validation": data.validation, "test": data.test}
+    samples = {"train": data.train, "validation": data.validation, "test": data.test}
+    sizes = samples if data.parts is None else data.parts
     for name, split in read.splits.items():
         if split.sha256 != known.get(name):
             return f"the content hash of {name} is not that of the data"

@@ -2,15 +2,20 @@
 
 On published data, the limit is the best published quality plus a margin. On the synthetic data of a
 profile, it lies four standard deviations or more above the mean of honest runs, where several seeds
-were run; ensembles have a limit of their own, which is an estimate. The labels of synthetic data
-are exact, so no limit can be derived for it: a network that is large enough may come close to 1.
+were run; ensembles have a limit of their own, which is an estimate. The labels of synthetic images
+and weather are exact, so no limit can be derived for them: a network that is large enough may come
+close to 1. Synthetic text has a limit that follows from its source.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
+from vflops.data.text.floor import Floor, floor_of_recipe
+from vflops.data.text.text_recipe import TextRecipe
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import Ensembled, Evaluated
 from vflops.record.log.events import Event
@@ -82,11 +87,15 @@ _SYNTHETIC: dict[str, QualityLimit] = {
 """The limits of any network on synthetic data."""
 MIN_SAMPLES = 32
 """On fewer samples, chance may lead to any quality."""
+_CHANCE = 1e-12
+"""The probability that an honest evaluation exceeds the limit of synthetic text."""
 
 
 def quality_limit(record: JobRecord, task: Task) -> QualityLimit | None:
     """Return the limit for a job; None for data that nobody else has trained on."""
     name, data = record.workload, record.data
+    if name == "language-model":
+        return _text_limit(record) if data.synthetic else None
     if data.validation < MIN_SAMPLES or record.goal.better != "higher":
         return None
     if task.kind == "closed" and (name, task.profile) in _CLOSED:
@@ -96,6 +105,34 @@ def quality_limit(record: JobRecord, task: Task) -> QualityLimit | None:
     published = PUBLISHED_DATA.get(name)
     is_published = published is not None and data_fault(data, published) is None
     return _PUBLISHED.get(name) if is_published else None
+
+
+def _text_limit(record: JobRecord) -> QualityLimit | None:
+    """Return the probability that the source itself gives the next token, with a margin for chance.
+
+    The text is drawn again from the settings; shards of synthetic text that the user names have
+    the floor that the job recorded. A mean of several models is a model too.
+    """
+    settings, tokens = record.settings, record.data.validation * record.settings["context"]
+    if not tokens:
+        return None
+    if settings["data"] is None:
+        synthetic = settings["synthetic"]
+        floor = _floor(synthetic["vocabulary"], synthetic["seed"], tokens)
+    elif isinstance(recorded := record.data.facts.get("floor"), float):
+        floor = Floor(recorded, 0.0, tokens)
+    else:
+        return None
+    most = math.exp(floor.margin(_CHANCE) - floor.loss)
+    source = (
+        f"the source of this text itself has a loss of {floor.loss:.4f} on these {tokens:,} tokens"
+    )
+    return QualityLimit(most, most, source)
+
+
+@lru_cache(maxsize=16)
+def _floor(vocabulary: int, seed: int, tokens: int) -> Floor:
+    return floor_of_recipe(TextRecipe(vocabulary=vocabulary, seed=seed), "val", tokens)
 
 
 def quality_faults(contents: Contents) -> Iterator[tuple[Event, str]]:

@@ -76,8 +76,14 @@ class TorchBackend(Backend):
             self._predict = torch.compile(self._predict)
         self._optimizer = build(
             settings.optimizer,
-            parameter_groups(model, settings.weight_decay, plan.part),
+            parameter_groups(
+                model,
+                settings.weight_decay,
+                plan.part,
+                orthogonal=settings.optimizer == "muon",
+            ),
             learning_rate=settings.peak_rate,
+            betas=settings.betas,
             momentum=settings.momentum,
             nesterov=settings.nesterov,
         )

@@ -1,0 +1,185 @@
+"""Prepares the text of a job: the user's folder or shards, packed or not, or generated text."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vflops.data.batch_memory import BatchMemory
+from vflops.data.packed_folder import PackedSplit
+from vflops.data.packed_index import digest
+from vflops.data.sampler import Indices
+from vflops.data.text import synthetic_text
+from vflops.data.text.bin_shards import BinFolder
+from vflops.data.text.floor import Floor, floor_of
+from vflops.data.text.index_shards import linked_shards
+from vflops.data.text.pack_text import TextPacking, identity_of, pack, plan
+from vflops.data.text.packed_text import PackedText, TokenSplit
+from vflops.data.text.text_folder import TextFolder
+from vflops.data.text.text_recipe import TextRecipe
+from vflops.data.text.token_windows import TokenWindows
+from vflops.data.text.tokenizer import TextTokenizer
+from vflops.errors import UsageError
+from vflops.record.files.cache import cache_entry
+from vflops.record.formats.job import DataFacts
+from vflops.units import quantity
+from vflops.workloads.contract.code import Progress
+from vflops.workloads.language_model.settings import LanguageSettings, SyntheticTextSettings
+from vflops.workloads.packed_data import (
+    SPLIT_NAMES,
+    check_batch,
+    check_intact,
+    check_unchanged,
+    intact,
+    read_splits,
+    require_target,
+    split_contents,
+)
+
+_MAX_AUTO_PACK_BYTES = 2 << 30
+"""The maximum size of text to pack automatically; beyond it the user must pack it first."""
+_MAX_SYNTHETIC_TOKENS = 1 << 32
+
+
+def recipe_of(synthetic: SyntheticTextSettings) -> TextRecipe:
+    """Return the recipe of the generated text."""
+    return TextRecipe(vocabulary=synthetic.vocabulary, seed=synthetic.seed)
+
+
+def prepare(settings: LanguageSettings, progress: Progress) -> DataFacts:
+    """Return the packed text that the job reads, after packing or generating it if needed."""
+    if settings.data is None:
+        text = PackedText.open(_synthetic(settings, progress))
+    else:
+        require_target(settings.target, "text", 0.3)
+        text = _users(Path(settings.data), settings, progress)
+    text = intact(text)
+    index = text.index
+    windows = {name: TokenWindows(text.split(name), settings.context) for name in ("train", "val")}
+    floor = floor_of(windows["val"])
+    held_out = index.splits["val"]
+    facts: dict[str, int | float | str] = {
+        "vocabulary": index.vocabulary,
+        "tokens": windows["train"].predicted,
+        "validation tokens": windows["val"].predicted,
+        "tokenizer": index.tokenizer.name,
+    }
+    if held_out.text_bytes:
+        facts["bytes per token"] = held_out.text_bytes / held_out.tokens
+    if floor is not None:
+        facts["floor"] = floor.loss
+        _require_reachable(settings, floor)
+    data = DataFacts(
+        path=str(text.path.resolve()),
+        synthetic=index.synthetic,
+        fingerprint=text.fingerprint,
+        contents=split_contents(text),
+        parts={SPLIT_NAMES.get(name, name): split.samples for name, split in index.splits.items()},
+        train=len(windows["train"]),
+        validation=len(windows["val"]),
+        skipped=sum(len(split.skipped) for split in index.splits.values()),
+        facts=facts,
+    )
+    check_batch(settings.train, data)
+    return data
+
+
+def _require_reachable(settings: LanguageSettings, floor: Floor) -> None:
+    target = settings.synthetic.target if settings.target is None else settings.target
+    if -math.log(target) < floor.loss:
+        raise UsageError(
+            f"target {target:g} is a loss of {-math.log(target):.4f}, below the floor of this "
+            f"text, {floor.loss:.4f}: no model can reach it",
+            hint=f"--set target={math.floor(1e3 * math.exp(-floor.loss)) / 1e3:g} or less",
+        )
+
+
+def _synthetic(settings: LanguageSettings, progress: Progress) -> Path:
+    synthetic = settings.synthetic
+    tokens = synthetic.train + synthetic.validation
+    if tokens > _MAX_SYNTHETIC_TOKENS:
+        raise UsageError(
+            f"{tokens:,} synthetic tokens would take {quantity(2 * tokens, 'B')} or more",
+            hint="give your text with --data DIR, or use less: --set synthetic.train=N",
+        )
+    on_progress = partial(progress, "drawing text")
+    on_wait = partial(progress, "waiting for a process that draws this text", 0, 1)
+    return synthetic_text.cached_text(
+        recipe_of(synthetic), synthetic.train, synthetic.validation, on_progress, on_wait
+    )
+
+
+def _users(path: Path, settings: LanguageSettings, progress: Progress) -> PackedText:
+    """Return packed text, tokens in ``.bin`` shards, or a folder of text as packed text."""
+    if (path / "index.json").is_file():
+        return PackedText.open(path)
+    if any(path.glob("*.bin")):
+        return linked_shards(BinFolder.open(path), partial(progress, "hashing tokens"))
+    folder = TextFolder.open(path)
+    if folder.size_bytes > _MAX_AUTO_PACK_BYTES:
+        raise UsageError(
+            f"{path} has {quantity(folder.size_bytes, 'B')} of text",
+            hint=f"pack it once: vflops data pack {path} DEST --tokenizer {settings.tokenizer}",
+        )
+    packing = TextPacking(TextTokenizer.open(settings.tokenizer), settings.held_out)
+    tasks = plan(folder, packing, settings.unreadable)
+    name = digest([packing.settings(), settings.unreadable, identity_of(tasks)])
+    try:
+        return pack(
+            folder,
+            cache_entry(f"text-{name[:16]}"),
+            packing,
+            policy=settings.unreadable,
+            on_progress=partial(progress, "packing text"),
+        )
+    except UsageError as error:  # options of `data pack` are settings here
+        hint = str(error.hint).replace("--policy skip", "--set unreadable=skip")
+        raise UsageError(error.message, hint=hint) from error
+
+
+def verify(facts: DataFacts) -> None:
+    """Raise ``UsageError`` if the text is not that which the job began with."""
+    text = PackedText.open(Path(facts.path))
+    check_unchanged(text, facts)
+    check_intact(text)
+
+
+class TextSamples:
+    """A split of packed text as windows of tokens."""
+
+    def __init__(self, split: TokenSplit, context: int) -> None:
+        self._windows = TokenWindows(split, context)
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def read(self, indices: Indices, memory: BatchMemory) -> tuple[Tensor, ...]:
+        """Return the tokens of windows, (windows, context + 1)."""
+        shape = (len(indices), self._windows.context + 1)
+        tokens = memory.buffer("tokens", shape, torch.int64)
+        self._windows.read(indices, tokens.numpy())
+        return (tokens,)
+
+
+class JobText:
+    """The text of a job, opened when it is first read."""
+
+    def __init__(self, facts: DataFacts) -> None:
+        self._facts = facts
+        self._splits: dict[str, TokenSplit] = {}
+
+    def split(self, name: str) -> TokenSplit:
+        """Return a split whose blocks are compared; raise ``UsageError`` if it has changed."""
+        if name not in self._splits:
+            text = PackedText.open(Path(self._facts.path))
+            check_unchanged(text, self._facts)
+            self._splits[name] = text.split(name).compare_contents()
+        return self._splits[name]
+
+    def read_splits(self) -> dict[str, PackedSplit]:
+        """Return the splits that were opened and are compared."""
+        return read_splits(self._splits.values())

@@ -1,0 +1,107 @@
+"""Experts: the same as computing every expert for every token, within their capacity."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from vflops.models.language.experts import Experts
+from vflops.models.language.transformer import Transformer
+from vflops.models.language.transformer_design import TransformerDesign
+
+DESIGN = TransformerDesign(
+    layers=1,
+    width=16,
+    heads=2,
+    kv_heads=2,
+    mlp_width=24,
+    vocabulary=50,
+    context=12,
+    experts=4,
+    experts_per_token=2,
+    capacity=4.0,
+)
+
+
+def built(design: TransformerDesign) -> Experts:
+    torch.manual_seed(3)
+    experts = Experts(design).double()
+    for parameter in experts.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return experts
+
+
+def one_by_one(experts: Experts, x: Tensor) -> Tensor:
+    """Compute the experts of each token separately, without any capacity."""
+    rows = x.flatten(0, 1)
+    results = []
+    for row in rows:
+        shares = (experts.router.weight @ row).softmax(0)
+        best = shares.argsort(descending=True)[: experts.active]
+        total = shares[best].sum()
+        result = torch.zeros_like(row)
+        for expert in best:
+            inner = row @ experts.up[expert]
+            if experts.gated:
+                gate, up = inner.chunk(2)
+                inner = functional.silu(gate) * up
+            else:
+                inner = functional.gelu(inner, approximate="tanh")
+            result = result + shares[expert] / total * (inner @ experts.down[expert])
+        results.append(result)
+    return torch.stack(results).view_as(x)
+
+
+@pytest.mark.parametrize("style", ["gpt2", "llama"])
+def test_outputs_and_gradients_are_those_of_separate_experts(style: str) -> None:
+    experts = built(replace(DESIGN, style=style))  # type: ignore[arg-type]
+    x = torch.randn(2, 12, 16, dtype=torch.float64, requires_grad=True)
+    y = experts(x)
+    torch.testing.assert_close(y, one_by_one(experts, x), rtol=0, atol=1e-12)
+    slope = torch.randn_like(y)
+    y.backward(slope)
+    assert x.grad is not None
+    gradient, x.grad = x.grad, None
+    one_by_one(experts, x).backward(slope)
+    torch.testing.assert_close(gradient, x.grad, rtol=0, atol=1e-12)
+
+
+def test_tokens_beyond_the_capacity_skip_the_expert() -> None:
+    experts = built(replace(DESIGN, experts_per_token=1, capacity=0.5))
+    with torch.no_grad():
+        experts.router.weight.zero_()
+        experts.router.weight[2] = 1.0
+    x = torch.rand(1, 12, 16, dtype=torch.float64) + 0.1  # all prefer expert 2
+    assert experts.capacity(12) == 2
+    y = experts(x)
+    assert (y[0, :2].abs().sum(-1) > 0).all()
+    assert (y[0, 2:] == 0).all()
+
+
+def test_balance_is_one_for_even_experts_and_their_number_for_a_single_one() -> None:
+    experts = built(replace(DESIGN, experts_per_token=1))
+    x = torch.zeros(1, 12, 16, dtype=torch.float64)
+    x[0, torch.arange(12), torch.arange(12) % 4] = 50.0
+    with torch.no_grad():
+        experts.router.weight.zero_()
+        experts.router.weight[range(4), range(4)] = 1.0
+    experts(x)
+    assert experts.balance is not None
+    assert experts.balance.item() == pytest.approx(1.0, abs=1e-6)
+    experts(x[:, :1].expand(1, 12, 16))
+    assert experts.balance.item() == pytest.approx(4.0, abs=1e-6)
+
+
+def test_the_balance_counts_in_training_only() -> None:
+    torch.manual_seed(0)
+    model = Transformer(DESIGN)
+    ids = torch.randint(0, 50, (2, 13))
+    trained = model.train()(ids[:, :-1], ids[:, 1:])
+    evaluated = model.eval()(ids[:, :-1], ids[:, 1:])
+    added = trained - evaluated
+    assert added.mean().item() == pytest.approx(0.01 * 1.0, rel=0.5)
+    assert (added - added.mean()).abs().max() < 1e-5
