@@ -18,7 +18,7 @@ from vflops.config.training import TrainSettings
         ({"optimizer": "lars"}, "JAX is offered with optimizer sgd, not lars: use "),
         (
             {"precision": "mixed-fp8"},
-            "precision fp32 or mixed-bf16 or mixed-fp16, not mixed-fp8: use train.p",
+            "precision fp32, mixed-bf16 or mixed-fp16, not mixed-fp8: use train.p",
         ),
         (
             {"ranks": 2, "parallel": {"mode": "sharded"}},

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from tests.support.framework_training import SLOWLY, agree, resumed, trained, two_ranks_agree
+from vflops.record.formats.job_events import FrameworkCounted
 from vflops.record.log.events import Log
-from vflops.testing.backends import BackendConformance
+from vflops.testing.backends import BackendConformance, BackendPair
 from vflops.train.backends.array_backend import Recipe
 from vflops.train.backends.mindspore_backend import MindSporeBackend
 from vflops.workloads.contract.classifier import Arrays, Classifier
@@ -27,8 +30,11 @@ def torch_log(tmp_path_factory: pytest.TempPathFactory) -> Log:
     return trained(tmp_path_factory.mktemp("torch"), "pytorch", *SETTINGS, double=DOUBLE)
 
 
-def test_losses_agree(torch_log: Log, tmp_path: Path) -> None:
-    agree(trained(tmp_path, "mindspore", *SETTINGS, double=DOUBLE), torch_log, AGREE)
+def test_losses_agree_and_mindspore_counts_a_step(torch_log: Log, tmp_path: Path) -> None:
+    log = trained(tmp_path, "mindspore", *SETTINGS, double=DOUBLE)
+    agree(log, torch_log, AGREE)
+    (counted,) = (e.payload(FrameworkCounted) for e in log.events if e.kind == "framework-count")
+    assert (counted.source, counted.samples) == ("MindSpore", 32)
 
 
 @pytest.mark.parametrize(("first", "second"), [("mindspore", "pytorch"), ("pytorch", "mindspore")])
@@ -47,6 +53,18 @@ class TestConformance(BackendConformance):
 
     def build(self, classifier: Classifier, recipe: Recipe, weights: Arrays) -> MindSporeBackend:
         return MindSporeBackend(classifier, recipe, weights)
+
+    def test_it_counts_the_operations_that_we_count(self, pair: BackendPair) -> None:
+        """Those of convolutions and matrix products in both passes: three times the forward pass,
+        less the gradient of the images."""
+        batch = pair.some(1)
+        before = pair.collect()["model"]
+        counted = pair.backend.own_count(batch)
+        with FlopCounterMode(display=False) as ours:
+            pair.reference.take_step(batch, 0.0)
+        assert counted is not None and counted.flops == ours.get_total_flops()
+        after = pair.collect()["model"]
+        assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ class TrainSettings(Section):
         ):
             if chosen not in offered:
                 raise ValueError(
-                    f"{framework.title} is offered with {setting} {' or '.join(offered)}, not "
+                    f"{framework.title} is offered with {setting} {_listed(offered)}, not "
                     f"{chosen}: use train.{setting}={offered[0]} or train.framework=pytorch"
                 )
         if self.ranks > 1 and not framework.several_ranks:
@@ -269,3 +269,9 @@ class WorkloadSettings(Section):
     models: int | None = Field(default=None, ge=1, le=65536)
     """Number of base models of this workload; None for ``bagging.models``."""
     train: TrainSettings = TrainSettings()
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    """Return ``a, b or c``."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last

@@ -138,7 +138,8 @@ def _require_framework(train: TrainSettings) -> None:
     from vflops.train.backends.availability import require_accelerator, require_framework
 
     require_framework(train.framework)
-    require_accelerator(train.framework, pick(train.device, "train.device").torch_device.type)
+    device = pick(train.device, "train.device").torch_device.type
+    require_accelerator(train.framework, device, train.ranks)
 
 
 def require_framework_for(train: dict[str, Any]) -> None:

@@ -50,8 +50,10 @@ def test_a_framework_that_sees_no_accelerator_is_refused(
 def test_one_that_sees_it_passes_and_a_cpu_needs_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(availability._PROBES, "jax", "print(2)")
     require_accelerator("jax", "cuda")
+    with pytest.raises(UsageError, match="JAX is offered on an accelerator with one rank, not w"):
+        require_accelerator("jax", "cuda", 2)
     monkeypatch.setitem(availability._PROBES, "jax", "print(0)")
-    require_accelerator("jax", "cpu")
+    require_accelerator("jax", "cpu", 2)
 
 
 @pytest.mark.parametrize(("index", "ranks"), [(1, 1), (0, 2)])

@@ -117,7 +117,8 @@ class ArrayBackend(Backend):
     def predict(self, *inputs: Tensor) -> Tensor:
         """Return class probabilities."""
         images, _ = self._converted(*inputs)
-        return torch.from_numpy(np.array(self.probabilities(images), dtype=np.float32))
+        rows = torch.from_numpy(np.array(self.probabilities(images), dtype=np.float32))
+        return rows.to(self.device)
 
     def _converted(self, images: Tensor, labels: Tensor) -> tuple[Any, Any]:
         rows = images.permute(0, 2, 3, 1).contiguous()

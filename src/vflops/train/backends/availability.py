@@ -37,14 +37,21 @@ def require_framework(name: str) -> None:
         )
 
 
-def require_accelerator(name: str, device: str) -> None:
+def require_accelerator(name: str, device: str, ranks: int = 1) -> None:
     """Raise ``UsageError`` if a framework does not see the accelerator that torch sees.
+
+    Several ranks of one model are refused there: all of them would compute on the first one.
 
     It is asked in a process of its own, since it would keep memory of the device.
     """
     if name == "pytorch" or device == "cpu":
         return
     framework = FRAMEWORKS[name]
+    if ranks > 1:
+        raise UsageError(
+            f"{framework.title} is offered on an accelerator with one rank, not with {ranks}",
+            hint="use --framework pytorch, --set train.ranks=1 or --set train.device=cpu",
+        )
     probe = subprocess.run(
         [sys.executable, SAFE_PATH, "-c", _PROBES[name]],
         capture_output=True,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflops.record.formats.job_events import FrameworkCounted
 from vflops.train.backends.array_backend import (
     ArrayBackend,
     NamedState,
@@ -21,6 +22,7 @@ from vflops.train.backends.array_backend import (
     without_counters,
     zero_momentum,
 )
+from vflops.train.backends.mindspore_count import counted_flops
 from vflops.train.backends.mindspore_ranks import join_ranks, mean_over_ranks, name_rank
 from vflops.workloads.contract.classifier import (
     NORM_EPSILON,
@@ -31,6 +33,7 @@ from vflops.workloads.contract.classifier import (
     is_decayed,
     parameter_names,
 )
+from vflops.workloads.contract.workload import Inputs
 
 Values = dict[str, Any]
 
@@ -56,8 +59,9 @@ class MindSporeBackend(ArrayBackend):
         decayed = tuple(is_decayed(name, arrays[name]) for name in trained)
         updated = [(self._values[name], self._momentum[name]) for name in trained]
         network = _network(ms, classifier, self._values, trains=True)
-        loss = _loss(ms, network, classifier)
-        self._take_step = ms.jit(_step(ms, loss, updated, decayed, recipe))
+        self._loss = _loss(ms, network, classifier)
+        self._trained = ms.ParameterTuple([weight for weight, _ in updated])
+        self._take_step = ms.jit(_step(ms, self._loss, updated, decayed, recipe))
         running = [value for name, value in self._values.items() if name not in trained]
         self._average_running = ms.jit(_running_average(ms, running, recipe.ranks))
         self._predict = ms.jit(_softmax(ms, _network(ms, classifier, self._values, trains=False)))
@@ -92,6 +96,15 @@ class MindSporeBackend(ArrayBackend):
             for name, value in values.items():
                 # After set_data, a compiled graph would update memory that is no longer read.
                 self._assign(value, self._ms.Tensor(arrays[name].astype(np.float32)))
+
+    def own_count(self, parts: Sequence[Inputs]) -> FrameworkCounted | None:
+        """Return what MindSpore counts for a step, on one rank."""
+        if self.recipe.ranks > 1:
+            return None
+        batches = [self._converted(*part) for part in parts]
+        flops = counted_flops(self._ms, self._loss, self._trained, *batches[0]) * len(parts)
+        samples = sum(len(labels) for _, labels in batches)
+        return FrameworkCounted(source="MindSpore", samples=samples, flops=flops)
 
 
 def _step(

@@ -43,6 +43,13 @@ def load_optimizer(
         number: state[name] for number, name in enumerate(parameter_names) if name in state
     }
     optimizer.load_state_dict(layout)
+    for parameter, kept in optimizer.state.items():
+        for name, value in kept.items():
+            # Another framework or device may have written it with other strides than the
+            # parameter's, which torch's fused kernels refuse.
+            is_like = isinstance(value, Tensor) and value.shape == parameter.shape
+            if is_like and value.stride() != parameter.stride():
+                kept[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -88,7 +88,8 @@ class LanguageModel(Workload):
     def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:
         """Return the tokens, and the token after each."""
         (tokens,) = batch
-        return tokens[:, :-1], tokens[:, 1:].contiguous()
+        # A copy is contiguous, and so is what a recorded step copies: it need not be compiled again.
+        return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
     def loss(self, outputs: Any, inputs: Inputs) -> Tensor:
         """Return the mean loss of a token."""
