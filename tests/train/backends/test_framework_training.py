@@ -115,6 +115,12 @@ def test_two_ranks_train_as_with_pytorch(tmp_path: Path) -> None:
     two_ranks_agree(tmp_path, "jax", double=True, within=AGREE)
 
 
+def test_bf16_trains(tmp_path: Path) -> None:
+    few = ("synthetic.train=64", "train.precision=mixed-bf16", "train.framework=jax")
+    found = losses(run_ranks(planned(tmp_path, *STEPS, *few)))
+    assert all(math.isfinite(loss) for loss in found) and len(found) == 6
+
+
 def test_fp16_trains_with_a_loss_scale_in_its_checkpoints(tmp_path: Path) -> None:
     few = ("synthetic.train=64", "train.precision=mixed-fp16", "train.framework=jax")
     folder = planned(tmp_path, *STEPS, *few)

@@ -122,6 +122,8 @@ class ArrayBackend(Backend):
 
     def _converted(self, images: Tensor, labels: Tensor) -> tuple[Any, Any]:
         rows = images.permute(0, 2, 3, 1).contiguous()
+        if rows.dtype is torch.bfloat16 and rows.device.type == "cpu":
+            rows = rows.float()  # numpy has no such type; the backend rounds them again
         return self.batch(rows), self.batch(labels.to(torch.int32))
 
     def collect(self) -> dict[str, Any] | None:
