@@ -88,7 +88,7 @@ class LanguageModel(Workload):
     def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:
         """Return the tokens, and the token after each."""
         (tokens,) = batch
-        # A copy is contiguous, and so is what a recorded step copies: it need not be compiled again.
+        # Contiguous, as the copies of a recorded step are: it need not be compiled again.
         return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
     def loss(self, outputs: Any, inputs: Inputs) -> Tensor:
