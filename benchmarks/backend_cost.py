@@ -79,7 +79,8 @@ def measured_in(checkout: Path, case: str, steps: int) -> tuple[float, float]:
         "--steps",
         str(steps),
     ]
-    path = os.pathsep.join([str(checkout / "src"), str(checkout)])
+    others = [folder for folder in [os.environ.get("PYTHONPATH")] if folder]
+    path = os.pathsep.join([str(checkout / "src"), str(checkout), *others])
     done = subprocess.run(
         command,
         cwd=checkout,
