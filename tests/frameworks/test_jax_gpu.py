@@ -30,8 +30,9 @@ pytestmark = [
     pytest.mark.skipif(find_spec("jax") is None, reason="pip install 'vflops[jax]'"),
 ]
 
-AGREE = 1e-4
-"""Of losses in fp32 at the learning rate of ``SLOWLY``: see ``vflops.testing.backends``."""
+AGREE = 1e-3
+"""Of losses in fp32 at the learning rate of ``SLOWLY``, 0.001: there, PyTorch in fp32 is 2e-4 from
+itself in float64 after 20 steps (``vflops.testing.backends``). Twice that, and a margin."""
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -167,11 +167,13 @@ class BackendConformance:
         before = pair.collect()["model"]
         (images, labels), *_ = pair.some(1)
         predicted = pair.predict(images, labels)
+        assert predicted.device.type == self.device
+        predicted = predicted.cpu()
         assert predicted.shape == (_BATCH, pair.classifier.classes)
         assert predicted.min() >= 0
         torch.testing.assert_close(predicted.sum(1), torch.ones(_BATCH), check_dtype=False)
         expected = pair.reference.predict(images)
-        assert _distance(predicted, expected) < max(pair.bounds.weights, 1e-6)  # float32
+        assert _distance(predicted, expected.cpu()) < max(pair.bounds.weights, 1e-6)  # float32
         for name, tensor in pair.collect()["model"].items():
             assert torch.equal(tensor, before[name]), name
 
