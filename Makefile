@@ -47,7 +47,7 @@ packages:
 
 # TensorFlow (1.6 GB) and MindSpore (2.8 GB), each in an environment of its own: minutes, so CI leaves it out.
 test-frameworks: $(VENV)/.installed-dev .venv-tensorflow/.installed .venv-mindspore/.installed
-	$(BIN)/pytest -q -m frameworks tests/examples tests/frameworks/test_jax.py
+	$(BIN)/pytest -q -m frameworks tests/examples tests/train/backends tests/frameworks/test_jax.py
 	.venv-tensorflow/bin/pytest -q -m frameworks tests/frameworks/test_tensorflow.py
 	.venv-mindspore/bin/pytest -q -m frameworks tests/frameworks/test_mindspore.py
 
