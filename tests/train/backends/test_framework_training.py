@@ -121,6 +121,7 @@ def test_bf16_trains(tmp_path: Path) -> None:
     assert all(math.isfinite(loss) for loss in found) and len(found) == 6
 
 
+@pytest.mark.frameworks
 def test_fp16_trains_with_a_loss_scale_in_its_checkpoints(tmp_path: Path) -> None:
     few = ("synthetic.train=64", "train.precision=mixed-fp16", "train.framework=jax")
     folder = planned(tmp_path, *STEPS, *few)

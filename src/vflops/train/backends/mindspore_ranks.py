@@ -67,7 +67,8 @@ def mean_over_ranks(ms: Any, shapes: tuple[Shape, ...], ranks: int) -> Callable[
     They are sent as one vector: kernels of separate messages could run in another order on another
     rank.
     """
-    join, all_reduce = ms.ops.Concat(0), ms.ops.AllReduce() if ranks > 1 else None
+    join: Any = ms.ops.Concat(0)
+    all_reduce: Any = ms.ops.AllReduce() if ranks > 1 else None  # it needs the other ranks
     ends = tuple(accumulate(math.prod(shape) for shape in shapes))
     starts = (0, *ends[:-1])
     count = len(shapes)
