@@ -63,13 +63,13 @@ def parameter_groups(
 
 
 def _hidden_matrices(model: nn.Module) -> list[Tensor]:
-    if not hasattr(model, "hidden_matrices"):
+    find: Callable[[], list[Tensor]] | None = getattr(model, "hidden_matrices", None)
+    if find is None:
         raise UsageError(
             f"optimizer muon does not know the hidden layers of {type(model).__name__}",
             hint="use optimizer adamw; muon trains language models",
         )
-    matrices: list[Tensor] = list(model.hidden_matrices())
-    return matrices
+    return find()
 
 
 @dataclass(frozen=True)

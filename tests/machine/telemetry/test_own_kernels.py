@@ -19,7 +19,7 @@ KINDS_OF_KERNELS = {
     "pooling": "pool_forward forward_kernel backward_kernel",
     "selection": "suppress_kernel",
     "copy": "space_to_depth",
-    "element-wise": "sample_kernel",
+    "element-wise": "sample_kernel token_loss_kernel",
 }
 """What each Triton kernel computes, by what its code does."""
 EXPECTED = {name: kind for kind, names in KINDS_OF_KERNELS.items() for name in names.split()}

@@ -39,6 +39,7 @@ OWN_KERNELS: dict[str, Kind] = {
     "suppress_kernel": "selection",
     "space_to_depth": "copy",
     "sample_kernel": "element-wise",  # interpolates the pixels of a crop
+    "token_loss_kernel": "element-wise",  # a softmax over the vocabulary
 }
 """The Triton kernels of vflops, by name. One that fuses several operators has the kind of the most
 expensive one: a convolution, then pooling, normalisation."""

@@ -78,6 +78,7 @@ ADDED_SETTINGS: dict[str, object] = {
     "train.end_rate": 0.0,
     "train.schedule_epochs": None,
     "train.stop_by": "quality",
+    "train.betas": [0.9, 0.999],
 }
 """Settings that version 1 did not have, with the value of all tasks before them. With this value
 they do not enter the digest, so that earlier results stay comparable."""
@@ -121,6 +122,7 @@ LEFT_TO_THE_PAPERS: dict[str, dict[str, str]] = {
         **dict.fromkeys(
             (
                 "train.weight_decay",
+                "train.betas",
                 "train.milestones",
                 "train.batch_norm",
                 "train.ghosts",

@@ -22,6 +22,7 @@ def language_model() -> WorkloadSpec:
         settings=LanguageSettings,
         profiles=PROFILES,
         measures_loss=True,
+        in_suite=False,
         code="vflops.workloads.language_model.workload:LanguageModel",
         expected="vflops.workloads.language_model.expected:expected",
     )
