@@ -35,6 +35,7 @@ Compile = Literal["auto", "on", "off", "record"]
 
 
 _POWER = 2.0
+_BETAS = (0.9, 0.999)
 MAX_BATCH = 1 << 31
 
 
@@ -78,10 +79,7 @@ class TrainSettings(Section):
     None for ``epochs``. In a search, None stands for the epochs of each candidate."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     nesterov: bool = False
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(gt=0, lt=1)]] = (
-        0.9,
-        0.999,
-    )
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(gt=0, lt=1)]] = _BETAS
     """The shares of the past in the moments of ``adam``, ``adamw`` and ``lamb``, and in those of
     ``muon`` for parameters whose steps it does not orthogonalise."""
     weight_decay: float = Field(default=0.0, ge=0)
@@ -163,6 +161,10 @@ class TrainSettings(Section):
             raise ValueError(
                 f"{self.optimizer} keeps squares of gradients, which pure fp16 cannot hold: "
                 "use precision mixed-fp16, or optimizer sgd or lars"
+            )
+        if self.betas != _BETAS and self.optimizer not in ("adam", "adamw", "lamb", "muon"):
+            raise ValueError(
+                f"{self.optimizer} has no betas: leave out train.betas, or use optimizer adamw"
             )
         if self.optimizer == "muon" and self.parallel.mode != "data":
             raise ValueError(

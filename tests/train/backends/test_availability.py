@@ -38,13 +38,34 @@ def test_a_framework_that_is_too_old_is_refused(
         require_framework("jax")
 
 
-@pytest.mark.parametrize("program", ["print(0)", "print('a warning'); print(False)", "1 / 0"])
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("print(0)", ""),
+        ("print('a warning'); print(0)", ""),
+        ("1 / 0", " (ZeroDivisionError: division by zero)"),
+    ],
+)
 def test_a_framework_that_sees_no_accelerator_is_refused(
-    monkeypatch: pytest.MonkeyPatch, program: str
+    monkeypatch: pytest.MonkeyPatch, program: str, reason: str
 ) -> None:
     monkeypatch.setitem(availability._PROBES, "jax", program)
-    with pytest.raises(UsageError, match="JAX sees no accelerator, but torch computes on cuda"):
+    with pytest.raises(UsageError) as error:
         require_accelerator("jax", "cuda")
+    assert error.value.message == (f"JAX sees no accelerator{reason}, but torch computes on cuda")
+
+
+def test_a_framework_that_does_not_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(availability._PROBES, "jax", "import time; time.sleep(60)")
+    monkeypatch.setattr(availability, "_PROBE_S", 0.2)
+    with pytest.raises(UsageError, match=r"JAX did not say within 0\.2 s whether it sees cuda"):
+        require_accelerator("jax", "cuda")
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "mindspore"])
+def test_frameworks_that_were_never_tested_on_accelerators_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="is offered on CPUs, not on npu"):
+        require_accelerator(name, "npu")
 
 
 def test_one_that_sees_it_passes_and_a_cpu_needs_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:

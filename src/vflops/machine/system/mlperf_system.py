@@ -34,10 +34,12 @@ def system_desc(
     status: str = RDI,
     system_name: str,
     nodes: int = 1,
+    framework: str | None = None,
 ) -> dict[str, str]:
     """Return the 33 keys that the checker of mlperf-logging requires for training 4.0.0.
 
-    All values are text. A value that the record does not have is ``not measured`` with the reason.
+    ``framework`` is what trained the models; None for the PyTorch of the record. All values are
+    text. A value that the record does not have is ``not measured`` with the reason.
     """
     if division not in DIVISIONS:
         raise unknown_name("division", division, DIVISIONS)
@@ -54,6 +56,7 @@ def system_desc(
         "cooling": _not_measured("software cannot tell"),
         "hw_notes": _hardware_notes(record),
         **_software(record),
+        **({} if framework is None else {"framework": framework}),
     }
 
 

@@ -34,6 +34,7 @@ from vflops.record.files.machine_faults import is_machine_fault
 from vflops.record.files.read_once import is_file, read_once
 from vflops.record.folder import History, RunFolder
 from vflops.record.formats.system import SystemRecord
+from vflops.record.readout.trained_frameworks import other_frameworks
 from vflops.results.evidence.manifest import manifest_file
 from vflops.results.score.scoring import score
 
@@ -147,7 +148,7 @@ def _entry_of(
             "level": verdict.level,
             "system": system_name(system, ranked, nodes),
             "facts": system_facts(system, nodes),
-            "framework": framework(system),
+            "framework": other_frameworks(contents) or framework(system),
             "signer": verdict.signer,
             "key": verdict.key,
             "challenge": verdict.challenge,

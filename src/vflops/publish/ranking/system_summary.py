@@ -92,7 +92,7 @@ def _processors(facts: Sequence[Fact]) -> list[str]:
 
 
 def framework(record: SystemRecord) -> str:
-    """Return the framework and its version."""
+    """Return PyTorch with its version, which trains unless a run chose another framework."""
     for fact in record.matching("framework", "torch"):
         if fact.value is not None:
             return f"PyTorch {fact.value}"

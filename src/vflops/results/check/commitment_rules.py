@@ -14,6 +14,17 @@ from vflops.results.score.figure_text import count
 
 _FIRST_VERSION = (0, 3)
 """The first version whose logs have commitments."""
+_DECIDE_BITS = (
+    "device_name",
+    "threads",
+    "torch",
+    "framework",
+    "framework_version",
+    "precision",
+    "compiled",
+    "batch",
+)
+"""What of the start of an attempt determines the bits of its states."""
 _KINDS: dict[str, type[Committed]] = {"checkpoint": Checkpointed, "commitment": Committed}
 
 
@@ -106,7 +117,7 @@ def _environment(started: Event) -> tuple[object, ...] | None:
     data = started.data
     if data.get("deterministic") is not True or data.get("ranks") != 1:
         return None
-    return tuple(data.get(name) for name in ("device_name", "threads", "torch", "batch"))
+    return tuple(data.get(name) for name in _DECIDE_BITS)
 
 
 def _resumed_fault(resumed: Resumed, attempt: int) -> str:

@@ -20,6 +20,8 @@ _MUST_BE_EQUAL = (
     "recorded",
     "threads",
     "torch",
+    "framework",
+    "framework_version",
 )
 
 

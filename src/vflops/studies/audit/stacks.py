@@ -11,7 +11,15 @@ from vflops.record.installed_package import installed_package
 from vflops.record.readout.contents import Contents
 from vflops.studies.reproduce.reproduce import software_differences
 
-_STARTED = ("device", "device_name", "torch", "precision", "threads")
+_STARTED = (
+    "device",
+    "device_name",
+    "torch",
+    "framework",
+    "framework_version",
+    "precision",
+    "threads",
+)
 """What of the start of an attempt determines the bits of its result."""
 _STEP = ("compiled", "recorded")
 """The same for the steps of one model; candidates of a search may differ in it."""

@@ -15,8 +15,6 @@ from vflops.python_start import SAFE_PATH
 _PROBE_S = 120
 _PROBES = {
     "jax": "import jax; print(sum(d.platform != 'cpu' for d in jax.devices()))",
-    "tensorflow": "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))",
-    "mindspore": "import mindspore as ms; print(ms.device_context.ascend.is_available())",
 }
 """Programs that print the number of accelerators that a framework sees."""
 
@@ -47,23 +45,36 @@ def require_accelerator(name: str, device: str, ranks: int = 1) -> None:
     if name == "pytorch" or device == "cpu":
         return
     framework = FRAMEWORKS[name]
+    if not framework.on_accelerators:
+        raise UsageError(
+            f"{framework.title} is offered on CPUs, not on {device}: it was never tested there",
+            hint="use --framework pytorch or --set train.device=cpu",
+        )
     if ranks > 1:
         raise UsageError(
             f"{framework.title} is offered on an accelerator with one rank, not with {ranks}",
             hint="use --framework pytorch, --set train.ranks=1 or --set train.device=cpu",
         )
-    probe = subprocess.run(
-        [sys.executable, SAFE_PATH, "-c", _PROBES[name]],
-        capture_output=True,
-        text=True,
-        timeout=_PROBE_S,
-        check=False,
-    )
-    words = probe.stdout.split()
-    if probe.returncode or not words or words[-1] in ("0", "False"):
+    hint = f"install {framework.title} for this accelerator, or use --set train.device=cpu"
+    try:
+        probe = subprocess.run(
+            [sys.executable, SAFE_PATH, "-c", _PROBES[name]],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
         raise UsageError(
-            f"{framework.title} sees no accelerator, but torch computes on {device}",
-            hint=f"install {framework.title} for this accelerator, or use --set train.device=cpu",
+            f"{framework.title} did not say within {_PROBE_S} s whether it sees {device}", hint=hint
+        ) from error
+    words = probe.stdout.split()
+    if probe.returncode or not words or words[-1] == "0":
+        lines = probe.stderr.strip().splitlines() if probe.returncode else []
+        reason = f" ({lines[-1]})" if lines else ""
+        raise UsageError(
+            f"{framework.title} sees no accelerator{reason}, but torch computes on {device}",
+            hint=hint,
         )
 
 

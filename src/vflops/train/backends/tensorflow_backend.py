@@ -54,7 +54,6 @@ class TensorFlowBackend(ArrayBackend):
         # Before anything is computed: it connects this process with the others.
         self._strategy = _strategy(tf, recipe)
         self.version = tf.__version__
-        self.compiled = self.on_accelerator
         self._tf = tf
         self._weight_dtype, self._operand_dtype = _DTYPES[recipe.precision]
         arrays = without_counters(weights)

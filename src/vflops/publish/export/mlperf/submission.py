@@ -20,6 +20,7 @@ from vflops.publish.export.mlperf.result import STATUSES, Submitter, result_line
 from vflops.record.files import atomic
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
+from vflops.record.readout.trained_frameworks import other_frameworks
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ def write_submission(
         status=STATUSES[status],
         system_name=system_name,
         nodes=nodes,
+        framework=", ".join(filter(None, dict.fromkeys(map(other_frameworks, runs)))) or None,
     )
     name = _file_name(system_name)
     submitter = Submitter(org, system_name, division, status)
