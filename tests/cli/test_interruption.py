@@ -169,7 +169,7 @@ def test_an_evaluation_without_a_checkpoint_is_saved_first(ranks: int) -> None:
     saved, reported = [], []
     loop: Any = SimpleNamespace(
         state=SimpleNamespace(step=0),
-        plan=SimpleNamespace(ranks=ranks),
+        group=SimpleNamespace(ranks=ranks),
         context=SimpleNamespace(stop=NeverStopped()),
         _checkpoint=lambda wait: saved.append(loop.state.step),
         _report_progress=lambda: reported.append(loop.state.step),

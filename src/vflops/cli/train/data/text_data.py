@@ -147,7 +147,7 @@ def training_command(packed: Path) -> tuple[str, str]:
     """Return the next command after packing, and what it does."""
     from vflops.cli.terminal.console import shell_path
 
-    command = f"vflops run language-model --data {shell_path(packed)} --set target=3.5"
+    command = f"vflops run language-model --data {shell_path(packed)} --set target=0.3"
     return command, "train to the loss that you want"
 
 
