@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,12 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Of two models; the first job's agent was killed once."""
     directory = tmp_path_factory.mktemp("ensemble")
     process = started(directory, "--models", "2", epochs=4)
-    agent_of(wait_for(directory, "checkpoint", 1), 1).kill()
+    folder = wait_for(directory, "checkpoint", 1)
+    complete = folder.path / "jobs" / "1" / "checkpoint"
+    deadline = time.monotonic() + 60  # the event comes shortly before the file is complete
+    while not list(complete.glob("step-*.state")) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    agent_of(folder, 1).kill()
     return ended(process, directory)
 
 

@@ -34,6 +34,7 @@ NOT_JOINED = {
     ("Resumed", "file"),  # shown; a command names its own file
     ("Fallback", "file"),  # shown
     ("SkippedImage", "file"),  # shown
+    ("SkippedText", "file"),  # shown
     ("LeftOut", "file"),  # shown
     ("Unreadable", "file"),  # in reports on data
     ("Repeated", "file"),
