@@ -15,20 +15,24 @@ from vflops.config.section import Section
 Optimizer = Literal["sgd", "adam", "adamw", "adagrad", "lars", "lamb", "muon"]
 Schedule = Literal["cosine", "polynomial", "step", "constant"]
 TrainingPrecision = Literal[
-    "fp32", "tf32", "fp16", "mixed-fp16", "mixed-bf16", "mixed-fp8", "mixed-int8"
+    "fp32", "tf32", "fp16", "bf16", "fp8", "mixed-fp16", "mixed-bf16", "mixed-fp8", "mixed-int8"
 ]
 CEILING_PRECISIONS: dict[str, str] = {
     "fp32": "fp32",
     "tf32": "tf32",
     "fp16": "fp16",
+    "bf16": "bf16",
+    "fp8": "fp8",
     "mixed-fp16": "fp16",
     "mixed-bf16": "bf16",
     "mixed-fp8": "fp8",
     "mixed-int8": "int8",
 }
 """For each training precision, the precision of the ceiling that bounds it."""
-EIGHT_BIT_PRECISIONS = ("mixed-fp8", "mixed-int8")
+EIGHT_BIT_PRECISIONS = ("fp8", "mixed-fp8", "mixed-int8")
 """The training precisions with 8-bit matrix products."""
+BF16_WEIGHTS = ("bf16", "fp8")
+"""The training precisions whose weights and optimizer state are in bf16."""
 BatchNorm = Literal["local", "synchronised"]
 StopBy = Literal["quality", "loss"]
 Compile = Literal["auto", "on", "off", "record"]
@@ -162,6 +166,7 @@ class TrainSettings(Section):
                 f"{self.optimizer} keeps squares of gradients, which pure fp16 cannot hold: "
                 "use precision mixed-fp16, or optimizer sgd or lars"
             )
+        self._check_bf16_weights()
         if self.betas != _BETAS and self.optimizer not in ("adam", "adamw", "lamb", "muon"):
             raise ValueError(
                 f"{self.optimizer} has no betas: leave out train.betas, or use optimizer adamw"
@@ -235,6 +240,21 @@ class TrainSettings(Section):
             raise ValueError(
                 f"end_rate {self.end_rate:g} is more than {self.peak_rate:g}, the rate that the "
                 "schedule starts from: use a smaller --set train.end_rate"
+            )
+
+    def _check_bf16_weights(self) -> None:
+        if self.precision not in BF16_WEIGHTS:
+            return
+        mixed = f"mixed-{self.precision}"
+        if self.optimizer != "adamw":
+            raise ValueError(
+                f"precision {self.precision} rounds weights to bf16 stochastically, which only "
+                f"adamw does, not {self.optimizer}: use precision {mixed}, or optimizer adamw"
+            )
+        if self.ranks > 1:
+            raise ValueError(
+                f"precision {self.precision} was tested with one rank, not with {self.ranks}: use "
+                f"precision {mixed}"
             )
 
     def _accumulate_advice(self) -> str:

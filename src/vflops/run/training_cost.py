@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vflops.config.training import CEILING_PRECISIONS, TrainSettings
+from vflops.config.training import BF16_WEIGHTS, CEILING_PRECISIONS, TrainSettings
 from vflops.counting.count import Count
 from vflops.launch.placement import Placement, Plan
 from vflops.metrics import out_of_bag_samples
@@ -117,7 +117,7 @@ class Training:
 
     @property
     def _number_bytes(self) -> int:
-        return 2 if self.train.precision == "fp16" else 4
+        return 2 if self.train.precision in ("fp16", *BF16_WEIGHTS) else 4
 
     @property
     def states(self) -> int:

@@ -10,9 +10,9 @@ else keep their precision. Layers whose sizes the hardware does not support are 
 Both use one scale per row of the left operand and per column of the right one: the maximum of a row
 is known as soon as the row is computed, but the maximum of a tensor needs another pass over it.
 
-The output and the gradient of the input are 8-bit products. The gradient of the weights is not: it
-sums over the batch, where rounding errors add up, and both operands would have to be transposed in
-memory first.
+A linear layer in fp8 computes all three of its products so (``fp8_product``). Otherwise the output
+and the gradient of the input are 8-bit products; the gradient of the weights is not, because both
+operands would have to be transposed in memory first.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from vflops.errors import UsageError
+from vflops.train.fp8_product import fp8_product
 
 Kind = Literal["fp8", "int8"]
 
@@ -83,6 +84,8 @@ class _EightBitLayer(nn.Module):
     def multiply(self, rows: Tensor, weight: Tensor) -> Tensor:
         """Return ``rows`` times the transposed ``weight``."""
         dtype = self.dtype or rows.dtype
+        if self.kind == "fp8" and isinstance(self, nn.Linear):
+            return fp8_product(rows.to(dtype), weight.to(dtype))
         result: Tensor = _Product.apply(rows.to(dtype), weight.to(dtype), self.kind)  # type: ignore[no-untyped-call]
         return result
 

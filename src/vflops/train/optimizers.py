@@ -16,6 +16,7 @@ from vflops.train.eager import eager
 from vflops.train.lamb import LAMB
 from vflops.train.lars import LARS
 from vflops.train.muon import Muon
+from vflops.train.rounded_adamw import RoundedAdamW
 
 Group = dict[str, Any]
 """A parameter group as in torch.optim; only LARS and LAMB use its key ``adapt``, and only Muon its
@@ -194,6 +195,14 @@ def _adam(groups: list[Group], options: _Options, kind: type[Adam] = Adam) -> Op
 
 
 def _adamw(groups: list[Group], options: _Options) -> Optimizer:
+    if any(p.dtype is torch.bfloat16 for group in groups for p in group["params"]):
+        return eager(RoundedAdamW)(
+            groups,
+            _rate(options.learning_rate, _device_of(groups)),
+            betas=options.betas,
+            epsilon=options.epsilon_or(1e-8),
+            weight_decay=options.weight_decay,
+        )
     return _adam(groups, options, AdamW)
 
 

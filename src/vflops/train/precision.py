@@ -49,6 +49,8 @@ _POLICIES = {
     "fp32": _Policy("fp32"),
     "tf32": _Policy("tf32"),
     "fp16": _Policy("fp16", torch.float16, torch.float16, "dynamic"),
+    "bf16": _Policy("bf16", torch.bfloat16, torch.bfloat16),
+    "fp8": _Policy("fp8", torch.bfloat16, torch.bfloat16, products="fp8"),
     "mixed-fp16": _Policy("fp16", autocast=torch.float16, loss_scale="dynamic"),
     "mixed-bf16": _Policy("bf16", autocast=torch.bfloat16),
     "mixed-fp8": _Policy("fp8", autocast=torch.bfloat16, products="fp8"),

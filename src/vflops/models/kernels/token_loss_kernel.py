@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vflops.models.kernels.launching import launch
 
-_BLOCK = 8192
+_BLOCK = 2048
 _LOWEST = tl.constexpr(-1e30)
 """Below every logit; finite, so that differences are numbers."""
 
@@ -43,7 +43,7 @@ def losses_and_gradients(
         columns,
         GRADIENT=keeps_gradient,
         BLOCK=min(block, triton.next_power_of_2(columns)),
-        num_warps=16 if block > 4096 else 8,
+        num_warps=8,
     )
     return losses
 
@@ -56,15 +56,17 @@ def token_loss_kernel(
     row = tl.program_id(0).to(tl.int64)
     logits += row * columns
     lanes = tl.arange(0, BLOCK)
-    peak = _LOWEST
+    # Each lane has a maximum of its own: the program need not agree on one in every iteration.
+    peak = tl.full((BLOCK,), _LOWEST, tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, vocabulary, BLOCK):
         column = start + lanes
         x = tl.load(logits + column, column < vocabulary, other=_LOWEST).to(tl.float32)
-        higher = tl.maximum(peak, tl.max(x, 0))
+        higher = tl.maximum(peak, x)
         total = total * tl.exp(peak - higher) + tl.exp(x - higher)
         peak = higher
-    log_sum = peak + tl.log(tl.sum(total, 0))
+    highest = tl.max(peak, 0)
+    log_sum = highest + tl.log(tl.sum(total * tl.exp(peak - highest), 0))
     target = tl.load(targets + row)
     tl.store(losses + row, log_sum - tl.load(logits + target).to(tl.float32))
     if GRADIENT:

@@ -34,7 +34,8 @@ def token_losses(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
 def operand_dtype(x: Tensor) -> torch.dtype | None:
     """Return the type of operands in mixed precision on the device of ``x``; None without it."""
     kind = x.device.type
-    is_mixed = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    # Not torch.amp.is_autocast_available, at which torch's compiler would cut the graph.
+    is_mixed = kind != "meta" and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if is_mixed else None
 
 

@@ -12,7 +12,7 @@ from vflops.units import percent, quantity
 _MAX_STAGES = 8
 """The maximum number of stages whose shares are listed one by one."""
 _LAYERS = "linear layers and 1×1 convolutions"
-_EIGHT_BITS = {"mixed-fp8": "fp8", "mixed-int8": "int8"}
+_EIGHT_BITS = {"fp8": "fp8", "mixed-fp8": "fp8", "mixed-int8": "int8"}
 
 
 def shared_rows(training: TrainingScore) -> list[tuple[str, str]]:
@@ -45,7 +45,7 @@ def precision(training: TrainingScore) -> str:
     eight_bit_part = ""
     if bits is not None:
         layers = count(training.layers_of_8_bits, "linear layer or 1×1 convolution", _LAYERS)
-        eight_bit_part = f": products of {layers} in {bits}, weight gradients and all else wider"
+        eight_bit_part = f": products of {layers} in {bits}, all else wider"
     cost = "" if factor is None else f"; its cost is in the quality factor, {factor:.4g}"
     compare = f"vflops scale {training.workload} --precisions fp32,{name}"
     return f"{name}{eight_bit_part}{cost}; to compare with fp32 at these settings: {compare}"
