@@ -85,7 +85,9 @@ def test_they_are_near_the_exact_ones_and_not_the_same(
     for what, one, other in zip(("y", "dx", "dw"), exact, rounded, strict=True):
         error = float((one - other.float()).norm() / one.norm())
         assert error < ERROR[kind], what
-        assert (error > 1e-3) == (what != "dw" or device == "cuda"), what
+        # Only linear layers in fp8 also round for the gradient of their weights.
+        is_linear_fp8 = kind == "fp8" and isinstance(layer, nn.Linear)
+        assert (error > 1e-3) == (what != "dw" or device == "cuda" or is_linear_fp8), what
 
 
 def test_rows_of_any_size_are_worth_the_same_in_int8() -> None:

@@ -23,7 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from vflops.errors import UsageError
-from vflops.train.fp8_product import fp8_product
+from vflops.models.language.transformer import Mlp
+from vflops.train.fp8_product import fp8_gelu_mlp, fp8_product
 
 Kind = Literal["fp8", "int8"]
 
@@ -44,6 +45,10 @@ def convert(model: nn.Module, kind: Kind, dtype: torch.dtype | None = None) -> i
         layer.__class__ = _Linear if isinstance(layer, nn.Linear) else _Pointwise
         converted = cast(_EightBitLayer, layer)
         converted.kind, converted.dtype = kind, dtype
+    if kind == "fp8":
+        for module in model.modules():
+            if type(module) is Mlp and module.gate is None and _are_converted(module):
+                module.__class__ = _GeluMlp
     return len(layers)
 
 
@@ -97,6 +102,22 @@ class _Linear(_EightBitLayer, nn.Linear):
             return super().forward(input)
         result: Tensor = self.multiply(rows, self.weight).unflatten(0, input.shape[:-1])
         return result if self.bias is None else result + self.bias.to(result.dtype)
+
+
+class _GeluMlp(Mlp):
+    """An MLP whose two layers compute in fp8; GELU and the rounding after it are one kernel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.flatten(0, -2)
+        if len(rows) % _MULTIPLE:
+            return super().forward(x)
+        dtype = cast(_EightBitLayer, self.up).dtype or x.dtype
+        weights = self.up.weight.to(dtype), self.down.weight.to(dtype)
+        return fp8_gelu_mlp(rows.to(dtype), *weights).unflatten(0, x.shape[:-1])
+
+
+def _are_converted(mlp: Mlp) -> bool:
+    return isinstance(mlp.up, _EightBitLayer) and isinstance(mlp.down, _EightBitLayer)
 
 
 class _Pointwise(_EightBitLayer, nn.Conv2d):

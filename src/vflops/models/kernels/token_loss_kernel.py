@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vflops.models.kernels.launching import launch
 
-_BLOCK = 2048
+_BLOCK = 4096
 _LOWEST = tl.constexpr(-1e30)
 """Below every logit; finite, so that differences are numbers."""
 
@@ -43,7 +43,7 @@ def losses_and_gradients(
         columns,
         GRADIENT=keeps_gradient,
         BLOCK=min(block, triton.next_power_of_2(columns)),
-        num_warps=8,
+        num_warps=16,
     )
     return losses
 
@@ -61,7 +61,9 @@ def token_loss_kernel(
     total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, vocabulary, BLOCK):
         column = start + lanes
-        x = tl.load(logits + column, column < vocabulary, other=_LOWEST).to(tl.float32)
+        # The second loop reads the row again: the cache should keep it until then.
+        x = tl.load(logits + column, column < vocabulary, _LOWEST, eviction_policy="evict_last")
+        x = x.to(tl.float32)
         higher = tl.maximum(peak, x)
         total = total * tl.exp(peak - higher) + tl.exp(x - higher)
         peak = higher
@@ -73,6 +75,9 @@ def token_loss_kernel(
         tl.debug_barrier()  # the target's logit is read before it is overwritten
         for start in range(0, columns, BLOCK):
             column = start + lanes
-            x = tl.load(logits + column, column < vocabulary, other=_LOWEST).to(tl.float32)
-            slope = tl.exp(x - log_sum) - tl.where(column == target, 1.0, 0.0)
-            tl.store(logits + column, slope.to(logits.dtype.element_ty), column < columns)
+            x = tl.load(
+                logits + column, column < vocabulary, _LOWEST, eviction_policy="evict_first"
+            )
+            share = tl.exp(x.to(tl.float32) - log_sum)
+            slope = (share - tl.where(column == target, 1.0, 0.0)).to(logits.dtype.element_ty)
+            tl.store(logits + column, slope, column < columns, eviction_policy="evict_first")
