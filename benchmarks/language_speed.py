@@ -31,9 +31,12 @@ from benchmarks.train_speed import batches, engine
 
 GPT2 = ["network.preset=gpt2-124m", "context=1024", "train.batch=64"]
 LARGE = [
+    "network.preset=gpt2-1558m",
     "network.layers=24",
     "network.width=2048",
     "network.heads=16",
+    "network.kv_heads=16",
+    "network.mlp_width=8192",
     "context=2048",
     "train.batch=32",
 ]
@@ -235,9 +238,8 @@ def main() -> None:
         print(json.dumps(result), flush=True)
         return
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}", flush=True)
-    print(
-        "| row | on the GPU | from packed text | ready | memory | loss |\n|---|---|---|---|---|---|"
-    )
+    print("| row | on the GPU | from packed text | ready | memory | loss |")
+    print("|---|---|---|---|---|---|", flush=True)
     groups = [arguments.rows] if arguments.together else [[row] for row in arguments.rows]
     for group in groups:
         with tempfile.TemporaryDirectory() as shared:

@@ -122,7 +122,9 @@ def load_settings(
         changes.append((change, f" in --set {assignment}"))
     for change, where in changes:
         _apply(data, change, where=where)
-    _replace_batches_per_rank(data, {name for change, _ in changes for name in flatten(change)})
+    given = {name for change, _ in changes for name in flatten(change)}
+    _replace_batches_per_rank(data, given)
+    _let_presets_decide(data, given)
     settings = _validate(Settings, data, "", base.model_dump())
     try:
         checked = typed_settings(settings, types, base)
@@ -154,6 +156,25 @@ def _replace_batches_per_rank(data: dict[str, Any], given: Set[str]) -> None:
                 )
             batch = train["batch"]
         train |= {"batch": batch, "batch_per_rank": None}
+
+
+def _let_presets_decide(data: dict[str, Any], given: Set[str]) -> None:
+    """Forget the profile's values in sections whose ``preset`` the user set; keep the user's own.
+
+    Otherwise they would silently overrule the preset.
+    """
+    for workload, section in data["workloads"].items():
+        prefixes = ("", f"{workload}.", f"workloads.{workload}.")
+        for name, part in section.items():
+            if not (isinstance(part, dict) and "preset" in part):
+                continue
+            own = {
+                key
+                for key in part
+                if not given.isdisjoint(f"{prefix}{name}.{key}" for prefix in prefixes)
+            }
+            if "preset" in own:
+                section[name] = {key: part[key] for key in own}
 
 
 def typed_settings(

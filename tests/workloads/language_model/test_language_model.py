@@ -117,3 +117,13 @@ def test_a_folder_of_text_is_packed_as_bytes(tmp_path: Path) -> None:
     assert text + 40 - 2 * 65 <= 64 * (facts.train + facts.validation) <= text + 40
     samples = LanguageModel.create(settings, facts).samples("train")
     assert len(samples) == facts.train
+
+
+@pytest.mark.parametrize("name", ["tiny", "laptop", "gpu"])
+def test_a_preset_overrules_the_profile_but_not_the_user(name: str) -> None:
+    base = profile(name, ["language-model"])
+    loaded = load(base, None, ["network.layers=3", "network.preset=llama-8b"])
+    network = TransformerSettings.model_validate(loaded.workloads["language-model"]["network"])
+    expected = TransformerSettings(preset="llama-8b", layers=3)
+    assert network == expected
+    assert (network.width, network.kv_heads, network.tied) == (4096, 8, False)
