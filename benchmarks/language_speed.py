@@ -64,7 +64,12 @@ ROWS: dict[str, list[str]] = {
     "plain-1.3b": [],
     "transformers-llama-1b": [],
 }
-TEXT = ["synthetic.vocabulary=50257", "synthetic.train=4194304", "synthetic.validation=65536"]
+TEXT = [
+    "target=1e-9",
+    "synthetic.vocabulary=50257",
+    "synthetic.train=4194304",
+    "synthetic.validation=65536",
+]
 
 
 class PlainBlock(nn.Module):

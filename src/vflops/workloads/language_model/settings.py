@@ -177,18 +177,19 @@ def laptop() -> LanguageSettings:
 
 
 def gpu() -> LanguageSettings:
-    """Takes minutes on one accelerator: the layers of GPT-2 124M on text of 4,096 words."""
+    """Takes two minutes on an H200: the layers of GPT-2 124M on text of 4,096 words."""
     return LanguageSettings(
         context=512,
         network=TransformerSettings(preset="gpt2-124m", qk_norm=True),
         synthetic=SyntheticTextSettings(
-            vocabulary=4096, train=1 << 26, validation=1 << 20, target=0.03
+            vocabulary=4096, train=1 << 25, validation=1 << 20, target=0.047
         ),
         train=TrainSettings(
             epochs=1,
-            batch=256,
-            optimizer="adamw",
-            learning_rate=1e-3,
+            batch=64,
+            optimizer="muon",
+            learning_rate=3e-3,
+            momentum=0.95,
             betas=(0.9, 0.95),
             warmup_epochs=0.05,
             weight_decay=0.1,
