@@ -149,11 +149,15 @@ def test_a_pair_of_layers_sums_its_output_and_its_input_s_gradient(tmp_path: Pat
     assert not run.faults()
 
 
-def test_ranks_that_divide_heads_also_sum_the_gradients_of_their_norms(tmp_path: Path) -> None:
+def test_ranks_that_divide_heads_and_words_sum_norms_embedding_and_logits(tmp_path: Path) -> None:
     run = Shared(tmp_path, *LANGUAGE, *TENSOR, workload="language-model")
+    tokens, width = BATCH * 512, 16
+    vocabulary = 2 * tokens * width + 3 * tokens  # states, the gradient of states, and logits
     norms = sum(p.numel() for name, p in run.model.named_parameters() if "y_norm" in name)
     assert norms == 2 * 2 * 8  # of queries and keys, in two layers, for heads of 8 columns
-    formula = bytes_sent("all-reduce", "fp32", RANKS, RANKS, summed_elements(run) + norms).all
+    formula = bytes_sent(
+        "all-reduce", "fp32", RANKS, RANKS, summed_elements(run) + norms + vocabulary
+    ).all
     assert run.sent("model", "all-reduce: ring") == formula
     assert not run.faults()
 

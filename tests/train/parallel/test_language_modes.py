@@ -11,7 +11,7 @@ from tests.support.team_runs import Team, Trained
 
 SHORT = (
     "context=256",
-    "synthetic.vocabulary=64",
+    "synthetic.vocabulary=65",
     "synthetic.train=16384",
     "synthetic.validation=1000",
     "train.batch=16",

@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from vflops.models.language.divided_vocabulary import RowRanks, divided_lookup, divided_losses
 from vflops.models.language.experts import BALANCE, Experts
 from vflops.models.language.token_losses import operand_dtype, token_losses, wide
 from vflops.models.language.transformer_design import TransformerDesign
@@ -37,7 +38,7 @@ class Transformer(nn.Module):
     def __init__(self, design: TransformerDesign) -> None:
         super().__init__()
         self.design = design
-        self.embedding = nn.Embedding(design.vocabulary, design.width)
+        self.embedding = TokenEmbedding(design.vocabulary, design.width)
         self.positions = Positions(design.context, design.width) if design.has_positions else None
         self.rotations = None if design.has_positions else Rotations(design)
         self.layers = nn.ModuleList(Layer(design) for _ in range(design.layers))
@@ -95,6 +96,19 @@ def _narrowed(x: Tensor) -> Tensor:
     return x.to(operand_dtype(x) or x.dtype)
 
 
+class TokenEmbedding(nn.Embedding):
+    """The states of the tokens; ranks may divide its rows."""
+
+    traced_whole = True
+    row_ranks: RowRanks | None = None
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the row of each token."""
+        if self.row_ranks is None:
+            return super().forward(input)
+        return divided_lookup(input, self.weight, self.row_ranks)
+
+
 class Positions(nn.Embedding):
     """Learned positions."""
 
@@ -120,9 +134,13 @@ class Rotations(nn.Module):
 
 
 class Head(nn.Linear):
-    """The output layer with the loss of each token, so that no logits leave it."""
+    """The output layer with the loss of each token, so that no logits leave it.
+
+    Ranks may divide its rows.
+    """
 
     traced_whole = True
+    row_ranks: RowRanks | None = None
 
     def __init__(self, design: TransformerDesign) -> None:
         super().__init__(design.width, design.vocabulary, bias=False)
@@ -132,8 +150,12 @@ class Head(nn.Linear):
         self, states: Tensor, targets: Tensor, balance: Tensor | None
     ) -> Tensor:
         """Return −ln p of each target; in training, plus the mean balance of the layers."""
-        hidden = states.flatten(0, 1)
-        losses = token_losses(hidden, self.weight, targets.flatten()).view_as(targets)
+        hidden, flat = states.flatten(0, 1), targets.flatten()
+        if self.row_ranks is None:
+            losses = token_losses(hidden, self.weight, flat)
+        else:
+            losses = divided_losses(hidden, self.weight, flat, self.row_ranks)
+        losses = losses.view_as(targets)
         if self.training and balance is not None:
             losses = losses + self._balance * balance
         return losses

@@ -109,6 +109,16 @@ def pairs(model: nn.Module) -> Iterator[Pair]:
             yield Pair(module, name, children)
 
 
+def row_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the names and layers whose rows can be divided: they have an attribute ``row_ranks``.
+
+    It is None; ranks that divide the rows of the layer's weight set it to ``channels.RowRanks``.
+    """
+    for name, module in model.named_modules():
+        if getattr(module, "row_ranks", 0) is None:
+            yield name, module
+
+
 def check_pairs(model: nn.Module, ranks: int, workload: str) -> None:
     """Raise if ``ranks`` ranks cannot divide the model; the hint lists the numbers that can."""
     model_pairs = list(pairs(model))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -89,6 +91,31 @@ class _SumOutput(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient, None
+
+
+@dataclass(frozen=True)
+class RowRanks:
+    """What a layer needs whose rows ranks divide; all ranks compute the same."""
+
+    first: int
+    """The number of this rank's first row."""
+    tally: Tally
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Return the sum over the ranks, in the memory of ``x``; its gradient passes unchanged."""
+        total: Tensor = _SumOutput.apply(x, self.tally)  # type: ignore[no-untyped-call]
+        return total
+
+    def sum_gradient(self, x: Tensor) -> Tensor:
+        """Return ``x``; the backward pass sums its gradient over the ranks."""
+        same: Tensor = _SumGradient.apply(x, self.tally)  # type: ignore[no-untyped-call]
+        return same
+
+    def maximum(self, x: Tensor) -> Tensor:
+        """Return the largest values of the ranks, without gradient."""
+        largest = x.detach().clone()
+        self.tally.all_reduce(largest, dist.ReduceOp.MAX)
+        return largest
 
 
 class _Summed:

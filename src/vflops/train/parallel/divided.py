@@ -44,6 +44,11 @@ class Division:
             pieces.append(section.narrow(self.dimension, start, min(step, size - start)))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, self.dimension)
 
+    def start(self, number: int, parts: int) -> int:
+        """Return the index of part ``number`` in a tensor of one section."""
+        (size,) = self.sections
+        return min(number * -(-size // parts), size)
+
     def assemble(self, part: Tensor, number: int, parts: int, gather: Gather) -> Tensor:
         """Return the tensor assembled from the parts of all ranks, which all call it."""
         steps = [-(-size // parts) for size in self.sections]

@@ -8,7 +8,7 @@ from torch import nn
 
 from vflops.config.training import TrainSettings
 from vflops.counting.meta_device import on_meta
-from vflops.train.parallel.channel_pairs import check_pairs, pairs
+from vflops.train.parallel.channel_pairs import check_pairs, pairs, row_layers
 from vflops.train.parallel.cut import StageCut, cut
 from vflops.train.parallel.footprint import MODEL_STATE, Footprint
 from vflops.workloads.contract.workload import Workload
@@ -71,8 +71,13 @@ def _channels(model: nn.Module, ranks: int) -> Footprint:
         tensors = (tensor for _, tensor, _ in pair.divisions())
         divided += _count(tensor for tensor in tensors if isinstance(tensor, nn.Parameter))
     whole = _count(_trainable(model))
+    rows = {layer.get_parameter("weight"): None for _, layer in row_layers(model)}
+    vocabulary = _count(rows)
+    kept = sum(-(-len(weight) // ranks) * weight[0].numel() for weight in rows)
     return Footprint(
-        whole - divided + divided // ranks, 0, f"{MODEL_STATE}, with 1/{ranks} of paired layers"
+        whole - divided - vocabulary + divided // ranks + kept,
+        0,
+        f"{MODEL_STATE}, with 1/{ranks} of paired layers",
     )
 
 

@@ -23,9 +23,9 @@ from vflops.config.training import TrainSettings
 from vflops.record.files.document import Data
 from vflops.train.communication import Exchange, Tally, exchange_gradients
 from vflops.train.objective import Objective
-from vflops.train.parallel.channel_pairs import Pair, pairs
-from vflops.train.parallel.channels import sum_input_gradient, sum_output
-from vflops.train.parallel.divided import DividedPlan
+from vflops.train.parallel.channel_pairs import Pair, pairs, row_layers
+from vflops.train.parallel.channels import RowRanks, sum_input_gradient, sum_output
+from vflops.train.parallel.divided import DividedPlan, Division
 from vflops.workloads.contract.workload import Inputs, Workload
 
 
@@ -61,6 +61,7 @@ class TensorParallel(DividedPlan):
         """Return the model with this rank's channels of every pair."""
         for pair in pairs(model):
             self._divide(pair)
+        self._divide_rows(model)
         for name, parameter in model.named_parameters():
             if name in self._divisions:
                 self._mark(parameter, self._divisions[name])
@@ -79,6 +80,19 @@ class TensorParallel(DividedPlan):
         _divide_counts(second, ("in_channels", "in_features"), ranks)
         sum_input_gradient(pair.first_layers, self._tally)
         sum_output(second, self._tally)
+
+    def _divide_rows(self, model: nn.Module) -> None:
+        """Divide the rows of layers that allow it; a tied weight is divided once."""
+        whole_rows: dict[Tensor, int] = {}
+        for name, layer in list(row_layers(model)):
+            full_name, weight = f"{name}.weight", layer.get_parameter("weight")
+            is_divided = weight in whole_rows
+            rows = whole_rows.setdefault(weight, len(weight))
+            division = self._divisions[full_name] = Division(0, (rows,))
+            if not is_divided:
+                weight.data = self._cut(full_name, weight.data).clone()
+            number, parts = dist.get_rank(self._parts), dist.get_world_size(self._parts)
+            layer.row_ranks = RowRanks(division.start(number, parts), self._tally)  # type: ignore[assignment]
 
     def wrap(self, objective: Objective) -> nn.Module:
         """Return the objective, in torch's DDP if there are several copies."""
