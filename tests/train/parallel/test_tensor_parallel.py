@@ -73,8 +73,13 @@ def test_a_part_of_sections_has_a_piece_of_each_and_is_assembled_again() -> None
     parts = [division.part(whole, number, 2) for number in range(2)]
     assert [part.tolist() for part in parts] == [[0, 1, 2, 6, 7], [3, 4, 5, 8]]
     padded: list[torch.Tensor] = []
+
+    def note(own: torch.Tensor) -> torch.Tensor:
+        padded.append(own)
+        return torch.stack([own] * 2)
+
     for number, part in enumerate(parts):
-        division.assemble(part, number, 2, lambda own: padded.append(own) or torch.stack([own] * 2))
+        division.assemble(part, number, 2, note)
     assert division.assemble(parts[0], 0, 2, lambda _: torch.stack(padded)).tolist() == [*range(9)]
 
 

@@ -26,7 +26,14 @@ def losses(style: str = "gpt2", steps: int = 20, **train: object) -> list[float]
         ),
         train=TrainSettings.model_validate({"batch": 8, "weight_decay": 0.01, **train}),
     )
-    data = DataFacts.model_construct(facts={"vocabulary": VOCABULARY}, train=8, validation=8)
+    data = DataFacts(
+        path="",
+        synthetic=True,
+        fingerprint="",
+        train=8,
+        validation=8,
+        facts={"vocabulary": VOCABULARY},
+    )
     workload = LanguageModel(settings, data)
     precision = Precision.named(settings.train.precision, CPU)
     generator = torch.Generator().manual_seed(1)

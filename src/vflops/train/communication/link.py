@@ -69,10 +69,10 @@ class Link:
         assert chosen is not None
         return cls(chosen, dist.get_rank(chosen), dist.get_world_size(chosen), near_ranks, traffic)
 
-    def all_reduce(self, data: Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> None:
-        """Replace ``data`` by its sum over the ranks, or by the result of another operation."""
+    def all_reduce(self, data: Tensor) -> None:
+        """Replace ``data`` by its sum over the ranks."""
         self.count_all_reduce(data.nbytes)
-        dist.all_reduce(data, op, group=self.group)
+        dist.all_reduce(data, group=self.group)
 
     def count_all_reduce(self, size_bytes: int) -> None:
         """Count an all-reduce of ``size_bytes`` that is called elsewhere."""

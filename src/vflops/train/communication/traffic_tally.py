@@ -40,10 +40,16 @@ class Tally:
         self._near_bytes += traffic.near_bytes - near
         self._far_bytes += traffic.far_bytes - far
 
-    def all_reduce(self, data: Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> None:
-        """Replace ``data`` by its sum over the ranks, or by the result of another operation."""
+    def all_reduce(self, data: Tensor) -> None:
+        """Replace ``data`` by its sum over the ranks."""
         self._types.add(data.dtype)
-        self._link.all_reduce(data, op)
+        self._link.all_reduce(data)
+
+    def maximum(self, data: Tensor) -> None:
+        """Replace ``data`` by the largest values of the ranks."""
+        self._types.add(data.dtype)
+        self._link.count_all_reduce(data.nbytes)
+        dist.all_reduce(data, dist.ReduceOp.MAX, group=self._link.group)
 
     def all_gather(self, piece: Tensor) -> Tensor:
         """Return the pieces of all ranks, stacked; counted in the last step, which it completes."""
