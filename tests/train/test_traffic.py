@@ -15,6 +15,7 @@ from vflops.metrics.traffic import bytes_sent, sharded_sent
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import Exchanged
 from vflops.record.readout.contents import Contents
+from vflops.results.check.expected_traffic import Team, shared_bytes
 from vflops.results.check.parallelism_rules import parallelism_faults
 from vflops.train.parallel.channel_pairs import pairs
 from vflops.train.parallel.cut import cut
@@ -53,6 +54,17 @@ class Shared:
         contents = Contents(self._folder)
         (job,) = contents.training_jobs
         return [text for _, text in parallelism_faults(contents, job)]
+
+    def forged_faults(self, **more: int) -> list[str]:
+        """Return what the rules find if the log said that more was sent."""
+        contents = Contents(self._folder)
+        (graph,) = contents.graphs
+        (event,) = self._folder.history().events("exchange", job=1)
+        sent = event.payload(Exchanged)
+        changed = {name: getattr(sent, name) + value for name, value in more.items()}
+        team = Team(self.train, "cpu", STEPS, RANKS, graph.parameter_count, graph)
+        facts = shared_bytes(team, sent.model_copy(update=changed))
+        return [fact.fault for fact in facts if fact.fault]
 
     def sent(self, mode: str, algorithm: str) -> float:
         """Return the bytes of a step, all of which went to ranks of the same node."""
@@ -123,7 +135,8 @@ def test_shards_of_a_tied_weight_are_sent_once_and_muon_gathers_matrices(tmp_pat
     gathered = (RANKS - 1) * sum(padded(matrix) for matrix in matrices)
     expected = sharded_sent(*split_blocks(run), RANKS, backend="gloo") + gathered
     assert run.sent("sharded", SHARDED_CALLS) == expected
-    assert not run.faults()
+    assert not run.faults() and not run.forged_faults()
+    assert run.forged_faults(bytes_near=STEPS * expected)
 
 
 TENSOR = ("train.parallel.mode=model", "train.parallel.split=tensor")
@@ -190,4 +203,5 @@ def test_the_stages_with_a_tied_weight_sum_its_gradient_once_a_step(tmp_path: Pa
     embedding = run.model.get_parameter("embedding.weight")
     tied = bytes_sent("all-reduce", "fp32", RANKS, RANKS, embedding.numel()).all
     assert run.sent("pipeline", "all-reduce: ring; send: pairs") == parts + tied
-    assert not run.faults()
+    assert not run.faults() and not run.forged_faults()
+    assert "multiple of 4" in run.forged_faults(bytes_near=2)[0]  # steps times parts of a batch

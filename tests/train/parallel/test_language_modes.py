@@ -10,18 +10,17 @@ import pytest
 from tests.support.team_runs import Team, Trained
 
 SHORT = (
-    "context=256",
+    "context=64",
     "synthetic.vocabulary=65",
     "synthetic.train=16384",
     "synthetic.validation=1000",
-    "train.batch=16",
-    "train.epochs=2",
-    "train.evaluate_every=2",
+    "train.batch=64",
+    "train.epochs=1",
     "train.warmup_epochs=0",
     "network.width=16",
     "network.mlp_width=32",
 )
-"""Eight steps of 16 windows."""
+"""Four steps of 64 windows."""
 GPT = (*SHORT, "network.layers=3", "network.heads=4")
 """The output layer is tied to the embedding."""
 LLAMA = (
@@ -57,10 +56,9 @@ TWO: Ways = {
 }
 MORE: Ways = {
     "sharded-parts": {"ranks": 2, "accumulate": 2, "parallel": {"mode": "sharded"}},
-    "sharded-four": {"ranks": 4, "parallel": {"mode": "sharded"}},
     "tensor-four": {"ranks": 4, "parallel": TENSOR},
     "tensor-lamb": {"ranks": 2, "parallel": TENSOR, "optimizer": "lamb"},
-    **{schedule: piped(schedule) for schedule in ("gpipe", "1f1b", "interleaved")},
+    **{schedule: piped(schedule) for schedule in ("1f1b", "interleaved")},
     "mixed-pipeline": {**mixed(), "accumulate": 2},
     "mixed-tensor": mixed(within="model", split="tensor"),
 }
@@ -76,7 +74,7 @@ def test_every_mode_trains_as_one_rank(
 ) -> None:
     team = Team(tmp_path, *network, workload="language-model")
     trainings = team.train({name: (team.way(**way),) for name, way in ways.items()})
-    assert {len(mine.losses) for mine, _ in trainings.values()} == {8}
+    assert {len(mine.losses) for mine, _ in trainings.values()} == {4}
     assert not {name: text for name, pair in trainings.items() if (text := apart(*pair))}
 
 

@@ -24,19 +24,14 @@ from vflops.config.training import TrainSettings
 from vflops.record.files.document import Data
 from vflops.record.formats.job_events import StagesRun
 from vflops.train.communication import Exchange, Tally, exchange_gradients
-from vflops.train.communication.link import Link
 from vflops.train.normalisation import average_buffers, convert
 from vflops.train.objective import Objective
 from vflops.train.parallel.cut import StageCut, cut
 from vflops.train.parallel.group import GroupPlan
 from vflops.train.parallel.message import Layout, Messenger
-from vflops.train.parallel.optimizer_state import (
-    OptimizerState,
-    first_names,
-    load_optimizer,
-    optimizer_by_name,
-)
+from vflops.train.parallel.optimizer_state import load_optimizer, optimizer_by_name
 from vflops.train.parallel.stages import Batch, Stage, TimedStage, keep_only
+from vflops.train.parallel.tied_weights import TiedWeights
 from vflops.workloads.contract.workload import Inputs, Workload
 
 Schedule = ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B
@@ -69,8 +64,7 @@ class Pipeline(GroupPlan):
         self._number = rank % self._sharing
         self.has_output = self._number == self._sharing - 1
         self._cuts: list[StageCut] = []
-        self._first_names: dict[str, str] = {}
-        self._tied: list[tuple[nn.Parameter, Link]] = []
+        self._tied = TiedWeights(nn.Module())
         self._stages: dict[int, Stage] = {}
         self._batch = Batch()
         self._timed: list[TimedStage] = []
@@ -102,30 +96,12 @@ class Pipeline(GroupPlan):
     def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
         """Return the model with only the layers of this rank's stages."""
         self._cuts = cut(workload, self._settings)
-        self._first_names = first_names(model)
+        self._tied = TiedWeights(model)
         cuts = [self._cuts[number] for number in self._stage_numbers]
         self.needs_input = self.has_output or any(cut.inputs for cut in cuts)
         placed = super().place(keep_only(model, cuts), workload, device)
-        self._tied = self._find_tied(placed)
+        self._tied.connect(placed, self._cuts, self._sharing, self._number, self._tally)
         return placed
-
-    def _find_tied(self, model: nn.Module) -> list[tuple[nn.Parameter, Link]]:
-        """Return this rank's weights that other ranks of the copy have too, with links to them."""
-        tied = []
-        own = dict(model.named_parameters())
-        for first in dict.fromkeys(self._first_names.values()):
-            names = [name for name, other in self._first_names.items() if other == first]
-            holders = [
-                rank
-                for rank in range(self._sharing)
-                if any(
-                    cut.needs(name) for cut in self._cuts[rank :: self._sharing] for name in names
-                )
-            ]
-            if len(holders) > 1 and self._number in holders:
-                parameter = next(own[name] for name in names if name in own)
-                tied.append((parameter, self._tally.subgroup(holders)))
-        return tied
 
     @property
     def _stage_numbers(self) -> range:
@@ -159,9 +135,7 @@ class Pipeline(GroupPlan):
         numbers = torch.arange(self._micro_batches)
         with self._tally.step():
             schedule.step(target=numbers, return_outputs=False, part=numbers)
-            for parameter, link in self._tied:
-                assert parameter.grad is not None
-                link.all_reduce(parameter.grad)
+            self._tied.sum_gradients()
         # The type must be the same on all ranks, whatever the type of the workload's loss.
         total = torch.zeros((), dtype=torch.float32, device=self._device)
         if self.has_output:
@@ -273,8 +247,7 @@ class Pipeline(GroupPlan):
 
     def collect(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
         """Send the stages of the first copy to the leading rank, which returns them."""
-        own = optimizer_by_name(model, optimizer)
-        state = {self._first_names.get(name, name): values for name, values in own.items()}
+        state = self._tied.with_first_names(optimizer_by_name(model, optimizer))
         return self._gathered_stages({"model": model.state_dict(), "optimizer": state})
 
     def restore(
@@ -282,9 +255,7 @@ class Pipeline(GroupPlan):
     ) -> None:
         """Load the weights of this rank's stages."""
         model.load_state_dict({name: contents["model"][name] for name in model.state_dict()})
-        state: OptimizerState = contents["optimizer"]
-        tied = {name: state[first] for name, first in self._first_names.items() if first in state}
-        load_optimizer(model, optimizer, state | tied)
+        load_optimizer(model, optimizer, self._tied.with_all_names(contents["optimizer"]))
 
     def full_state(self, model: nn.Module) -> dict[str, Tensor] | None:
         """Send the stages of the first copy to the leading rank, which returns them."""
