@@ -60,11 +60,12 @@ class Double(Workload):
 
     def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:
         first, *others = super().inputs(batch, draws, dtype)  # type: ignore[safe-super]
-        return first.double(), *others
+        return first.double() if first.is_floating_point() else first, *others
 
     def input_specs(self) -> list[InputSpec]:
         first, *others = super().input_specs()  # type: ignore[safe-super]
-        return [InputSpec(first.shape, "float64"), *others]
+        is_floating = first.dtype.startswith("float")
+        return [InputSpec(first.shape, "float64") if is_floating else first, *others]
 
     def predict(self, outputs: Any) -> Tensor:
         return super().predict(outputs).to(torch.float32)  # type: ignore[safe-super]

@@ -171,11 +171,6 @@ class TrainSettings(Section):
             raise ValueError(
                 f"{self.optimizer} has no betas: leave out train.betas, or use optimizer adamw"
             )
-        if self.optimizer == "muon" and self.parallel.mode != "data":
-            raise ValueError(
-                f"muon needs whole matrices, which parallel.mode {self.parallel.mode} divides: use "
-                "parallel.mode data, or optimizer adamw"
-            )
         if self.precision in EIGHT_BIT_PRECISIONS and self.parallel.divides_channels:
             raise ValueError(
                 f"{self.precision} multiplies whole layers, but parallel.split tensor divides "

@@ -108,14 +108,14 @@ def wide_dtype(tensors: Tensors) -> torch.dtype:
 def norms(tensors: Tensors, parameters: Sequence[Tensor]) -> Tensor:
     """Return the Euclidean norm of each tensor as one vector, at least in fp32.
 
-    If a parameter is divided between ranks, its attribute ``divided_over`` is their process group,
-    and the norm is that of all parts together.
+    If a parameter is divided between ranks, as its attribute ``divided`` says, the norm is that of
+    all parts together.
     """
     result = list(torch._foreach_norm(tensors, 2, wide_dtype(tensors)))
     divided: dict[Any, list[int]] = {}
     for index, parameter in enumerate(parameters):
-        if (group := getattr(parameter, "divided_over", None)) is not None:
-            divided.setdefault(group, []).append(index)
+        if (part := getattr(parameter, "divided", None)) is not None:
+            divided.setdefault(part.group, []).append(index)
     for group, indices in divided.items():
         squares = torch.stack([result[index] for index in indices]).square()
         dist.all_reduce(squares, group=group)

@@ -73,7 +73,7 @@ class Muon(LayerwiseOptimizer):
     ) -> None:
         updates: Tensors
         if group["orthogonal"]:
-            updates = _orthogonal(gradients, state["first_moment"], group["momentum"])
+            updates = _orthogonal(parameters, gradients, state["first_moment"], group["momentum"])
         else:
             updates = _adaptive(group, parameters, gradients, state)
         rate: Tensor | float = group["lr"]
@@ -100,10 +100,19 @@ def _adaptive(
     return torch._foreach_div(scaled(first, bias_correction(beta1, steps)), deviations)
 
 
-def _orthogonal(gradients: Tensors, momenta: list[Tensor], momentum: float) -> list[Tensor]:
+def _orthogonal(
+    parameters: list[Tensor], gradients: Tensors, momenta: list[Tensor], momentum: float
+) -> list[Tensor]:
+    """Return the steps; ranks that divide a matrix gather it, and each computes all of its step."""
     torch._foreach_mul_(momenta, momentum)
     torch._foreach_add_(momenta, gradients)
-    ahead = torch._foreach_add(gradients, momenta, alpha=momentum)
+    divided = [getattr(parameter, "divided", None) for parameter in parameters]
+    ahead = [
+        direction if part is None else part.whole(direction)
+        for part, direction in zip(
+            divided, torch._foreach_add(gradients, momenta, alpha=momentum), strict=True
+        )
+    ]
     updates: list[Tensor | None] = [None] * len(ahead)
     shapes: dict[torch.Size, list[int]] = {}
     for index, direction in enumerate(ahead):
@@ -115,7 +124,11 @@ def _orthogonal(gradients: Tensors, momenta: list[Tensor], momentum: float) -> l
         parts = (orthogonalised(stacked) * scale).view(len(indices), *shape).unbind()
         for index, part in zip(indices, parts, strict=True):
             updates[index] = part
-    return [update for update in updates if update is not None]
+    return [
+        update if part is None else part.own(update)
+        for part, update in zip(divided, updates, strict=True)
+        if update is not None
+    ]
 
 
 def orthogonalised(matrices: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,8 +14,11 @@ from tests.support.links_codec import buckets
 from vflops.config.training import TrainSettings
 from vflops.counting.capture import InputSpec, capture
 from vflops.errors import UsageError
+from vflops.models.language.transformer import Transformer
+from vflops.models.language.transformer_design import TransformerDesign
 from vflops.models.resnet import ResNet
 from vflops.record.formats.graph import Graph, Node, Value
+from vflops.studies.predict import stage_traffic
 from vflops.studies.predict.stage_traffic import find_cuts
 from vflops.train.parallel.cut import StageCut, cut
 from vflops.workloads.contract.workload import Workload
@@ -92,11 +95,43 @@ def test_the_bench_codes_all_gradients_in_the_buckets_of_ddp() -> None:
     assert found[0].gradients()[0].shape == (5,)
 
 
-def stages(number: int) -> list[StageCut]:
+def stages(number: int, given: Any = Given) -> list[StageCut]:
     settings = TrainSettings(
         ranks=number, batch=256 * number, accumulate=number, parallel={"mode": "pipeline"}
     )
-    return cut(cast(Workload, Given()), settings, "small")
+    return cut(cast(Workload, given()), settings, "small")
+
+
+class GivenText:
+    """A language model whose output layer is tied to its embedding."""
+
+    model_inputs = 2
+    design = TransformerDesign(
+        layers=2, width=16, heads=4, kv_heads=4, mlp_width=64, vocabulary=64, context=32
+    )
+
+    def model(self) -> Transformer:
+        return Transformer(self.design)
+
+    def input_specs(self) -> tuple[InputSpec, ...]:
+        return (InputSpec((32,), "int64"),) * 2
+
+
+def test_halves_of_a_language_model_send_no_more_than_predicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A training does not cut attention, and sends the residual sum only; the graph knows less."""
+    monkeypatch.setattr(stage_traffic, "STAGES", 2)
+    found = find_cuts(capture(GivenText().model, GivenText().input_specs(), name="small"))
+    assert found is not None and found.layers == 2 * 4 + 1  # four products a layer, and logits
+    first, second = stages(2, GivenText)
+    passing = fx.GraphModule(GivenText().model(), first.graph)(
+        torch.zeros(2, 32, dtype=torch.int64)
+    )
+    sent = sum(tensor.nbytes / 2 for tensor in passing)
+    assert sent == 4 * 32 * 16
+    assert found.activation_bytes == 2 * sent  # the sum, and the attended values
+    assert (first.inputs, second.inputs) == ((0,), (1,))
 
 
 def test_layers_and_bytes_are_those_of_a_training_that_is_cut() -> None:

@@ -152,6 +152,30 @@ def test_a_layer_that_is_called_twice_is_not_torn() -> None:
     assert first.uses == {"first", "again"} and second.uses == {"last"}
 
 
+class TwoNames(nn.Module):
+    """Its last layer has the weights of the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = (nn.Linear(8, 8, bias=False) for _ in range(3))
+        self.last.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.last(self.middle(self.first(x))))
+
+
+def test_a_weight_with_two_names_may_be_on_two_stages() -> None:
+    cuts = stages(TwoNames, 3, VECTOR)
+    assert [sorted(item.uses) for item in cuts] == [["first"], ["middle"], ["last"]]
+    assert [item.needs("last.weight") for item in cuts] == [False, False, True]
+    parts = [keep_only(TwoNames(), [item]) for item in cuts]
+    assert [list(part.state_dict()) for part in parts] == [
+        ["first.weight"],
+        ["middle.weight"],
+        ["last.weight"],
+    ]
+
+
 class ByShape(nn.Linear):
     """Its forward pass branches on what fx does not know."""
 

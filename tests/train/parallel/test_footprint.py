@@ -9,6 +9,8 @@ from torch import nn
 
 from vflops.config.training import TrainSettings
 from vflops.counting.capture import InputSpec
+from vflops.models.language.transformer import Transformer
+from vflops.models.language.transformer_design import TransformerDesign
 from vflops.models.resnet import ResNet
 from vflops.train.parallel.cut import cut
 from vflops.train.parallel.feasibility import footprint
@@ -84,6 +86,36 @@ def test_ranks_that_divide_channels_have_a_part_of_each_pair(mesh: list[int] | N
     footprint = kept(Mlp, trained(4 if mesh else 2, split="tensor", **within))
     assert footprint.parameters == (12 + 12) // 2 + 3 + (30 + 30) // 2 + 3 + LAST
     assert footprint.description == f"{MODEL_STATE}, with 1/2 of paired layers"
+
+
+class Text(Given):
+    """Tokens and the tokens that follow them."""
+
+    model_inputs = 2
+
+    def input_specs(self) -> tuple[InputSpec, ...]:
+        return (InputSpec(self._shape, "int64"),) * 2
+
+
+def language() -> Transformer:
+    return Transformer(
+        TransformerDesign(
+            layers=2, width=16, heads=4, kv_heads=4, mlp_width=64, vocabulary=65, context=8
+        )
+    )
+
+
+def test_a_tied_weight_is_on_two_stages_and_rows_are_divided() -> None:
+    given = cast(Workload, Text(language, 8))
+    settings = trained(2, accumulate=2, mode="pipeline")
+    left = [keep_only(language(), [item]).parameters() for item in cut(given, settings)]
+    sizes = [sum(item.numel() for item in parameters) for parameters in left]
+    whole = sum(item.numel() for item in language().parameters())
+    assert sum(sizes) == whole + 65 * 16
+    assert footprint(given, "mine", settings).parameters == max(sizes)
+    divided = footprint(given, "mine", trained(2, mode="model", split="tensor"))
+    layers = 2 * (4 * 16 * 16 + 2 * 16 * 64)
+    assert divided.parameters == whole - layers // 2 - 32 * 16  # of 65 rows, one rank has 33
 
 
 @pytest.mark.parametrize(

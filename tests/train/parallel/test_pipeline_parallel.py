@@ -45,6 +45,7 @@ def test_a_step_ends_for_a_rank_when_the_last_one_is_done(monkeypatch: pytest.Mo
     now_s = [10.0]
     monkeypatch.setattr(pipeline_parallel, "time", SimpleNamespace(perf_counter=lambda: now_s[0]))
     rank._batch, rank._schedule, rank._exchanges, rank._timed = Batch(), MagicMock(), [], []
+    rank._tied = MagicMock()
     rank._tally, rank._device = MagicMock(), torch.device("cpu")
     rank._computing_s = rank._stepping_s = 0.0
     monkeypatch.setattr(Pipeline, "_micro_batches", 2)

@@ -17,6 +17,7 @@ from vflops.machine.system import cpu_share
 from vflops.models.resnet import ResNet
 from vflops.train.layerwise import norms
 from vflops.train.parallel.channel_pairs import check_pairs
+from vflops.train.parallel.divided import Division
 from vflops.train.parallel.tensor_parallel import TensorParallel
 from vflops.workloads.contract.workload import Workload
 
@@ -51,6 +52,35 @@ def test_channels_that_ranks_do_not_divide_are_refused_with_numbers_that_do(
     with pytest.raises(UsageError) as refused:
         check_pairs(ResNet((1,), width=12), 5, "mine")
     assert "2, 3, 4, 6, 12 ranks" in str(refused.value.hint)
+
+
+def test_heads_that_ranks_do_not_divide_are_refused_with_numbers_that_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_share, "usable_cores", lambda: [0, 1, 2, 3])
+    with pytest.raises(UsageError, match="3 ranks cannot share the 4 heads of layers") as refused:
+        planned(tmp_path, *TENSOR, "train.ranks=3", workload="language-model")
+    assert "2, 4 ranks" in str(refused.value.hint)
+    few = (*TENSOR, "train.ranks=4", "network.kv_heads=2")
+    with pytest.raises(UsageError, match="4 ranks cannot share the 2 kv_heads of") as refused:
+        planned(tmp_path, *few, workload="language-model")
+    assert "use 2 ranks" in str(refused.value.hint)
+
+
+def test_a_part_of_sections_has_a_piece_of_each_and_is_assembled_again() -> None:
+    """Sections of 6, 3 and 0 rows on two ranks; the second has the smaller piece."""
+    division, whole = Division(0, (6, 3, 0)), torch.arange(9)
+    parts = [division.part(whole, number, 2) for number in range(2)]
+    assert [part.tolist() for part in parts] == [[0, 1, 2, 6, 7], [3, 4, 5, 8]]
+    padded: list[torch.Tensor] = []
+
+    def note(own: torch.Tensor) -> torch.Tensor:
+        padded.append(own)
+        return torch.stack([own] * 2)
+
+    for number, part in enumerate(parts):
+        division.assemble(part, number, 2, note)
+    assert division.assemble(parts[0], 0, 2, lambda _: torch.stack(padded)).tolist() == [*range(9)]
 
 
 def test_a_model_that_names_no_pairs_is_refused() -> None:

@@ -15,27 +15,50 @@ BALANCE = 0.01
 """The weight of the balancing loss (Shazeer et al. 2017; Fedus et al. 2021)."""
 
 
+class ExpertLinear(nn.Module):
+    """A linear layer without bias for each expert; all experts have the same number of rows."""
+
+    input_dimension, output_dimension = 1, 2
+    """The dimensions of the weights that ranks divide if they share the columns."""
+
+    def __init__(self, experts: int, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(experts, inputs, outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs (experts, rows, outputs)."""
+        return torch.bmm(x, self.weight)
+
+
 class Experts(nn.Module):
     """Sends each token to its best experts; those beyond an expert's capacity skip it."""
+
+    traced_whole = True  # shapes depend on the number of tokens
+    channel_pairs = (("up", "gate", "down"),)
 
     def __init__(self, design: TransformerDesign) -> None:
         super().__init__()
         self.count, self.active = design.experts, design.experts_per_token
         self.capacity_factor = design.capacity
-        self.gated = design.style == "llama"
-        columns = design.mlp_width * (2 if self.gated else 1)
         self.router = nn.Linear(design.width, design.experts, bias=False)
-        self.up = nn.Parameter(torch.empty(design.experts, design.width, columns))
-        self.down = nn.Parameter(torch.empty(design.experts, design.mlp_width, design.width))
-        self.balance: Tensor | None = None
-        """The balancing loss of the last batch, 1 if all experts have equally many tokens."""
+        self.up = ExpertLinear(design.experts, design.width, design.mlp_width)
+        self.gate = (
+            ExpertLinear(design.experts, design.width, design.mlp_width)
+            if design.style == "llama"
+            else None
+        )
+        self.down = ExpertLinear(design.experts, design.mlp_width, design.width)
 
     def capacity(self, tokens: int) -> int:
         """Return the number of places of an expert for a batch of ``tokens``."""
         return max(math.ceil(tokens * self.active * self.capacity_factor / self.count), 1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the weighted sum of the experts' outputs, 0 for tokens without a place."""
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the weighted sum of the experts' outputs, and the balancing loss.
+
+        The sum is 0 for tokens without a place. The loss is 1 if all experts have equally many
+        tokens.
+        """
         rows = x.flatten(0, -2)
         tokens, width = rows.shape
         shares = wide(self.router(rows)).softmax(-1)
@@ -53,17 +76,16 @@ class Experts(nn.Module):
         places = rows.new_zeros(self.count * capacity + 1, width)
         places = places.index_copy(0, slot, rows[token])
         inputs = places[:-1].view(self.count, capacity, width)
-        outputs = torch.bmm(self._activate(torch.bmm(inputs, self.up)), self.down).flatten(0, 1)
+        outputs = self.down(self._inner(inputs)).flatten(0, 1)
         outputs = torch.cat([outputs, outputs.new_zeros(1, width)])
         gains = (weights.t().reshape(-1) * has_place).to(outputs.dtype)
         mixed = (outputs[slot] * gains[:, None]).view(self.active, tokens, width).sum(0)
-        if self.training:
-            load = is_chosen[:tokens].float().mean(0)  # by first choices
-            self.balance = self.count * (load * shares.mean(0)).sum()
-        return mixed.view_as(x).to(x.dtype)
+        load = is_chosen[:tokens].to(shares.dtype).mean(0)  # by first choices
+        balance = self.count * (load * shares.mean(0)).sum()
+        return mixed.view_as(x).to(x.dtype), balance
 
-    def _activate(self, x: Tensor) -> Tensor:
-        if not self.gated:
-            return functional.gelu(x, approximate="tanh")
-        gate, up = x.chunk(2, -1)
-        return functional.silu(gate) * up
+    def _inner(self, x: Tensor) -> Tensor:
+        up: Tensor = self.up(x)
+        if self.gate is None:
+            return functional.gelu(up, approximate="tanh")
+        return functional.silu(self.gate(x)) * up

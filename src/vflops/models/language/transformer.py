@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager, nullcontext
+from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from vflops.models.language.divided_vocabulary import RowRanks, divided_lookup, divided_losses
 from vflops.models.language.experts import BALANCE, Experts
 from vflops.models.language.token_losses import operand_dtype, token_losses, wide
 from vflops.models.language.transformer_design import TransformerDesign
@@ -38,13 +40,12 @@ class Transformer(nn.Module):
     def __init__(self, design: TransformerDesign) -> None:
         super().__init__()
         self.design = design
-        self.embedding = nn.Embedding(design.vocabulary, design.width)
-        self.positions = (
-            nn.Embedding(design.context, design.width) if design.has_positions else None
-        )
+        self.embedding = TokenEmbedding(design.vocabulary, design.width)
+        self.positions = Positions(design.context, design.width) if design.has_positions else None
+        self.rotations = None if design.has_positions else Rotations(design)
         self.layers = nn.ModuleList(Layer(design) for _ in range(design.layers))
         self.norm = _norm(design, design.width)
-        self.head = nn.Linear(design.width, design.vocabulary, bias=False)
+        self.head = Head(design)
         if design.tied:
             self.head.weight = self.embedding.weight
         self.initialise()
@@ -54,42 +55,112 @@ class Transformer(nn.Module):
         last = _DEVIATION / math.sqrt(2 * self.design.layers)
         for name, parameter in self.named_parameters():
             if parameter.ndim > 1:
-                ends = name.endswith(("attention.out.weight", "down.weight", "down"))
+                ends = name.endswith(("attention.out.weight", "down.weight"))
                 nn.init.normal_(parameter, std=last if ends else _DEVIATION)
 
     def hidden_matrices(self) -> list[nn.Parameter]:
         """Return the weights of the layers' products, whose steps Muon orthogonalises."""
-        return [p for p in self.layers.parameters() if p.ndim > 1]
+        named = self.named_parameters()  # a rank of a pipeline may have no layers
+        return [p for name, p in named if name.startswith("layers.") and p.ndim > 1]
 
     def hidden(self, tokens: Tensor) -> Tensor:
         """Return the states (samples, tokens, width) from which the next tokens are predicted."""
-        x = self.embedding(tokens)
-        turns: Tensor | None = None
-        if self.positions is not None:
-            x = x + self.positions.weight[: tokens.shape[1]]
-        else:
-            turns = rotations(tokens.shape[1], self.design, tokens.device)
-        x = x.to(operand_dtype(x) or x.dtype)
-        for layer in self.layers:
-            x = layer(x, turns)
-        result: Tensor = self.norm(x)
-        return result
+        return self._states(tokens)[0]
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Return −ln p of each target (samples, tokens); in training, experts add their balance."""
-        hidden = self.hidden(tokens).flatten(0, 1)
-        losses = token_losses(hidden, self.head.weight, targets.flatten()).view_as(targets)
-        if self.training and self.design.experts:
-            losses = losses + BALANCE * self._balance()
+        states, balance = self._states(tokens)
+        losses: Tensor = self.head(states, targets, balance)
         return losses
 
     def logits(self, tokens: Tensor) -> Tensor:
         """Return the scores of the token after the last one, for generation."""
-        return wide(self.head(self.hidden(tokens)[:, -1]))
+        return wide(functional.linear(self.hidden(tokens)[:, -1], self.head.weight))
 
-    def _balance(self) -> Tensor:
-        balances = [m.balance for m in self.modules() if isinstance(m, Experts)]
-        return torch.stack([balance for balance in balances if balance is not None]).mean()
+    def _states(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the hidden states, and the sum of the layers' balancing losses with experts.
+
+        A pipeline is cut between the modules that this calls, and inside of ``Layer``.
+        """
+        x = self.embedding(tokens)
+        if self.positions is not None:
+            x = self.positions(x)
+        turns = None if self.rotations is None else self.rotations(tokens)
+        x = _narrowed(x)
+        balance: Tensor | None = None
+        for layer in self.layers:
+            x, balance = layer(x, turns, balance)
+        return self.norm(x), balance
+
+
+@fx.wrap
+def _narrowed(x: Tensor) -> Tensor:
+    return x.to(operand_dtype(x) or x.dtype)
+
+
+class TokenEmbedding(nn.Embedding):
+    """The states of the tokens; ranks may divide its rows."""
+
+    traced_whole = True
+    row_ranks: RowRanks | None = None
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the row of each token."""
+        if self.row_ranks is None:
+            return super().forward(input)
+        return divided_lookup(input, self.weight, self.row_ranks)
+
+
+class Positions(nn.Embedding):
+    """Learned positions."""
+
+    traced_whole = True  # depends on the number of tokens
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return states (samples, tokens, width) plus their positions."""
+        return input + self.weight[: input.shape[1]]
+
+
+class Rotations(nn.Module):
+    """Rotary positions."""
+
+    traced_whole = True
+
+    def __init__(self, design: TransformerDesign) -> None:
+        super().__init__()
+        self._design = design
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the rotations of the tokens' positions."""
+        return rotations(tokens.shape[1], self._design, tokens.device)
+
+
+class Head(nn.Linear):
+    """The output layer with the loss of each token, so that no logits leave it.
+
+    Ranks may divide its rows.
+    """
+
+    traced_whole = True
+    row_ranks: RowRanks | None = None
+
+    def __init__(self, design: TransformerDesign) -> None:
+        super().__init__(design.width, design.vocabulary, bias=False)
+        self._balance = BALANCE / design.layers
+
+    def forward(  # type: ignore[override]
+        self, states: Tensor, targets: Tensor, balance: Tensor | None
+    ) -> Tensor:
+        """Return −ln p of each target; in training, plus the mean balance of the layers."""
+        hidden, flat = states.flatten(0, 1), targets.flatten()
+        if self.row_ranks is None:
+            losses = token_losses(hidden, self.weight, flat)
+        else:
+            losses = divided_losses(hidden, self.weight, flat, self.row_ranks)
+        losses = losses.view_as(targets)
+        if self.training and balance is not None:
+            losses = losses + self._balance * balance
+        return losses
 
 
 class Layer(nn.Module):
@@ -101,16 +172,28 @@ class Layer(nn.Module):
         self.attention = Attention(design)
         self.mlp_norm = _norm(design, design.width)
         self.mlp: nn.Module = Experts(design) if design.experts else Mlp(design)
+        self._has_experts = design.experts > 0
 
-    def forward(self, x: Tensor, turns: Tensor | None) -> Tensor:
-        """Return the sum after this layer."""
+    def forward(
+        self, x: Tensor, turns: Tensor | None, balance: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the sum after this layer; with experts, also the balances up to this layer."""
         x = x + self.attention(self.attention_norm(x), turns)
-        result: Tensor = x + self.mlp(self.mlp_norm(x))
-        return result
+        inner = self.mlp(self.mlp_norm(x))
+        if not self._has_experts:
+            return x + inner, balance
+        return x + inner[0], inner[1] if balance is None else balance + inner[1]
 
 
 class Attention(nn.Module):
     """Causal attention of several heads; groups of heads may share keys and values."""
+
+    traced_whole = True  # depends on the shape of its input
+    channel_pairs = (("qkv", "out"),)
+    channel_sections: ClassVar[dict[str, tuple[str, ...]]] = {
+        "qkv": ("heads", "kv_heads", "kv_heads")
+    }
+    channel_shared = ("query_norm", "key_norm")
 
     def __init__(self, design: TransformerDesign) -> None:
         super().__init__()
@@ -145,6 +228,9 @@ class Attention(nn.Module):
 
 class Mlp(nn.Module):
     """GELU between two linear layers, or SwiGLU."""
+
+    traced_whole = True
+    channel_pairs = (("up", "gate", "down"),)
 
     def __init__(self, design: TransformerDesign) -> None:
         super().__init__()

@@ -5,8 +5,9 @@ then the expected bytes are exact. Otherwise they are bounded by the padding of 
 tensor. Sharded blocks are gathered twice, but the log does not say which weights belong to blocks,
 so the bytes lie between those of a model without blocks and of a model with only blocks. The
 traffic of stages and divided channels depends on where the model was cut, which is not recorded: it
-only has to be the same for all parts of a batch. Near links connect ranks of one node, far links
-ranks of different nodes.
+only has to be the same for all parts of a batch, except for what is sent once per step: the
+gradients of tied weights that several stages have, and the matrices that Muon gathers. Near links
+connect ranks of one node, far links ranks of different nodes.
 """
 
 from __future__ import annotations
@@ -93,6 +94,32 @@ class Team:
         return self.train.ranks // self.copies
 
     @property
+    def tied(self) -> dict[str, int]:
+        """How many layers use each tied weight, by its name; stages may have copies of them."""
+        if self.graph is None or not self.train.parallel.cuts_layers:
+            return {}
+        scopes: dict[str, set[str]] = {}
+        for node in self.graph.nodes:
+            for value in self.graph.inputs_of(node):
+                if value.parameter:
+                    scopes.setdefault(value.parameter, set()).add(node.scope)
+        return {name: len(users) for name, users in scopes.items() if len(users) > 1}
+
+    @property
+    def copied_elements(self) -> int:
+        """The largest number of elements that stages have besides those of the model."""
+        assert self.graph is not None or not self.tied
+        sizes = self.graph.parameters if self.graph else {}
+        return sum((users - 1) * sizes[name] for name, users in self.tied.items())
+
+    @property
+    def gathers_matrices(self) -> bool:
+        """Whether the optimizer gathers divided matrices once per step."""
+        parallel = self.train.parallel
+        is_divided = parallel.mode == "sharded" or parallel.divides_channels
+        return is_divided and self.train.optimizer == "muon"
+
+    @property
     def uses_fp16(self) -> bool:
         """Whether weights and gradients may take 2 bytes."""
         return self.train.precision == "fp16"
@@ -141,7 +168,11 @@ def _calls(team: Team, sent: Exchanged) -> set[str]:
     if sent.mode == "sharded":
         return {"all-gather", "reduce-scatter"}
     if sent.mode in get_args(ModelSharing):
-        return {"all-reduce"} if team.train.parallel.divides_channels else {"send"}
+        if team.train.parallel.divides_channels:
+            return {"all-reduce", "all-gather"} if team.gathers_matrices else {"all-reduce"}
+        # The stages with a tied weight may be on one rank.
+        sums_tied = bool(team.tied) and "all-reduce" in (sent.algorithm or "")
+        return {"send", "all-reduce"} if sums_tied else {"send"}
     base_calls = {"all-gather", "all-to-all"} if sent.precision == "int8" else {"all-reduce"}
     added_calls = {"hierarchical": {"broadcast", "gather"}, "torus": {"all-gather", "all-to-all"}}
     return base_calls | added_calls.get(sent.mode, set())
@@ -156,8 +187,11 @@ def shared_bytes(team: Team, sent: Exchanged) -> Iterator[Fact]:
     if sent.mode == "sharded":
         yield Fact("bytes", total, _sharded_step_bytes(team, sent.backend).scaled(team.steps))
     parts = team.steps * team.copies
-    parts *= 1 if sent.mode == "sharded" else team.train.accumulate
-    if not total or total % parts:
+    once_per_step = {0, *(2 * size * team.copied_elements for size in (2, 4))}
+    others = {total - parts * size for size in once_per_step}
+    if sent.mode != "sharded" and not team.gathers_matrices:
+        parts *= team.train.accumulate
+    if not any(other > 0 and other % parts == 0 for other in others):
         yield Fact("bytes", total, f"a multiple of {parts}")
 
 
@@ -173,9 +207,12 @@ def _sharded_step_bytes(team: Team, backend: str) -> Bounds:
     low = sum(size.low for size in padded) if known else team.parameters
     high = sum(size.high for size in padded) if known else team.parameters * ranks
     low, high = (2 if team.uses_fp16 else 4) * low, 4 * high
+    gathered = (ranks - 1) * high if team.gathers_matrices else 0
     return Bounds(
         sharded_sent(0, low, ranks, backend=backend) + regathers * (ranks - 1) * low,
-        sharded_sent(high, 0, ranks, backend=backend) + regathers * (ranks - 1) * 2 * high,
+        sharded_sent(high, 0, ranks, backend=backend)
+        + regathers * (ranks - 1) * 2 * high
+        + gathered,
     )
 
 
@@ -193,7 +230,10 @@ def averaged_bytes(team: Team, sent: Sequence[Exchanged]) -> Iterator[Fact]:
     yield Fact(
         "elements",
         elements,
-        Bounds(averages * team.parameters, averages * team.parameters * repeats),
+        Bounds(
+            averages * team.parameters,
+            averages * (team.parameters * repeats + team.copied_elements),
+        ),
     )
     if elements is None or elements % averages:
         yield Fact("elements", elements, f"a multiple of {averages}")
@@ -251,7 +291,7 @@ def _powersgd_numbers(team: Team, numbers: Bounds) -> Bounds:
     ):
         return Bounds(0, numbers.high)
     sizes = [[powersgd_elements([shape], POWERSGD_RANK) for shape in options] for options in shapes]
-    return Bounds(sum(map(min, sizes)), sum(map(max, sizes)))
+    return Bounds(sum(map(min, sizes)), sum(map(max, sizes)) + team.copied_elements)
 
 
 def _shapes(graph: Graph | None) -> list[set[tuple[int, ...]]]:

@@ -61,7 +61,8 @@ def read_inputs(contents: Contents) -> RunInputs:
     if not trainings:
         raise UsageError(
             f"run {contents.folder.path} has no complete training with counted operations",
-            hint="run one: vflops run image-classification, or give the inputs with --set",
+            hint="run one: vflops run image-classification or language-model, or give the inputs "
+            "with --set",
         )
     single_rank = next((training for training in trainings if training.ranks == 1), None)
     _add_training(inputs, contents, single_rank or trainings[0])

@@ -160,9 +160,10 @@ class TorchBackend(Backend):
     @torch.no_grad()
     def perturb(self, relative: float) -> None:
         """Change every weight of this rank by ``relative`` of itself."""
-        generator = torch.Generator().manual_seed(0)
         for parameter in self._model.parameters():
             weights = local(parameter)
+            # The same on all ranks that have this parameter.
+            generator = torch.Generator().manual_seed(weights.numel())
             signs = torch.randint(0, 2, weights.shape, generator=generator) * 2 - 1
             weights.mul_(1.0 + relative * signs.to(weights.device, weights.dtype))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -28,17 +28,44 @@ class Tally:
     @contextmanager
     def step(self) -> Iterator[None]:
         """Count the traffic inside the context as that of one step."""
+        with self._counted():
+            yield
+        self._steps += 1
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
         traffic = self._link.traffic
         near, far = traffic.near_bytes, traffic.far_bytes
         yield
         self._near_bytes += traffic.near_bytes - near
         self._far_bytes += traffic.far_bytes - far
-        self._steps += 1
 
     def all_reduce(self, data: Tensor) -> None:
         """Replace ``data`` by its sum over the ranks."""
         self._types.add(data.dtype)
         self._link.all_reduce(data)
+
+    def maximum(self, data: Tensor) -> None:
+        """Replace ``data`` by the largest values of the ranks."""
+        self._types.add(data.dtype)
+        self._link.count_all_reduce(data.nbytes)
+        dist.all_reduce(data, dist.ReduceOp.MAX, group=self._link.group)
+
+    def all_gather(self, piece: Tensor) -> Tensor:
+        """Return the pieces of all ranks, stacked; counted in the last step, which it completes."""
+        self._types.add(piece.dtype)
+        with self._counted():
+            return self._link.all_gather(piece)
+
+    def subgroup(self, ranks: Sequence[int]) -> Link:
+        """Return a link between some ranks of the group, whose traffic is counted as well.
+
+        These ranks call it. The link is near if they are all on one node.
+        """
+        global_ranks = [dist.get_global_rank(self._link.group, rank) for rank in ranks]
+        nodes = {rank // self._link.near_ranks for rank in ranks}
+        near_ranks = len(ranks) if len(nodes) == 1 else 1
+        return Link.create(global_ranks, self._link.backend, near_ranks, self._link.traffic)
 
     def count_all_gather(self, piece: Tensor) -> None:
         """Count an all-gather in which every rank contributes a piece like ``piece``."""

@@ -24,6 +24,7 @@ from vflops.counting.count import count
 from vflops.counting.meta_device import ShapesOnly, on_meta
 from vflops.errors import UsageError
 from vflops.train.parallel.balance import balanced, max_parts
+from vflops.train.parallel.optimizer_state import first_names
 from vflops.workloads.contract.workload import Workload
 
 _USE_DATA = "use --set train.parallel.mode=data"
@@ -47,6 +48,10 @@ class StageCut:
         """Names of the modules and parameters that the stage uses."""
         called = (node for node in self.graph.nodes if node.op in ("call_module", "get_attr"))
         return frozenset(str(node.target) for node in called)
+
+    def needs(self, name: str) -> bool:
+        """Whether the stage uses the parameter ``name``, or a module that has it."""
+        return not self.uses.isdisjoint(itertools.accumulate(name.split("."), "{}.{}".format))
 
 
 def cut(workload: Workload, train: TrainSettings, name: str | None = None) -> list[StageCut]:
@@ -131,7 +136,9 @@ class _Traced:
             for index, node in enumerate(self._nodes)
             for memory in self._run.written[node]
         }
-        self._spans = _spans(weights)
+        # A tied weight may be on several stages, which then sum its gradients.
+        tied = {id(model.get_parameter(name)) for name in first_names(model)}
+        self._spans = _spans([used - tied for used in weights])
 
     def _operations(self, by_layer: dict[str, int]) -> list[int]:
         """Return the operations of each node; those of a module are divided evenly by its nodes."""
@@ -236,6 +243,9 @@ def _memory(tensor: Tensor) -> int:
 
 def _weights(model: nn.Module, node: fx.Node) -> set[int]:
     """Return the ids of the parameters and buffers that a node uses."""
+    if node.op == "get_attr":
+        *path, name = str(node.target).split(".")
+        return {id(getattr(model.get_submodule(".".join(path)), name))}
     if node.op != "call_module":
         return set()
     module = model.get_submodule(str(node.target))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from vflops.config.parallel import AllReduceAlgorithm
 from vflops.config.training import TrainSettings
+from vflops.train.communication import Tally
 from vflops.train.normalisation import average_buffers, convert
 from vflops.train.parallel.group import GroupPlan
 from vflops.train.parallel.optimizer_state import (
@@ -20,31 +22,72 @@ from vflops.train.parallel.optimizer_state import (
     optimizer_by_name,
 )
 
+Gather = Callable[[Tensor], Tensor]
+"""Returns the pieces of all ranks, stacked along a new first dimension."""
+
 
 @dataclass(frozen=True)
 class Division:
     """How a tensor is divided: as by ``torch.chunk``, where the last parts may be smaller."""
 
     dimension: int
-    size: int
-    """Size of the whole tensor in this dimension."""
+    sections: tuple[int, ...]
+    """Sizes of consecutive sections of this dimension; a part has a piece of each section."""
 
     def part(self, whole: Tensor, number: int, parts: int) -> Tensor:
         """Return part ``number`` of ``whole``, which may be empty if there are many parts."""
-        step = -(-self.size // parts)
-        start = min(number * step, self.size)
-        return whole.narrow(self.dimension, start, min(step, self.size - start))
+        pieces = []
+        for section in whole.split(self.sections, self.dimension):
+            size = section.shape[self.dimension]
+            step = -(-size // parts)
+            start = min(number * step, size)
+            pieces.append(section.narrow(self.dimension, start, min(step, size - start)))
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, self.dimension)
 
-    def assemble(self, part: Tensor, group: dist.ProcessGroup) -> Tensor:
-        """Return the tensor assembled from the parts of ``group``'s ranks, which all call it."""
-        parts = dist.get_world_size(group)
+    def start(self, number: int, parts: int) -> int:
+        """Return the index of part ``number`` in a tensor of one section."""
+        (size,) = self.sections
+        return min(number * -(-size // parts), size)
+
+    def assemble(self, part: Tensor, number: int, parts: int, gather: Gather) -> Tensor:
+        """Return the tensor assembled from the parts of all ranks, which all call it."""
+        steps = [-(-size // parts) for size in self.sections]
+        sizes = [
+            min(step, size - min(number * step, size))
+            for step, size in zip(steps, self.sections, strict=True)
+        ]
         shape = list(part.shape)
-        shape[self.dimension] = -(-self.size // parts)
+        shape[self.dimension] = sum(steps)
         padded = part.new_zeros(shape)
-        padded.narrow(self.dimension, 0, part.shape[self.dimension]).copy_(part)
-        gathered = [torch.empty_like(padded) for _ in range(parts)]
-        dist.all_gather(gathered, padded, group=group)
-        return torch.cat(gathered, self.dimension).narrow(self.dimension, 0, self.size)
+        pieces = padded.split(steps, self.dimension)
+        for piece, own in zip(pieces, part.split(sizes, self.dimension), strict=True):
+            piece.narrow(self.dimension, 0, own.shape[self.dimension]).copy_(own)
+        gathered = [item.split(steps, self.dimension) for item in gather(padded)]
+        sections = [
+            torch.cat(section, self.dimension).narrow(self.dimension, 0, size)
+            for section, size in zip(zip(*gathered, strict=True), self.sections, strict=True)
+        ]
+        return sections[0] if len(sections) == 1 else torch.cat(sections, self.dimension)
+
+
+@dataclass(frozen=True)
+class DividedTensor:
+    """How the ranks of a group divide a parameter, for optimizers that need the whole of it."""
+
+    division: Division
+    group: dist.ProcessGroup
+    tally: Tally
+    """Counts the traffic."""
+
+    def whole(self, part: Tensor) -> Tensor:
+        """Return the whole of a tensor that is divided as the parameter; all ranks call it."""
+        number, parts = dist.get_rank(self.group), dist.get_world_size(self.group)
+        return self.division.assemble(part, number, parts, self.tally.all_gather)
+
+    def own(self, whole: Tensor) -> Tensor:
+        """Return this rank's part."""
+        number, parts = dist.get_rank(self.group), dist.get_world_size(self.group)
+        return self.division.part(whole, number, parts)
 
 
 class DividedPlan(GroupPlan):
@@ -54,6 +97,7 @@ class DividedPlan(GroupPlan):
     """The ranks with the same parts and different samples."""
     _parts: dist.ProcessGroup
     """The ranks that together have one copy of the model."""
+    _tally: Tally
 
     def __init__(
         self,
@@ -116,10 +160,20 @@ class DividedPlan(GroupPlan):
         whole = {}
         for key, value in tensors.items():
             if division is not None and isinstance(value, Tensor) and value.dim():
-                value = division.assemble(value, self._parts)
+                number, parts = dist.get_rank(self._parts), dist.get_world_size(self._parts)
+                value = division.assemble(value, number, parts, self._gather)
             if self.leads:
                 whole[key] = value.cpu() if isinstance(value, Tensor) else value
         return whole
+
+    def _gather(self, piece: Tensor) -> Tensor:
+        pieces = piece.new_empty((dist.get_world_size(self._parts), *piece.shape))
+        dist.all_gather(list(pieces), piece, group=self._parts)
+        return pieces
+
+    def _mark(self, parameter: Tensor, division: Division) -> None:
+        """Let optimizers know that ``parameter`` is a part."""
+        parameter.divided = DividedTensor(division, self._parts, self._tally)  # type: ignore[attr-defined]
 
     def _cut(self, name: str, whole: Tensor) -> Tensor:
         division = self._divisions.get(name)

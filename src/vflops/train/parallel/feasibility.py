@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 
 from torch import nn
 
 from vflops.config.training import TrainSettings
 from vflops.counting.meta_device import on_meta
-from vflops.train.parallel.channel_pairs import check_pairs, pairs
+from vflops.train.parallel.channel_pairs import check_pairs, pairs, row_layers
 from vflops.train.parallel.cut import StageCut, cut
 from vflops.train.parallel.footprint import MODEL_STATE, Footprint
 from vflops.workloads.contract.workload import Workload
@@ -57,24 +56,28 @@ def _stages(model: nn.Module, cuts: Sequence[StageCut], ranks: int) -> Footprint
     """Return the footprint of the rank with the largest stages."""
     sizes = []
     for rank in range(ranks):
-        uses = frozenset[str]().union(*(stage.uses for stage in cuts[rank::ranks]))
-        named = model.named_parameters()
-        kept = [parameter for name, parameter in named if not uses.isdisjoint(_prefixes(name))]
+        stages = cuts[rank::ranks]
+        named = model.named_parameters(remove_duplicate=False)  # a tied weight has several names
+        kept = {p: None for name, p in named if any(stage.needs(name) for stage in stages)}
         sizes.append(_count(kept))
-    stages = "stage" if len(cuts) == ranks else "stages"
-    return Footprint(max(sizes), 0, f"{MODEL_STATE} of its {stages}, on the rank with most")
+    what = "stage" if len(cuts) == ranks else "stages"
+    return Footprint(max(sizes), 0, f"{MODEL_STATE} of its {what}, on the rank with most")
 
 
 def _channels(model: nn.Module, ranks: int) -> Footprint:
     """Return the footprint if all of a pair is divided, except for the second layer's bias."""
     divided = 0
     for pair in pairs(model):
-        *before, second = pair.layers
-        parts = [p for layer in before for p in layer.parameters(recurse=False)]
-        divided += _count([*parts, second.get_parameter("weight")])
+        tensors = (tensor for _, tensor, _ in pair.divisions())
+        divided += _count(tensor for tensor in tensors if isinstance(tensor, nn.Parameter))
     whole = _count(_trainable(model))
+    rows = {layer.get_parameter("weight"): None for _, layer in row_layers(model)}
+    vocabulary = _count(rows)
+    kept = sum(-(-len(weight) // ranks) * weight[0].numel() for weight in rows)
     return Footprint(
-        whole - divided + divided // ranks, 0, f"{MODEL_STATE}, with 1/{ranks} of paired layers"
+        whole - divided - vocabulary + divided // ranks + kept,
+        0,
+        f"{MODEL_STATE}, with 1/{ranks} of paired layers",
     )
 
 
@@ -84,8 +87,3 @@ def _trainable(module: nn.Module) -> list[nn.Parameter]:
 
 def _count(parameters: Iterable[nn.Parameter]) -> int:
     return sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
-
-
-def _prefixes(name: str) -> list[str]:
-    """Return a parameter's name and those of its modules: a, a.b and a.b.weight."""
-    return list(accumulate(name.split("."), "{}.{}".format))

@@ -52,6 +52,17 @@ def load_optimizer(
                 kept[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
+def first_names(model: nn.Module) -> dict[str, str]:
+    """Return the first name of each tied weight, which has several names, by all of them.
+
+    Optimizer state has the first name.
+    """
+    names: dict[Tensor, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    return {name: same[0] for same in names.values() if len(same) > 1 for name in same}
+
+
 def local(tensor: Tensor) -> Tensor:
     """Return this rank's part of ``tensor``, in the same memory."""
     part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor

@@ -31,6 +31,7 @@ from vflops.train.parallel.group import GroupPlan
 from vflops.train.parallel.message import Layout, Messenger
 from vflops.train.parallel.optimizer_state import load_optimizer, optimizer_by_name
 from vflops.train.parallel.stages import Batch, Stage, TimedStage, keep_only
+from vflops.train.parallel.tied_weights import TiedWeights
 from vflops.workloads.contract.workload import Inputs, Workload
 
 Schedule = ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B
@@ -63,6 +64,7 @@ class Pipeline(GroupPlan):
         self._number = rank % self._sharing
         self.has_output = self._number == self._sharing - 1
         self._cuts: list[StageCut] = []
+        self._tied = TiedWeights(nn.Module())
         self._stages: dict[int, Stage] = {}
         self._batch = Batch()
         self._timed: list[TimedStage] = []
@@ -94,9 +96,12 @@ class Pipeline(GroupPlan):
     def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
         """Return the model with only the layers of this rank's stages."""
         self._cuts = cut(workload, self._settings)
+        self._tied = TiedWeights(model)
         cuts = [self._cuts[number] for number in self._stage_numbers]
         self.needs_input = self.has_output or any(cut.inputs for cut in cuts)
-        return super().place(keep_only(model, cuts), workload, device)
+        placed = super().place(keep_only(model, cuts), workload, device)
+        self._tied.connect(placed, self._cuts, self._sharing, self._number, self._tally)
+        return placed
 
     @property
     def _stage_numbers(self) -> range:
@@ -130,6 +135,7 @@ class Pipeline(GroupPlan):
         numbers = torch.arange(self._micro_batches)
         with self._tally.step():
             schedule.step(target=numbers, return_outputs=False, part=numbers)
+            self._tied.sum_gradients()
         # The type must be the same on all ranks, whatever the type of the workload's loss.
         total = torch.zeros((), dtype=torch.float32, device=self._device)
         if self.has_output:
@@ -241,7 +247,7 @@ class Pipeline(GroupPlan):
 
     def collect(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
         """Send the stages of the first copy to the leading rank, which returns them."""
-        state = optimizer_by_name(model, optimizer)
+        state = self._tied.with_first_names(optimizer_by_name(model, optimizer))
         return self._gathered_stages({"model": model.state_dict(), "optimizer": state})
 
     def restore(
@@ -249,7 +255,7 @@ class Pipeline(GroupPlan):
     ) -> None:
         """Load the weights of this rank's stages."""
         model.load_state_dict({name: contents["model"][name] for name in model.state_dict()})
-        load_optimizer(model, optimizer, contents["optimizer"])
+        load_optimizer(model, optimizer, self._tied.with_all_names(contents["optimizer"]))
 
     def full_state(self, model: nn.Module) -> dict[str, Tensor] | None:
         """Send the stages of the first copy to the leading rank, which returns them."""

@@ -49,11 +49,13 @@ class ShardedData(DividedPlan):
         for block in list(blocks(model)):
             self._shard(block)
         self._shard(model)
-        for name, parameter in model.named_parameters():
-            part = nn.Parameter(local(parameter), requires_grad=parameter.requires_grad)
-            part.divided_over = self._parts  # type: ignore[attr-defined]
-            self._parts_of[parameter] = part
-            self._divisions[name] = Division(0, parameter.shape[0])
+        # Both names of a tied weight are in a checkpoint.
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            self._divisions[name] = Division(0, (parameter.shape[0],))
+            if parameter not in self._parts_of:
+                part = nn.Parameter(local(parameter), requires_grad=parameter.requires_grad)
+                self._mark(part, self._divisions[name])
+                self._parts_of[parameter] = part
         return objective
 
     def _shard(self, module: nn.Module) -> None:

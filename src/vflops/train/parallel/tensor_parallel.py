@@ -3,8 +3,9 @@
 On each rank, the first layer of such a pair computes some of its output channels, batch norm and
 ReLU process these, and the second layer takes them as some of its input channels. The outputs of
 the ranks are then summed. So a pair needs one sum over the ranks in the forward pass, and one in
-the backward pass for the gradient of its input (Shoeybi et al. 2019). A model declares its pairs,
-see ``channel_pairs.pairs``; every rank computes everything else.
+the backward pass for the gradient of its input (Shoeybi et al. 2019). Attention is such a pair,
+whose channels are divided by heads. A model declares its pairs, see ``channel_pairs.pairs``; every
+rank computes everything else.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from vflops.config.training import TrainSettings
 from vflops.record.files.document import Data
 from vflops.train.communication import Exchange, Tally, exchange_gradients
 from vflops.train.objective import Objective
-from vflops.train.parallel.channel_pairs import Pair, pairs
-from vflops.train.parallel.channels import sum_gradient, sum_output
+from vflops.train.parallel.channel_pairs import Pair, pairs, row_layers
+from vflops.train.parallel.channels import RowRanks, sum_input_gradient, sum_output
 from vflops.train.parallel.divided import DividedPlan, Division
 from vflops.workloads.contract.workload import Inputs, Workload
 
@@ -60,38 +61,46 @@ class TensorParallel(DividedPlan):
         """Return the model with this rank's channels of every pair."""
         for pair in pairs(model):
             self._divide(pair)
+        self._divide_rows(model)
         for name, parameter in model.named_parameters():
             if name in self._divisions:
-                parameter.divided_over = self._parts  # type: ignore[attr-defined]
+                self._mark(parameter, self._divisions[name])
         return super().place(model, workload, device)
 
     def _divide(self, pair: Pair) -> None:
-        channels = pair.channels // dist.get_world_size(self._parts)
-        *before, second = zip(pair.names, pair.layers, strict=True)
-        for name, layer in before:
-            self._keep(name, layer, ("weight", "bias", "running_mean", "running_var"), 0)
-            _set_channels(layer, ("out_channels", "out_features", "num_features"), channels)
-        self._keep(*second, ("weight",), 1)
-        _set_channels(second[1], ("in_channels", "in_features"), channels)
-        pair.layers[0].register_forward_pre_hook(self._sum_input_gradient)
-        sum_output(pair.layers[-1], self._tally)
+        ranks = dist.get_world_size(self._parts)
+        for name, tensor, division in list(pair.divisions()):
+            self._divisions[name] = division
+            tensor.data = self._cut(name, tensor.data).clone()
+        for unit, count in pair.units.items():
+            setattr(pair.module, unit, count // ranks)
+        *before, second = pair.layers
+        for layer in before:
+            _divide_counts(layer, ("out_channels", "out_features", "num_features"), ranks)
+        _divide_counts(second, ("in_channels", "in_features"), ranks)
+        sum_input_gradient(pair.first_layers, self._tally)
+        sum_output(second, self._tally)
 
-    def _keep(self, name: str, layer: nn.Module, keys: Sequence[str], dimension: int) -> None:
-        """Replace the tensors ``keys`` of ``layer`` by this rank's parts."""
-        for key in keys:
-            tensor = getattr(layer, key, None)
-            if tensor is not None:
-                full_name = f"{name}.{key}"
-                self._divisions[full_name] = Division(dimension, tensor.shape[dimension])
-                tensor.data = self._cut(full_name, tensor.data).clone()
-
-    def _sum_input_gradient(
-        self, layer: nn.Module, inputs: tuple[Tensor, ...]
-    ) -> tuple[Tensor, ...]:
-        return (sum_gradient(inputs[0], self._tally), *inputs[1:])
+    def _divide_rows(self, model: nn.Module) -> None:
+        """Divide the rows of layers that allow it; a tied weight is divided once."""
+        whole_rows: dict[Tensor, int] = {}
+        for name, layer in list(row_layers(model)):
+            full_name, weight = f"{name}.weight", layer.get_parameter("weight")
+            is_divided = weight in whole_rows
+            rows = whole_rows.setdefault(weight, len(weight))
+            division = self._divisions[full_name] = Division(0, (rows,))
+            if not is_divided:
+                weight.data = self._cut(full_name, weight.data).clone()
+            number, parts = dist.get_rank(self._parts), dist.get_world_size(self._parts)
+            layer.row_ranks = RowRanks(division.start(number, parts), self._tally)  # type: ignore[assignment]
 
     def wrap(self, objective: Objective) -> nn.Module:
         """Return the objective, in torch's DDP if there are several copies."""
+        for pair in pairs(objective.model):
+            for layer in pair.shared_layers:
+                # Each rank has the gradient of its own units only.
+                for parameter in layer.parameters():
+                    parameter.register_hook(self._summed)
         if self.shares == 1:
             return objective
         assert self.mesh is not None
@@ -109,6 +118,11 @@ class TensorParallel(DividedPlan):
             wrapped, self._communication, self._copies, local_copies
         )
         return wrapped
+
+    def _summed(self, gradient: Tensor) -> Tensor:
+        total = gradient.clone()
+        self._tally.all_reduce(total)
+        return total
 
     def backward(
         self, wrapped: nn.Module, parts: Sequence[Inputs], scale: Callable[[Tensor], Tensor]
@@ -157,7 +171,7 @@ class TensorParallel(DividedPlan):
         super().close()
 
 
-def _set_channels(layer: nn.Module, keys: Sequence[str], channels: int) -> None:
+def _divide_counts(layer: nn.Module, keys: Sequence[str], ranks: int) -> None:
     for key in keys:
         if hasattr(layer, key):
-            setattr(layer, key, channels)
+            setattr(layer, key, getattr(layer, key) // ranks)
