@@ -45,6 +45,8 @@ class JaxBackend(ArrayBackend):
     def __init__(self, classifier: Classifier, recipe: Recipe, weights: Arrays) -> None:
         super().__init__(classifier, recipe, weights)
         jax = _configured(recipe)
+        if recipe.precision.startswith("mixed-") and not self.on_accelerator:
+            self.emulated = "emulated: XLA computes convolutions in fp32 on CPUs"
         self.version = jax.__version__
         self._jax, self._dtypes = jax, _Dtypes.of(recipe.precision)
         self._state: State = ({}, {}, {}, {})
@@ -120,6 +122,11 @@ class JaxBackend(ArrayBackend):
         """Return the peak memory use of the accelerator."""
         statistics = self._jax.local_devices()[0].memory_stats()
         return statistics.get("peak_bytes_in_use") if statistics else None
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        """Also XLA's errors."""
+        exhausted = isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+        return exhausted or super().is_out_of_memory(error)
 
     def own_count(self, parts: Sequence[Inputs]) -> FrameworkCounted | None:
         """Return what XLA counts for a step before it optimises, on one rank."""

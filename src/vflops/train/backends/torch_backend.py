@@ -56,6 +56,8 @@ class TorchBackend(Backend):
         """``seed`` determines the initial weights, which are the same on every rank."""
         self._settings, self._workload, self._plan = settings, workload, plan
         self.device = device
+        self.deterministic = settings.deterministic or device.type == "cpu"
+        self.emulated = precision.emulated
         _choose_kernels(settings, device)
         torch.manual_seed(mix(seed, 2) >> 1)
         dtype = fused_dtype(settings, plan, precision, device)
