@@ -9,7 +9,14 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.support.framework_training import SLOWLY, agree, resumed, trained, two_ranks_agree
+from tests.support.framework_training import (
+    SLOWLY,
+    agree,
+    resumed,
+    runs_out_of_memory,
+    trained,
+    two_ranks_agree,
+)
 from vflops.record.formats.job_events import FrameworkCounted
 from vflops.record.log.events import Log
 from vflops.testing.backends import BackendConformance, BackendPair
@@ -42,6 +49,10 @@ def test_a_checkpoint_of_one_is_resumed_by_another(
     first: str, second: str, torch_log: Log, tmp_path: Path
 ) -> None:
     agree(resumed(tmp_path, first, second, *SETTINGS, double=DOUBLE), torch_log, AGREE)
+
+
+def test_running_out_of_memory_is_a_clear_error(tmp_path: Path) -> None:
+    runs_out_of_memory(tmp_path, "mindspore", memory_mb=64)
 
 
 def test_two_ranks_train_as_with_pytorch(tmp_path: Path) -> None:

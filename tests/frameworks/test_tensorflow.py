@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support.framework_training import agree, resumed, trained, two_ranks_agree
+from tests.support.framework_training import (
+    agree,
+    resumed,
+    runs_out_of_memory,
+    trained,
+    two_ranks_agree,
+)
 from vflops.models.resnet import ResNet
 from vflops.record.formats.job_events import FrameworkCounted
 from vflops.record.log.events import Log
@@ -44,6 +50,10 @@ def test_a_checkpoint_of_one_is_resumed_by_another(
     first: str, second: str, torch_log: Log, tmp_path: Path
 ) -> None:
     agree(resumed(tmp_path, first, second, *SETTINGS, double=DOUBLE), torch_log, AGREE)
+
+
+def test_running_out_of_memory_is_a_clear_error(tmp_path: Path) -> None:
+    runs_out_of_memory(tmp_path, "tensorflow", memory_mb=64)
 
 
 def test_two_ranks_train_as_with_pytorch(tmp_path: Path) -> None:

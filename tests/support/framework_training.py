@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.train_runs import losses, planned, run_ranks, start_ranks
+from vflops.launch.rank_failures import root_cause
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import Exchanged, JobStarted
 from vflops.record.log.events import Log
@@ -40,6 +41,22 @@ def resumed(folder: Path, first: str, second: str, *settings: str, double: bool)
     started = next(event.payload(JobStarted) for event in log.events if event.kind == "job")
     assert started.framework == second
     return log
+
+
+def runs_out_of_memory(folder: Path, framework: str, memory_mb: int) -> None:
+    """Train on batches that do not fit into ``memory_mb`` more than what a first step left."""
+    large = ("train.batch=1024", "synthetic.train=2048", "network.width=32", "train.epochs=1")
+    run = planned(folder, *STEPS, *large, "train.segments=0", f"train.framework={framework}")
+    ranks = start_ranks(run, 1, MEMORY_MB=str(memory_mb))
+    while ranks.running():
+        time.sleep(0.02)
+    assert ranks.poll() == [3]
+    log = run.history().jobs[1][-1]
+    message = log.events[-1].data["message"]
+    assert message.startswith("out of memory on cpu with 1024 samples at once (batch 1024, 1 ranks")
+    failure = root_cause(run.attempt_folder(1, run.next_attempt(1) - 1))
+    assert failure is not None
+    assert failure.hint == "use a smaller --set train.batch or a larger --set train.accumulate"
 
 
 def change_framework(run: RunFolder, framework: str) -> None:

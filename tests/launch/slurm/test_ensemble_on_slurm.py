@@ -162,6 +162,26 @@ SPANS = ("--ranks", "2", "--set", "launch.ranks_per_node=1")
 
 
 @pytest.mark.cluster
+def test_a_model_of_jax_spans_two_nodes(slurm: SlurmBench, tmp_path: Path) -> None:
+    """Its ranks find each other by the names of the nodes, and train as PyTorch's do."""
+    pytest.importorskip("jax", reason="pip install 'vflops[jax]'")
+    slowly = ("--set", "train.learning_rate=0.0001")
+    losses = {}
+    for framework in ("pytorch", "jax"):
+        place = tmp_path / framework
+        place.mkdir()
+        process = started(place, *SPANS, *slowly, "--framework", framework)
+        history = ended(process, place).history()
+        (begun,) = history.events("job-begun")
+        assert begun.data["where"] == "n1, n2"
+        (job,) = history.events("job", job=1)
+        assert (job.data["framework"], job.data["ranks"]) == (framework, 2)
+        losses[framework] = [event.data["loss"] for event in history.events("evaluation", job=1)]
+    assert len(losses["jax"]) == 2
+    assert losses["jax"] == pytest.approx(losses["pytorch"], abs=1e-4)
+
+
+@pytest.mark.cluster
 def test_a_rank_that_hangs_is_noticed_and_its_job_resumes_on_another_node(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:

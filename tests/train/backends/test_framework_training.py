@@ -15,6 +15,7 @@ from tests.support.framework_training import (
     STEPS,
     agree,
     resumed,
+    runs_out_of_memory,
     state_file,
     two_ranks_agree,
 )
@@ -113,6 +114,11 @@ def test_a_checkpoint_of_one_is_resumed_by_another(
 @pytest.mark.frameworks
 def test_two_ranks_train_as_with_pytorch(tmp_path: Path) -> None:
     two_ranks_agree(tmp_path, "jax", double=True, within=AGREE)
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "jax"])
+def test_running_out_of_memory_is_a_clear_error(framework: str, tmp_path: Path) -> None:
+    runs_out_of_memory(tmp_path, framework, memory_mb=64)
 
 
 def test_bf16_trains(tmp_path: Path) -> None:
