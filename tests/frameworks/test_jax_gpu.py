@@ -83,7 +83,7 @@ def trained(folder: RunFolder, **environment: str) -> Log:
 
 
 AGREE = 1e-4
-"""At the learning rate of ``SLOWLY``, 24 steps do not amplify the rounding of fp32: the bound of the
+"""At the learning rate of ``SLOWLY``, 24 steps do not amplify rounding in fp32: the bound of the
 conformance tests."""
 
 
