@@ -19,6 +19,7 @@ from tests.support import ensemble_runs
 from tests.support.ensemble_runs import TRAIN, VALIDATION, ended, processes_of, wait_for
 from tests.support.sample_parts import Vflops
 from tests.support.slurm_bench import SlurmBench
+from vflops.config.frameworks import FRAMEWORKS
 from vflops.launch.hang_watch import STOPPED
 from vflops.launch.submissions import Submitted
 from vflops.record.folder import RunFolder
@@ -162,12 +163,15 @@ SPANS = ("--ranks", "2", "--set", "launch.ranks_per_node=1")
 
 
 @pytest.mark.cluster
-def test_a_model_of_jax_spans_two_nodes(slurm: SlurmBench, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_model_of_another_framework_spans_two_nodes(
+    name: str, slurm: SlurmBench, tmp_path: Path
+) -> None:
     """Its ranks find each other by the names of the nodes, and train as PyTorch's do."""
-    pytest.importorskip("jax", reason="pip install 'vflops[jax]'")
+    pytest.importorskip(FRAMEWORKS[name].package, reason=f"pip install 'vflops[{name}]'")
     slowly = ("--set", "train.learning_rate=0.0001")
     losses = {}
-    for framework in ("pytorch", "jax"):
+    for framework in ("pytorch", name):
         place = tmp_path / framework
         place.mkdir()
         process = started(place, *SPANS, *slowly, "--framework", framework)
@@ -177,8 +181,8 @@ def test_a_model_of_jax_spans_two_nodes(slurm: SlurmBench, tmp_path: Path) -> No
         (job,) = history.events("job", job=1)
         assert (job.data["framework"], job.data["ranks"]) == (framework, 2)
         losses[framework] = [event.data["loss"] for event in history.events("evaluation", job=1)]
-    assert len(losses["jax"]) == 2
-    assert losses["jax"] == pytest.approx(losses["pytorch"], abs=1e-4)
+    assert len(losses[name]) == 2
+    assert losses[name] == pytest.approx(losses["pytorch"], abs=1e-4)
 
 
 @pytest.mark.cluster
