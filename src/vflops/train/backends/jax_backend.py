@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -45,10 +46,10 @@ class JaxBackend(ArrayBackend):
     def __init__(self, classifier: Classifier, recipe: Recipe, weights: Arrays) -> None:
         super().__init__(classifier, recipe, weights)
         jax = _configured(recipe)
-        if recipe.precision.startswith("mixed-") and not self.on_accelerator:
-            self.emulated = "emulated: XLA computes convolutions in fp32 on CPUs"
         self.version = jax.__version__
         self._jax, self._dtypes = jax, _Dtypes.of(recipe.precision)
+        if not self.on_accelerator and _widens(jax, self._dtypes):
+            self.emulated = "emulated: XLA computes convolutions in fp32 on this CPU"
         self._state: State = ({}, {}, {}, {})
         self._mesh = _mesh(jax, recipe)
         self._take_step: Any = self._compiled_step()
@@ -273,6 +274,23 @@ def _configured(recipe: Recipe) -> Any:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(recipe.addresses[0], recipe.ranks, recipe.rank)
     return jax
+
+
+def _widens(jax: Any, dtypes: _Dtypes) -> bool:
+    """Whether XLA compiles convolutions in 16 bits to ones in fp32, as on most CPUs."""
+    if dtypes.operands == dtypes.weights:
+        return False
+    images = jax.ShapeDtypeStruct((1, 8, 8, 8), dtypes.operands)
+    kernel = jax.ShapeDtypeStruct((3, 3, 8, 8), dtypes.operands)
+    rows = ("NHWC", "HWIO", "NHWC")
+    convolve = partial(
+        jax.lax.conv_general_dilated,
+        window_strides=(1, 1),
+        padding="SAME",
+        dimension_numbers=rows,
+    )
+    program = jax.jit(convolve).lower(images, kernel).compile().as_text()
+    return bool(re.search(r"= f32\[[^=\n]*\bconvolution\(", program))
 
 
 def _mesh(jax: Any, recipe: Recipe) -> Any:
