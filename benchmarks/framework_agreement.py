@@ -9,7 +9,8 @@ same precision. The yardsticks do not involve another framework:
 
 - PyTorch in fp32 against PyTorch in float64: what rounding alone does;
 - PyTorch in float64 against itself, with every initial weight changed by 2⁻²⁴ of itself, half of
-  what fp32 distinguishes: what training does with a difference of that size, without any rounding.
+  what fp32 distinguishes: what training does with a difference of that size, without any rounding;
+  and by 2⁻⁵², the last bit of float64.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from vflops.config.frameworks import FRAMEWORKS
 _MODULE = "benchmarks.framework_agreement"
 _RATES = ("0.0001", "0.001", "")
 """Peak learning rates; the last is that of the profile."""
-_HALF_A_UNIT = 2.0**-24
+_HALF_A_UNIT, _LAST_BIT = 2.0**-24, 2.0**-52
+"""Relative changes of the initial weights: that of fp32, and that of float64."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,13 @@ def table(arguments: argparse.Namespace) -> list[list[str]]:
             ours = Training("pytorch", rate, double=False)
             rows[-1].append(comparison.difference(Training(framework, rate, double=False), ours))
     rows.append(["PyTorch in fp32, from PyTorch in float64", "–"])
-    rows.append(["PyTorch in float64, its first weights changed by 2⁻²⁴", "–"])
+    last_bit = Training("pytorch", "", double=True, perturbation=_LAST_BIT)
+    rows.append(
+        [
+            "PyTorch in float64, its first weights changed by 2⁻⁵² and 2⁻²⁴",
+            comparison.difference(last_bit, doubles[""]),
+        ]
+    )
     for rate, exact in doubles.items():
         single = Training("pytorch", rate, double=False)
         changed = Training("pytorch", rate, double=True, perturbation=_HALF_A_UNIT)

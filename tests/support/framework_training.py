@@ -63,7 +63,7 @@ def _killed(run: RunFolder, step: int, double: bool) -> Log:
 
 def runs_out_of_memory(folder: Path, framework: str, memory_mb: int) -> None:
     """Train on batches that do not fit into ``memory_mb`` more than what a first step left."""
-    large = ("train.batch=1024", "synthetic.train=2048", "network.width=32", "train.epochs=1")
+    large = ("train.batch=1024", "synthetic.train=2048", "network.width=32", "train.epochs=2")
     run = planned(folder, *STEPS, *large, "train.segments=0", f"train.framework={framework}")
     ranks = start_ranks(run, 1, MEMORY_MB=str(memory_mb))
     while ranks.running():
