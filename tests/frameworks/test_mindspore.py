@@ -48,7 +48,7 @@ def test_losses_agree_also_after_a_change_of_framework_and_mindspore_counts_a_st
 
 
 def test_running_out_of_memory_is_a_clear_error(tmp_path: Path) -> None:
-    runs_out_of_memory(tmp_path, "mindspore", memory_mb=64)
+    runs_out_of_memory(tmp_path, "mindspore", memory_mb=1024)
 
 
 def test_two_ranks_train_as_with_pytorch(tmp_path: Path) -> None:

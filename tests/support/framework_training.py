@@ -62,17 +62,19 @@ def _killed(run: RunFolder, step: int, double: bool) -> Log:
 
 
 def runs_out_of_memory(folder: Path, framework: str, memory_mb: int) -> None:
-    """Train on batches that do not fit into ``memory_mb`` more than what a first step left."""
-    large = ("train.batch=1024", "synthetic.train=2048", "network.width=32", "train.epochs=2")
+    """Train on batches whose step needs gigabytes, and allow it ``memory_mb``."""
+    images = ("size=32", "resize=32", "synthetic.size=32", "synthetic.train=4096")
+    large = (*images, "train.batch=4096", "network.width=64", "train.epochs=2")
     run = planned(folder, *STEPS, *large, "train.segments=0", f"train.framework={framework}")
     ranks = start_ranks(run, 1, MEMORY_MB=str(memory_mb))
     while ranks.running():
         time.sleep(0.02)
-    assert ranks.poll() == [3]
+    attempt = run.attempt_folder(1, run.next_attempt(1) - 1)
+    assert ranks.poll() == [3], (attempt / "rank-0.log").read_text()[-2000:]
     log = run.history().jobs[1][-1]
     message = log.events[-1].data["message"]
-    assert message.startswith("out of memory on cpu with 1024 samples at once (batch 1024, 1 ranks")
-    failure = root_cause(run.attempt_folder(1, run.next_attempt(1) - 1))
+    assert message.startswith("out of memory on cpu with 4096 samples at once (batch 4096, 1 ranks")
+    failure = root_cause(attempt)
     assert failure is not None
     assert failure.hint == "use a smaller --set train.batch or a larger --set train.accumulate"
 

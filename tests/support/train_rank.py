@@ -2,7 +2,7 @@
 
 ``python train_rank.py RUN JOB ATTEMPT`` with ``KILL_AFTER`` steps, ``KILL_IN_EVALUATION``, or
 ``KILL_WHEN_FINISHED``; with ``SHOW_NOTHING`` its exhibit fails; with ``MEMORY_MB`` it may allocate
-no more than that after its first step; with ``EVERY_LOSS`` it waits for an accelerator after every
+no more than that in its first step; with ``EVERY_LOSS`` it waits for an accelerator after every
 step, so that each progress event has the loss of its own step; with ``DOUBLE`` it trains in double
 precision, where rounding cannot hide a difference between two ways to train.
 """
@@ -39,11 +39,11 @@ def all_ready(self: losses.Losses, *, all: bool = False) -> list[tuple[int, floa
     return _ready(self, all=True)
 
 
-def step_then_limit(self: loop.Loop, incoming: Any) -> None:
-    _step(self, incoming)
+def limited_step(self: loop.Loop, incoming: Any) -> None:
     limit = psutil.Process().memory_info().vms + (int(os.environ["MEMORY_MB"]) << 20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     loop.Loop._step = _step  # type: ignore[method-assign]
+    _step(self, incoming)
 
 
 def die(owner: Any, *_: Any) -> bool:
@@ -81,7 +81,7 @@ if "KILL_AFTER" in os.environ:
     loop.Loop._step = step_then_die  # type: ignore[method-assign]
 
 if "MEMORY_MB" in os.environ:
-    loop.Loop._step = step_then_limit  # type: ignore[method-assign]
+    loop.Loop._step = limited_step  # type: ignore[method-assign]
 
 if __name__ == "__main__":
     os.environ["VFLOPS_LAUNCHER"] = str(os.getppid())  # it is forked by a server

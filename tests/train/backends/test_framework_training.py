@@ -123,7 +123,7 @@ def test_two_ranks_train_in_fp16(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("framework", ["pytorch", "jax"])
 def test_running_out_of_memory_is_a_clear_error(framework: str, tmp_path: Path) -> None:
-    runs_out_of_memory(tmp_path, framework, memory_mb=64)
+    runs_out_of_memory(tmp_path, framework, memory_mb=1024)
 
 
 def test_bf16_trains(tmp_path: Path) -> None:
