@@ -1,20 +1,21 @@
 """Samples a second of every framework on one machine, on a batch that stays on the device.
 
-    python benchmarks/framework_speed.py [--profile laptop] [--rounds 3] [--steps 20]
+    python -m benchmarks.framework_speed [--profile laptop] [--rounds 3] [--steps 20]
                                          [--frameworks pytorch,jax,…] [--set KEY=VALUE]
+                                         [--python .venv-tensorflow/bin/python]
 
 Each framework has a process of its own, and all take turns ``--rounds`` times; the table has the
-median and the extremes. ``torchvision`` is a plain loop with torchvision's ResNet-50 and
-torch.compile. Compilation and the first steps are not timed, but shown.
+median and the extremes, and the load of the machine is printed before and after. ``torchvision`` is
+a plain loop with torchvision's ResNet-50 and torch.compile. Compilation and the first steps are not
+timed, but shown.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.framework_environments import add_options, interpreters, measured
 from benchmarks.train_speed import batches, engine
 
 
@@ -86,7 +88,7 @@ def torchvision_step(batch: tuple[torch.Tensor, ...], precision: Any) -> Callabl
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--profile", default="laptop")
-    parser.add_argument("--frameworks", default="pytorch,jax")
+    add_options(parser, "torchvision")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--set", action="append", default=[])
@@ -96,20 +98,18 @@ def main() -> None:
     if arguments.one:
         print(json.dumps(measure(arguments)))
         return
-    names = arguments.frameworks.split(",")
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    pythons = interpreters(arguments)
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in pythons}
+    words = [f"--set={item}" for item in arguments.set]
+    words += [f"--{key}={getattr(arguments, key)}" for key in ("profile", "steps")]
+    print(f"load {os.getloadavg()[0]:.1f}")
     for _ in range(arguments.rounds):
-        for name in names:
-            words = [f"--set={item}" for item in arguments.set]
-            words += [f"--{key}={getattr(arguments, key)}" for key in ("profile", "steps")]
-            command = [sys.executable, "-m", "benchmarks.framework_speed", "--one", *words]
-            done = subprocess.run(
-                [*command, "--frameworks", name], capture_output=True, text=True, check=False
+        for name, python in pythons.items():
+            row = measured(
+                python, "benchmarks.framework_speed", "--one", *words, "--frameworks", name
             )
-            if done.returncode:
-                print(f"{name}: {done.stderr.strip().splitlines()[-1]}")
-            else:
-                rows[name].append(json.loads(done.stdout.splitlines()[-1]))
+            rows[name] += [] if row is None else [row]
+    print(f"load {os.getloadavg()[0]:.1f}")
     print(f"{'framework':12} {'samples/s':>10} {'lowest':>10} {'highest':>10} {'ready':>8}")
     for name, found in rows.items():
         if found:

@@ -36,11 +36,11 @@ from vflops.workloads.contract.workload import Inputs
 from vflops.workloads.image_classification.data import ImageSamples
 
 
-def engine(arguments: argparse.Namespace, folder: Path) -> Engine:
+def engine(arguments: argparse.Namespace, folder: Path, *, epochs: int | None = 100_000) -> Engine:
+    """The engine of a profile; with ``epochs``, its batches do not come to an end."""
+    endless = [] if epochs is None else [f"train.epochs={epochs}"]
     settings = load(
-        profile(arguments.profile, [arguments.workload]),
-        None,
-        [*arguments.set, "train.epochs=100000"],
+        profile(arguments.profile, [arguments.workload]), None, [*arguments.set, *endless]
     )
     (prepared,) = jobs.prepare(settings, lambda what, done, whole: None)
     train = prepared.settings.train

@@ -9,7 +9,14 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.support.framework_training import SLOWLY, agree, resumed, trained, two_ranks_agree
+from tests.support.framework_training import (
+    SLOWLY,
+    parts_agree,
+    pass_between,
+    runs_out_of_memory,
+    trained,
+    two_ranks_agree,
+)
 from vflops.record.formats.job_events import FrameworkCounted
 from vflops.record.log.events import Log
 from vflops.testing.backends import BackendConformance, BackendPair
@@ -30,18 +37,18 @@ def torch_log(tmp_path_factory: pytest.TempPathFactory) -> Log:
     return trained(tmp_path_factory.mktemp("torch"), "pytorch", *SETTINGS, double=DOUBLE)
 
 
-def test_losses_agree_and_mindspore_counts_a_step(torch_log: Log, tmp_path: Path) -> None:
-    log = trained(tmp_path, "mindspore", *SETTINGS, double=DOUBLE)
-    agree(log, torch_log, AGREE)
-    (counted,) = (e.payload(FrameworkCounted) for e in log.events if e.kind == "framework-count")
-    assert (counted.source, counted.samples) == ("MindSpore", 32)
-
-
-@pytest.mark.parametrize(("first", "second"), [("mindspore", "pytorch"), ("pytorch", "mindspore")])
-def test_a_checkpoint_of_one_is_resumed_by_another(
-    first: str, second: str, torch_log: Log, tmp_path: Path
+def test_losses_agree_also_after_a_change_of_framework_and_mindspore_counts_a_step(
+    torch_log: Log, tmp_path: Path
 ) -> None:
-    agree(resumed(tmp_path, first, second, *SETTINGS, double=DOUBLE), torch_log, AGREE)
+    """Its own from the start, PyTorch's from its checkpoint, and its own from PyTorch's."""
+    parts = pass_between(tmp_path, "mindspore", *SETTINGS, double=DOUBLE)
+    parts_agree(parts, torch_log, AGREE)
+    counts = [e.payload(FrameworkCounted) for e in parts[-1].events if e.kind == "framework-count"]
+    assert [(count.source, count.samples) for count in counts] == [("MindSpore", 32)]
+
+
+def test_running_out_of_memory_is_a_clear_error(tmp_path: Path) -> None:
+    runs_out_of_memory(tmp_path, "mindspore", memory_mb=1024)
 
 
 def test_two_ranks_train_as_with_pytorch(tmp_path: Path) -> None:

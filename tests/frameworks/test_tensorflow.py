@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from tests.support.framework_training import agree, resumed, trained, two_ranks_agree
+from tests.support.framework_training import (
+    parts_agree,
+    pass_between,
+    trained,
+    two_ranks_agree,
+    two_ranks_in_fp16_agree,
+)
 from vflops.models.resnet import ResNet
 from vflops.record.formats.job_events import FrameworkCounted
 from vflops.record.log.events import Log
-from vflops.testing.backends import BackendConformance
+from vflops.testing.backends import BackendConformance, BackendPair
 from vflops.testing.half_backends import HalfPrecisionConformance
 from vflops.train.backends.array_backend import Recipe
 from vflops.train.backends.tensorflow_backend import TensorFlowBackend
@@ -30,24 +37,22 @@ def torch_log(tmp_path_factory: pytest.TempPathFactory) -> Log:
     return trained(tmp_path_factory.mktemp("torch"), "pytorch", *SETTINGS, double=DOUBLE)
 
 
-def test_losses_agree_and_tf_profiler_counts_a_step(torch_log: Log, tmp_path: Path) -> None:
-    log = trained(tmp_path, "tensorflow", *SETTINGS, double=DOUBLE)
-    agree(log, torch_log, AGREE)
-    (counted,) = (e.payload(FrameworkCounted) for e in log.events if e.kind == "framework-count")
-    assert (counted.source, counted.samples) == ("tf.profiler", 32)
-
-
-@pytest.mark.parametrize(
-    ("first", "second"), [("tensorflow", "pytorch"), ("pytorch", "tensorflow")]
-)
-def test_a_checkpoint_of_one_is_resumed_by_another(
-    first: str, second: str, torch_log: Log, tmp_path: Path
+def test_losses_agree_also_after_a_change_of_framework_and_tf_profiler_counts_a_step(
+    torch_log: Log, tmp_path: Path
 ) -> None:
-    agree(resumed(tmp_path, first, second, *SETTINGS, double=DOUBLE), torch_log, AGREE)
+    """Its own from the start, PyTorch's from its checkpoint, and its own from PyTorch's."""
+    parts = pass_between(tmp_path, "tensorflow", *SETTINGS, double=DOUBLE)
+    parts_agree(parts, torch_log, AGREE)
+    counts = [e.payload(FrameworkCounted) for e in parts[-1].events if e.kind == "framework-count"]
+    assert [(count.source, count.samples) for count in counts] == [("tf.profiler", 32)]
 
 
 def test_two_ranks_train_as_with_pytorch(tmp_path: Path) -> None:
     two_ranks_agree(tmp_path, "tensorflow", double=True, within=AGREE)
+
+
+def test_two_ranks_train_in_fp16(tmp_path: Path) -> None:
+    two_ranks_in_fp16_agree(tmp_path, "tensorflow")
 
 
 def test_tf_profiler_counts_resnet_50_as_we_do() -> None:
@@ -67,6 +72,17 @@ def test_tf_profiler_counts_resnet_50_as_we_do() -> None:
 class TestConformance(BackendConformance):
     def build(self, classifier: Classifier, recipe: Recipe, weights: Arrays) -> TensorFlowBackend:
         return TensorFlowBackend(classifier, recipe, weights)
+
+    def test_it_knows_the_error_of_memory_that_ran_out(self, pair: BackendPair) -> None:
+        """A tensor of 16 TB; a process with little memory would rather be aborted."""
+        backend = pair.backend
+        assert isinstance(backend, TensorFlowBackend)
+        with pytest.raises(Exception, match="OOM when allocating tensor") as caught:
+            backend._tf.fill([1 << 42], np.float32(1))
+        assert backend.is_out_of_memory(caught.value)
+        with pytest.raises(Exception, match="ndims must be == 2") as other:
+            backend._tf.linalg.matmul([1.0], [1.0])
+        assert not backend.is_out_of_memory(other.value)
 
 
 class TestHalfPrecisions(HalfPrecisionConformance):

@@ -99,6 +99,12 @@ def losses(log: Log) -> list[float]:
     return [note.loss for note in notes if note.loss is not None]
 
 
+def losses_by_step(log: Log) -> dict[int, float]:
+    """Return the losses of the steps that the events name."""
+    notes = [event.payload(Progressed) for event in log.events if event.kind == "progress"]
+    return {note.step: note.loss for note in notes if note.loss is not None}
+
+
 def evaluations(log: Log) -> list[Evaluated]:
     """Return all evaluations."""
     return [event.payload(Evaluated) for event in log.events if event.kind == "evaluation"]

@@ -47,7 +47,7 @@ def start(
     """
     _validate(settings)
     prepared = jobs.prepare(settings, observer.progress)
-    for warning in jobs.data_warnings(prepared):
+    for warning in (*validate.framework_warnings(settings), *jobs.data_warnings(prepared)):
         observer.warn(warning)
     before()
     folder = RunFolder.create(parent, workload, settings, challenge)

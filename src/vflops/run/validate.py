@@ -36,6 +36,7 @@ def check_all(settings: Settings, *, here: bool = True) -> None:
             continue
         check_ensemble(settings, workload(name), section)
         check_framework(workload(name), section.train.framework)
+        _require_offered(section.train, settings.launch)
         _check_early_stop(workload(name), section.train)
         if workload(name).is_search:
             _check_search(settings, name, section.train)
@@ -46,6 +47,7 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
     convention(spec.rules)  # raises if it is not installed
     check_ensemble(settings, spec, section)
     check_framework(spec, section.train.framework)
+    _require_offered(section.train, settings.launch)
     if backend(settings.launch.on).is_this_machine:
         _require_framework(section.train)
     _check_early_stop(spec, section.train)
@@ -128,6 +130,34 @@ def check_kernels(settings: Settings) -> None:
                 f"{section.train.framework}",
                 hint="omit --kernels and telemetry.kernels",
             )
+
+
+def framework_warnings(settings: Settings) -> list[str]:
+    """Return the frameworks that are missing here, if the jobs run on other nodes.
+
+    The nodes may have another environment, such as that of a container.
+    """
+    from vflops.train.backends.availability import require_framework
+
+    if backend(settings.launch.on).is_this_machine:
+        return []
+    warnings = []
+    for framework in {part.train.framework for part in workload_settings(settings).values()}:
+        try:
+            require_framework(framework)
+        except UsageError as error:
+            warnings.append(f"{error.message} here; the jobs will fail if it is not on the nodes")
+    return warnings
+
+
+def _require_offered(train: TrainSettings, launch: LaunchSettings) -> None:
+    """Raise if the run asks for accelerators on which the framework is not offered."""
+    from vflops.train.backends.availability import require_offered
+
+    names_accelerator = train.device not in ("auto", "cpu")
+    if names_accelerator or (launch.gpus_per_rank and train.device != "cpu"):
+        device = train.device.split(":")[0] if names_accelerator else "GPUs (launch.gpus_per_rank)"
+        require_offered(train.framework, device, train.ranks)
 
 
 def _require_framework(train: TrainSettings) -> None:

@@ -221,6 +221,22 @@ class BackendConformance:
         for name, state in before["optimizer"].items():
             assert torch.equal(one["optimizer"][name][MOMENTUM], state[MOMENTUM]), name
 
+    def test_the_same_steps_give_the_same_bits(self, pair: BackendPair) -> None:
+        """If the backend says so: audits and twins rely on it."""
+        if not pair.backend.deterministic:
+            pytest.skip("the backend does not say that it is deterministic")
+        states = []
+        for _ in range(2):
+            pair.restart()
+            for batch in pair.some(3):
+                pair.backend.take_step([batch], pair.bounds.rate)
+            states.append(pair.collect())
+        one, other = states
+        for name, tensor in one["model"].items():
+            assert torch.equal(tensor, other["model"][name]), name
+        for name, kept in one["optimizer"].items():
+            assert torch.equal(kept[MOMENTUM], other["optimizer"][name][MOMENTUM]), name
+
     def test_it_finds_a_nan(self, pair: BackendPair) -> None:
         """A run with weights that are not numbers stops."""
         assert pair.backend.is_finite()

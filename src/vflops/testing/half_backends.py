@@ -41,6 +41,19 @@ _RATE = 1e-3
 in 16 bits would not change."""
 
 
+def half_error(blocks: int, precision: str) -> float:
+    """Return ε, the error of scores relative to the largest one, for a network of ``blocks``."""
+    # Image, weight, product and norm of the stem; weight, product and norm of three convolutions
+    # and a sum in each block; mean, and weight, bias and product at the end.
+    roundings = 4 + 10 * blocks + 4
+    return math.sqrt(roundings) * _ROUNDOFF[precision]
+
+
+def half_gradient_error(blocks: int, precision: str) -> float:
+    """Return the error of a gradient relative to its length."""
+    return math.sqrt(2 * (1 + 3 * blocks) * half_error(blocks, precision) / math.pi)
+
+
 class HalfPrecisionConformance:
     """Tests of the precisions of 16 bits that a backend offers."""
 
@@ -156,11 +169,8 @@ class HalfPair:
         self._precision = Precision.named(precision, owner.device)
         self.scaler = self._precision.scaler()
         blocks = sum(classifier.blocks)
-        # Image, weight, product and norm of the stem; weight, product and norm of three
-        # convolutions and a sum in each block; mean, and weight, bias and product at the end.
-        roundings = 4 + 10 * blocks + 4
-        self.error = math.sqrt(roundings) * _ROUNDOFF[precision]
-        self.gradient_error = math.sqrt(2 * (1 + 3 * blocks) * self.error / math.pi)
+        self.error = half_error(blocks, precision)
+        self.gradient_error = half_gradient_error(blocks, precision)
         start = self.backend.collect()
         assert start is not None
         self._start = start

@@ -11,7 +11,7 @@ import torch
 
 from vflops.config.training import TrainSettings
 from vflops.errors import Interrupted, RunFailed
-from vflops.machine.devices import first_line, is_out_of_memory
+from vflops.machine.devices import first_line
 from vflops.record.formats.job_events import Fallback, JobStarted, Resumed, Tested
 from vflops.train.backends.backend import Backend
 from vflops.train.backends.factory import joined_backend
@@ -100,11 +100,11 @@ class Engine:
             precision=self.settings.precision,
             ceiling_precision=self.precision.ceiling,
             batch=self.settings.batch,
-            emulated=self.precision.emulated,
+            emulated=backend.emulated,
             layers_of_8_bits=backend.layers_of_8_bits,
             compiled=backend.compiled,
             recorded=backend.recorded,
-            deterministic=self.settings.deterministic or not accelerator,
+            deterministic=backend.deterministic,
             threads=threads if not accelerator else 0,
             parameters=backend.parameters,
             torch=torch.__version__,
@@ -127,8 +127,8 @@ class Engine:
     def _run(self, loop: Loop) -> None:
         try:
             stopped = loop.run()
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
+        except Exception as error:
+            if not self.backend.is_out_of_memory(error):
                 raise
             raise self._out_of_memory(error) from error
         if stopped:
@@ -211,7 +211,7 @@ class Engine:
             )
             self.context.write_event("resumed", resumed)
 
-    def _out_of_memory(self, error: RuntimeError) -> RunFailed:
+    def _out_of_memory(self, error: Exception) -> RunFailed:
         train = self.settings
         fits = self.backend.fitting_batch(train.rank_batch)
         batch = fits * train.shares * train.accumulate if fits else None

@@ -19,6 +19,7 @@ from tests.support import ensemble_runs
 from tests.support.ensemble_runs import TRAIN, VALIDATION, ended, processes_of, wait_for
 from tests.support.sample_parts import Vflops
 from tests.support.slurm_bench import SlurmBench
+from vflops.config.frameworks import FRAMEWORKS
 from vflops.launch.hang_watch import STOPPED
 from vflops.launch.submissions import Submitted
 from vflops.record.folder import RunFolder
@@ -159,6 +160,29 @@ def test_models_span_two_nodes_and_one_that_dies_is_retried_in_its_allocation(
 
 SPANS = ("--ranks", "2", "--set", "launch.ranks_per_node=1")
 """A model on two nodes."""
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_model_of_another_framework_spans_two_nodes(
+    name: str, slurm: SlurmBench, tmp_path: Path
+) -> None:
+    """Its ranks find each other by the names of the nodes, and train as PyTorch's do."""
+    pytest.importorskip(FRAMEWORKS[name].package, reason=f"pip install 'vflops[{name}]'")
+    slowly = ("--set", "train.learning_rate=0.0001")
+    losses = {}
+    for framework in ("pytorch", name):
+        place = tmp_path / framework
+        place.mkdir()
+        process = started(place, *SPANS, *slowly, "--framework", framework)
+        history = ended(process, place).history()
+        (sent,) = history.events("exchange", job=1)
+        assert (sent.data["ranks"], sent.data["near"]) == (2, 1)  # one rank per node
+        (job,) = history.events("job", job=1)
+        assert (job.data["framework"], job.data["ranks"]) == (framework, 2)
+        losses[framework] = [event.data["loss"] for event in history.events("evaluation", job=1)]
+    assert len(losses[name]) == 2
+    assert losses[name] == pytest.approx(losses["pytorch"], abs=1e-4)
 
 
 @pytest.mark.cluster

@@ -13,10 +13,12 @@ import torch
 
 from tests.support.framework_training import (
     STEPS,
-    agree,
-    resumed,
+    parts_agree,
+    pass_between,
+    runs_out_of_memory,
     state_file,
     two_ranks_agree,
+    two_ranks_in_fp16_agree,
 )
 from tests.support.never_stopped import NeverStopped
 from tests.support.train_runs import evaluations, losses, planned, run_ranks, weights
@@ -103,16 +105,25 @@ def test_a_checkpoint_is_that_of_pytorch(
 
 
 @pytest.mark.frameworks
-@pytest.mark.parametrize(("first", "second"), [("jax", "pytorch"), ("pytorch", "jax")])
 def test_a_checkpoint_of_one_is_resumed_by_another(
-    first: str, second: str, torch_run: tuple[RunFolder, Log], tmp_path: Path
+    torch_run: tuple[RunFolder, Log], tmp_path: Path
 ) -> None:
-    agree(resumed(tmp_path, first, second, double=True), torch_run[1], AGREE)
+    parts_agree(pass_between(tmp_path, "jax", double=True), torch_run[1], AGREE)
 
 
 @pytest.mark.frameworks
 def test_two_ranks_train_as_with_pytorch(tmp_path: Path) -> None:
     two_ranks_agree(tmp_path, "jax", double=True, within=AGREE)
+
+
+@pytest.mark.frameworks
+def test_two_ranks_train_in_fp16(tmp_path: Path) -> None:
+    two_ranks_in_fp16_agree(tmp_path, "jax")
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "jax"])
+def test_running_out_of_memory_is_a_clear_error(framework: str, tmp_path: Path) -> None:
+    runs_out_of_memory(tmp_path, framework, memory_mb=1024)
 
 
 def test_bf16_trains(tmp_path: Path) -> None:

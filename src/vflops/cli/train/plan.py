@@ -87,7 +87,7 @@ def plan(
         suite_shape,
     )
     from vflops.run.estimate import check_searches
-    from vflops.run.validate import check_all
+    from vflops.run.validate import check_all, framework_warnings
 
     flags: dict[str, object] = {
         "data": data,
@@ -136,6 +136,8 @@ def plan(
     )
     backend(settings.launch.on).check_layout(available, mapping.ranks)
     check_all(settings, here=nodes is None)
+    for warning in framework_warnings(settings):
+        console.say(f"warning: {warning}")
     check_searches(settings)
     if search is not None:
         plan_search(settings, mapping, json=json)

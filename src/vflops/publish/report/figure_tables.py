@@ -97,6 +97,7 @@ def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
     work, quality = training.work, training.quality
     rows = [
         ("device", training.device or "—"),
+        *([("framework", training.framework)] if training.framework else []),
         ("precision", parallelism_text.precision(training)),
         ("ranks", str(training.ranks)),
         ("batch of all ranks", integer(training.batch)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vflops.config.frameworks import FRAMEWORKS
+from vflops.record.formats.job_events import JobStarted
 from vflops.record.readout.contents import Contents
 
 
@@ -11,10 +12,13 @@ def other_frameworks(contents: Contents) -> str | None:
 
     None if PyTorch trained all models, whose version the system description has.
     """
-    started = [job.started for job in contents.training_jobs]
-    names = {
-        f"{FRAMEWORKS[start.framework].title} {start.framework_version or '(version unknown)'}"
-        for start in started
-        if start is not None and start.framework in FRAMEWORKS
-    }
-    return ", ".join(sorted(names)) or None
+    names = {other_framework(job.started) for job in contents.training_jobs}
+    return ", ".join(sorted(filter(None, names))) or None
+
+
+def other_framework(started: JobStarted | None) -> str | None:
+    """Return the framework of a job with its version; None for PyTorch."""
+    if started is None or started.framework not in FRAMEWORKS:
+        return None
+    version = started.framework_version or "(version unknown)"
+    return f"{FRAMEWORKS[started.framework].title} {version}"

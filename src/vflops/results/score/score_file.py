@@ -256,6 +256,9 @@ class TrainingScore(Data):
     complete: bool
     attempts: int
     device: str | None
+    framework: str | None = None
+    """The framework that trained the model and its version, such as ``JAX 0.10.2``; None for
+    PyTorch, whose version the system description has."""
     precision: str | None
     emulated: str | None
     """A remark if the device emulates the precision in a wider one."""

@@ -19,6 +19,7 @@ from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import JobCeilings, job_ceilings
+from vflops.record.readout.trained_frameworks import other_framework
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.job_power import job_power
@@ -62,6 +63,7 @@ def _score(contents: Contents, trained: TrainedJob, shared_with: tuple[int, ...]
         complete=contents.history.ended(record.job),
         attempts=len(trained.attempts),
         device=started.device_name if started else None,
+        framework=other_framework(started),
         precision=started.precision if started else None,
         emulated=started.emulated if started else None,
         layers_of_8_bits=started.layers_of_8_bits if started else 0,

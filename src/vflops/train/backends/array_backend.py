@@ -39,6 +39,8 @@ class Recipe:
     """Not applied to batch norm and biases."""
     precision: str = "fp32"
     """``fp32``, ``mixed-bf16`` …; ``fp64`` in tests."""
+    emulated: str | None = None
+    """A note if the device has no arithmetic of this precision, whatever the framework does."""
     device: str = "cpu"
     """``cpu``, or the kind of the accelerator as torch calls it."""
     index: int = 0
@@ -75,6 +77,10 @@ class ArrayBackend(Backend):
         self.device = torch.device("cpu")
         if self.on_accelerator:
             self.device = torch.device(recipe.device, recipe.index)
+        # The conformance tests train twice on a CPU and compare bits. On accelerators, libraries
+        # choose kernels by time, and some of them add in any order.
+        self.deterministic = not self.on_accelerator
+        self.emulated = recipe.emulated
         self.steps = 0
         """Steps that this process has taken."""
         self._batches = 0

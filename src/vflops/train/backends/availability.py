@@ -35,12 +35,11 @@ def require_framework(name: str) -> None:
         )
 
 
-def require_accelerator(name: str, device: str, ranks: int = 1) -> None:
-    """Raise ``UsageError`` if a framework does not see the accelerator that torch sees.
+def require_offered(name: str, device: str, ranks: int = 1) -> None:
+    """Raise ``UsageError`` if a framework is not offered on a kind of device.
 
-    Several ranks of one model are refused there: all of them would compute on the first one.
-
-    It is asked in a process of its own, since it would keep memory of the device.
+    Several ranks of one model are refused on accelerators: all of them would compute on the first
+    one.
     """
     if name == "pytorch" or device == "cpu":
         return
@@ -55,6 +54,17 @@ def require_accelerator(name: str, device: str, ranks: int = 1) -> None:
             f"{framework.title} is offered on an accelerator with one rank, not with {ranks}",
             hint="use --framework pytorch, --set train.ranks=1 or --set train.device=cpu",
         )
+
+
+def require_accelerator(name: str, device: str, ranks: int = 1) -> None:
+    """Raise ``UsageError`` if a framework is not offered on a device, or does not see it.
+
+    It is asked in a process of its own, since it would keep memory of the device.
+    """
+    require_offered(name, device, ranks)
+    if name == "pytorch" or device == "cpu":
+        return
+    framework = FRAMEWORKS[name]
     hint = f"install {framework.title} for this accelerator, or use --set train.device=cpu"
     try:
         probe = subprocess.run(

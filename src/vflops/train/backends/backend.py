@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from vflops.machine.devices import is_out_of_memory
 from vflops.record.files.document import Data
 from vflops.record.formats.job_events import FrameworkCounted
 from vflops.workloads.contract.workload import Inputs
@@ -40,6 +41,10 @@ class Backend(ABC):
     """Number of layers with products in fp8 or int8."""
     may_count = False
     """Whether ``own_count`` may return a count."""
+    deterministic: bool
+    """Whether the same steps give the same bits on the same device."""
+    emulated: str | None = None
+    """A note if the device computes in a wider type than that of the precision, and converts."""
     commits_alone = True
     """Whether the leading rank has the whole state, so that it can commit to it alone."""
 
@@ -93,6 +98,15 @@ class Backend(ABC):
     def peak_memory_bytes(self) -> int | None:
         """Return the peak memory use of the accelerator; None if it is not known."""
         return None
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        """Whether an error of a step or a prediction means that memory ran out.
+
+        Torch prepares the batches of all frameworks, and numpy copies them.
+        """
+        return isinstance(error, MemoryError) or (
+            isinstance(error, RuntimeError) and is_out_of_memory(error)
+        )
 
     def fitting_batch(self, batch: int) -> int | None:
         """Return how many samples fit, after ``batch`` did not; None if it is not known.

@@ -52,7 +52,7 @@ def joined_backend(
     require_framework(settings.framework)
     _require_first_accelerator(settings.framework, record.ranks, device)
     with closing(_ranks(context)) as group:
-        yield group, _array_backend(context, settings, workload, group, device)
+        yield group, _array_backend(context, settings, workload, group, precision)
 
 
 def _ranks(context: JobContext) -> RankGroup:
@@ -68,9 +68,9 @@ def _array_backend(
     settings: TrainSettings,
     workload: Workload,
     group: RankGroup,
-    device: torch.device,
+    precision: Precision,
 ) -> ArrayBackend:
-    record = context.record
+    record, device = context.record, precision.device
     spec = find(record.workload)
     weights = workload.initial_weights(record.seed)
     if spec.classifier is None or weights is None:
@@ -85,6 +85,7 @@ def _array_backend(
         nesterov=settings.nesterov,
         weight_decay=settings.weight_decay,
         precision=settings.precision,
+        emulated=precision.emulated,
         device=device.type,
         index=device.index or 0,
         threads=torch.get_num_threads(),

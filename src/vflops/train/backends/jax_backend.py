@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -47,6 +48,8 @@ class JaxBackend(ArrayBackend):
         jax = _configured(recipe)
         self.version = jax.__version__
         self._jax, self._dtypes = jax, _Dtypes.of(recipe.precision)
+        if not self.on_accelerator and _widens(jax, self._dtypes):
+            self.emulated = "emulated: XLA computes convolutions in fp32 on this CPU"
         self._state: State = ({}, {}, {}, {})
         self._mesh = _mesh(jax, recipe)
         self._take_step: Any = self._compiled_step()
@@ -120,6 +123,11 @@ class JaxBackend(ArrayBackend):
         """Return the peak memory use of the accelerator."""
         statistics = self._jax.local_devices()[0].memory_stats()
         return statistics.get("peak_bytes_in_use") if statistics else None
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        """Also XLA's errors."""
+        exhausted = isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+        return exhausted or super().is_out_of_memory(error)
 
     def own_count(self, parts: Sequence[Inputs]) -> FrameworkCounted | None:
         """Return what XLA counts for a step before it optimises, on one rank."""
@@ -266,6 +274,23 @@ def _configured(recipe: Recipe) -> Any:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(recipe.addresses[0], recipe.ranks, recipe.rank)
     return jax
+
+
+def _widens(jax: Any, dtypes: _Dtypes) -> bool:
+    """Whether XLA compiles convolutions in 16 bits to ones in fp32, as on most CPUs."""
+    if dtypes.operands == dtypes.weights:
+        return False
+    images = jax.ShapeDtypeStruct((1, 8, 8, 8), dtypes.operands)
+    kernel = jax.ShapeDtypeStruct((3, 3, 8, 8), dtypes.operands)
+    rows = ("NHWC", "HWIO", "NHWC")
+    convolve = partial(
+        jax.lax.conv_general_dilated,
+        window_strides=(1, 1),
+        padding="SAME",
+        dimension_numbers=rows,
+    )
+    program = jax.jit(convolve).lower(images, kernel).compile().as_text()
+    return bool(re.search(r"= f32\[[^=\n]*\bconvolution\(", program))
 
 
 def _mesh(jax: Any, recipe: Recipe) -> Any:

@@ -95,6 +95,11 @@ class MindSporeBackend(ArrayBackend):
                 # After set_data, a compiled graph would update memory that is no longer read.
                 self._assign(value, self._ms.Tensor(arrays[name].astype(np.float32)))
 
+    def is_out_of_memory(self, error: Exception) -> bool:
+        """Also MindSpore's errors."""
+        exhausted = isinstance(error, RuntimeError) and "Memory not enough" in str(error)
+        return exhausted or super().is_out_of_memory(error)
+
     def own_count(self, parts: Sequence[Inputs]) -> FrameworkCounted | None:
         """Return what MindSpore counts for a step, on one rank."""
         if self.recipe.ranks > 1:

@@ -108,6 +108,11 @@ class TensorFlowBackend(ArrayBackend):
         for name, variable in self._scaling.items():
             variable.assign(state[name])
 
+    def is_out_of_memory(self, error: Exception) -> bool:
+        """Also TensorFlow's errors; memory that runs out in its threads aborts the process."""
+        exhausted = isinstance(error, self._tf.errors.ResourceExhaustedError)
+        return exhausted or super().is_out_of_memory(error)
+
     def own_count(self, parts: Sequence[Inputs]) -> FrameworkCounted | None:
         """Return what tf.profiler counts in the graph of a step, on one rank."""
         if self._strategy is not None:

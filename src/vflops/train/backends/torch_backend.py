@@ -56,6 +56,8 @@ class TorchBackend(Backend):
         """``seed`` determines the initial weights, which are the same on every rank."""
         self._settings, self._workload, self._plan = settings, workload, plan
         self.device = device
+        self.deterministic = settings.deterministic or device.type == "cpu"
+        self.emulated = precision.emulated
         _choose_kernels(settings, device)
         torch.manual_seed(mix(seed, 2) >> 1)
         dtype = fused_dtype(settings, plan, precision, device)
@@ -174,8 +176,9 @@ class TorchBackend(Backend):
         return int(torch.accelerator.max_memory_allocated(self.device))
 
     def fitting_batch(self, batch: int) -> int | None:
-        """Return the largest batch that would fit; None if none does."""
-        if self._settings.parallel.cuts_layers:  # a single stage cannot take a step alone
+        """Return the largest batch that would fit; None if none does, and on a CPU."""
+        # A single stage cannot take a step alone; the memory of a CPU is shared.
+        if self._settings.parallel.cuts_layers or self.device.type == "cpu":
             return None
         return out_of_memory.fitting_batch(self._step, self._workload, self.device, batch)
 
