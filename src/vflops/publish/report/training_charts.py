@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from vflops.publish.pages.chart_style import ACHIEVED, SERIES, apply_style, data
 from vflops.publish.report.curves import Line, Points
 from vflops.record.formats.job import Goal
 from vflops.record.formats.job_events import PHASES, KernelTime
+from vflops.results.score.figure_text import rate
 from vflops.units import percent, quantity, seconds
 
 WIDTH = 800
@@ -23,16 +24,46 @@ _AXIS_EXTENT = 56  # so that the time axes of charts below each other align
 
 
 @dataclass(frozen=True)
+class Scale:
+    """What the progress of training is drawn over: epochs, or units of samples such as tokens."""
+
+    name: str
+    per_epoch: float
+    """How many of them an epoch has."""
+
+    def of(self, points: Points) -> Points:
+        """Return points by epoch as points by this scale."""
+        return [(self.per_epoch * epoch, value) for epoch, value in points]
+
+    def axis(self) -> Any:
+        """Return the axis of a chart."""
+        import altair as alt
+
+        axis = alt.Axis(grid=False, tickMinStep=1)
+        if self.per_epoch != 1:
+            axis = alt.Axis(grid=False, format="~s", tickCount=8)
+        return alt.X("progress:Q").title(self.name).scale(domainMin=0).axis(axis)
+
+
+EPOCHS = Scale("epoch", 1)
+
+
+@dataclass(frozen=True)
 class Course:
     """The curves of one training run."""
 
     seed: int
     loss: Points
+    """The training loss, by epoch."""
+    validation_loss: Points
+    """The loss of evaluations, by epoch; empty if the quality does not follow from it."""
     quality: Points
     """By epoch."""
     reached: tuple[float, float, float] | None
     """Epoch, quality and seconds at which the target was reached."""
     throughput: list[Line]
+    """In ``speed_unit``."""
+    speed_unit: str
     power: list[Line]
     utilisation: list[Line]
     traffic: list[Line]
@@ -44,35 +75,71 @@ class Course:
         return f"seed {self.seed}"
 
 
-def loss(courses: Sequence[Course]) -> dict[str, Any] | None:
-    """Return a chart of the loss over epochs; None if no loss was logged."""
+def loss(
+    courses: Sequence[Course], scale: Scale = EPOCHS, marks: Mapping[str, float] | None = None
+) -> dict[str, Any] | None:
+    """Return a chart of the loss over the progress of training; None if no loss was logged.
+
+    The loss of evaluations is drawn with dots. ``marks`` are losses that are drawn as lines across
+    the chart, by name, such as the target.
+    """
     import altair as alt
 
-    rows = [
-        {"seed": course.name, "epoch": epoch, "loss": value}
-        for course in courses
-        for epoch, value in course.loss
-    ]
+    rows, evaluated = (
+        [
+            {"seed": course.name, "progress": progress, "loss": value, "of": of}
+            for course in courses
+            for progress, value in scale.of(points(course))
+        ]
+        for of, points in _LOSSES.items()
+    )
     if not rows:
         return None
-    y = alt.Y("loss:Q").scale(zero=False).title("training loss").axis(minExtent=_AXIS_EXTENT)
-    line = _lines(rows, few=len(rows) < 60 * len(courses)).encode(
-        x=_epoch_axis(),
-        y=y,
-        color=_seed_colours(courses),
-        tooltip=tooltips("seed:N", "epoch:Q", "loss:Q"),
-    )
-    return apply_style(line.properties(width=WIDTH, height=200))
+    title = "loss: line training, dots validation" if evaluated else "training loss"
+    y = alt.Y("loss:Q").scale(zero=False).title(title).axis(minExtent=_AXIS_EXTENT)
+    encoding = {
+        "x": scale.axis(),
+        "y": y,
+        "color": _seed_colours(courses),
+        "tooltip": tooltips("seed:N", "of:N", "progress:Q", "loss:Q"),
+    }
+    layers = []
+    if marks:
+        lines = [{"loss": value, "label": f"{name} {value:.4g}"} for name, value in marks.items()]
+        base = alt.Chart(data(lines)).encode(y=y)
+        layers = [
+            base.mark_rule(color="#444", strokeDash=[6, 4], strokeWidth=1.5),
+            base.mark_text(align="right", dx=-6, dy=-7, color="#444").encode(
+                x=alt.value("width"), text=alt.Text("label:N")
+            ),
+        ]
+    width = 1.2 if evaluated else 2
+    few = len(rows) < 60 * len(courses) and not evaluated
+    layers.append(_lines(rows, few=few, width=width).encode(**encoding))
+    if evaluated:
+        dots = alt.Chart(data(evaluated)).mark_point(filled=True, size=60, opacity=1)
+        layers.append(dots.encode(**encoding))
+    chart = alt.layer(*layers) if len(layers) > 1 else layers[0]
+    return apply_style(chart.properties(width=WIDTH, height=280 if marks else 200))
 
 
-def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
-    """Return a chart of the quality over epochs, with the target; None without evaluations."""
+_LOSSES: dict[str, Callable[[Course], Points]] = {
+    "training": lambda course: course.loss,
+    "validation": lambda course: course.validation_loss,
+}
+
+
+def quality(courses: Sequence[Course], goal: Goal, over: Scale = EPOCHS) -> dict[str, Any] | None:
+    """Return a chart of the quality over the progress of training, with the target.
+
+    None without evaluations.
+    """
     import altair as alt
 
     rows = [
-        {"seed": course.name, "epoch": epoch, "quality": value}
+        {"seed": course.name, "progress": progress, "quality": value}
         for course in courses
-        for epoch, value in course.quality
+        for progress, value in over.of(course.quality)
     ]
     if not rows:
         return None
@@ -82,10 +149,10 @@ def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
     )
     y = alt.Y("quality:Q").scale(scale).title(title).axis(minExtent=_AXIS_EXTENT)
     lines = _lines(rows, few=True).encode(
-        x=_epoch_axis(),
+        x=over.axis(),
         y=y,
         color=_seed_colours(courses),
-        tooltip=tooltips("seed:N", "epoch:Q", "quality:Q"),
+        tooltip=tooltips("seed:N", "progress:Q", "quality:Q"),
     )
     target = alt.Chart(data([{"quality": goal.target, "label": f"target {goal.target:g}"}]))
     rule = target.mark_rule(color="#444", strokeDash=[6, 4], strokeWidth=1.5).encode(y=y)
@@ -95,7 +162,7 @@ def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
     points = [
         {
             "seed": course.name,
-            "epoch": course.reached[0],
+            "progress": over.per_epoch * course.reached[0],
             "quality": course.reached[1],
             "reached": f"reached after {seconds(course.reached[2])}",
         }
@@ -105,7 +172,7 @@ def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
     layers = [rule, label, lines]
     if points:
         marks = alt.Chart(data(points)).encode(
-            x=_epoch_axis(), y=y, tooltip=tooltips("seed:N", "reached:N", "epoch:Q", "quality:Q")
+            x=over.axis(), y=y, tooltip=tooltips("seed:N", "reached:N", "progress:Q", "quality:Q")
         )
         layers.append(marks.mark_point(size=220, strokeWidth=2.5, color=ACHIEVED))
         if len(courses) == 1:  # labels of several seeds would overlap
@@ -115,7 +182,7 @@ def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
 
 
 def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
-    """Return a chart of samples per second over time; None with too few log entries."""
+    """Return a chart of samples or tokens per second over time; None with too few log entries."""
     import altair as alt
 
     rows: list[dict[str, Any]] = [
@@ -124,7 +191,7 @@ def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
             "line": f"{course.seed}/{line.attempt}",
             "time": x,
             "rate": y,
-            "speed": quantity(y, "samples/s"),
+            "speed": rate(y, course.speed_unit),
         }
         for course in courses
         for line in course.throughput
@@ -135,7 +202,7 @@ def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
     y = (
         alt.Y("rate:Q")
         .scale(_scale_from_zero(row["rate"] for row in rows))
-        .title("speed, samples/s")
+        .title(f"speed, {courses[0].speed_unit}")
     )
     chart = _lines(rows, few=len(rows) < 60 * len(courses)).encode(
         x=_time_axis(courses),
@@ -287,12 +354,6 @@ def _scale_from_zero(values: Iterable[float]) -> Any:
     import altair as alt
 
     return alt.Scale(domain=[0, 1.1 * max(values, default=0.0) or 1.0], nice=False)
-
-
-def _epoch_axis() -> Any:
-    import altair as alt
-
-    return alt.X("epoch:Q").title("epoch").scale(domainMin=0).axis(grid=False, tickMinStep=1)
 
 
 def _time_axis(courses: Sequence[Course]) -> Any:
