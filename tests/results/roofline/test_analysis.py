@@ -51,7 +51,7 @@ def test_a_view_moves_nothing() -> None:
 
 
 def test_least_time_of_each_kind_is_the_larger_of_compute_and_memory() -> None:
-    points = {point.kind: point for point in sample_bound().points}
+    points = {point.group: point for point in sample_bound().points}
     convolution = points["convolution"]
     forward = 2 * 9 * 3 * 16 * 8
     assert convolution.ops == 3 * forward
@@ -82,7 +82,7 @@ def test_no_point_is_above_its_roofs(peak: float, bandwidth: float, batch: int) 
 
 def test_a_larger_batch_raises_the_intensity_of_weights() -> None:
     one, many = (
-        {point.kind: point.intensity for point in sample_bound(batch=batch).points}
+        {point.group: point.intensity for point in sample_bound(batch=batch).points}
         for batch in (1, 64)
     )
     assert many["dense"] > 5 * one["dense"]
