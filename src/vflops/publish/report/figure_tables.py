@@ -89,7 +89,7 @@ def _notes(training: TrainingScore) -> dict[Key, str]:
     return {
         "vflops": _score_note(training),
         "flops": figure_text.rules(training.work),
-        "quality": "; ".join([f"target {quality.target:g}", *_loss_note(training)]),
+        "quality": "; ".join([f"target {quality.target:g}", *figure_text.short_loss(quality.loss)]),
         "time_to_quality": "from the start of the processes"
         if epochs is None
         else figure_text.epoch(epochs),
@@ -106,12 +106,32 @@ def _samples_per_s(training: TrainingScore) -> float | None:
     return training.speed.samples_per_s if training.speed else None
 
 
-def _loss_note(training: TrainingScore) -> list[str]:
-    loss = training.quality.loss
-    if loss is None or loss.value is None:
-        return []
-    floor = "" if loss.floor is None else f", floor {figure_text.number(loss.floor)}"
-    return [f"loss {figure_text.number(loss.value)}{floor}"]
+CONVENTIONS = ("convention", "operations per sample", "FLOPS", "of the measured", "of the vendor's")
+"""The columns of ``convention_rows``."""
+
+
+def convention_rows(training: TrainingScore) -> list[tuple[str, ...]]:
+    """Return the speed of a transformer and its share of both peaks, one row per convention."""
+    return [
+        (
+            f"{score.rules}/{score.rules_version}",
+            quantity(score.batch_ops.total / score.batch_ops.batch, "FLOP"),
+            quantity(score.flops, "FLOPS"),
+            percent(score.mfu),
+            percent(score.mfu_vendor),
+        )
+        for score in training.conventions
+    ]
+
+
+def peaks_note(training: TrainingScore) -> str:
+    """Return which peaks the shares of ``convention_rows`` are of."""
+    mfu = training.mfu
+    measured = mfu.reason or f"{quantity(mfu.ceiling_flops, 'FLOPS')}, {mfu.ceiling}"
+    vendor = mfu.vendor_reason or "not known"
+    if mfu.vendor is not None:
+        vendor = f"{quantity(mfu.vendor.flops, 'FLOPS')}, {mfu.vendor.source}"
+    return f"Measured ceiling: {measured}. Vendor's peak: {vendor}."
 
 
 def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:

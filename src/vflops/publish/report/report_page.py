@@ -15,7 +15,7 @@ from vflops.publish.report.ensemble_blocks import (
     ensemble_blocks,
     ensemble_mean_blocks,
 )
-from vflops.publish.report.figure_tables import Tile
+from vflops.publish.report.figure_tables import CONVENTIONS, Tile
 from vflops.publish.report.job_table import JOBS, job_table, level_sentence
 from vflops.publish.report.node_blocks import nodes_block
 from vflops.publish.report.results import Result
@@ -103,6 +103,7 @@ def write_report(contents: Contents) -> None:
         jobs_note=jobs.note,
         jobs_gist=count_text(jobs.jobs, "job"),
         distribution_names=many_trainings.DISTRIBUTION,
+        convention_names=CONVENTIONS,
         system=system,
         findings=findings,
         rules_title=RULE_SETS[findings.rule_set].title,

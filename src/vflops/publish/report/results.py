@@ -213,7 +213,7 @@ def _quality(quality: QualityScore, *, met: bool) -> Cell:
         (
             quality.name,
             f"target {quality.target:g} {verdict}{lower}",
-            *([f"loss: {figure_text.loss(quality.loss)}"] if quality.loss else []),
+            *figure_text.short_loss(quality.loss),
         ),
         "good" if met else "bad",
     )

@@ -64,6 +64,10 @@ class Block:
     """Whether the quality follows from the loss."""
     has_floor: bool
     """Whether the lowest possible loss is known."""
+    conventions: list[tuple[str, ...]]
+    """The speed by conventions for transformers, and its shares of peaks; empty for others."""
+    peaks: str
+    """Which peaks these shares are of."""
     exhibit: ExhibitFigures | None
     """Figures that the workload draws to show what its model does."""
     throughput: dict[str, Any] | None
@@ -212,6 +216,8 @@ def _block(
         progress=scale.name,
         loss_is_quality=loss is not None,
         has_floor=loss is not None and loss.floor is not None,
+        conventions=figures.convention_rows(representative),
+        peaks=figures.peaks_note(representative),
         exhibit=exhibits.exhibit_figures([(trained, score.complete) for trained, score in pairs]),
         throughput=training_charts.throughput(courses),
         power=training_charts.power(courses),

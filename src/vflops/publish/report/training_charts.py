@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,11 @@ class Scale:
     per_epoch: float
     """How many of them an epoch has."""
 
+    @property
+    def field(self) -> str:
+        """Its name in the data of a chart, where dots and brackets have a meaning."""
+        return re.sub(r"\W", " ", self.name)
+
     def of(self, points: Points) -> Points:
         """Return points by epoch as points by this scale."""
         return [(self.per_epoch * epoch, value) for epoch, value in points]
@@ -42,7 +48,7 @@ class Scale:
         axis = alt.Axis(grid=False, tickMinStep=1)
         if self.per_epoch != 1:
             axis = alt.Axis(grid=False, format="~s", tickCount=8)
-        return alt.X("progress:Q").title(self.name).scale(domainMin=0).axis(axis)
+        return alt.X(f"{self.field}:Q").title(self.name).scale(domainMin=0).axis(axis)
 
 
 EPOCHS = Scale("epoch", 1)
@@ -87,7 +93,7 @@ def loss(
 
     rows, evaluated = (
         [
-            {"seed": course.name, "progress": progress, "loss": value, "of": of}
+            {"seed": course.name, scale.field: progress, "loss": value, "of": of}
             for course in courses
             for progress, value in scale.of(points(course))
         ]
@@ -101,7 +107,7 @@ def loss(
         "x": scale.axis(),
         "y": y,
         "color": _seed_colours(courses),
-        "tooltip": tooltips("seed:N", "of:N", "progress:Q", "loss:Q"),
+        "tooltip": tooltips("seed:N", "of:N", f"{scale.field}:Q", "loss:Q"),
     }
     layers = []
     if marks:
@@ -137,7 +143,7 @@ def quality(courses: Sequence[Course], goal: Goal, over: Scale = EPOCHS) -> dict
     import altair as alt
 
     rows = [
-        {"seed": course.name, "progress": progress, "quality": value}
+        {"seed": course.name, over.field: progress, "quality": value}
         for course in courses
         for progress, value in over.of(course.quality)
     ]
@@ -152,7 +158,7 @@ def quality(courses: Sequence[Course], goal: Goal, over: Scale = EPOCHS) -> dict
         x=over.axis(),
         y=y,
         color=_seed_colours(courses),
-        tooltip=tooltips("seed:N", "progress:Q", "quality:Q"),
+        tooltip=tooltips("seed:N", f"{over.field}:Q", "quality:Q"),
     )
     target = alt.Chart(data([{"quality": goal.target, "label": f"target {goal.target:g}"}]))
     rule = target.mark_rule(color="#444", strokeDash=[6, 4], strokeWidth=1.5).encode(y=y)
@@ -162,7 +168,7 @@ def quality(courses: Sequence[Course], goal: Goal, over: Scale = EPOCHS) -> dict
     points = [
         {
             "seed": course.name,
-            "progress": over.per_epoch * course.reached[0],
+            over.field: over.per_epoch * course.reached[0],
             "quality": course.reached[1],
             "reached": f"reached after {seconds(course.reached[2])}",
         }
@@ -172,7 +178,9 @@ def quality(courses: Sequence[Course], goal: Goal, over: Scale = EPOCHS) -> dict
     layers = [rule, label, lines]
     if points:
         marks = alt.Chart(data(points)).encode(
-            x=over.axis(), y=y, tooltip=tooltips("seed:N", "reached:N", "progress:Q", "quality:Q")
+            x=over.axis(),
+            y=y,
+            tooltip=tooltips("seed:N", "reached:N", f"{over.field}:Q", "quality:Q"),
         )
         layers.append(marks.mark_point(size=220, strokeWidth=2.5, color=ACHIEVED))
         if len(courses) == 1:  # labels of several seeds would overlap

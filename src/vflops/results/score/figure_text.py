@@ -361,6 +361,15 @@ def loss(score: LossScore) -> str:
     return f"{text}; the source of the text itself: {number(score.floor)})"
 
 
+def short_loss(score: LossScore | None) -> list[str]:
+    """Return the loss with its target and its floor, and the perplexity; nothing if unknown."""
+    if score is None or score.value is None or score.perplexity is None:
+        return []
+    floor = "" if score.floor is None else f", floor {number(score.floor)}"
+    loss = f"loss {number(score.value)} (target {number(score.target)}{floor})"
+    return [f"{loss}, perplexity {number(score.perplexity)}"]
+
+
 def vendor(score: MfuScore) -> str:
     """Return the share of the peak in the vendor's data sheet, or why it is not known."""
     if score.vendor is None:
