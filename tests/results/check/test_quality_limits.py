@@ -18,7 +18,7 @@ from vflops.results.check.quality_limits import quality_faults, quality_limit
 from vflops.results.task.closed_tasks import closed_tasks
 from vflops.results.task.published_data import CLIMATE, IMAGENET
 from vflops.results.task.task import Task
-from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.registry import workload as find
 
 YEARS = {"train years": "1979–2002", "validation years": "2003", "test years": "2004"}
 
@@ -80,7 +80,7 @@ FLOOR = floor_of_recipe(TextRecipe(vocabulary=64, seed=1), "val", TOKENS)
 
 def text_job(floor: float | None = FLOOR.loss, data: str | None = None) -> JobRecord:
     """A job of the profile ``tiny`` of the language model, with a recorded floor."""
-    settings = workload("language-model").profile("tiny").model_copy(update={"data": data})
+    settings = find("language-model").profile("tiny").model_copy(update={"data": data})
     return job(
         1,
         workload="language-model",

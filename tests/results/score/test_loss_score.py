@@ -83,7 +83,7 @@ def test_speed_is_quoted_in_tokens(training: TrainingScore) -> None:
     assert speed.units_per_s == 64 * speed.samples_timed / training.work_s
     rows = dict(score_tables.training_rows(training))
     assert rows["speed"] == (
-        f"{speed.units_per_s:,.0f} tokens/s ({speed.samples_per_s:.3g} samples/s of 64 tokens)"
+        f"{speed.units_per_s:,.0f} tokens/s ({speed.samples_per_s:.1f} samples/s of 64 tokens)"
     )
     assert rows["loss"].startswith("1.609 nats per token, perplexity 5 (target 2.079")
 
