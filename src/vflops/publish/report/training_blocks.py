@@ -9,7 +9,13 @@ from typing import Any, ClassVar
 from vflops.counting.count import count
 from vflops.metrics import mean
 from vflops.publish.pages.roofline_points import Achieved
-from vflops.publish.report import curves, distribution_charts, exhibits, training_charts
+from vflops.publish.report import (
+    curves,
+    distribution_charts,
+    exhibits,
+    progress_charts,
+    training_charts,
+)
 from vflops.publish.report import figure_tables as figures
 from vflops.publish.report.exhibits import ExhibitFigures
 from vflops.publish.report.figure_tables import Tile
@@ -209,10 +215,10 @@ def _block(
         seeds=[course.name for course in courses],
         figures=figures.figure_rows(shown_scores),
         repeats=score_tables.repeat_rows(repeat) if repeat else [],
-        loss=training_charts.loss(courses, scale, _loss_marks(representative)),
+        loss=progress_charts.loss(courses, scale, _loss_marks(representative)),
         quality=distribution_charts.quality([trained for trained, _ in pairs])
         if is_many
-        else training_charts.quality(courses, pairs[0][0].record.goal, scale),
+        else progress_charts.quality(courses, pairs[0][0].record.goal, scale),
         progress=scale.name,
         loss_is_quality=loss is not None,
         has_floor=loss is not None and loss.floor is not None,
@@ -294,12 +300,12 @@ def _course(contents: Contents, trained: TrainedJob, score: TrainingScore) -> Co
     )
 
 
-def _scale(trained: TrainedJob) -> training_charts.Scale:
+def _scale(trained: TrainedJob) -> progress_charts.Scale:
     """Return what the curves of a job are drawn over."""
     data = trained.record.data
     if data.unit is None or not data.train:
-        return training_charts.EPOCHS
-    return training_charts.Scale(data.unit.name, data.unit.count * data.train)
+        return progress_charts.EPOCHS
+    return progress_charts.Scale(data.unit.name, data.unit.count * data.train)
 
 
 def _loss_marks(training: TrainingScore) -> dict[str, float]:

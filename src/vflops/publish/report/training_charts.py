@@ -1,16 +1,14 @@
-"""Charts of training with one line per seed; altair is imported when needed."""
+"""Charts of training over time with one line per seed; altair is imported when needed."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vflops.metrics.summation import sum_in_order
-from vflops.publish.pages.chart_style import ACHIEVED, SERIES, apply_style, data, tooltips
+from vflops.publish.pages.chart_style import SERIES, apply_style, data, tooltips
 from vflops.publish.report.curves import Line, Points
-from vflops.record.formats.job import Goal
 from vflops.record.formats.job_events import PHASES, KernelTime
 from vflops.results.score.figure_text import rate
 from vflops.units import percent, quantity, seconds
@@ -21,37 +19,7 @@ PHASE_COLOURS = ("#9aa3af", "#6b4c9a", "#c77d11", "#2f6fb0", "#2e8b3d", "#1b9e9e
 _LABEL_WIDTH = 90
 """The width of a label in pixels; narrower bars get none."""
 _SECONDS = "seconds since the start of the processes"
-_AXIS_EXTENT = 56  # so that the time axes of charts below each other align
-
-
-@dataclass(frozen=True)
-class Scale:
-    """What the progress of training is drawn over: epochs, or units of samples such as tokens."""
-
-    name: str
-    per_epoch: float
-    """How many of them an epoch has."""
-
-    @property
-    def field(self) -> str:
-        """Its name in the data of a chart, where dots and brackets have a meaning."""
-        return re.sub(r"\W", " ", self.name)
-
-    def of(self, points: Points) -> Points:
-        """Return points by epoch as points by this scale."""
-        return [(self.per_epoch * epoch, value) for epoch, value in points]
-
-    def axis(self) -> Any:
-        """Return the axis of a chart."""
-        import altair as alt
-
-        axis = alt.Axis(grid=False, tickMinStep=1)
-        if self.per_epoch != 1:
-            axis = alt.Axis(grid=False, format="~s", tickCount=8)
-        return alt.X(f"{self.field}:Q").title(self.name).scale(domainMin=0).axis(axis)
-
-
-EPOCHS = Scale("epoch", 1)
+AXIS_EXTENT = 56  # so that the time axes of charts below each other align
 
 
 @dataclass(frozen=True)
@@ -81,114 +49,6 @@ class Course:
         return f"seed {self.seed}"
 
 
-def loss(
-    courses: Sequence[Course], scale: Scale = EPOCHS, marks: Mapping[str, float] | None = None
-) -> dict[str, Any] | None:
-    """Return a chart of the loss over the progress of training; None if no loss was logged.
-
-    The loss of evaluations is drawn with dots. ``marks`` are losses that are drawn as lines across
-    the chart, by name, such as the target.
-    """
-    import altair as alt
-
-    rows, evaluated = (
-        [
-            {"seed": course.name, scale.field: progress, "loss": value, "of": of}
-            for course in courses
-            for progress, value in scale.of(points(course))
-        ]
-        for of, points in _LOSSES.items()
-    )
-    if not rows:
-        return None
-    title = "loss: line training, dots validation" if evaluated else "training loss"
-    y = alt.Y("loss:Q").scale(zero=False).title(title).axis(minExtent=_AXIS_EXTENT)
-    encoding = {
-        "x": scale.axis(),
-        "y": y,
-        "color": _seed_colours(courses),
-        "tooltip": tooltips("seed:N", "of:N", f"{scale.field}:Q", "loss:Q"),
-    }
-    layers = []
-    if marks:
-        lines = [{"loss": value, "label": f"{name} {value:.4g}"} for name, value in marks.items()]
-        base = alt.Chart(data(lines)).encode(y=y)
-        layers = [
-            base.mark_rule(color="#444", strokeDash=[6, 4], strokeWidth=1.5),
-            base.mark_text(align="right", dx=-6, dy=-7, color="#444").encode(
-                x=alt.value("width"), text=alt.Text("label:N")
-            ),
-        ]
-    width = 1.2 if evaluated else 2
-    few = len(rows) < 60 * len(courses) and not evaluated
-    layers.append(_lines(rows, few=few, width=width).encode(**encoding))
-    if evaluated:
-        dots = alt.Chart(data(evaluated)).mark_point(filled=True, size=60, opacity=1)
-        layers.append(dots.encode(**encoding))
-    chart = alt.layer(*layers) if len(layers) > 1 else layers[0]
-    return apply_style(chart.properties(width=WIDTH, height=280 if marks else 200))
-
-
-_LOSSES: dict[str, Callable[[Course], Points]] = {
-    "training": lambda course: course.loss,
-    "validation": lambda course: course.validation_loss,
-}
-
-
-def quality(courses: Sequence[Course], goal: Goal, over: Scale = EPOCHS) -> dict[str, Any] | None:
-    """Return a chart of the quality over the progress of training, with the target.
-
-    None without evaluations.
-    """
-    import altair as alt
-
-    rows = [
-        {"seed": course.name, over.field: progress, "quality": value}
-        for course in courses
-        for progress, value in over.of(course.quality)
-    ]
-    if not rows:
-        return None
-    title = goal.quality + (", lower is better" if goal.better == "lower" else "")
-    scale = _scale_from_zero(
-        [goal.target, *(value for course in courses for _, value in course.quality)]
-    )
-    y = alt.Y("quality:Q").scale(scale).title(title).axis(minExtent=_AXIS_EXTENT)
-    lines = _lines(rows, few=True).encode(
-        x=over.axis(),
-        y=y,
-        color=_seed_colours(courses),
-        tooltip=tooltips("seed:N", f"{over.field}:Q", "quality:Q"),
-    )
-    target = alt.Chart(data([{"quality": goal.target, "label": f"target {goal.target:g}"}]))
-    rule = target.mark_rule(color="#444", strokeDash=[6, 4], strokeWidth=1.5).encode(y=y)
-    label = target.mark_text(
-        align="left", dx=6, dy=-8 if goal.better == "higher" else 12, color="#444"
-    ).encode(y=y, x=alt.value(0), text=alt.Text("label:N"))
-    points = [
-        {
-            "seed": course.name,
-            over.field: over.per_epoch * course.reached[0],
-            "quality": course.reached[1],
-            "reached": f"reached after {seconds(course.reached[2])}",
-        }
-        for course in courses
-        if course.reached
-    ]
-    layers = [rule, label, lines]
-    if points:
-        marks = alt.Chart(data(points)).encode(
-            x=over.axis(),
-            y=y,
-            tooltip=tooltips("seed:N", "reached:N", f"{over.field}:Q", "quality:Q"),
-        )
-        layers.append(marks.mark_point(size=220, strokeWidth=2.5, color=ACHIEVED))
-        if len(courses) == 1:  # labels of several seeds would overlap
-            text = marks.mark_text(align="right", dx=-16, dy=-9, color=ACHIEVED, fontWeight="bold")
-            layers.append(text.encode(text=alt.Text("reached:N")))
-    return apply_style(alt.layer(*layers).properties(width=WIDTH, height=240))
-
-
 def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
     """Return a chart of samples or tokens per second over time; None with too few log entries."""
     import altair as alt
@@ -209,14 +69,14 @@ def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
         return None
     y = (
         alt.Y("rate:Q")
-        .scale(_scale_from_zero(row["rate"] for row in rows))
+        .scale(scale_from_zero(row["rate"] for row in rows))
         .title(f"speed, {courses[0].speed_unit}")
     )
-    chart = _lines(rows, few=len(rows) < 60 * len(courses)).encode(
+    chart = lines(rows, few=len(rows) < 60 * len(courses)).encode(
         x=_time_axis(courses),
-        y=y.axis(format="~s", minExtent=_AXIS_EXTENT, tickCount=5),
+        y=y.axis(format="~s", minExtent=AXIS_EXTENT, tickCount=5),
         detail=alt.Detail("line:N"),
-        color=_seed_colours(courses),
+        color=seed_colours(courses),
         tooltip=tooltips("seed:N", "time:Q", "speed:N"),
     )
     return apply_style(chart.properties(width=WIDTH, height=160))
@@ -336,11 +196,11 @@ def _sensor_chart(
         return None
     names = list(dict.fromkeys(str(row["name"]) for row in rows))
     values = [row["value"] for row in rows]
-    axis = alt.Axis(format="~s", minExtent=_AXIS_EXTENT, tickCount=4)
+    axis = alt.Axis(format="~s", minExtent=AXIS_EXTENT, tickCount=4)
     colour = alt.Color("name:N").scale(domain=names, range=list(SERIES[: len(names)]))
-    chart = _lines(rows, few=False, width=1.8 if len(courses) == 1 else 1.2).encode(
+    chart = lines(rows, few=False, width=1.8 if len(courses) == 1 else 1.2).encode(
         x=_time_axis(courses),
-        y=alt.Y("value:Q").scale(_scale_from_zero(values)).title(title).axis(axis),
+        y=alt.Y("value:Q").scale(scale_from_zero(values)).title(title).axis(axis),
         detail=alt.Detail("line:N"),
         color=colour.legend(orient="top", title=None, labelLimit=220, symbolType="stroke"),
         tooltip=tooltips("name:N", "seed:N", "time:Q", "reading:N"),
@@ -348,7 +208,7 @@ def _sensor_chart(
     return apply_style(chart.properties(width=WIDTH, height=height))
 
 
-def _lines(rows: list[dict[str, Any]], *, few: bool, width: float = 2) -> Any:
+def lines(rows: list[dict[str, Any]], *, few: bool, width: float = 2) -> Any:
     """Return lines, with points if there are few enough to distinguish them."""
     import altair as alt
 
@@ -357,7 +217,7 @@ def _lines(rows: list[dict[str, Any]], *, few: bool, width: float = 2) -> Any:
     return alt.Chart(data(rows)).mark_line(strokeWidth=width, point=point)
 
 
-def _scale_from_zero(values: Iterable[float]) -> Any:
+def scale_from_zero(values: Iterable[float]) -> Any:
     """Return a scale from 0 with some margin above the highest value."""
     import altair as alt
 
@@ -372,7 +232,8 @@ def _time_axis(courses: Sequence[Course]) -> Any:
     return alt.X("time:Q").title(_SECONDS).scale(scale).axis(grid=False, tickCount=12)
 
 
-def _seed_colours(courses: Sequence[Course]) -> Any:
+def seed_colours(courses: Sequence[Course]) -> Any:
+    """Return the colour of each seed; one seed needs no legend."""
     import altair as alt
 
     names = [course.name for course in courses]
