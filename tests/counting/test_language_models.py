@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -11,38 +10,28 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.support.language_models import (
+    BATCH,
+    DESIGNS,
+    EXPERTS,
+    GPT2,
+    HEADS,
+    INNER,
+    LENGTH,
+    SCORES,
+    TOKENS,
+    WIDTH,
+    WORDS,
+    language_graph,
+)
 from vflops.counting.capture import InputSpec, capture
 from vflops.counting.conventions import BUILT_IN, convention
 from vflops.counting.conventions.base import Ops
 from vflops.counting.count import count
 from vflops.counting.model_parts import model_parts
 from vflops.models.language.transformer import Transformer
-from vflops.models.language.transformer_design import TransformerDesign
 from vflops.models.model_graph import graph_of
 from vflops.record.formats.graph import Graph
-
-BATCH, LENGTH, WIDTH, HEADS, INNER, WORDS = 3, 16, 32, 4, 64, 50
-GPT2 = TransformerDesign(
-    layers=1,
-    width=WIDTH,
-    heads=HEADS,
-    kv_heads=HEADS,
-    mlp_width=INNER,
-    vocabulary=WORDS,
-    context=LENGTH,
-)
-LLAMA = replace(GPT2, style="llama", kv_heads=2, qk_norm=True, tied=False)
-EXPERTS = replace(GPT2, experts=4)
-DESIGNS = {"gpt2": GPT2, "llama": LLAMA, "experts": EXPERTS}
-TOKENS = BATCH * LENGTH
-SCORES = BATCH * HEADS * LENGTH * LENGTH
-
-
-def graph(design: TransformerDesign) -> Graph:
-    spec = InputSpec((LENGTH,), "int64")
-    return capture(
-        partial(Transformer, design), [spec, spec], name="t", batch=BATCH, loss=Tensor.mean
-    )
 
 
 def by_kind(rules: str, counted: Graph) -> dict[str, Ops]:
@@ -57,7 +46,7 @@ def test_what_is_executed_is_what_torch_counts_when_it_runs(name: str) -> None:
     # FlopCounterMode has no formula for the fused attention of CPUs.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model(ids[:, :-1], ids[:, 1:]).mean().backward()
-    found = graph(DESIGNS[name])
+    found = language_graph(DESIGNS[name])
     for rules in ("executed", "executed-torch"):
         assert count(found, convention(rules)).total.total == counter.get_total_flops()
 
@@ -65,7 +54,7 @@ def test_what_is_executed_is_what_torch_counts_when_it_runs(name: str) -> None:
 @pytest.mark.parametrize("name", DESIGNS)
 @pytest.mark.parametrize("rules", ["hpcai500", "hpcai500-fc2", "aiperf", "aiperf-original"])
 def test_the_papers_rule_sets_leave_nothing_of_a_transformer_out(name: str, rules: str) -> None:
-    counted = count(graph(DESIGNS[name]), convention(rules))
+    counted = count(language_graph(DESIGNS[name]), convention(rules))
     assert counted.uncounted == ()
     assert counted.warning is None
 
@@ -73,12 +62,12 @@ def test_the_papers_rule_sets_leave_nothing_of_a_transformer_out(name: str, rule
 @pytest.mark.parametrize("name", DESIGNS)
 def test_no_rule_set_leaves_out_operations_that_are_executed(name: str) -> None:
     for rules in BUILT_IN:
-        uncounted = count(graph(DESIGNS[name]), rules).uncounted
+        uncounted = count(language_graph(DESIGNS[name]), rules).uncounted
         assert not [item for item in uncounted if item.may_be_much or item.executed_share]
 
 
 def test_hpcai500_by_hand() -> None:
-    found = by_kind("hpcai500", graph(GPT2))
+    found = by_kind("hpcai500", language_graph(GPT2))
     dense = TOKENS * (WIDTH * 3 * WIDTH + WIDTH * WIDTH + 2 * WIDTH * INNER + WIDTH * WORDS)
     attention = 2 * 2 * SCORES * (WIDTH // HEADS)
     elementwise = 3 * TOKENS * WIDTH + 2 * TOKENS * WIDTH + SCORES  # sums; scaled q, k; the mask
@@ -97,13 +86,13 @@ def test_hpcai500_by_hand() -> None:
     assert {kind: ops.backward for kind, ops in found.items()} == {
         kind: 2 * forward for kind, forward in expected.items()
     }
-    corrected = by_kind("hpcai500-fc2", graph(GPT2))
+    corrected = by_kind("hpcai500-fc2", language_graph(GPT2))
     assert corrected["dense"].forward == 2 * dense
     assert corrected["product"].forward == attention
 
 
 def test_aiperf_by_hand() -> None:
-    found = by_kind("aiperf", graph(GPT2))
+    found = by_kind("aiperf", language_graph(GPT2))
     dense = 2 * TOKENS * (4 * WIDTH * WIDTH + 2 * WIDTH * INNER + WIDTH * WORDS)
     attention = 2 * 2 * SCORES * (WIDTH // HEADS)
     assert (found["dense"].forward, found["dense"].backward) == (dense, 2 * dense)
@@ -116,7 +105,7 @@ def test_aiperf_by_hand() -> None:
     assert found["embedding"].forward == 0
     parameters = (WORDS + LENGTH) * WIDTH + 4 * WIDTH * WIDTH + 2 * WIDTH * INNER + 3 * WIDTH
     assert sum(ops.update for ops in found.values()) == 2 * parameters * BATCH
-    original = by_kind("aiperf-original", graph(GPT2))
+    original = by_kind("aiperf-original", language_graph(GPT2))
     rows = SCORES // LENGTH + TOKENS  # one addition less for each sum
     assert original["softmax"].forward == found["softmax"].forward - rows
     assert original["reduction"].forward == found["reduction"].forward - 1
@@ -178,7 +167,7 @@ def shares(found: Graph) -> dict[str, int]:
 
 
 def test_the_parts_of_a_transformer_by_hand() -> None:
-    found = shares(graph(replace(GPT2, layers=2)))
+    found = shares(language_graph(replace(GPT2, layers=2)))
     attention = 3 * (2 * TOKENS * 4 * WIDTH * WIDTH + 2 * 2 * SCORES * (WIDTH // HEADS))
     assert found == {
         "embedding": 0,
@@ -190,7 +179,7 @@ def test_the_parts_of_a_transformer_by_hand() -> None:
 
 
 def test_experts_are_a_part_of_their_own() -> None:
-    found = shares(graph(EXPERTS))
+    found = shares(language_graph(EXPERTS))
     assert found["experts"] > 0 and "MLP" not in found
 
 

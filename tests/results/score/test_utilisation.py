@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.counting.test_language_models import GPT2, LENGTH
-from tests.counting.test_language_models import graph as language_graph
+from tests.support.language_models import GPT2, LENGTH, language_graph
 from tests.support.sample_parts import MEASUREMENTS
 from tests.support.trained_runs import WORKLOAD, HandmadeRun, course, job
 from vflops.counting.conventions import convention

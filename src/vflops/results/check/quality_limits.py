@@ -90,8 +90,8 @@ MIN_SAMPLES = 32
 """On fewer samples, chance may lead to any quality."""
 _CHANCE = 1e-12
 """The probability that an honest evaluation exceeds the limit of synthetic text."""
-_ROUNDING = 1e-9
-"""The relative difference between two computations of the same figure."""
+_ROUNDING = 1e-6
+"""The largest difference between two records of the same figure that is not told apart."""
 _MAX_LOSS = 700.0
 """exp(−loss) is 0 beyond it."""
 
