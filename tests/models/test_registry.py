@@ -16,8 +16,11 @@ from vflops.models.resnet import ResNet, resnet50, resnet50_v1
 def test_every_built_in_model_builds_and_has_its_loss(spec) -> None:  # type: ignore[no-untyped-def]
     with torch.device("meta"):
         network = spec.load()()
-        x = torch.empty(2, *spec.input_shape)
-        assert spec.load_loss()(network(x)).shape == ()
+        inputs = [
+            torch.empty(2, *given.shape, dtype=getattr(torch, given.dtype))
+            for given in spec.inputs()
+        ]
+        assert spec.load_loss()(network(*inputs)).shape == ()
 
 
 def test_both_resnets_have_the_published_parameters() -> None:

@@ -143,4 +143,6 @@ def test_a_training_of_which_nothing_can_be_shown_still_ends(tmp_path: Path) -> 
     log = run_ranks(folder, SHOW_NOTHING="1")
     assert log.events[-1].kind == "end"
     assert "exhibit" not in [event.kind for event in log.events]
+    (skipped,) = (event for event in log.events if event.kind == "exhibit-skipped")
+    assert "No space left" in skipped.payload(job_events.ExhibitSkipped).reason
     assert "No space left" in (folder.attempt_folder(1, 0) / "rank-0.log").read_text()

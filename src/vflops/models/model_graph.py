@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vflops.counting.input_specs import Input, InputSpec
+from vflops.counting.input_specs import Input
 from vflops.errors import UsageError
 from vflops.models.model_registry import BUILT_IN
 from vflops.models.model_registry import model as find_model
@@ -24,11 +24,9 @@ def graph_of(name: str, *, inputs: Sequence[Input] = (), batch: int = 1) -> Grap
         )
     from vflops.counting.capture import capture
 
-    if not inputs and spec.input_shape is not None:
-        inputs = [InputSpec(spec.input_shape)]
     return capture(
         spec.load(),
-        inputs,
+        spec.inputs(inputs),
         name=spec.name,
         batch=batch,
         loss=spec.load_loss(),

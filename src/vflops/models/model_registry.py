@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from vflops.counting.conventions import EXECUTED_CONVENTION, PUBLISHED_CONVENTION
+from vflops.counting.input_specs import Input, InputSpec
 from vflops.errors import UsageError, unknown_name
 from vflops.extensions import load_extensions
+from vflops.models.language.transformer_design import PUBLISHED
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,28 @@ class ModelSpec:
     loss: str | None
     """``package.module:callable`` from the model's output to the loss; None to count outputs."""
     origin: str = "vflops"
+    arguments: tuple[str, ...] = ()
+    """What ``target`` is called with."""
+    input_dtype: str = "float32"
+    input_count: int = 1
+    """How many inputs of this shape it takes; a language model takes tokens and the next tokens."""
+    rules: str = EXECUTED_CONVENTION
+    """The counting convention, unless the user chooses one."""
 
     def load(self) -> Callable[[], Any]:
         """Return the callable that builds the model."""
-        return load(self.target)
+        return partial(load(self.target), *self.arguments)
+
+    def inputs(self, given: Sequence[Input] = ()) -> list[Input]:
+        """Return the inputs to count with: the default ones, or those that the user gives.
+
+        A single one stands for all inputs of a model whose inputs have the same shape.
+        """
+        if given:
+            return list(given) * self.input_count if len(given) == 1 else list(given)
+        if self.input_shape is None:
+            return []
+        return [InputSpec(self.input_shape, self.input_dtype)] * self.input_count
 
     def load_loss(self) -> Callable[[Any], Any] | None:
         """Return the callable that computes the loss, if there is one."""
@@ -39,6 +59,29 @@ class ModelSpec:
 
 
 _CROSS_ENTROPY = "vflops.counting.capture:cross_entropy"
+_TRANSFORMERS = {
+    "gpt2-124m": "GPT-2, 12 layers of 768, without biases",
+    "gpt2-355m": "GPT-2, 24 layers of 1,024, without biases",
+    "gpt2-774m": "GPT-2, 36 layers of 1,280, without biases",
+    "gpt2-1558m": "GPT-2, 48 layers of 1,600, without biases",
+    "llama-1b": "Llama 3.2 1B",
+    "llama-8b": "Llama 3.1 8B",
+    "moe-8x124m": "GPT-2 124M with 8 experts in each layer, two of them for each token",
+}
+
+
+def _transformer(name: str, title: str) -> ModelSpec:
+    return ModelSpec(
+        name=name,
+        title=title,
+        target="vflops.models.language.published:published_transformer",
+        arguments=(name,),
+        input_shape=(PUBLISHED[name].context,),
+        input_dtype="int64",
+        input_count=2,
+        loss="vflops.models.language.published:mean_loss",
+    )
+
 
 BUILT_IN: tuple[ModelSpec, ...] = (
     ModelSpec(
@@ -47,6 +90,7 @@ BUILT_IN: tuple[ModelSpec, ...] = (
         target="vflops.models.resnet:resnet50",
         input_shape=(3, 224, 224),
         loss=_CROSS_ENTROPY,
+        rules=PUBLISHED_CONVENTION,
     ),
     ModelSpec(
         name="resnet50-v1",
@@ -54,7 +98,9 @@ BUILT_IN: tuple[ModelSpec, ...] = (
         target="vflops.models.resnet:resnet50_v1",
         input_shape=(3, 224, 224),
         loss=_CROSS_ENTROPY,
+        rules=PUBLISHED_CONVENTION,
     ),
+    *(_transformer(name, title) for name, title in _TRANSFORMERS.items()),
 )
 
 ENTRY_POINTS = "vflops.models"
@@ -93,10 +139,10 @@ def model(name: str) -> ModelSpec:
 def default_convention(name: str) -> str:
     """Return the id of the counting convention for a model, unless the user chooses one.
 
-    Built-in networks are counted as published, and the user's own as executed.
+    The networks of HPC AI500 and AIPerf are counted as published, all others as executed.
     """
-    is_built_in = any(spec.name == name for spec in BUILT_IN)
-    return PUBLISHED_CONVENTION if is_built_in else EXECUTED_CONVENTION
+    known = (spec.rules for spec in BUILT_IN if spec.name == name)
+    return next(known, EXECUTED_CONVENTION)
 
 
 def load(target: str) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from vflops.metrics import mean
-from vflops.results.score.figure_text import OPEN_VFLOPS, number
+from vflops.results.score.figure_text import OPEN_VFLOPS, number, rate
 from vflops.results.score.score_file import EnsembleScore, Score, SearchScore, TrainingScore
 from vflops.results.task.task import TaskKind
 from vflops.units import percent, quantity, seconds
@@ -24,6 +24,7 @@ Key = Literal[
     "flops",
     "regulated",
     "throughput",
+    "unit_throughput",
     "quality",
     "target",
     "quality_factor",
@@ -170,6 +171,7 @@ _DEFINITIONS: dict[Key, _Definition] = {
     "flops": _Definition("FLOPS", "FLOPS", "higher"),
     "regulated": _Definition("regulated score", "OPS", "higher", True),
     "throughput": _Definition("throughput", "samples/s", "higher"),
+    "unit_throughput": _Definition("throughput", None, "higher"),
     "quality": _Definition("quality", None, "higher", True),
     "target": _Definition("target", None, None),
     "quality_factor": _Definition("quality factor", None, "higher", True),
@@ -193,6 +195,7 @@ _COMPARED: dict[SubjectKind, tuple[Key, ...]] = {
         "vflops",
         "flops",
         "throughput",
+        "unit_throughput",
         "quality",
         "time_to_quality",
         "mfu",
@@ -271,6 +274,7 @@ def training_figures(training: TrainingScore) -> Figures:
         ),
         "flops": speed.flops if speed else None,
         "throughput": speed.samples_per_s if speed else None,
+        "unit_throughput": speed.units_per_s if speed else None,
         "quality": quality.achieved,
         "target": quality.target,
         "quality_factor": quality.penalty,
@@ -285,8 +289,13 @@ def training_figures(training: TrainingScore) -> Figures:
         "epochs": training.epochs,
         "bytes_per_step": training.shared.bytes if training.shared else None,
     }
-    achieved = _Definition(quality.name, None, quality.better, True)
-    return _figures(subject, values, {"quality": achieved}, bool(training.power.shared_with))
+    definitions: dict[Key, _Definition] = {
+        "quality": _Definition(quality.name, None, quality.better, True)
+    }
+    if training.unit is not None:
+        unit = f"{training.unit.name}/s"
+        definitions["unit_throughput"] = _Definition("throughput", unit, "higher")
+    return _figures(subject, values, definitions, bool(training.power.shared_with))
 
 
 def ensemble_figures(score: Score, ensemble: EnsembleScore) -> Figures:
@@ -372,6 +381,8 @@ def format_value(unit: str | None, value: float) -> str:
         return percent(value)
     if unit == MODELS:
         return f"{number(value)} {unit}"
+    if unit is not None and unit.endswith("s/s"):  # samples/s and tokens/s have no SI prefix
+        return rate(value, unit)
     return quantity(value, unit) if unit else number(value)
 
 

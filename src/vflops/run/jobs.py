@@ -64,6 +64,7 @@ class PreparedWorkload:
             target=target,
             profile_target=self._profile_target(profile),
             bounds=quality.limits,
+            of_loss=quality.of_loss,
         )
 
     def _profile_target(self, profile: str) -> float | None:

@@ -131,6 +131,21 @@ class WorkloadConformance(SampleConformance):
         trained = sum(p.numel() for p in workload.model().parameters() if p.requires_grad)
         assert graph.parameter_count == trained
 
+    def test_examples_of_its_model_become_figures(self, workload: Workload) -> None:
+        """What ``exhibit_model`` returns is what the function of the spec draws, twice the same."""
+        if not workload.exhibits_model:
+            return
+        assert self.spec.exhibit is not None, "nothing draws the examples"
+        model = self._model(workload).eval()
+        with torch.no_grad():
+            one, again = (
+                dict(workload.exhibit_model(model, torch.device("cpu"), SEED)) for _ in range(2)
+            )
+        assert {name: array.tobytes() for name, array in one.items()} == {
+            name: array.tobytes() for name, array in again.items()
+        }, "the examples of a model depend on more than the seed"
+        assert import_object(self.spec.exhibit)(one)
+
     def test_predictions_depend_only_on_the_sample(self, workload: Workload) -> None:
         """In evaluation there is no dropout, and no statistics of the batch are used."""
         model = self._model(workload).eval()

@@ -12,7 +12,7 @@ import torch
 from vflops.config.training import TrainSettings
 from vflops.errors import Interrupted, RunFailed
 from vflops.machine.devices import first_line
-from vflops.record.formats.job_events import Fallback, JobStarted, Resumed, Tested
+from vflops.record.formats.job_events import ExhibitSkipped, Fallback, JobStarted, Resumed, Tested
 from vflops.train.backends.backend import Backend
 from vflops.train.backends.factory import joined_backend
 from vflops.train.backends.torch_backend import TorchBackend
@@ -31,7 +31,7 @@ from vflops.train.profiling import profile_steps
 from vflops.train.rank_device import rank_device, use_threads
 from vflops.train.state import TrainState
 from vflops.workloads.contract.registry import workload as find
-from vflops.workloads.contract.workload import Indices, Split, Workload
+from vflops.workloads.contract.workload import Exhibits, Indices, Split, Workload
 
 
 def run(context: JobContext) -> None:
@@ -158,12 +158,27 @@ class Engine:
     def _exhibit(self, outcome: Outcome) -> None:
         """Write example results for the report; a failure is printed, but does not fail the job."""
         try:
-            arrays = self.workload.exhibit(outcome.summaries)
-            if arrays is not None:
+            arrays = dict(self.workload.exhibit(outcome.summaries) or {})
+            if self.workload.exhibits_model:
+                arrays |= self._exhibit_model()
+            if arrays:
                 self.context.write_event("exhibit", write_exhibit(self.context.attempt, arrays))
-        except Exception:
+        except Exception as error:
             print("the report will not show examples of this model:", file=sys.stderr)
             traceback.print_exc()
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            self.context.write_event("exhibit-skipped", ExhibitSkipped(reason=reason))
+
+    def _exhibit_model(self) -> Exhibits:
+        """Return arrays that the trained model makes, if this rank has all of it."""
+        reason = self.backend.no_model_reason
+        if reason is not None:
+            self.context.write_event("exhibit-skipped", ExhibitSkipped(reason=reason))
+            return {}
+        seed = self.context.record.seed
+        return self.backend.use_model(
+            lambda model: self.workload.exhibit_model(model, self.device, seed)
+        )
 
     def loop(self) -> Loop:
         """Return the training loop, starting at the current state."""

@@ -20,7 +20,7 @@ from vflops.publish.report.report_page import write_report
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
-from vflops.workloads.contract.exhibit import Figure
+from vflops.workloads.contract.exhibit import Figure, Passage
 from vflops.workloads.contract.registry import workload
 
 GOOD = course(0.4, 0.85, 0.88)
@@ -154,9 +154,9 @@ class TestFigures:
         assert shown(planned.folder).source == "of seed 1, which did not finish"
 
     def test_a_figure_is_a_picture_or_a_chart(self) -> None:
-        with pytest.raises(ValueError, match="svg or a chart"):
+        with pytest.raises(ValueError, match="svg, a chart or passages"):
             Figure("neither", "")
-        with pytest.raises(ValueError, match="svg or a chart"):
+        with pytest.raises(ValueError, match="svg, a chart or passages"):
             Figure("both", "", svg=SVG, chart={})
 
     def test_the_page_holds_them_with_their_words_escaped(
@@ -262,3 +262,27 @@ class TestFaults:
         handmade_run.plan(job(1, workload="quantum-weather"))
         trained_with(handmade_run, NUMBERS)
         assert "unknown workload 'quantum-weather'" in self.fault(handmade_run.folder)
+
+
+def passages(arrays: Mapping[str, NDArray[Any]]) -> list[Figure]:
+    return [
+        Figure("Text", "a caption", passages=(Passage("<b>begins</b>", (("who", "a & <c>"),)),))
+    ]
+
+
+def test_passages_of_text_are_escaped(handmade_run: HandmadeRun, maker: Any) -> None:
+    maker(passages)
+    handmade_run.plan(job())
+    trained_with(handmade_run, packed(numbers=np.arange(3)))
+    write_report(Contents(RunFolder.open(handmade_run.folder.path)))
+    page = handmade_run.folder.report_file.read_text()
+    assert "&lt;b&gt;begins&lt;/b&gt;" in page and "<b>begins" not in page
+    assert "<dt>who</dt><dd>a &amp; &lt;c&gt;</dd>" in page
+
+
+def test_a_reason_for_no_exhibit_is_shown(handmade_run: HandmadeRun) -> None:
+    handmade_run.plan(job())
+    skipped = ("exhibit-skipped", {"reason": "the model is divided between 4 ranks"})
+    handmade_run.attempt(1, 1000.0, *GOOD[:-1], skipped, GOOD[-1])
+    found = shown(handmade_run.folder)
+    assert (found.figures, found.fault) == ((), "the model is divided between 4 ranks")

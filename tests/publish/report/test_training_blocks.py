@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -22,6 +23,7 @@ from vflops.publish.report import curves
 from vflops.publish.report.report_page import write_report
 from vflops.publish.report.training_blocks import Block, blocks, roofline_models
 from vflops.record.folder import RunFolder
+from vflops.record.formats.job import DataFacts, Goal, SampleUnit
 from vflops.record.formats.job_events import PHASES
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
@@ -228,3 +230,64 @@ class TestPage:
 
     def test_the_same_folder_gives_the_same_page(self, trained_folder: RunFolder) -> None:
         assert page_of(trained_folder) == page_of(trained_folder)
+
+
+class TestUnits:
+    """What a workload with units of samples and a quality of the loss shows: a language model."""
+
+    GOAL = Goal(
+        quality="next-token probability",
+        better="higher",
+        target=0.125,
+        exponent=5,
+        of_loss="exp(-loss)",
+    )
+    DATA = DataFacts(
+        path="/data",
+        synthetic=True,
+        fingerprint="0" * 64,
+        train=1000,
+        validation=200,
+        facts={"floor": 1.5},
+        unit=SampleUnit(name="tokens", count=64),
+    )
+
+    def run(self, run: HandmadeRun) -> RunFolder:
+        run.plan(job(goal=self.GOAL, data=self.DATA))
+        run.attempt(1, 1000.0, *course(0.1, 0.2))
+        return run.folder
+
+    def test_loss_is_drawn_over_tokens_with_target_and_floor(
+        self, handmade_run: HandmadeRun
+    ) -> None:
+        block = block_of(self.run(handmade_run))
+        rows = rows_of(block.loss)
+        assert {row["label"] for row in rows if "label" in row} == {"target 2.079", "floor 1.5"}
+        validation = [row for row in rows if row.get("of") == "validation"]
+        assert [row["tokens"] for row in validation] == [64_000, 128_000]
+        assert [row["loss"] for row in validation] == pytest.approx([math.log(10), math.log(5)])
+        training = [row for row in rows if row.get("of") == "training"]
+        assert training[0]["tokens"] == pytest.approx(0.2 * 64_000)
+        assert {
+            row["tokens"] for row in rows_of(block.quality) if "quality" in row and "seed" in row
+        }
+        assert (block.progress, block.has_floor) == ("tokens", True)
+
+    def test_speed_is_in_tokens(self, handmade_run: HandmadeRun) -> None:
+        folder = self.run(handmade_run)
+        block = block_of(folder)
+        assert [row["rate"] for row in rows_of(block.throughput)] == pytest.approx(
+            [64 * 200 / 2.2] * len(rows_of(block.throughput))
+        )
+        speed = next(tile for tile in block.tiles if tile["name"] == "speed")
+        assert speed["value"].endswith(" tokens/s")
+        page = page_of(folder)
+        assert "Loss over tokens" in page
+        assert "Floor: the loss of the source that drew this very text" in page
+
+    def test_a_workload_without_units_is_drawn_over_epochs(self, handmade_run: HandmadeRun) -> None:
+        folder = one_seed(handmade_run, 0.7)
+        assert block_of(folder).progress == "epoch"
+        page = page_of(folder)
+        assert "Quality over epochs" in page and "Loss over epochs" in page
+        assert "Floor: " not in page

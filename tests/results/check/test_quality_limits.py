@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
 from tests.support.sample_parts import MEASUREMENTS, write_system
 from tests.support.trained_runs import HandmadeRun, course, job
-from vflops.record.formats.job import DataFacts
+from vflops.data.text.floor import floor_of_recipe
+from vflops.data.text.text_recipe import TextRecipe
+from vflops.record.formats.job import DataFacts, Goal, JobRecord, SampleUnit
 from vflops.record.readout.contents import Contents
 from vflops.results.check.data_rules import check_evaluations
-from vflops.results.check.quality_limits import quality_limit
+from vflops.results.check.quality_limits import quality_faults, quality_limit
 from vflops.results.task.closed_tasks import closed_tasks
 from vflops.results.task.published_data import CLIMATE, IMAGENET
 from vflops.results.task.task import Task
+from vflops.workloads.contract.registry import workload as find
 
 YEARS = {"train years": "1979–2002", "validation years": "2003", "test years": "2004"}
 
@@ -68,6 +72,90 @@ def test_every_target_of_a_profile_is_below_its_limit() -> None:
         found = limit(workload, profile, synthetic=profile != "reference")
         target = definition.values["target"]
         assert found is None or float(target) < found, (workload, profile)
+
+
+TOKENS = (2 * 16_384 - 1) // 64 * 64
+FLOOR = floor_of_recipe(TextRecipe(vocabulary=64, seed=1), "val", TOKENS)
+
+
+def text_job(floor: float | None = FLOOR.loss, data: str | None = None) -> JobRecord:
+    """A job of the profile ``tiny`` of the language model, with a recorded floor."""
+    settings = find("language-model").profile("tiny").model_copy(update={"data": data})
+    return job(
+        1,
+        workload="language-model",
+        settings=settings.model_dump(mode="json"),
+        goal=Goal(
+            quality="next-token probability",
+            better="higher",
+            target=0.13,
+            exponent=5,
+            of_loss="exp(-loss)",
+        ),
+        data=DataFacts(
+            path="/data",
+            fingerprint="0" * 64,
+            synthetic=True,
+            train=4095,
+            validation=TOKENS // 64,
+            facts={} if floor is None else {"floor": floor},
+            unit=SampleUnit(name="tokens", count=64),
+        ),
+    )
+
+
+OPEN = Task(workload="language-model", kind="open", digest=None, profile="tiny")
+
+
+def test_synthetic_text_is_limited_by_its_source_and_villes_inequality() -> None:
+    found = quality_limit(text_job(), OPEN)
+    assert found is not None
+    # P(a model that has not seen the text is better) ≤ 10⁻¹²
+    assert found.model == found.ensemble == math.exp(math.log(1e12) / TOKENS - FLOOR.loss)
+    assert f"a loss of {FLOOR.loss:.4f} on these {TOKENS:,} tokens" in found.source
+
+
+def test_the_floor_that_a_job_states_does_not_move_the_limit_of_drawn_text() -> None:
+    assert quality_limit(text_job(floor=0.1), OPEN) == quality_limit(text_job(), OPEN)
+
+
+def test_shards_of_synthetic_text_have_the_floor_that_was_recorded() -> None:
+    found = quality_limit(text_job(floor=2.0, data="/shards"), OPEN)
+    assert found is not None
+    assert found.model == math.exp(math.log(1e12) / TOKENS - 2.0)
+    assert quality_limit(text_job(floor=None, data="/shards"), OPEN) is None
+
+
+def faults(run: HandmadeRun, record: JobRecord, quality: float, loss: float | None) -> list[str]:
+    run.plan(record)
+    notes = course(0.1, quality)
+    notes = [
+        (kind, {**facts, "loss": loss} if kind == "evaluation" else facts) for kind, facts in notes
+    ]
+    notes[6] = (notes[6][0], {**notes[6][1], "loss": -math.log(0.1)})
+    run.attempt(1, 1000.0, *notes)
+    return [fault for _, fault in quality_faults(Contents(run.folder))]
+
+
+def test_a_loss_just_below_the_margin_of_chance_is_believed(handmade_run: HandmadeRun) -> None:
+    loss = FLOOR.loss - 0.999 * FLOOR.margin(1e-12)
+    assert faults(handmade_run, text_job(), math.exp(-loss), loss) == []
+
+
+def test_a_loss_below_the_floor_fails(handmade_run: HandmadeRun) -> None:
+    loss = FLOOR.loss - 1.001 * FLOOR.margin(1e-12)
+    (fault,) = faults(handmade_run, text_job(), math.exp(-loss), loss)
+    assert "the source of this text itself has a loss of" in fault
+
+
+def test_a_quality_that_is_not_that_of_its_loss_fails(handmade_run: HandmadeRun) -> None:
+    (fault,) = faults(handmade_run, text_job(), 0.2, -math.log(0.19))
+    assert fault == "the next-token probability is 0.2, not exp(−1.66073)"
+
+
+def test_a_floor_that_is_not_that_of_the_text_fails(handmade_run: HandmadeRun) -> None:
+    found = faults(handmade_run, text_job(floor=1.0), 0.2, -math.log(0.2))
+    assert set(found) == {f"the floor of the text is {FLOOR.loss:.6f}, but 1.0 is recorded"}
 
 
 @pytest.mark.parametrize(("quality", "verdict"), [(0.9, "pass"), (1.0, "fail")])

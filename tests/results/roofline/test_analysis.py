@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.language_models import BATCH, GPT2, LENGTH, language_graph
 from vflops.counting.conventions import convention
 from vflops.counting.count import count
 from vflops.record.formats.measurement import Measurement
 from vflops.results.roofline.analysis import Bound, Ceilings, bound, measured_ceilings
-from vflops.results.roofline.bytes_moved import backward_bytes, forward_bytes
-from vflops.results.roofline.roofline_text import sentences
+from vflops.results.roofline.bytes_moved import backward_bytes, forward_bytes, inner_values
+from vflops.results.roofline.roofline_text import PARTS, part_rows, sentences
 from vflops.results.score.scoring import best_bound
 from vflops.testing.conventions import sample_graph
 
@@ -51,7 +52,7 @@ def test_a_view_moves_nothing() -> None:
 
 
 def test_least_time_of_each_kind_is_the_larger_of_compute_and_memory() -> None:
-    points = {point.kind: point for point in sample_bound().points}
+    points = {point.group: point for point in sample_bound().points}
     convolution = points["convolution"]
     forward = 2 * 9 * 3 * 16 * 8
     assert convolution.ops == 3 * forward
@@ -82,7 +83,7 @@ def test_no_point_is_above_its_roofs(peak: float, bandwidth: float, batch: int) 
 
 def test_a_larger_batch_raises_the_intensity_of_weights() -> None:
     one, many = (
-        {point.kind: point.intensity for point in sample_bound(batch=batch).points}
+        {point.group: point.intensity for point in sample_bound(batch=batch).points}
         for batch in (1, 64)
     )
     assert many["dense"] > 5 * one["dense"]
@@ -173,3 +174,38 @@ def test_an_all_reduce_of_cpu_processes_says_nothing_of_accelerators() -> None:
 def test_a_fast_network_can_hide() -> None:
     fast = Ceilings(MACHINE.compute, MACHINE.memory, network=1e12, ranks=2)
     assert "can hide behind the arithmetic" in " ".join(sentences(sample_bound(fast)))
+
+
+def test_the_scores_of_attention_move_no_bytes() -> None:
+    """torch's attention is one kernel: it reads queries, keys and values, and writes the result."""
+    graph = language_graph(GPT2)
+    inner = inner_values(graph)
+    square = [i for i, v in enumerate(graph.values) if v.shape[-2:] == (LENGTH, LENGTH)]
+    assert square and inner.issuperset(square)
+    scores, mixed = (i for i, node in enumerate(graph.nodes) if node.kind == "product")
+    heads = 4 * BATCH * LENGTH * GPT2.width  # bytes of all heads of queries, keys or values
+    assert forward_bytes(graph, graph.nodes[scores], "fp32", inner) == 2 * heads
+    assert forward_bytes(graph, graph.nodes[mixed], "fp32", inner) == 2 * heads
+    assert backward_bytes(graph, scores, "fp32", inner) == 2 * 2 * heads
+    softmax = next(i for i, n in enumerate(graph.nodes) if n.op == "aten._safe_softmax.default")
+    assert forward_bytes(graph, graph.nodes[softmax], "fp32", inner) == 0
+    assert backward_bytes(graph, softmax, "fp32", inner) == 0
+
+
+def test_a_softmax_of_its_own_moves_its_bytes() -> None:
+    assert inner_values(sample_graph()) == frozenset()
+
+
+def test_a_transformer_has_parts_and_a_bound_in_tokens() -> None:
+    machine = Ceilings(
+        {("gemm", "fp32"): PEAK, ("convolution", "fp32"): PEAK}, BANDWIDTH, None, None
+    )
+    found = bound(count(language_graph(GPT2), convention("executed")), machine, "fp32")
+    groups = {"attention", "MLP", "norms and sums", "embedding", "output layer and loss"}
+    assert {point.group for point in found.points} == groups
+    assert found.tokens == BATCH * LENGTH
+    assert found.tokens_per_s == pytest.approx(LENGTH * found.samples_per_s)
+    rows = part_rows(found)
+    assert {row[0] for row in rows} == groups
+    assert all(len(row) == len(PARTS) for row in rows)
+    assert f"{found.tokens_per_s:,.0f} tokens/s" in sentences(found)[0]

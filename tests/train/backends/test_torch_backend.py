@@ -67,3 +67,40 @@ class TestConformance(BackendConformance):
         precision = Precision.named("fp32", CPU)  # leaves tensors as they are
         workload = kind(classifier, weights)
         return TorchBackend(settings, workload, SingleRank(), precision, CPU, seed=0)
+
+
+class Divided(SingleRank):
+    """A plan in which no rank has the whole model."""
+
+    commits_alone = False
+    ranks = 4
+
+
+def backend(plan: SingleRank) -> TorchBackend:
+    workload = ImageClassification(
+        ImageSettings(size=8, resize=8, network=ResNetSettings(blocks=(1,), width=4, stem="small")),
+        DataFacts(
+            path="",
+            synthetic=True,
+            fingerprint="",
+            train=0,
+            validation=0,
+            facts={"classes": 2},
+        ),
+    )
+    return TorchBackend(TrainSettings(), workload, plan, Precision.named("fp32", CPU), CPU, seed=0)
+
+
+def test_a_model_is_used_in_evaluation_without_gradients() -> None:
+    whole = backend(SingleRank())
+    assert whole.no_model_reason is None
+
+    def use(model: nn.Module) -> tuple[bool, bool]:
+        return model.training, torch.is_grad_enabled()
+
+    assert whole.use_model(use) == (False, False)
+    assert whole.use_model(lambda model: model).training
+
+
+def test_a_divided_model_is_not_used() -> None:
+    assert backend(Divided()).no_model_reason == "the model is divided between 4 ranks"

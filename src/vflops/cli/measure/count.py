@@ -46,8 +46,8 @@ def count(
     rules: Annotated[
         str | None,
         typer.Option(
-            help="Counting convention, see `vflops list`; by default executed for your own model, "
-            "hpcai500 for a built-in one."
+            help="Counting convention, see `vflops list`; by default hpcai500 for the ResNets, "
+            "executed for other models."
         ),
     ] = None,
     against: Annotated[

@@ -100,6 +100,11 @@ def macc(graph: Graph, node: Node) -> int:
     return pixels.shape[0] * math.prod(pixels.shape[2:]) * right.elements
 
 
+def only_moves(node: Node) -> bool:
+    """Whether an operator without a kind of its own copies rows, as the routing of experts does."""
+    return node.op.startswith("aten.index_copy")
+
+
 def new_parameters(graph: Graph, index: int) -> int:
     """Return the elements of the parameters that node ``index`` is the first to use.
 

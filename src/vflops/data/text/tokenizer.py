@@ -64,6 +64,12 @@ class TextTokenizer:
         encodings = _library(self.file).encode_batch(texts, add_special_tokens=False)
         return [np.array(first + encoding.ids, kind) for encoding in encodings]
 
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens of a file's tokenizer, with its special tokens."""
+        assert self.file is not None
+        text: str = _library(self.file).decode(list(tokens), skip_special_tokens=False)
+        return text
+
 
 _EXPECTED = f"expected {BYTES}, or a tokenizer.json of the library tokenizers"
 

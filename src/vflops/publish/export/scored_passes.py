@@ -59,6 +59,14 @@ QUANTITIES = (
         "throughput", "samples a second", "1/s", "samples_per_second", "", "Speed of training."
     ),
     Quantity(
+        "unit_throughput",
+        "units a second",
+        "1/s",
+        "sample_units_per_second",
+        "",
+        "Speed of training in units of samples, such as tokens.",
+    ),
+    Quantity(
         "quality",
         "quality",
         "",

@@ -43,7 +43,7 @@ class TelemetryLines:
 
 
 def loss_over_epochs(trained: TrainedJob) -> Points:
-    """Return the loss by epoch, without steps that a later attempt repeated."""
+    """Return the training loss by epoch, without steps that a later attempt repeated."""
     points: Points = []
     for _, entry in trained.progress:
         while points and points[-1][0] >= entry.epoch:
@@ -53,9 +53,20 @@ def loss_over_epochs(trained: TrainedJob) -> Points:
     return thin(points)
 
 
+def speed_unit(trained: TrainedJob) -> str:
+    """Return the unit of ``throughput``: tokens/s for a language model, samples/s for others."""
+    unit = trained.record.data.unit
+    return f"{unit.name if unit else 'samples'}/s"
+
+
 def throughput(trained: TrainedJob) -> list[Line]:
-    """Return samples per second of work time between log entries, one line per attempt."""
+    """Return samples, or their units, per second of work time, one line per attempt.
+
+    Each point is the mean speed between two log entries.
+    """
     lines = []
+    unit = trained.record.data.unit
+    count = unit.count if unit else 1
     for number, before_s, attempt in _attempts_with_offsets(trained):
         compiled = trained.started is not None and trained.started.compiled
         # The first step compiles, which is not work time: start from the first log entry.
@@ -67,10 +78,10 @@ def throughput(trained: TrainedJob) -> list[Line]:
             if last is not None:
                 if work_s - last[0] < _MIN_INTERVAL_S or note.samples <= last[1]:
                     continue  # only a checkpoint, whose time counts for the next samples
-                points.append((time_s, (note.samples - last[1]) / (work_s - last[0])))
+                points.append((time_s, count * (note.samples - last[1]) / (work_s - last[0])))
             last = (work_s, note.samples)
         if points:
-            lines.append(Line("samples/s", number, thin(points)))
+            lines.append(Line(speed_unit(trained), number, thin(points)))
     return lines
 
 

@@ -48,7 +48,8 @@ def exhibit_figures(jobs: Sequence[tuple[TrainedJob, bool]]) -> ExhibitFigures |
     """
     with_exhibit = [(job, complete) for job, complete in jobs if _has_exhibit(job)]
     if not with_exhibit:
-        return None
+        reason = next((reason for job, _ in jobs if (reason := job.exhibit_skipped)), None)
+        return None if reason is None else ExhibitFigures(None, (), reason)
     complete_jobs = [job for job, complete in with_exhibit if complete]
     chosen = complete_jobs[0] if complete_jobs else with_exhibit[0][0]
     note = None

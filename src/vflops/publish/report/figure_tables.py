@@ -12,6 +12,8 @@ from vflops.results.score.score_file import TrainingScore, WorkScore
 from vflops.units import integer, percent, quantity, seconds
 
 Tile = dict[str, str]
+Row = tuple[str, list[str]]
+"""The name of a figure, and its text for each seed."""
 _TILES: dict[Key, str | None] = {
     "vflops": None,
     "flops": None,
@@ -22,6 +24,8 @@ _TILES: dict[Key, str | None] = {
     "vflops_per_watt": "VFLOPS/W",
 }
 """The figures shown as tiles, with the name of the tile; None stands for the figure's label."""
+_IN_UNITS: dict[Key, Key] = {"throughput": "unit_throughput"}
+"""What is shown instead if a sample has units, such as tokens."""
 
 
 def tiles(training: TrainingScore) -> list[Tile]:
@@ -39,9 +43,12 @@ def tiles(training: TrainingScore) -> list[Tile]:
 
 def _tile_names(training: TrainingScore) -> dict[Key, str | None]:
     """Return the figures of the tiles; the VFLOPS of an open task come last, under their name."""
+    names = _TILES
+    if training.unit is not None:
+        names = {_IN_UNITS.get(key, key): name for key, name in _TILES.items()}
     if training.task != "open":
-        return _TILES
-    closed = {key: name for key, name in _TILES.items() if not key.startswith("vflops")}
+        return names
+    closed = {key: name for key, name in names.items() if not key.startswith("vflops")}
     return {**closed, "open_vflops": None, "open_vflops_per_watt": f"{figure_text.OPEN_VFLOPS}/W"}
 
 
@@ -69,7 +76,9 @@ def _tile_text(figure: Figure, value: float | None) -> str:
     if value is None:
         return figure_text.NOT_REACHED if figure.key == "time_to_quality" else "—"
     return (
-        figure_text.rate(value) if figure.key == "throughput" else format_value(figure.unit, value)
+        figure_text.rate(value, figure.unit or "")
+        if "throughput" in figure.key
+        else format_value(figure.unit, value)
     )
 
 
@@ -80,16 +89,49 @@ def _notes(training: TrainingScore) -> dict[Key, str]:
     return {
         "vflops": _score_note(training),
         "flops": figure_text.rules(training.work),
-        "quality": f"target {quality.target:g}",
+        "quality": "; ".join([f"target {quality.target:g}", *figure_text.short_loss(quality.loss)]),
         "time_to_quality": "from the start of the processes"
         if epochs is None
         else figure_text.epoch(epochs),
         "throughput": "of training",
+        "unit_throughput": f"of training; {figure_text.rate(_samples_per_s(training))}",
         "mfu": mfu.reason or ceiling,
         "vflops_per_watt": _power_text(training),
         "open_vflops": figure_text.NOT_COMPARABLE,
         "open_vflops_per_watt": figure_text.NOT_COMPARABLE,
     }
+
+
+def _samples_per_s(training: TrainingScore) -> float | None:
+    return training.speed.samples_per_s if training.speed else None
+
+
+CONVENTIONS = ("convention", "operations per sample", "FLOPS", "of the measured", "of the vendor's")
+"""The columns of ``convention_rows``."""
+
+
+def convention_rows(training: TrainingScore) -> list[tuple[str, ...]]:
+    """Return the speed of a transformer and its share of both peaks, one row per convention."""
+    return [
+        (
+            f"{score.rules}/{score.rules_version}",
+            quantity(score.batch_ops.total / score.batch_ops.batch, "FLOP"),
+            quantity(score.flops, "FLOPS"),
+            percent(score.mfu),
+            percent(score.mfu_vendor),
+        )
+        for score in training.conventions
+    ]
+
+
+def peaks_note(training: TrainingScore) -> str:
+    """Return which peaks the shares of ``convention_rows`` are of."""
+    mfu = training.mfu
+    measured = mfu.reason or f"{quantity(mfu.ceiling_flops, 'FLOPS')}, {mfu.ceiling}"
+    vendor = mfu.vendor_reason or "not known"
+    if mfu.vendor is not None:
+        vendor = f"{quantity(mfu.vendor.flops, 'FLOPS')}, {mfu.vendor.source}"
+    return f"Measured ceiling: {measured}. Vendor's peak: {vendor}."
 
 
 def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
@@ -136,10 +178,14 @@ def _executed_rows(work: WorkScore) -> list[tuple[str, str]]:
     return rows
 
 
-def figure_rows(trainings: Sequence[TrainingScore]) -> list[tuple[str, list[str]]]:
+def figure_rows(trainings: Sequence[TrainingScore]) -> list[Row]:
     """Return the figures as rows of a name and one text per seed."""
-    rows = [(name, [text(training) for training in trainings]) for name, text in _FIGURES]
+    rows: list[Row] = [
+        (name, [text(training) for training in trainings]) for name, text in _FIGURES
+    ]
     rows[0] = (figure_text.vflops_name(trainings[0].task), rows[0][1])
+    _insert_after(rows, "quality", _loss_rows(trainings))
+    _insert_after(rows, "MFU", _utilisation_rows(trainings))
     for phase in PHASES:
         rows.append((f"time in {phase}", [_phase_text(training, phase) for training in trainings]))
     walls = [seconds(training.wall_s) for training in trainings]
@@ -149,6 +195,26 @@ def figure_rows(trainings: Sequence[TrainingScore]) -> list[tuple[str, list[str]
     if any(sources):
         rows.append(("power read from", sources))
     return rows
+
+
+def _insert_after(rows: list[Row], name: str, more: Sequence[Row]) -> None:
+    position = [row[0] for row in rows].index(name) + 1
+    rows[position:position] = more
+
+
+def _loss_rows(trainings: Sequence[TrainingScore]) -> list[Row]:
+    """Return the loss, if the quality follows from it."""
+    losses = [training.quality.loss for training in trainings]
+    if not any(losses):
+        return []
+    return [("loss", [figure_text.loss(loss) if loss else "—" for loss in losses])]
+
+
+def _utilisation_rows(trainings: Sequence[TrainingScore]) -> list[Row]:
+    """Return the shares of the vendor's peak, and the speed by conventions for transformers."""
+    by_seed = [dict(score_tables.utilisation_rows(training)) for training in trainings]
+    names = dict.fromkeys(name for rows in by_seed for name in rows)
+    return [(name, [rows.get(name, "—") for rows in by_seed]) for name in names]
 
 
 def _speed_text(pick: str, unit: str) -> Callable[[TrainingScore], str]:
@@ -168,7 +234,7 @@ _FIGURES: tuple[tuple[str, Callable[[TrainingScore], str]], ...] = (
     ("quality", lambda t: figure_text.achieved(t.quality)),
     (figure_text.FACTOR, lambda t: figure_text.factor(t.quality)),
     ("time to quality", lambda t: figure_text.time_to_quality(t.quality)),
-    ("speed", lambda t: figure_text.rate(t.speed.samples_per_s if t.speed else None)),
+    ("speed", figure_text.throughput),
     ("MFU", lambda t: figure_text.mfu(t.mfu)),
     ("VFLOPS/W", lambda t: quantity(t.vflops_per_watt, "VFLOPS/W")),
     ("mean power", lambda t: _power_text(t)),

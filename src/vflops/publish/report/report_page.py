@@ -15,7 +15,7 @@ from vflops.publish.report.ensemble_blocks import (
     ensemble_blocks,
     ensemble_mean_blocks,
 )
-from vflops.publish.report.figure_tables import Tile
+from vflops.publish.report.figure_tables import CONVENTIONS, Tile
 from vflops.publish.report.job_table import JOBS, job_table, level_sentence
 from vflops.publish.report.node_blocks import nodes_block
 from vflops.publish.report.results import Result
@@ -33,7 +33,7 @@ from vflops.results.check.level import levels
 from vflops.results.check.rule_sets import RULE_SETS
 from vflops.results.command_line import command
 from vflops.results.roofline.analysis import COMPUTE, Bound, Ceilings
-from vflops.results.roofline.roofline_text import sentences
+from vflops.results.roofline.roofline_text import PARTS, part_rows, sentences
 from vflops.results.roofline.run_ceilings import measured_where, run_ceilings
 from vflops.results.score import score_tables
 from vflops.results.score.figure_text import count as count_text
@@ -94,6 +94,8 @@ def write_report(contents: Contents) -> None:
         achieved=achieved,
         sentences=[model.sentence for model in models if model.sentence]
         + [sentence for bound in bounds for sentence in sentences(bound)],
+        part_names=PARTS,
+        parts=[(bound, part_rows(bound)) for bound in bounds],
         search=ceiling_charts.shape_search(measurements),
         messages=ceiling_charts.message_sizes(measurements),
         job_names=JOBS,
@@ -101,6 +103,7 @@ def write_report(contents: Contents) -> None:
         jobs_note=jobs.note,
         jobs_gist=count_text(jobs.jobs, "job"),
         distribution_names=many_trainings.DISTRIBUTION,
+        convention_names=CONVENTIONS,
         system=system,
         findings=findings,
         rules_title=RULE_SETS[findings.rule_set].title,

@@ -173,12 +173,15 @@ def _speed(training: TrainingScore) -> Cell:
     if speed is None:
         return Cell("—", (figure_text.rules(training.work),))
     flops = quantity(speed.flops, "FLOPS")
+    notes = [_share(training.mfu)]
+    if training.unit is not None:
+        notes.append(figure_text.rate(speed.units_per_s, f"{training.unit.name}/s"))
     if speed.vflops is None or factor is None:
-        return Cell(flops, (_share(training.mfu),))
+        return Cell(flops, tuple(notes))
     if training.task == "open":
-        return Cell(flops, (_share(training.mfu), _OPEN_SPEED))
+        return Cell(flops, (*notes, _OPEN_SPEED))
     factors = _factors(flops, factor, speed.vflops_capped)
-    return Cell(quantity(speed.vflops, "VFLOPS"), (*factors, _share(training.mfu)))
+    return Cell(quantity(speed.vflops, "VFLOPS"), (*factors, *notes))
 
 
 def _factors(flops: str, factor: float | None, capped: float | None) -> tuple[str, ...]:
@@ -207,7 +210,11 @@ def _quality(quality: QualityScore, *, met: bool) -> Cell:
         verdict = "reached before the end, missed at the end"
     return Cell(
         figure_text.number(quality.achieved),
-        (quality.name, f"target {quality.target:g} {verdict}{lower}"),
+        (
+            quality.name,
+            f"target {quality.target:g} {verdict}{lower}",
+            *figure_text.short_loss(quality.loss),
+        ),
         "good" if met else "bad",
     )
 

@@ -9,7 +9,13 @@ from typing import Any, ClassVar
 from vflops.counting.count import count
 from vflops.metrics import mean
 from vflops.publish.pages.roofline_points import Achieved
-from vflops.publish.report import curves, distribution_charts, exhibits, training_charts
+from vflops.publish.report import (
+    curves,
+    distribution_charts,
+    exhibits,
+    progress_charts,
+    training_charts,
+)
 from vflops.publish.report import figure_tables as figures
 from vflops.publish.report.exhibits import ExhibitFigures
 from vflops.publish.report.figure_tables import Tile
@@ -21,6 +27,7 @@ from vflops.results import many_trainings
 from vflops.results.roofline.analysis import Bound, bound
 from vflops.results.roofline.run_ceilings import ceilings_for, model_ceilings
 from vflops.results.score import figure_text, parallelism_text, score_tables
+from vflops.results.score.loss_score import loss_of
 from vflops.results.score.score_file import RepeatScore, Score, TrainingScore
 from vflops.results.score.scoring import best_bound
 from vflops.results.score.scoring_convention import job_convention
@@ -57,6 +64,16 @@ class Block:
     repeats: list[tuple[str, ...]]
     loss: dict[str, Any] | None
     quality: dict[str, Any] | None
+    progress: str
+    """What these two are drawn over: ``epoch``, or units of samples such as ``tokens``."""
+    loss_is_quality: bool
+    """Whether the quality follows from the loss."""
+    has_floor: bool
+    """Whether the lowest possible loss is known."""
+    conventions: list[tuple[str, ...]]
+    """The speed by conventions for transformers, and its shares of peaks; empty for others."""
+    peaks: str
+    """Which peaks these shares are of."""
     exhibit: ExhibitFigures | None
     """Figures that the workload draws to show what its model does."""
     throughput: dict[str, Any] | None
@@ -180,6 +197,7 @@ def _block(
     ended = [score for score in scores if score.complete]
     representative = ended[0] if ended else scores[0]
     use_means = repeat is not None and len(ended) > 1
+    scale, loss = _scale(pairs[0][0]), representative.quality.loss
     reason = next((score.power.reason for score in scores if score.power.reason), None)
     profiled = next((score.kernels for score in scores if score.kernels), ())
     return Block(
@@ -197,10 +215,15 @@ def _block(
         seeds=[course.name for course in courses],
         figures=figures.figure_rows(shown_scores),
         repeats=score_tables.repeat_rows(repeat) if repeat else [],
-        loss=training_charts.loss(courses),
+        loss=progress_charts.loss(courses, scale, _loss_marks(representative)),
         quality=distribution_charts.quality([trained for trained, _ in pairs])
         if is_many
-        else training_charts.quality(courses, pairs[0][0].record.goal),
+        else progress_charts.quality(courses, pairs[0][0].record.goal, scale),
+        progress=scale.name,
+        loss_is_quality=loss is not None,
+        has_floor=loss is not None and loss.floor is not None,
+        conventions=figures.convention_rows(representative),
+        peaks=figures.peaks_note(representative),
         exhibit=exhibits.exhibit_figures([(trained, score.complete) for trained, score in pairs]),
         throughput=training_charts.throughput(courses),
         power=training_charts.power(courses),
@@ -230,7 +253,8 @@ def _gist(
     means: Sequence[TrainingScore],
 ) -> str:
     """Return what the section is about, and which seeds its tiles are from."""
-    about = "figures, quality and loss over epochs, where the time went"
+    over = f"{representative.unit.name}" if representative.unit else "epochs"
+    about = f"figures, quality and loss over {over}, where the time went"
     if len(shown) < len(scores):
         about = f"distributions; {len(shown)} of {len(scores):,} in detail"
     if means:
@@ -260,14 +284,36 @@ def _course(contents: Contents, trained: TrainedJob, score: TrainingScore) -> Co
     return Course(
         seed=score.seed,
         loss=curves.loss_over_epochs(trained),
+        validation_loss=[
+            (epoch, value)
+            for epoch, achieved in points
+            if trained.record.goal.of_loss and (value := loss_of(achieved)) is not None
+        ],
         quality=points,
         reached=reached,
         throughput=curves.throughput(trained),
+        speed_unit=curves.speed_unit(trained),
         power=sampled.power,
         utilisation=sampled.utilisation,
         traffic=sampled.traffic,
         phases=score.phases,
     )
+
+
+def _scale(trained: TrainedJob) -> progress_charts.Scale:
+    """Return what the curves of a job are drawn over."""
+    data = trained.record.data
+    if data.unit is None or not data.train:
+        return progress_charts.EPOCHS
+    return progress_charts.Scale(data.unit.name, data.unit.count * data.train)
+
+
+def _loss_marks(training: TrainingScore) -> dict[str, float]:
+    """Return the losses to compare with: the target and, if it is known, the floor."""
+    loss = training.quality.loss
+    if loss is None:
+        return {}
+    return {"target": loss.target, **({} if loss.floor is None else {"floor": loss.floor})}
 
 
 def _notes(scores: Sequence[TrainingScore]) -> list[str]:

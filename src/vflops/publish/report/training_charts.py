@@ -1,4 +1,4 @@
-"""Charts of training with one line per seed; altair is imported when needed."""
+"""Charts of training over time with one line per seed; altair is imported when needed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from vflops.metrics.summation import sum_in_order
-from vflops.publish.pages.chart_style import ACHIEVED, SERIES, apply_style, data, tooltips
+from vflops.publish.pages.chart_style import SERIES, apply_style, data, tooltips
 from vflops.publish.report.curves import Line, Points
-from vflops.record.formats.job import Goal
 from vflops.record.formats.job_events import PHASES, KernelTime
+from vflops.results.score.figure_text import rate
 from vflops.units import percent, quantity, seconds
 
 WIDTH = 800
@@ -19,7 +19,7 @@ PHASE_COLOURS = ("#9aa3af", "#6b4c9a", "#c77d11", "#2f6fb0", "#2e8b3d", "#1b9e9e
 _LABEL_WIDTH = 90
 """The width of a label in pixels; narrower bars get none."""
 _SECONDS = "seconds since the start of the processes"
-_AXIS_EXTENT = 56  # so that the time axes of charts below each other align
+AXIS_EXTENT = 56  # so that the time axes of charts below each other align
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,16 @@ class Course:
 
     seed: int
     loss: Points
+    """The training loss, by epoch."""
+    validation_loss: Points
+    """The loss of evaluations, by epoch; empty if the quality does not follow from it."""
     quality: Points
     """By epoch."""
     reached: tuple[float, float, float] | None
     """Epoch, quality and seconds at which the target was reached."""
     throughput: list[Line]
+    """In ``speed_unit``."""
+    speed_unit: str
     power: list[Line]
     utilisation: list[Line]
     traffic: list[Line]
@@ -44,78 +49,8 @@ class Course:
         return f"seed {self.seed}"
 
 
-def loss(courses: Sequence[Course]) -> dict[str, Any] | None:
-    """Return a chart of the loss over epochs; None if no loss was logged."""
-    import altair as alt
-
-    rows = [
-        {"seed": course.name, "epoch": epoch, "loss": value}
-        for course in courses
-        for epoch, value in course.loss
-    ]
-    if not rows:
-        return None
-    y = alt.Y("loss:Q").scale(zero=False).title("training loss").axis(minExtent=_AXIS_EXTENT)
-    line = _lines(rows, few=len(rows) < 60 * len(courses)).encode(
-        x=_epoch_axis(),
-        y=y,
-        color=_seed_colours(courses),
-        tooltip=tooltips("seed:N", "epoch:Q", "loss:Q"),
-    )
-    return apply_style(line.properties(width=WIDTH, height=200))
-
-
-def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
-    """Return a chart of the quality over epochs, with the target; None without evaluations."""
-    import altair as alt
-
-    rows = [
-        {"seed": course.name, "epoch": epoch, "quality": value}
-        for course in courses
-        for epoch, value in course.quality
-    ]
-    if not rows:
-        return None
-    title = goal.quality + (", lower is better" if goal.better == "lower" else "")
-    scale = _scale_from_zero(
-        [goal.target, *(value for course in courses for _, value in course.quality)]
-    )
-    y = alt.Y("quality:Q").scale(scale).title(title).axis(minExtent=_AXIS_EXTENT)
-    lines = _lines(rows, few=True).encode(
-        x=_epoch_axis(),
-        y=y,
-        color=_seed_colours(courses),
-        tooltip=tooltips("seed:N", "epoch:Q", "quality:Q"),
-    )
-    target = alt.Chart(data([{"quality": goal.target, "label": f"target {goal.target:g}"}]))
-    rule = target.mark_rule(color="#444", strokeDash=[6, 4], strokeWidth=1.5).encode(y=y)
-    label = target.mark_text(
-        align="left", dx=6, dy=-8 if goal.better == "higher" else 12, color="#444"
-    ).encode(y=y, x=alt.value(0), text=alt.Text("label:N"))
-    points = [
-        {
-            "seed": course.name,
-            "epoch": course.reached[0],
-            "quality": course.reached[1],
-            "reached": f"reached after {seconds(course.reached[2])}",
-        }
-        for course in courses
-        if course.reached
-    ]
-    layers = [rule, label, lines]
-    if points:
-        marks = alt.Chart(data(points)).encode(
-            x=_epoch_axis(), y=y, tooltip=tooltips("seed:N", "reached:N", "epoch:Q", "quality:Q")
-        )
-        layers.append(marks.mark_point(size=220, strokeWidth=2.5, color=ACHIEVED))
-        if len(courses) == 1:  # labels of several seeds would overlap
-            text = marks.mark_text(align="right", dx=-16, dy=-9, color=ACHIEVED, fontWeight="bold")
-            layers.append(text.encode(text=alt.Text("reached:N")))
-    return apply_style(alt.layer(*layers).properties(width=WIDTH, height=240))
-
-
 def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
-    """Return a chart of samples per second over time; None with too few log entries."""
+    """Return a chart of samples or tokens per second over time; None with too few log entries."""
     import altair as alt
 
     rows: list[dict[str, Any]] = [
@@ -124,7 +59,7 @@ def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
             "line": f"{course.seed}/{line.attempt}",
             "time": x,
             "rate": y,
-            "speed": quantity(y, "samples/s"),
+            "speed": rate(y, course.speed_unit),
         }
         for course in courses
         for line in course.throughput
@@ -134,14 +69,14 @@ def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
         return None
     y = (
         alt.Y("rate:Q")
-        .scale(_scale_from_zero(row["rate"] for row in rows))
-        .title("speed, samples/s")
+        .scale(scale_from_zero(row["rate"] for row in rows))
+        .title(f"speed, {courses[0].speed_unit}")
     )
-    chart = _lines(rows, few=len(rows) < 60 * len(courses)).encode(
+    chart = lines(rows, few=len(rows) < 60 * len(courses)).encode(
         x=_time_axis(courses),
-        y=y.axis(format="~s", minExtent=_AXIS_EXTENT, tickCount=5),
+        y=y.axis(format="~s", minExtent=AXIS_EXTENT, tickCount=5),
         detail=alt.Detail("line:N"),
-        color=_seed_colours(courses),
+        color=seed_colours(courses),
         tooltip=tooltips("seed:N", "time:Q", "speed:N"),
     )
     return apply_style(chart.properties(width=WIDTH, height=160))
@@ -261,11 +196,11 @@ def _sensor_chart(
         return None
     names = list(dict.fromkeys(str(row["name"]) for row in rows))
     values = [row["value"] for row in rows]
-    axis = alt.Axis(format="~s", minExtent=_AXIS_EXTENT, tickCount=4)
+    axis = alt.Axis(format="~s", minExtent=AXIS_EXTENT, tickCount=4)
     colour = alt.Color("name:N").scale(domain=names, range=list(SERIES[: len(names)]))
-    chart = _lines(rows, few=False, width=1.8 if len(courses) == 1 else 1.2).encode(
+    chart = lines(rows, few=False, width=1.8 if len(courses) == 1 else 1.2).encode(
         x=_time_axis(courses),
-        y=alt.Y("value:Q").scale(_scale_from_zero(values)).title(title).axis(axis),
+        y=alt.Y("value:Q").scale(scale_from_zero(values)).title(title).axis(axis),
         detail=alt.Detail("line:N"),
         color=colour.legend(orient="top", title=None, labelLimit=220, symbolType="stroke"),
         tooltip=tooltips("name:N", "seed:N", "time:Q", "reading:N"),
@@ -273,7 +208,7 @@ def _sensor_chart(
     return apply_style(chart.properties(width=WIDTH, height=height))
 
 
-def _lines(rows: list[dict[str, Any]], *, few: bool, width: float = 2) -> Any:
+def lines(rows: list[dict[str, Any]], *, few: bool, width: float = 2) -> Any:
     """Return lines, with points if there are few enough to distinguish them."""
     import altair as alt
 
@@ -282,17 +217,11 @@ def _lines(rows: list[dict[str, Any]], *, few: bool, width: float = 2) -> Any:
     return alt.Chart(data(rows)).mark_line(strokeWidth=width, point=point)
 
 
-def _scale_from_zero(values: Iterable[float]) -> Any:
+def scale_from_zero(values: Iterable[float]) -> Any:
     """Return a scale from 0 with some margin above the highest value."""
     import altair as alt
 
     return alt.Scale(domain=[0, 1.1 * max(values, default=0.0) or 1.0], nice=False)
-
-
-def _epoch_axis() -> Any:
-    import altair as alt
-
-    return alt.X("epoch:Q").title("epoch").scale(domainMin=0).axis(grid=False, tickMinStep=1)
 
 
 def _time_axis(courses: Sequence[Course]) -> Any:
@@ -303,7 +232,8 @@ def _time_axis(courses: Sequence[Course]) -> Any:
     return alt.X("time:Q").title(_SECONDS).scale(scale).axis(grid=False, tickCount=12)
 
 
-def _seed_colours(courses: Sequence[Course]) -> Any:
+def seed_colours(courses: Sequence[Course]) -> Any:
+    """Return the colour of each seed; one seed needs no legend."""
     import altair as alt
 
     names = [course.name for course in courses]

@@ -277,6 +277,11 @@ class Graph(Document):
         return frozenset(visited)
 
     @cached_property
+    def looks_up_tokens(self) -> bool:
+        """Whether an embedding looks something up, as that of a language model does for tokens."""
+        return any(node.kind == "embedding" for node in self.nodes)
+
+    @cached_property
     def first_use(self) -> dict[str, int]:
         """For each parameter, the index of the first node that uses it."""
         first: dict[str, int] = {}

@@ -16,7 +16,13 @@ from pydantic import (
 
 from vflops.errors import FolderError
 from vflops.record.files.document import Data, Document, first_fault
-from vflops.record.formats.bounded_numbers import Index, NonNegative, Operations, Processes
+from vflops.record.formats.bounded_numbers import (
+    Index,
+    NonNegative,
+    Operations,
+    Positive,
+    Processes,
+)
 
 Checked = TypeVar("Checked", bound=BaseModel)
 _MAX_EXPONENT = 10**6
@@ -75,6 +81,19 @@ def _examples(pairs: tuple[EqualSamples, ...], total: int) -> str:
     return ", ".join(named) + (f" and {total - len(named):,} more" if total > len(named) else "")
 
 
+class SampleUnit(Data):
+    """What a sample consists of, if speeds are quoted in it, such as the tokens of a text."""
+
+    name: str = Field(min_length=1, max_length=40)
+    """In the plural: ``tokens``."""
+    count: Positive
+    """How many of them a sample has."""
+
+
+OfLoss = Literal["exp(-loss)"]
+"""How a quality follows from the mean loss of an evaluation."""
+
+
 class DataFacts(Data):
     """The dataset of a job, checked before any rank starts."""
 
@@ -98,6 +117,8 @@ class DataFacts(Data):
     """Number of unreadable samples that were skipped at the user's request."""
     facts: dict[str, int | float | str] = Field(default_factory=dict)
     """Properties that the workload needs later, such as classes and sizes."""
+    unit: SampleUnit | None = None
+    """What a sample consists of; None if speeds are quoted in samples."""
     duplicates: Duplicates | None = None
     """None if the samples were not compared, for example because they are synthetic."""
 
@@ -140,6 +161,8 @@ class Goal(Data):
     """The target of the profile for synthetic data; None for the user's data."""
     bounds: QualityBounds | None = None
     """The lowest and the highest possible quality; None if not known."""
+    of_loss: OfLoss | None = None
+    """How the quality follows from the loss, so that a target is a loss; None if it does not."""
 
 
 class DeclaredWork(Data):

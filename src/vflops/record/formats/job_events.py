@@ -370,6 +370,12 @@ class Exhibited(Data):
     size_bytes: NonNegative
 
 
+class ExhibitSkipped(Data):
+    """The trained model was not used to make examples for the report."""
+
+    reason: str
+
+
 ModelSharing = Literal["sharded", "model", "pipeline"]
 """Ways of sharing one copy of a model between ranks that need communication."""
 

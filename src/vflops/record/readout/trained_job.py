@@ -16,6 +16,7 @@ from vflops.record.formats.job_events import (
     DataRead,
     Evaluated,
     Exhibited,
+    ExhibitSkipped,
     Finished,
     JobStarted,
     KernelsProfiled,
@@ -312,6 +313,12 @@ class TrainedJob:
         """The newest data for the report; None if there is none."""
         exhibits = self.exhibits
         return exhibits[-1] if exhibits else None
+
+    @property
+    def exhibit_skipped(self) -> str | None:
+        """Why there is no data for the report that shows what the model does; None if not said."""
+        events = self._events("exhibit-skipped")
+        return events[-1].payload(ExhibitSkipped).reason if events else None
 
     @property
     def tested(self) -> Tested | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.system import Value
-from vflops.results.check.data_sheets import DataSheet, data_sheet
+from vflops.results.data_sheets import DataSheet, data_sheet
 
 FASTER_CONVOLUTION = 4.0
 """Convolutions are counted as direct ones. Winograd's F(4×4, 3×3) needs a quarter of their

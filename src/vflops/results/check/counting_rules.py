@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from vflops.counting.conventions.transformer_graph import token_count
 from vflops.record.files.read_once import is_file
+from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import event_location, job_file
@@ -62,6 +64,9 @@ def check_operations(contents: Contents) -> Outcome:
         if published not in (None, record.rules):
             evidence = f"{record.workload} is counted by {published}, but this job by"
             return Outcome("fail", f"{evidence} {record.rules}", job_file(record))
+        fault = _unit_fault(record, graph)
+        if fault:
+            return Outcome("fail", f"job {record.job}: {fault}", job_file(record))
         work, claim = job_work(contents, record), claimed.get(record.job)
         if record.job in claimed and _counted(claim) != _counted(work):
             counted_ops = integer(work.ops_total if work else None)
@@ -72,6 +77,15 @@ def check_operations(contents: Contents) -> Outcome:
             )
             return Outcome("fail", f"job {record.job}: {evidence}", path.name)
     return Outcome("pass", f"{count(len(jobs), 'training run')}, operations counted again")
+
+
+def _unit_fault(record: JobRecord, graph: Graph) -> str | None:
+    """Return what is wrong if speeds are quoted in more tokens than the model reads."""
+    unit, tokens = record.data.unit, token_count(graph)
+    if unit is None or unit.name != "tokens" or tokens == unit.count * graph.batch:
+        return None
+    read = "no tokens" if tokens is None else f"{tokens:,} for {graph.batch:,} samples"
+    return f"a sample is said to have {unit.count:,} tokens, but the graph reads {read}"
 
 
 def check_uncounted(contents: Contents) -> Outcome:

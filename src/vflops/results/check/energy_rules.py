@@ -19,9 +19,9 @@ from vflops.record.files.read_once import is_file
 from vflops.record.formats.node import telemetry_file
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
-from vflops.results.check.data_sheets import data_sheet
 from vflops.results.check.power_logs import device_floors_w, power_log_faults
 from vflops.results.check.rule import Outcome
+from vflops.results.data_sheets import data_sheet
 from vflops.results.score.figure_text import count
 from vflops.units import percent, quantity, seconds
 

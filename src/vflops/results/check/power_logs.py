@@ -15,7 +15,7 @@ from vflops.record.formats.job_events import JobStarted
 from vflops.record.formats.node import telemetry_file
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import Attempt, TrainedJob
-from vflops.results.check.data_sheets import data_sheet
+from vflops.results.data_sheets import data_sheet
 from vflops.results.score.figure_text import count
 from vflops.units import quantity
 

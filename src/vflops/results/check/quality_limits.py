@@ -20,6 +20,7 @@ from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import Ensembled, Evaluated
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.task.closed_tasks import tasks
 from vflops.results.task.published_data import PUBLISHED_DATA, data_fault
 from vflops.results.task.task import Task
@@ -89,6 +90,10 @@ MIN_SAMPLES = 32
 """On fewer samples, chance may lead to any quality."""
 _CHANCE = 1e-12
 """The probability that an honest evaluation exceeds the limit of synthetic text."""
+_ROUNDING = 1e-6
+"""The largest difference between two records of the same figure that is not told apart."""
+_MAX_LOSS = 700.0
+"""exp(−loss) is 0 beyond it."""
 
 
 def quality_limit(record: JobRecord, task: Task) -> QualityLimit | None:
@@ -117,8 +122,7 @@ def _text_limit(record: JobRecord) -> QualityLimit | None:
     if not tokens:
         return None
     if settings["data"] is None:
-        synthetic = settings["synthetic"]
-        floor = _floor(synthetic["vocabulary"], synthetic["seed"], tokens)
+        floor = _drawn_floor(record)
     elif isinstance(recorded := record.data.facts.get("floor"), float):
         floor = Floor(recorded, 0.0, tokens)
     else:
@@ -130,13 +134,49 @@ def _text_limit(record: JobRecord) -> QualityLimit | None:
     return QualityLimit(most, most, source)
 
 
+def _drawn_floor(record: JobRecord) -> Floor:
+    """Return the floor of the text that the settings of a job draw."""
+    synthetic = record.settings["synthetic"]
+    tokens = record.data.validation * record.settings["context"]
+    return _floor(synthetic["vocabulary"], synthetic["seed"], tokens)
+
+
 @lru_cache(maxsize=16)
 def _floor(vocabulary: int, seed: int, tokens: int) -> Floor:
     return floor_of_recipe(TextRecipe(vocabulary=vocabulary, seed=seed), "val", tokens)
 
 
+def _floor_fault(event: Event, record: JobRecord) -> Iterator[tuple[Event, str]]:
+    """Yield an evaluation if the floor that reports show for it is not that of the text."""
+    if record.workload != "language-model" or record.settings["data"] is not None:
+        return
+    recorded, floor = record.data.facts.get("floor"), _drawn_floor(record).loss
+    if not isinstance(recorded, float) or abs(recorded - floor) > _ROUNDING:
+        yield event, f"the floor of the text is {floor:.6f}, but {recorded} is recorded"
+
+
+def _loss_faults(job: TrainedJob) -> Iterator[tuple[Event, str]]:
+    """Yield the evaluations whose quality does not follow from their loss, though it should."""
+    if job.record.goal.of_loss is None:
+        return
+    for event in (event for log in job.logs for event in log.events):
+        if event.kind != "evaluation":
+            continue
+        evaluated = event.payload(Evaluated)
+        if evaluated.loss is not None and not math.isclose(
+            evaluated.quality, math.exp(-min(evaluated.loss, _MAX_LOSS)), rel_tol=_ROUNDING
+        ):
+            follows = f"exp(−{evaluated.loss:.6g})"
+            yield event, f"the {job.record.goal.quality} is {evaluated.quality:.6g}, not {follows}"
+
+
 def quality_faults(contents: Contents) -> Iterator[tuple[Event, str]]:
-    """Yield the evaluations of models and ensembles whose quality is above its limit."""
+    """Yield the evaluations of models and ensembles whose quality cannot be believed.
+
+    It is above its limit, or it does not follow from the loss that was recorded with it.
+    """
+    for job in contents.training_jobs:
+        yield from _loss_faults(job)
     by_job = contents.once(tasks)
     limits = {
         job.record.job: (job.record, limit)
@@ -151,6 +191,7 @@ def quality_faults(contents: Contents) -> Iterator[tuple[Event, str]]:
             if event.kind == "evaluation":
                 quality = event.payload(Evaluated).quality
                 yield from _fault(event, record, quality, limit.model, limit.source)
+                yield from _floor_fault(event, record)
     for event in contents.history.events("ensemble"):
         ensemble = event.payload(Ensembled)
         known = [limits[job] for job in ensemble.jobs if job in limits]

@@ -63,6 +63,7 @@ EVENTS: dict[str, type[Data]] = {
     "commitment": job_events.Committed,
     "finished": job_events.Finished,
     "exhibit": job_events.Exhibited,
+    "exhibit-skipped": job_events.ExhibitSkipped,
     "exchange": job_events.Exchanged,
     "kernels": job_events.KernelsProfiled,
     "framework-count": job_events.FrameworkCounted,

@@ -6,12 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vflops.counting.count import Count
+from vflops.counting.model_parts import model_parts
 from vflops.metrics.summation import sum_in_order
 from vflops.metrics.traffic import ring_share
 from vflops.record.formats.graph import NO_ARITHMETIC
 from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.job_ceilings import between_nodes
-from vflops.results.roofline.bytes_moved import BYTES_OF, backward_bytes, forward_bytes
+from vflops.results.roofline.bytes_moved import (
+    BYTES_OF,
+    backward_bytes,
+    forward_bytes,
+    inner_values,
+)
 
 MATRIX = {"convolution": "convolution", "dense": "gemm", "product": "gemm"}
 """Kinds of graph nodes that run on matrix units, and the benchmark that bounds them."""
@@ -88,9 +94,10 @@ def _device_kind(device: str) -> str:
 
 @dataclass(frozen=True)
 class Point:
-    """The operators of one kind on the roofline."""
+    """The operators of one kind, or of one part of a transformer, on the roofline."""
 
-    kind: str
+    group: str
+    """The kind of operator, such as convolution, or the part of the model, such as attention."""
     ops: int
     bytes_moved: int
     compute_s: float
@@ -125,7 +132,7 @@ class Bound:
     precision: str
     rules: str
     points: tuple[Point, ...]
-    """One point per kind of operator, the slowest first."""
+    """One point per kind of operator, or per part of a transformer, the slowest first."""
     ridge: float
     """Operations per byte at which convolution turns from memory-bound to compute-bound."""
     gradient_bytes: int
@@ -135,6 +142,8 @@ class Bound:
     ranks: int | None
     nodes: str | None = None
     """The nodes of the ranks that reduce gradients; None if they are on one node."""
+    tokens: int | None = None
+    """The number of tokens in a batch; None if the model does not look up tokens."""
 
     @property
     def step_s(self) -> float:
@@ -157,6 +166,11 @@ class Bound:
         return self.batch / self.step_s
 
     @property
+    def tokens_per_s(self) -> float | None:
+        """The highest possible number of tokens per second; None if the model has none."""
+        return None if self.tokens is None else self.tokens / self.step_s
+
+    @property
     def bound_by(self) -> str:
         """``memory`` if memory bounds more than half of the minimum time, else ``compute``."""
         return "memory" if self.waiting_share > 0.5 else "compute"
@@ -177,21 +191,24 @@ def bound(count: Count, machine: Ceilings, precision: str) -> Bound:
     if machine.memory is None:
         raise ValueError("a bound needs a measured memory bandwidth")
     groups: dict[str, list[tuple[int, int, float, float]]] = {}
+    parts, inner = model_parts(count.graph), inner_values(count.graph)
     for index, node in enumerate(count.graph.nodes):
         moved = (
-            forward_bytes(count.graph, node, precision),
-            backward_bytes(count.graph, index, precision),
+            forward_bytes(count.graph, node, precision, inner),
+            backward_bytes(count.graph, index, precision, inner),
         )
         if not any(moved):
             continue
         ops = count.ops[index]
         work = (ops.forward, ops.backward) if ops is not None else (0, 0)
         peak = machine.compute[MATRIX.get(node.kind, "gemm"), precision]
-        kind = "copy" if node.kind in NO_ARITHMETIC else node.kind
+        group = "copy" if node.kind in NO_ARITHMETIC else node.kind
+        if parts is not None:
+            group = parts[index]
         for phase_ops, phase_bytes in zip(work, moved, strict=True):
             entry = (phase_ops, phase_bytes, phase_ops / peak, phase_bytes / machine.memory)
-            groups.setdefault(kind, []).append(entry)
-    points = [_point(kind, entries) for kind, entries in groups.items()]
+            groups.setdefault(group, []).append(entry)
+    points = [_point(group, entries) for group, entries in groups.items()]
     gradient_bytes = count.graph.parameter_count * BYTES_OF["fp32"]
     network_s = None
     if machine.network and machine.ranks:
@@ -207,12 +224,13 @@ def bound(count: Count, machine: Ceilings, precision: str) -> Bound:
         network_s=network_s,
         ranks=machine.ranks,
         nodes=machine.network_nodes,
+        tokens=count.tokens,
     )
 
 
-def _point(kind: str, entries: Sequence[tuple[int, int, float, float]]) -> Point:
+def _point(group: str, entries: Sequence[tuple[int, int, float, float]]) -> Point:
     return Point(
-        kind=kind,
+        group=group,
         ops=sum(entry[0] for entry in entries),
         bytes_moved=sum(entry[1] for entry in entries),
         compute_s=sum_in_order(entry[2] for entry in entries),

@@ -6,14 +6,33 @@ from vflops.metrics.summation import sum_in_order
 from vflops.results.roofline.analysis import Bound, Point
 from vflops.units import percent, quantity, seconds
 
+PARTS = ("part", "operations", "moved", "operations per byte", "at most", "bound by", "of the time")
+"""The columns of ``part_rows``."""
+
+
+def part_rows(bound: Bound) -> list[tuple[str, ...]]:
+    """Return one row per part of a model, or kind of operator, the most time-consuming first."""
+    return [
+        (
+            point.group,
+            quantity(point.ops, "FLOP"),
+            quantity(point.bytes_moved, "B"),
+            f"{point.intensity:.3g}",
+            quantity(point.attainable, "FLOPS") if point.ops else "—",
+            point.bound_by,
+            percent(point.bound_s / bound.step_s),
+        )
+        for point in bound.points
+    ]
+
 
 def sentences(bound: Bound) -> list[str]:
     """Return sentences about the bounds of a model, the most important first."""
     lines = [_model_bound(bound)]
-    convolution = next((p for p in bound.points if p.kind == "convolution"), None)
+    convolution = next((p for p in bound.points if p.group == "convolution"), None)
     if convolution is not None:
         lines.append(_convolution(bound, convolution.intensity))
-    memory_bound = [p for p in bound.points if p.bound_by == "memory" and p.kind != "convolution"]
+    memory_bound = [p for p in bound.points if p.bound_by == "memory" and p.group != "convolution"]
     if memory_bound:
         lines.append(_memory_bound(bound, memory_bound))
     if bound.network_s is not None:
@@ -22,12 +41,15 @@ def sentences(bound: Bound) -> list[str]:
 
 
 def _model_bound(bound: Bound) -> str:
+    speed = quantity(bound.samples_per_s, "samples/s")
+    if bound.tokens_per_s is not None:
+        speed = f"{bound.tokens_per_s:,.0f} tokens/s"
+    share = percent(bound.bound_share, digits=0)
     return (
         f"{bound.model} in {bound.precision} can reach at most "
-        f"{quantity(bound.attainable, 'FLOPS')} here, "
-        f"{quantity(bound.samples_per_s, 'samples/s')}: a step of {bound.batch} samples takes "
-        f"at least {seconds(bound.step_s)}, and {percent(bound.bound_share, digits=0)} of that is "
-        f"bound by {bound.bound_by} ({bound.rules} rules, operators not fused)."
+        f"{quantity(bound.attainable, 'FLOPS')} here, {speed}: a step of {bound.batch} samples "
+        f"takes at least {seconds(bound.step_s)}, and {share} of that is bound by "
+        f"{bound.bound_by} ({bound.rules} rules, operators not fused)."
     )
 
 
@@ -43,7 +65,7 @@ def _convolution(bound: Bound, intensity: float) -> str:
 
 
 def _memory_bound(bound: Bound, points: list[Point]) -> str:
-    names = _join([point.kind for point in points[:3]])
+    names = _join([point.group for point in points[:3]])
     share = sum_in_order(point.bound_s for point in points) / bound.step_s
     start = f"Layers that mostly move bytes, {names} first, take {_about(share)} of that time"
     advice = ": fusing them into their neighbours would help most" if share > 0.2 else ""

@@ -8,7 +8,9 @@ from vflops.record.formats.job import DataKind, data_kind
 from vflops.record.formats.job_events import PHASES
 from vflops.results.score.node_outliers import NodesNamed
 from vflops.results.score.score_file import (
+    ConventionScore,
     EnsembleScore,
+    LossScore,
     MfuScore,
     NodeScore,
     PowerScore,
@@ -326,13 +328,62 @@ def twin_pair(pair: TwinPair, quality: str) -> str:
     return f"{models} differ from epoch {number(pair.epoch)} on{by}"
 
 
-def rate(samples_per_s: float | None) -> str:
-    """Return samples per second, without an SI prefix: ``7,081 samples/s``."""
-    if samples_per_s is None:
+def rate(per_s: float | None, unit: str = "samples/s") -> str:
+    """Return samples or tokens per second, without an SI prefix: ``7,081 samples/s``."""
+    if per_s is None:
         return "—"
-    if samples_per_s < 100:
-        return quantity(samples_per_s, "samples/s")
-    return f"{samples_per_s:,.0f} samples/s"
+    if per_s < 100:
+        return quantity(per_s, unit)
+    return f"{per_s:,.0f} {unit}"
+
+
+def throughput(training: TrainingScore) -> str:
+    """Return the speed in units of a sample, such as tokens, and in samples."""
+    speed, unit = training.speed, training.unit
+    samples = rate(speed.samples_per_s if speed else None)
+    if speed is None or unit is None:
+        return samples
+    return f"{rate(speed.units_per_s, f'{unit.name}/s')} ({samples} of {unit.count:,} {unit.name})"
+
+
+def loss(score: LossScore) -> str:
+    """Return the loss behind a quality: perplexity, bits per byte, its target and its floor."""
+    if score.value is None:
+        return "infinite"
+    parts = [f"{number(score.value)} nats per {score.unit}"]
+    if score.perplexity is not None:
+        parts.append(f"perplexity {number(score.perplexity)}")
+    if score.bits_per_byte is not None:
+        parts.append(f"{number(score.bits_per_byte)} bits per byte")
+    text = f"{', '.join(parts)} (target {number(score.target)}"
+    if score.floor is None:
+        return f"{text})"
+    return f"{text}; the source of the text itself: {number(score.floor)})"
+
+
+def short_loss(score: LossScore | None) -> list[str]:
+    """Return the loss with its target and its floor, and the perplexity; nothing if unknown."""
+    if score is None or score.value is None or score.perplexity is None:
+        return []
+    floor = "" if score.floor is None else f", floor {number(score.floor)}"
+    loss = f"loss {number(score.value)} (target {number(score.target)}{floor})"
+    return [f"{loss}, perplexity {number(score.perplexity)}"]
+
+
+def vendor(score: MfuScore) -> str:
+    """Return the share of the peak in the vendor's data sheet, or why it is not known."""
+    if score.vendor is None:
+        return f"— ({score.vendor_reason})" if score.vendor_reason else "—"
+    peak = quantity(score.vendor.flops, "FLOPS")
+    return f"{percent(score.vendor.value)} of {peak} ({score.vendor.source})"
+
+
+def convention_share(score: ConventionScore) -> str:
+    """Return the speed by a counting convention and its shares of both peaks."""
+    shares = [f"{percent(score.mfu)} of the measured ceiling"] if score.mfu is not None else []
+    if score.mfu_vendor is not None:
+        shares.append(f"{percent(score.mfu_vendor)} of the vendor's peak")
+    return ", ".join([quantity(score.flops, "FLOPS"), *shares])
 
 
 DATA_TEXTS: dict[DataKind, str] = {

@@ -9,6 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from vflops.metrics.summation import sum_in_order
 from vflops.record.files.document import Data, Document
 from vflops.record.formats.batch_ops import BatchOps
+from vflops.record.formats.job import SampleUnit
 from vflops.record.formats.job_events import EnsembleSize, KernelTime
 from vflops.record.formats.measurement import Unit
 from vflops.results.score.node_outliers import NodesNamed
@@ -123,6 +124,25 @@ class WorkScore(Data):
         return self.uncounted_share > 0 or any(operator.foreign for operator in self.uncounted)
 
 
+class LossScore(Data):
+    """The loss behind a quality that is exp(−loss), in nats per unit of a sample."""
+
+    value: float | None
+    """The loss at the last evaluation, −ln(quality); None if the quality is 0."""
+    target: float
+    """The loss of the target, −ln(target)."""
+    floor: float | None
+    """The loss of the source of the evaluated text itself; None if it is not known."""
+    perplexity: float | None
+    """exp(loss), 1 / quality."""
+    bytes_per_token: float | None
+    """None if the text is not known as bytes."""
+    bits_per_byte: float | None
+    """The loss / ln 2 / ``bytes_per_token``."""
+    unit: str
+    """What the loss is a mean over, such as ``token``."""
+
+
 class QualityScore(Data):
     """The quality that training reached, and its target."""
 
@@ -144,6 +164,8 @@ class QualityScore(Data):
     time_to_quality_s: float | None
     """Seconds from the start of the job's processes, with all phases; None if not reached."""
     epochs_to_quality: float | None
+    loss: LossScore | None = None
+    """None if the quality does not follow from a loss."""
 
     @property
     def is_met(self) -> bool:
@@ -156,6 +178,9 @@ class SpeedScore(Data):
 
     samples_per_s: float
     """``samples_timed`` / ``work_s``."""
+    units_per_s: float | None = None
+    """``samples_timed`` × ``TrainingScore.unit.count`` / ``work_s``: tokens per second, for
+    example; None if a sample has no units."""
     ops_training: int
     ops_evaluation: int
     flops: float
@@ -174,6 +199,16 @@ class SpeedScore(Data):
     """Their training operations."""
 
 
+class VendorScore(Data):
+    """The share of the peak of the vendor's data sheet that training reached."""
+
+    value: float | None
+    """``MfuScore.flops`` / ``flops``."""
+    flops: float
+    """The dense peak in the precision of the training, of all devices."""
+    source: str
+
+
 class MfuScore(Data):
     """The share of the measured ceiling that training reached."""
 
@@ -186,6 +221,24 @@ class MfuScore(Data):
     ceiling_flops: float | None
     ceiling: str | None
     reason: str | None
+    vendor: VendorScore | None = None
+    """The same against the vendor's data sheet."""
+    vendor_reason: str | None = None
+    """Why there is no ``vendor``."""
+
+
+class ConventionScore(Data):
+    """The speed by one counting convention, to compare it with published figures."""
+
+    rules: str
+    rules_version: int
+    batch_ops: BatchOps
+    flops: float
+    """Operations of ``SpeedScore.samples_timed`` / ``work_s``."""
+    mfu: float | None
+    """``flops`` / ``MfuScore.ceiling_flops``."""
+    mfu_vendor: float | None
+    """``flops`` / the peak of the vendor's data sheet."""
 
 
 class PowerScore(Data):
@@ -271,6 +324,8 @@ class TrainingScore(Data):
     skipped: int
     data_facts: dict[str, int | float | str] = Field(default_factory=dict)
     """Facts about the data, such as sizes, classes and split."""
+    unit: SampleUnit | None = None
+    """What a sample consists of, such as tokens; None if speeds are quoted in samples."""
     work: WorkScore | None
     samples_trained: int
     samples_redone: int
@@ -284,6 +339,8 @@ class TrainingScore(Data):
     quality: QualityScore
     speed: SpeedScore | None
     mfu: MfuScore
+    conventions: tuple[ConventionScore, ...] = ()
+    """The speed by the conventions for transformers; empty for other models."""
     power: PowerScore
     vflops_per_watt: float | None
     kernels: tuple[KernelTime, ...]

@@ -168,17 +168,19 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
         ("time to quality", figure_text.time_to_quality(quality)),
         ("FLOPS", f"{flops} ({figure_text.rules(training.work)})"),
         ("quality", figure_text.achieved(quality)),
+        *([("loss", figure_text.loss(quality.loss))] if quality.loss else []),
         (figure_text.FACTOR, figure_text.factor(quality)),
     ]
     if speed is not None:
-        results.insert(*_vflops_row(speed, training.task, after=4))
+        results.insert(*_vflops_row(speed, training.task, after=len(results)))
     rows += [
         *results,
         *_work_rows(training.work),
         ("precision", parallelism_text.precision(training)),
         *scale_rows(training.scale),
-        ("speed", figure_text.rate(speed.samples_per_s if speed else None)),
+        ("speed", figure_text.throughput(training)),
         ("MFU", figure_text.mfu(training.mfu)),
+        *utilisation_rows(training),
         (figure_text.vflops_name(training.task, "/W"), _per_watt(training)),
         ("time", figure_text.budget(training)),
         ("data", figure_text.data(training)),
@@ -188,6 +190,17 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
     if training.attempts > 1:
         repeated = figure_text.count(training.samples_redone, "sample")
         rows.append(("attempts", f"{training.attempts}, {repeated} repeated"))
+    return rows
+
+
+def utilisation_rows(training: TrainingScore) -> list[tuple[str, str]]:
+    """Return the share of the vendor's peak, and the speed by conventions for transformers."""
+    rows = [
+        (f"by {score.rules}/{score.rules_version}", figure_text.convention_share(score))
+        for score in training.conventions
+    ]
+    if training.mfu.vendor is not None or rows:
+        rows.insert(0, ("of the vendor's peak", figure_text.vendor(training.mfu)))
     return rows
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pydantic import ValidationError
 
-from vflops.counting.conventions import BUILT_IN, Convention
+from vflops.counting.conventions import BUILT_IN, TRANSFORMER, Convention
 from vflops.counting.count import Count, count
-from vflops.errors import FolderError
+from vflops.errors import FolderError, UsageError
 from vflops.metrics.summation import sum_in_order
 from vflops.record.files.document import first_fault
 from vflops.record.formats.graph import Graph
@@ -106,10 +108,19 @@ def _model(contents: Contents, graph: Graph, rules: Convention) -> ModelScore:
     return ModelScore(
         model=graph.model,
         parameters=graph.parameter_count,
-        counts=tuple(_rule_count(count(graph, rules)) for rules in BUILT_IN),
+        counts=tuple(_rule_count(counted) for counted in _counts(graph)),
         bound=_bound(best) if best else None,
         bound_reason=reason,
     )
+
+
+def _counts(graph: Graph) -> Iterator[Count]:
+    """Yield the counts by all conventions that apply to the model."""
+    for rules in (*BUILT_IN, *(TRANSFORMER if graph.looks_up_tokens else ())):
+        try:
+            yield count(graph, rules)
+        except UsageError:  # the model is not a transformer on tokens
+            continue
 
 
 def _rule_count(counted: Count) -> RuleCount:

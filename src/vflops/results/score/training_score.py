@@ -9,7 +9,6 @@ from vflops.counting.count import Count, count
 from vflops.metrics import (
     capped_factor,
     flops,
-    mfu,
     time_to_quality,
     vflops_per_watt,
 )
@@ -18,16 +17,15 @@ from vflops.record.formats.batch_ops import BatchOps
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.job_ceilings import JobCeilings, job_ceilings
+from vflops.record.readout.job_ceilings import job_ceilings
 from vflops.record.readout.trained_frameworks import other_framework
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.job_power import job_power
+from vflops.results.score.loss_score import loss_score
 from vflops.results.score.node_power import jobs_sharing_meters
 from vflops.results.score.parallelism import parallelism_score
 from vflops.results.score.scale_score import scale_score
 from vflops.results.score.score_file import (
-    MfuScore,
     QualityScore,
     SpeedScore,
     TrainingScore,
@@ -35,6 +33,12 @@ from vflops.results.score.score_file import (
     WorkScore,
 )
 from vflops.results.score.scoring_convention import job_convention
+from vflops.results.score.utilisation import (
+    batch_ops,
+    convention_scores,
+    mfu_score,
+    timed_samples,
+)
 from vflops.results.task.closed_tasks import tasks
 
 
@@ -54,6 +58,8 @@ def _score(contents: Contents, trained: TrainedJob, shared_with: tuple[int, ...]
     speed = _speed(trained, work, quality)
     power = job_power(contents, trained, shared_with)
     started = trained.started
+    utilisation = mfu_score(trained, work, job_ceilings(contents, trained))
+    graph = next((g for g in contents.graphs if g.model == record.workload), None)
     return TrainingScore(
         job=record.job,
         workload=record.workload,
@@ -72,6 +78,7 @@ def _score(contents: Contents, trained: TrainedJob, shared_with: tuple[int, ...]
         synthetic=record.data.synthetic,
         skipped=record.data.skipped,
         data_facts=record.data.facts,
+        unit=record.data.unit,
         work=work,
         samples_trained=trained.samples_trained,
         samples_redone=trained.samples_redone,
@@ -82,7 +89,8 @@ def _score(contents: Contents, trained: TrainedJob, shared_with: tuple[int, ...]
         work_s=trained.work_s,
         quality=quality,
         speed=speed,
-        mfu=_mfu(trained, work, job_ceilings(contents, trained)),
+        mfu=utilisation,
+        conventions=convention_scores(trained, graph, utilisation),
         power=power,
         vflops_per_watt=vflops_per_watt(vflops=speed.vflops, power_w=power.power_w)
         if speed and speed.vflops is not None
@@ -127,15 +135,10 @@ def work_score(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:
                 ops_total=counted.total.total // graph.batch,
                 ops_executed=executed.total.total // graph.batch,
                 uncounted=_uncounted(counted),
-                batch_ops=_batch_ops(counted),
-                batch_ops_executed=_batch_ops(executed),
+                batch_ops=batch_ops(counted),
+                batch_ops_executed=batch_ops(executed),
             )
     return None
-
-
-def _batch_ops(counted: Count) -> BatchOps:
-    total = counted.total
-    return BatchOps(batch=counted.graph.batch, forward=total.forward, total=total.total)
 
 
 def _uncounted(counted: Count) -> tuple[UncountedOperator, ...]:
@@ -179,6 +182,7 @@ def _quality(trained: TrainedJob) -> QualityScore:
         penalty_capped=None if achieved is None else capped_factor(factor),
         time_to_quality_s=reached_s,
         epochs_to_quality=epochs,
+        loss=loss_score(goal, trained.record.data, achieved),
     )
 
 
@@ -188,12 +192,14 @@ def _speed(trained: TrainedJob, work: WorkScore | None, quality: QualityScore) -
         return None
     ops_training = ops.of_training(trained.samples_trained)
     ops_evaluation = ops.of_evaluation(trained.samples_evaluated)
-    samples_timed = _timed_samples(trained)
+    samples_timed = timed_samples(trained)
     ops_timed = ops.of_training(samples_timed)
     rate = flops(ops=ops_timed, time_s=trained.work_s)
     evaluating_s = trained.phases["evaluation"]
+    unit = trained.record.data.unit
     return SpeedScore(
         samples_per_s=samples_timed / trained.work_s,
+        units_per_s=samples_timed * unit.count / trained.work_s if unit else None,
         ops_training=ops_training,
         ops_evaluation=ops_evaluation,
         flops=rate,
@@ -206,49 +212,3 @@ def _speed(trained: TrainedJob, work: WorkScore | None, quality: QualityScore) -
         samples_timed=samples_timed,
         ops_timed=ops_timed,
     )
-
-
-def _timed_samples(trained: TrainedJob) -> int:
-    return trained.samples_trained - trained.samples_compiling
-
-
-def _mfu(trained: TrainedJob, work: WorkScore | None, bounding: JobCeilings) -> MfuScore:
-    """Return executed FLOPS ÷ ceiling: the faster of matrix product and convolution × devices.
-
-    Other conventions count operators that these ceilings do not bound, or leave some out. For a job
-    on nodes of several kinds, the ceiling is that of the fastest kind.
-    """
-    started = trained.started
-    precision = started.ceiling_precision if started else None
-    ops = _executed_ops(trained, work)
-    if ops is None or precision is None:
-        reason = "nothing was trained"
-        if trained.samples_trained:
-            known = ops is not None
-            reason = "its precision is not known" if known else "its operations are not known"
-        return MfuScore(value=None, ceiling_flops=None, ceiling=None, reason=reason)
-    compute = measured_ceilings(bounding.measurements).compute
-    peaks = {benchmark: peak for (benchmark, name), peak in compute.items() if name == precision}
-    if not peaks or bounding.reason:
-        reason = bounding.reason or f"no ceiling was measured in {precision}"
-        return MfuScore(value=None, ceiling_flops=None, ceiling=None, reason=reason)
-    benchmark = max(peaks, key=lambda name: peaks[name])
-    devices = trained.devices
-    ceiling = peaks[benchmark] * devices
-    speed = flops(ops=ops, time_s=trained.work_s)
-    return MfuScore(
-        value=mfu(flops=speed, ceiling_flops=ceiling),
-        flops=speed,
-        ops_timed=ops,
-        ceiling_flops=ceiling,
-        ceiling=f"{precision} {benchmark}" + (f" × {devices}" if devices > 1 else ""),
-        reason=None,
-    )
-
-
-def _executed_ops(trained: TrainedJob, work: WorkScore | None) -> int | None:
-    """Return executed, or else declared, operations of training; None if neither is known."""
-    ops = (work.batch_ops_executed or work.batch_ops) if work else None
-    if ops is None or trained.work_s <= 0 or trained.wall_s <= 0:
-        return None
-    return ops.of_training(_timed_samples(trained))

@@ -44,13 +44,15 @@ def write_page(comparison: Comparison, given: Sequence[Side], path: Path) -> Non
 def overlays(given: Sequence[Side]) -> list[Overlay]:
     """Return the charts of quality and speed over time, for each workload."""
     runs = [run for side in given for run in side.runs]
-    trained = dict.fromkeys(
-        job.record.workload for run in runs for job in run.contents.training_jobs
-    )
+    trained = {
+        job.record.workload: curves.speed_unit(job)
+        for run in runs
+        for job in run.contents.training_jobs
+    }
     searched = dict.fromkeys(search.workload for run in runs for search in run.score.searches)
     wanted = [
         *((name, "quality over time", "quality", _quality) for name in trained),
-        *((name, "samples per second over time", "samples/s", _throughput) for name in trained),
+        *((name, f"{unit} over time", unit, _throughput) for name, unit in trained.items()),
         *((name, "operations per second over time", "OPS", _operations) for name in searched),
     ]
     drawn = []

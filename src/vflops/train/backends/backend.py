@@ -8,17 +8,19 @@ batches, and every framework trains on the same pixels.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vflops.machine.devices import is_out_of_memory
 from vflops.record.files.document import Data
 from vflops.record.formats.job_events import FrameworkCounted
 from vflops.workloads.contract.workload import Inputs
+
+Used = TypeVar("Used")
 
 
 class Backend(ABC):
@@ -45,6 +47,8 @@ class Backend(ABC):
     """Whether the same steps give the same bits on the same device."""
     emulated: str | None = None
     """A note if the device computes in a wider type than that of the precision, and converts."""
+    no_model_reason: str | None = "only models in PyTorch are used after training"
+    """Why ``use_model`` cannot be called on the leading rank; None if it can."""
     commits_alone = True
     """Whether the leading rank has the whole state, so that it can commit to it alone."""
 
@@ -94,6 +98,13 @@ class Backend(ABC):
     @abstractmethod
     def perturb(self, relative: float) -> None:
         """Change every weight by ``relative`` of itself, up or down at random but reproducibly."""
+
+    def use_model(self, use: Callable[[nn.Module], Used]) -> Used:
+        """Return what ``use`` returns for the whole model, unless there is a ``no_model_reason``.
+
+        The model is in evaluation mode and in the precision of training, without gradients.
+        """
+        raise NotImplementedError(self.no_model_reason)
 
     def peak_memory_bytes(self) -> int | None:
         """Return the peak memory use of the accelerator; None if it is not known."""

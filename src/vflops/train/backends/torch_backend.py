@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from vflops.config.training import TrainSettings
 from vflops.data.sampler import mix
 from vflops.record.files.document import Data
 from vflops.train import eight_bit, out_of_memory
-from vflops.train.backends.backend import Backend
+from vflops.train.backends.backend import Backend, Used
 from vflops.train.objective import Objective
 from vflops.train.optimizers import build, can_be_recorded, parameter_groups
 from vflops.train.parallel.optimizer_state import local
@@ -69,6 +69,11 @@ class TorchBackend(Backend):
         self._model = model = precision.prepare(plan.place(model, workload, device))
         self.layers_of_8_bits = eight_bit.converted_layers(model)
         self.commits_alone = plan.commits_alone
+        if plan.commits_alone:
+            self.no_model_reason = None
+        else:
+            self.no_model_reason = f"the model is divided between {plan.ranks} ranks"
+        self._precision = precision
         self.compiled = fast is None and plan.can_compile and self._compiles()
         objective = Objective(model, workload, precision)
         module = plan.wrap(objective)
@@ -168,6 +173,12 @@ class TorchBackend(Backend):
             generator = torch.Generator().manual_seed(weights.numel())
             signs = torch.randint(0, 2, weights.shape, generator=generator) * 2 - 1
             weights.mul_(1.0 + relative * signs.to(weights.device, weights.dtype))
+
+    @torch.no_grad()
+    def use_model(self, use: Callable[[nn.Module], Used]) -> Used:
+        """Return what ``use`` returns for the model; it is neither compiled nor recorded."""
+        with self.evaluating(), self._precision.autocast():
+            return use(self._model)
 
     def peak_memory_bytes(self) -> int | None:
         """Return the peak memory use of the accelerator; None on a CPU."""

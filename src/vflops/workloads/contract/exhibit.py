@@ -7,8 +7,17 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Passage:
+    """A text that begins in one way and continues in several, shown below each other."""
+
+    beginning: str
+    continuations: tuple[tuple[str, str], ...]
+    """Who or what continues it, and how. The report escapes all texts."""
+
+
+@dataclass(frozen=True)
 class Figure:
-    """A figure in the report: either an SVG picture or a chart."""
+    """A figure in the report: an SVG picture, a chart, or passages of text."""
 
     title: str
     caption: str
@@ -16,7 +25,8 @@ class Figure:
     """Inserted into the page unchanged: text in it must be escaped already."""
     chart: dict[str, Any] | None = None
     """A Vega-Lite specification; the report sets fonts and colours."""
+    passages: tuple[Passage, ...] = ()
 
     def __post_init__(self) -> None:
-        if (self.svg is None) == (self.chart is None):
-            raise ValueError(f"figure {self.title!r} needs either an svg or a chart")
+        if (self.svg is not None) + (self.chart is not None) + bool(self.passages) != 1:
+            raise ValueError(f"figure {self.title!r} needs either an svg, a chart or passages")

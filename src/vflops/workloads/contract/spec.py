@@ -12,6 +12,7 @@ from vflops.counting.conventions import EXECUTED_CONVENTION
 from vflops.errors import UsageError, unknown_name
 from vflops.extensions import import_object
 from vflops.metrics.quality import Better, Bounds, default_bounds
+from vflops.record.formats.job import OfLoss
 
 ENGINE = "vflops.train.engine:run"
 """The runner for models trained with the training loop of this package."""
@@ -28,6 +29,9 @@ class Quality:
     bounds: Bounds | None = None
     """The lowest and the highest possible value; a value outside of them is an error. None for 0
     and 1 if the name says that it is a share (``default_bounds``), else for no bounds."""
+    of_loss: OfLoss | None = None
+    """How it follows from the loss that evaluations measure; then reports show the loss, its target
+    and the perplexity as well. None if it does not follow from it."""
 
     @property
     def limits(self) -> Bounds | None:

@@ -28,6 +28,8 @@ Split = Literal["train", "validation", "test"]
 Indices = NDArray[np.int64]
 Inputs = tuple[Tensor, ...]
 """A batch on the device as the model and the loss take it: the model's inputs come first."""
+Exhibits = Mapping[str, NDArray[Any]]
+"""Arrays for the report, by name."""
 Summary = Mapping[str, float | NDArray[Any]]
 """The measurements of one rank: numbers, and arrays whose first dimension may differ by rank."""
 
@@ -65,6 +67,9 @@ class Workload(WorkloadCode):
 
     If so, a single rank on a CUDA device records a whole step once and replays it.
     """
+
+    exhibits_model: ClassVar[bool] = False
+    """Whether ``exhibit_model`` uses the trained model to make examples for the report."""
 
     @property
     def draws(self) -> int:
@@ -168,7 +173,16 @@ class Workload(WorkloadCode):
         """
         return None
 
-    def exhibit(self, summaries: Sequence[Summary]) -> Mapping[str, NDArray[Any]] | None:
+    def exhibit_model(self, model: nn.Module, device: torch.device, seed: int) -> Exhibits:
+        """Return arrays that show what the trained model does when it is used, for the report.
+
+        Called once after training if ``exhibits_model``, on one rank that has the whole model, in
+        evaluation mode, without gradients and in the precision of training. None of it is timed.
+        The arrays join those of ``exhibit``.
+        """
+        return {}
+
+    def exhibit(self, summaries: Sequence[Summary]) -> Exhibits | None:
         """Return arrays of the last evaluation that the report can show, if any.
 
         The function that ``WorkloadSpec.exhibit`` names turns them into figures.

@@ -25,7 +25,7 @@ from vflops.data.text.token_windows import TokenWindows
 from vflops.data.text.tokenizer import TextTokenizer
 from vflops.errors import UsageError
 from vflops.record.files.cache import cache_entry
-from vflops.record.formats.job import DataFacts
+from vflops.record.formats.job import DataFacts, SampleUnit
 from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.language_model.settings import LanguageSettings, SyntheticTextSettings
@@ -83,6 +83,7 @@ def prepare(settings: LanguageSettings, progress: Progress) -> DataFacts:
         validation=len(windows["val"]),
         skipped=sum(len(split.skipped) for split in index.splits.values()),
         facts=facts,
+        unit=SampleUnit(name="tokens", count=settings.context),
     )
     check_batch(settings.train, data)
     return data

@@ -12,11 +12,21 @@ from torch import Tensor, nn
 from vflops.config.training import WorkloadSettings
 from vflops.counting.capture import InputSpec
 from vflops.data.packed_folder import PackedSplit
+from vflops.data.text.readable_text import readable
+from vflops.data.text.token_windows import TokenWindows
 from vflops.models.language.transformer import Transformer
 from vflops.record.formats.job import DataFacts
 from vflops.workloads.contract.code import Progress
-from vflops.workloads.contract.workload import Inputs, Meter, Split, Summary, Workload
+from vflops.workloads.contract.workload import (
+    Exhibits,
+    Inputs,
+    Meter,
+    Split,
+    Summary,
+    Workload,
+)
 from vflops.workloads.language_model.data import JobText, TextSamples, prepare, verify
+from vflops.workloads.language_model.generation import continued
 from vflops.workloads.language_model.quality import (
     TokenMeter,
     next_token_probability,
@@ -30,6 +40,7 @@ class LanguageModel(Workload):
 
     model_inputs = 2  # tokens, and the token after each: the model returns losses, not logits
     can_be_recorded = True
+    exhibits_model = True
 
     def __init__(self, settings: LanguageSettings, data: DataFacts) -> None:
         self._settings = settings
@@ -111,6 +122,14 @@ class LanguageModel(Workload):
     def quality(self, summaries: Sequence[Summary]) -> float:
         """Return the next-token probability over all ranks."""
         return next_token_probability(summaries)
+
+    def exhibit_model(self, model: nn.Module, device: torch.device, seed: int) -> Exhibits:
+        """Return beginnings of the validation text, and how the model continues them."""
+        split = self._text.split("val")
+        windows = TokenWindows(split, self._settings.context)
+        assert isinstance(model, Transformer)
+        text = readable(split.index, self._settings.tokenizer)
+        return continued(model, windows, text, device, seed)
 
     def validation_loss(self, summaries: Sequence[Summary]) -> float:
         """Return the mean loss of a token over all ranks."""

@@ -1,9 +1,9 @@
 """What vendors state about accelerators: upper bounds for what a measurement can be believed.
 
-These figures are never the peak that a speed is compared with, which is always measured. Peaks are
-dense: figures that count the zeros of structured sparsity are twice as high and are not used.
-``idle_w`` is about half of what such a device draws when nothing runs on it, so that only a power
-far below that is refused.
+Scores and rankings never depend on these figures: their peaks are measured. The share of the
+vendor's peak is shown beside the MFU, under its own name. Peaks are dense: figures that count the
+zeros of structured sparsity are twice as high and are not used. ``idle_w`` is about half of what
+such a device draws when nothing runs on it, so that only a power far below that is refused.
 """
 
 from __future__ import annotations

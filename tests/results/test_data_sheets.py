@@ -11,7 +11,7 @@ from tests.support.forgeries import Break, GoodRun, good_runs, judged, measured,
 from tests.support.sample_parts import measured as ceiling
 from vflops.record.formats.system import Value
 from vflops.results.check.ceiling_limits import ceiling_limit
-from vflops.results.check.data_sheets import DATA_SHEETS, data_sheet
+from vflops.results.data_sheets import DATA_SHEETS, data_sheet
 
 TWO_CPUS: dict[str, Value | None] = {
     "logical cpus": 2,
