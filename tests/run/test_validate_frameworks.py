@@ -37,6 +37,14 @@ def submitted(*assignments: str) -> Settings:
             ("train.framework=jax", "train.device=cuda:0", "train.ranks=2"),
             "JAX is offered on an accelerator with one rank, not with 2",
         ),
+        (
+            ("train.framework=tensorflow", "train.ranks=2", "launch.ranks_per_node=1"),
+            "TensorFlow is offered with all ranks of a model on one node, not with 2 ranks and 1",
+        ),
+        (
+            ("train.framework=mindspore", "train.ranks=4", "launch.ranks_per_node=2"),
+            "MindSpore is offered with all ranks of a model on one node, not with 4 ranks and 2",
+        ),
     ],
 )
 def test_accelerators_that_are_not_offered_are_refused(
@@ -55,6 +63,8 @@ def test_accelerators_that_are_not_offered_are_refused(
         ("train.framework=jax", "train.ranks=2"),
         ("train.framework=tensorflow", "launch.gpus_per_rank=1", "train.device=cpu"),
         ("launch.gpus_per_rank=1", "train.ranks=2"),
+        ("train.ranks=2", "launch.ranks_per_node=1"),
+        ("train.framework=tensorflow", "train.ranks=2", "launch.ranks_per_node=2"),
     ],
 )
 def test_those_that_are_offered_pass(assignments: tuple[str, ...]) -> None:

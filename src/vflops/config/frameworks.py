@@ -25,6 +25,8 @@ class Framework:
     precisions: tuple[str, ...]
     several_ranks: bool
     """Whether ranks can share the training of one model."""
+    across_nodes: bool = False
+    """Whether the ranks of one model were tested on several nodes."""
     on_accelerators: bool = False
     """Whether the backend was tested on an accelerator; otherwise it computes on CPUs only."""
     optimizers: tuple[str, ...] = ("sgd",)
@@ -42,6 +44,7 @@ FRAMEWORKS: dict[str, Framework] = {
         minimum=(0, 10),
         precisions=("fp32", "mixed-bf16", "mixed-fp16"),
         several_ranks=True,
+        across_nodes=True,
         on_accelerators=True,
     ),
     "tensorflow": Framework(

@@ -151,9 +151,11 @@ def framework_warnings(settings: Settings) -> list[str]:
 
 
 def _require_offered(train: TrainSettings, launch: LaunchSettings) -> None:
-    """Raise if the run asks for accelerators on which the framework is not offered."""
-    from vflops.train.backends.availability import require_offered
+    """Raise if the framework is not offered on the accelerators or nodes that a run asks for."""
+    from vflops.train.backends.availability import require_offered, require_one_node
 
+    if not backend(launch.on).is_this_machine:
+        require_one_node(train.framework, train.ranks, launch.ranks_per_node or train.ranks)
     names_accelerator = train.device not in ("auto", "cpu")
     if names_accelerator or (launch.gpus_per_rank and train.device != "cpu"):
         device = train.device.split(":")[0] if names_accelerator else "GPUs (launch.gpus_per_rank)"

@@ -163,7 +163,7 @@ SPANS = ("--ranks", "2", "--set", "launch.ranks_per_node=1")
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", FRAMEWORKS)
+@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if FRAMEWORKS[name].across_nodes])
 def test_a_model_of_another_framework_spans_two_nodes(
     name: str, slurm: SlurmBench, tmp_path: Path
 ) -> None:

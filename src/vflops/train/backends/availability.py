@@ -56,6 +56,20 @@ def require_offered(name: str, device: str, ranks: int = 1) -> None:
         )
 
 
+def require_one_node(name: str, ranks: int, local_ranks: int) -> None:
+    """Raise ``UsageError`` if the ranks of a model span nodes, and the framework does not offer it.
+
+    ``local_ranks`` is the number of ranks on a node.
+    """
+    if name == "pytorch" or local_ranks >= ranks or FRAMEWORKS[name].across_nodes:
+        return
+    raise UsageError(
+        f"{FRAMEWORKS[name].title} is offered with all ranks of a model on one node, not with "
+        f"{ranks} ranks and {local_ranks} per node: it was never tested",
+        hint=f"use --set launch.ranks_per_node={ranks}, fewer --ranks or --framework pytorch",
+    )
+
+
 def require_accelerator(name: str, device: str, ranks: int = 1) -> None:
     """Raise ``UsageError`` if a framework is not offered on a device, or does not see it.
 

@@ -14,7 +14,7 @@ from vflops.config.training import TrainSettings
 from vflops.errors import UsageError
 from vflops.extensions import import_object
 from vflops.train.backends.array_backend import ArrayBackend, Recipe
-from vflops.train.backends.availability import require_framework
+from vflops.train.backends.availability import require_framework, require_one_node
 from vflops.train.backends.backend import Backend
 from vflops.train.backends.torch_backend import TorchBackend
 from vflops.train.context import JobContext
@@ -80,6 +80,7 @@ def _array_backend(
             hint="--framework pytorch",
         )
     local_ranks = context.local_ranks or group.ranks
+    require_one_node(settings.framework, group.ranks, local_ranks)
     recipe = Recipe(
         momentum=settings.momentum,
         nesterov=settings.nesterov,
