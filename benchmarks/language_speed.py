@@ -130,7 +130,8 @@ def plain_step(name: str) -> tuple[Callable[[], Tensor], int]:
 def _transformers_step() -> tuple[Callable[[], Tensor], int]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(
+    make_config: Any = LlamaConfig  # its arguments are not all annotated
+    config = make_config(
         hidden_size=2048,
         intermediate_size=8192,
         num_hidden_layers=16,
@@ -141,7 +142,8 @@ def _transformers_step() -> tuple[Callable[[], Tensor], int]:
         attn_implementation="sdpa",
         tie_word_embeddings=True,
     )
-    model = LlamaForCausalLM(config).cuda()
+    make_model: Any = LlamaForCausalLM
+    model = make_model(config).cuda()
     step = _compiled(lambda x, y: model(input_ids=x, labels=x).loss, model, 8, 2048, 32000)
     return step, 8 * 2048
 

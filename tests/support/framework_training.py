@@ -20,6 +20,7 @@ from vflops.train.state_distance import relative_distance
 from vflops.train.state_file import unpack
 from vflops.workloads.contract.classifier import parameter_names
 from vflops.workloads.contract.registry import workload
+from vflops.workloads.image_classification.settings import ImageSettings
 
 STEPS = ("synthetic.train=256", "train.epochs=3", "train.batch=32", "train.segments=3")
 """24 steps; a checkpoint is kept after every eighth one."""
@@ -144,6 +145,7 @@ def two_ranks_in_fp16_agree(folder: Path, framework: str) -> None:
         )
         for model in (expected["model"], state["model"])
     ]
+    assert isinstance(settings, ImageSettings)
     blocks = sum(settings.network.blocks)
     distance = float((moved[1] - moved[0]).norm() / moved[0].norm())
     assert distance < half_gradient_error(blocks, "mixed-fp16")

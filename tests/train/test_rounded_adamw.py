@@ -14,14 +14,15 @@ from vflops.train.optimizers import build, set_learning_rate
 from vflops.train.rounded_adamw import RoundedAdamW, random_bits, store_rounded
 
 COUNT = 4096
-OPTIONS = {"betas": (0.9, 0.95), "epsilon": 1e-8, "weight_decay": 0.1}
+BETAS = (0.9, 0.95)
+OPTIONS = {"betas": BETAS, "epsilon": 1e-8, "weight_decay": 0.1}
 
 
 def stepped(
     parameter: Tensor, gradient: Tensor, moments: tuple[Tensor, Tensor], step: int, rate: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the parameter and its moments after a step of AdamW in float64."""
-    beta1, beta2 = OPTIONS["betas"]  # type: ignore[misc]
+    beta1, beta2 = BETAS
     p, g, m, v = (t.double() for t in (parameter, gradient, *moments))
     m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
     direction = m / (1 - beta1**step) / ((v / (1 - beta2**step)).sqrt() + 1e-8)

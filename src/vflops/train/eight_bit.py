@@ -113,7 +113,8 @@ class _GeluMlp(Mlp):
             return super().forward(x)
         dtype = cast(_EightBitLayer, self.up).dtype or x.dtype
         weights = self.up.weight.to(dtype), self.down.weight.to(dtype)
-        return fp8_gelu_mlp(rows.to(dtype), *weights).unflatten(0, x.shape[:-1])
+        result: Tensor = fp8_gelu_mlp(rows.to(dtype), *weights).unflatten(0, x.shape[:-1])
+        return result
 
 
 def _are_converted(mlp: Mlp) -> bool:

@@ -37,7 +37,11 @@ def test_rows_are_rounded_once_with_scales_that_are_powers_of_two(
 
     x, slope, exact = rows(transform)
     found, scales = rounded_rows(
-        x, dtype, LEAST, transform, slope if transform == "gelu gradient" else None
+        x,
+        dtype,
+        LEAST,
+        transform,  # type: ignore[arg-type]
+        slope if transform == "gelu gradient" else None,
     )
     assert torch.equal(scales.log2(), scales.log2().round())
     information = torch.finfo(dtype)

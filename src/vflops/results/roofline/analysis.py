@@ -202,7 +202,7 @@ def bound(count: Count, machine: Ceilings, precision: str) -> Bound:
         ops = count.ops[index]
         work = (ops.forward, ops.backward) if ops is not None else (0, 0)
         peak = machine.compute[MATRIX.get(node.kind, "gemm"), precision]
-        group = "copy" if node.kind in NO_ARITHMETIC else node.kind
+        group: str = "copy" if node.kind in NO_ARITHMETIC else node.kind
         if parts is not None:
             group = parts[index]
         for phase_ops, phase_bytes in zip(work, moved, strict=True):
