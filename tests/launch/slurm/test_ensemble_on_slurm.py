@@ -199,7 +199,7 @@ def test_a_rank_that_hangs_is_noticed_and_its_job_resumes_on_another_node(
     slurm.run("scontrol", "resume", id_of(folder, 1))
     slurm.wait(lambda: rank.status() != psutil.STATUS_STOPPED, "resumed rank")
     rank.suspend()
-    folder = ended(process, tmp_path, code=1)
+    folder = ended(process, tmp_path, 1)
     failed = {failure.rule for failure in Findings.read(folder.findings_file).failures}
     assert {"telemetry"} <= failed <= {"telemetry", "quiet"}  # it was suspended too
     history = folder.history()
@@ -221,7 +221,7 @@ def test_a_job_is_given_up_with_the_last_words_of_the_rank_that_failed(
     path = f"{tmp_path}:{os.environ['PYTHONPATH']}"
     (tmp_path / "site.toml").write_text(f'[environment]\nPYTHONPATH = "{path}"\n')
     process = started(tmp_path, *SPANS, "--set", "bagging.attempts=1")
-    folder = ended(process, tmp_path, code=3)
+    folder = ended(process, tmp_path, 3)
     (given_up,) = folder.history().events("job-given-up")
     assert "rank 1 on n2 was killed by SIGABRT" in given_up.data["reason"]
     assert "| step 8 is cursed" in given_up.data["reason"]
@@ -375,7 +375,7 @@ def test_a_run_folder_that_nodes_do_not_see_ends_the_run_at_its_first_job(
     slurm.hide("n2", tmp_path / "runs")
     try:
         process = started(tmp_path, "--models", "2", "--set", "launch.ranks_per_node=2")
-        folder = ended(process, tmp_path, code=3)
+        folder = ended(process, tmp_path, 3)
     finally:
         slurm.kill_node("n2")
     (failed,) = folder.history().events("failed")
@@ -396,7 +396,7 @@ def test_a_job_that_always_fails_leaves_a_partial_ensemble_with_the_reason(
         f'[ "$SLURMD_NODENAME" = n2 ] && set -- unshare -m bash -c {hide} - "$@"',
     )
     process = started(tmp_path, "--models", "2", "--set", "bagging.attempts=1")
-    folder = ended(process, tmp_path, code=1)
+    folder = ended(process, tmp_path, 1)
     (event,) = folder.history().events("job-given-up")
     assert event.data["job"] == 2
     words = f"n2: job 2: the node does not see the run folder {folder.path.resolve()}"
