@@ -21,7 +21,7 @@ SHORT = (
     "network.mlp_width=32",
 )
 """Four steps of 64 windows."""
-GPT = (*SHORT, "network.layers=3", "network.heads=4")
+GPT = (*SHORT, "network.layers=2", "network.heads=4")
 """The output layer is tied to the embedding."""
 LLAMA = (
     *SHORT,
@@ -56,7 +56,6 @@ TWO: Ways = {
 }
 MORE: Ways = {
     "sharded-parts": {"ranks": 2, "accumulate": 2, "parallel": {"mode": "sharded"}},
-    "tensor-four": {"ranks": 4, "parallel": TENSOR},
     "tensor-lamb": {"ranks": 2, "parallel": TENSOR, "optimizer": "lamb"},
     **{schedule: piped(schedule) for schedule in ("1f1b", "interleaved")},
     "mixed-pipeline": {**mixed(), "accumulate": 2},
