@@ -47,6 +47,12 @@ ADDED = {
     "evaluated",
     "variation",
     "ending",
+    "loss",
+    "unit",
+    "units_per_s",
+    "vendor",
+    "vendor_reason",
+    "conventions",
 }
 """Fields that scores have had since 0.2.0, and from ``scale`` on since 0.3.0."""
 REFINED = re.compile(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -72,8 +73,29 @@ class FusedTransformer(Transformer):
         return logits
 
 
+class OnFeatures(Transformer):
+    """The same on features instead of tokens: the rules of the papers do not know it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = Shift()  # type: ignore[assignment]
+
+
+class Shift(nn.Module):
+    """Adds trained positions, so that all products have both gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(torch.zeros(LENGTH, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.positions
+
+
 def graph(kind: type[nn.Module] = Transformer, batch: int = 3) -> Graph:
     spec = InputSpec((LENGTH,), "int64")
+    if kind is OnFeatures:
+        spec = InputSpec((LENGTH, WIDTH))
     return capture(kind, [spec], name=NAME, batch=batch, loss=cross_entropy)
 
 
@@ -87,8 +109,11 @@ class Trained:
 def trained(
     handmade_run: HandmadeRun, run_folder: RunFolder, request: pytest.FixtureRequest
 ) -> Trained:
-    """A training of the transformer, counted by the rules of the parameter."""
-    handmade_run.graph = graph()
+    """A training of a transformer, counted by the rules of the parameter; on tokens if executed.
+
+    In models on tokens, all rules count everything.
+    """
+    handmade_run.graph = graph(Transformer if request.param == "executed" else OnFeatures)
     record = job(workload=NAME, rules=request.param)
     handmade_run.plan(record, ceilings=tuple(Contents(run_folder).measurements))
     handmade_run.attempt(1, 0.0, *course(0.9))

@@ -180,8 +180,8 @@ class TrainingView:
             rows.append((name, self._quality().removeprefix(f"{name} ")))
         if self._rate:
             unit = self._record.data.unit
-            speed = (self._rate * unit.count, f"{unit.name}/s") if unit else (self._rate,)
-            rows.append(("speed", rate(*speed)))
+            speed = rate(self._rate * unit.count, f"{unit.name}/s") if unit else rate(self._rate)
+            rows.append(("speed", speed))
             if self._ops:
                 rows.append(("FLOPS", quantity(self._rate * self._ops, "FLOPS")))
             remaining = (epochs or 0) * self._record.data.train - latest.get("samples", 0)

@@ -73,13 +73,13 @@ def loss(
         return None
     title = "loss: line training, dots validation" if evaluated else "training loss"
     y = alt.Y("loss:Q").scale(zero=False).title(title).axis(minExtent=AXIS_EXTENT)
-    encoding = {
+    encoding: dict[str, Any] = {
         "x": scale.axis(),
         "y": y,
         "color": seed_colours(courses),
         "tooltip": tooltips("seed:N", "of:N", f"{scale.field}:Q", "loss:Q"),
     }
-    layers = []
+    layers: list[Any] = []
     if marks:
         across = [{"loss": value, "label": f"{name} {value:.4g}"} for name, value in marks.items()]
         base = alt.Chart(data(across)).encode(y=y)
