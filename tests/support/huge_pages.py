@@ -15,7 +15,7 @@ _MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25
 
 
 def collapse() -> None:
-    """Move the writable memory of this process into huge pages, where the kernel can (Linux 6.1)."""
+    """Move the writable memory of this process into huge pages, if the kernel can (Linux 6.1)."""
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     with suppress(OSError):
