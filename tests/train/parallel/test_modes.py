@@ -89,7 +89,7 @@ def test_what_batch_norm_sees_is_what_the_references_differ_in(tmp_path: Path) -
 
     Consecutive parts give the weights of ghosts, but different running statistics.
     """
-    team = Team(tmp_path, *SMALL)
+    team = Team(tmp_path, *team_runs.SMALL, "train.epochs=5", "train.evaluate_every=5")
     ways = {
         "whole": {},
         "halves": {"ghosts": 2},
