@@ -24,6 +24,7 @@ from tests.support.sample_parts import MEASUREMENTS, Vflops, write_system
 from tests.support.stored_machines import MACHINES, Machine, write_machine
 from tests.support.trained_runs import HandmadeRun, two_seeds
 from vflops.config.profiles import tiny
+from vflops.publish.pages import chart_style
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.system import SystemRecord
@@ -133,6 +134,14 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["VFLOPS_CACHE"] = str(root / "vflops-cache")
     os.environ["XDG_STATE_HOME"] = str(root / "state")
     os.environ["OMP_WAIT_POLICY"] = "passive"  # trainings of several tests share the cores
+
+
+@pytest.fixture(scope="session", autouse=True)
+def checked_charts() -> Iterator[None]:
+    """Has altair check every chart that a test draws in its own process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chart_style, "specification_of", lambda chart: chart.to_dict())
+        yield
 
 
 @pytest.fixture(scope="session")

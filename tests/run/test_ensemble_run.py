@@ -22,6 +22,7 @@ from vflops.record.formats.job_events import (
 )
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
+from vflops.train.checkpoint import Checkpoints
 from vflops.train.ensemble.bootstrap import bag, out_of_bag
 from vflops.train.ensemble.predictions import KeptPredictions
 
@@ -37,9 +38,9 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     directory = tmp_path_factory.mktemp("ensemble")
     process = started(directory, "--models", "2", epochs=4)
     folder = wait_for(directory, "checkpoint", 1)
-    complete = folder.path / "jobs" / "1" / "checkpoint"
-    deadline = time.monotonic() + 60  # the event comes shortly before the file is complete
-    while not list(complete.glob("step-*.state")) and time.monotonic() < deadline:
+    checkpoints = Checkpoints(folder.path / "jobs" / "1" / "checkpoint")
+    deadline = time.monotonic() + 60  # the event comes before the files that make it complete
+    while checkpoints.latest() is None and time.monotonic() < deadline:
         time.sleep(0.002)
     agent_of(folder, 1).kill()
     return ended(process, directory)

@@ -22,12 +22,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, NoReturn
 
 from tests.support.forked_children import ROOM, TEMPLATE, enter, fork_children, forked_by
+from tests.support.huge_pages import collapse
 
 _READ_AT_START = ("PYTHON", "OMP_", "GOMP_", "MKL_", "KMP_", "LC_", "LANG", "TORCH_", "LD_")
 _LONGEST = 1 << 20
@@ -176,8 +178,9 @@ def _import_everything() -> None:
                 importlib.import_module(module.name)
     from vflops.publish.pages.page import templates
 
-    for template in templates().list_templates():
-        templates().get_template(template)
+    environment = templates(None)  # as `render` calls it: the cache knows calls by their arguments
+    for template in environment.list_templates():
+        environment.get_template(template)
     _compute_once()
 
 
@@ -248,6 +251,9 @@ if __name__ == "__main__":
     _import_everything()
     gc.freeze()  # shared objects are not visited by the collectors of all programs
     gc.enable()
+    for shared in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        shared.atexit = False  # of torch's libraries: no program need take apart what it shares
+    collapse()
     at_start = dict(os.environ)
     words = _serve(socket.socket(fileno=int(sys.argv[1])))
     words = fork_children(words, functools.partial(_acts_alike, at_start=at_start))

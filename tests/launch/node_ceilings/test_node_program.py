@@ -19,6 +19,7 @@ from vflops.launch.node_ceilings.node_program import NodeCeilings
 from vflops.launch.node_ceilings.recorder import NodeRecorder
 from vflops.launch.node_group import NodeGroup
 from vflops.launch.node_layout import NodeLayout
+from vflops.machine.devices import Device
 from vflops.record.folder import RunFolder
 from vflops.record.formats.measured_node import FOLDER, MeasuredNode, measured_node_file
 from vflops.record.formats.measurement import Measurement
@@ -27,7 +28,12 @@ from vflops.record.log.events import EventWriter
 from vflops.record.readout.contents import Contents
 from vflops.results.evidence.logged_hashes import hash_mismatches
 
-ONLY_MEMORY = MicroSettings(budget_s=1.0, benchmarks=("memory",), device="cpu")
+ONLY_MEMORY = MicroSettings(budget_s=0.2, benchmarks=("memory",), device="cpu")
+
+
+@pytest.fixture(autouse=True)
+def _small_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Device, "cache_bytes", lambda _: 1 << 18)  # filling larger ones takes long
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Every parallel mode gives the result of one rank: losses, weights, statistics, momenta.
 
-10 steps in double precision, on two and on four ranks, compared with one rank whose batch norm sees
-the same samples: the whole batch if it is synchronised or the batch is not shared, else one ghost
-per share; with ``accumulate`` each part of the batch separately.
+Four steps in double precision, on two and on four ranks, compared with one rank whose batch norm
+sees the same samples: the whole batch if it is synchronised or the batch is not shared, else one
+ghost per share; with ``accumulate`` each part of the batch separately.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pytest
 from tests.support import team_runs
 from tests.support.team_runs import Team, Trained
 
-TEN_STEPS = ("train.epochs=5", "train.evaluate_every=5")
+FOUR_STEPS = ("train.epochs=2", "train.evaluate_every=2")
 """Enough: a gradient, statistic or momentum that is wrong differs from the second step on."""
-SMALL, DEEP = (*team_runs.SMALL, *TEN_STEPS), (*team_runs.DEEP, *TEN_STEPS)
+SMALL, DEEP = (*team_runs.SMALL, *FOUR_STEPS), (*team_runs.DEEP, *FOUR_STEPS)
 LIMIT = 1e-10
 """The measured differences are 1e-14."""
 TENSOR = {"mode": "model", "split": "tensor"}
@@ -80,7 +80,7 @@ def test_every_mode_trains_as_one_rank(
 ) -> None:
     team = Team(tmp_path, *network)
     trainings = team.train({name: (team.way(**way),) for name, way in ways.items()})
-    assert {len(mine.losses) for mine, _ in trainings.values()} == {10}
+    assert {len(mine.losses) for mine, _ in trainings.values()} == {4}
     assert not apart(trainings)
 
 
@@ -89,7 +89,7 @@ def test_what_batch_norm_sees_is_what_the_references_differ_in(tmp_path: Path) -
 
     Consecutive parts give the weights of ghosts, but different running statistics.
     """
-    team = Team(tmp_path, *SMALL)
+    team = Team(tmp_path, *team_runs.SMALL, "train.epochs=5", "train.evaluate_every=5")
     ways = {
         "whole": {},
         "halves": {"ghosts": 2},
