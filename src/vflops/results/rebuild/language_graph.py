@@ -143,7 +143,7 @@ class _Transformer:
         best = builder.simple("reduction", "topk.default", scope, [shares], (rows, active), "topk")
         weights = self._elementwise("div", scope, [best], (rows, active))
         places = (design.experts, design.expert_places(rows), design.width)
-        inputs = builder.simple("other", "index_copy.default", scope, [x], places)
+        inputs = builder.simple("other", "index_copy.default", scope, [x, best], places)
         hidden = self._expert_products(scope, "up", inputs, design.mlp_width)
         if design.is_gated:
             gate = self._expert_products(scope, "gate", inputs, design.mlp_width)
@@ -172,9 +172,7 @@ class _Transformer:
         weight = builder.parameter(f"{scope}.weight", shape[-1:])
         if self._design.style == "gpt2":
             operands, name = [x, weight], "native_layer_norm"
-            return builder.simple(
-                "normalization", f"{name}.default", scope, operands, shape, name
-            )
+            return builder.simple("normalization", f"{name}.default", scope, operands, shape, name)
         each = (*shape[:-1], 1)
         power = self._elementwise("pow", scope, [x], shape)
         mean = builder.simple("reduction", "mean.dim", scope, [power], each, "mean")
