@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from vflops.data.batch_memory import BatchMemory
-from vflops.data.packed_folder import PackedSplit
 from vflops.data.packed_index import digest
 from vflops.data.sampler import Indices
 from vflops.data.text import synthetic_text
@@ -30,18 +29,17 @@ from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.language_model.settings import LanguageSettings, SyntheticTextSettings
 from vflops.workloads.packed_data import (
+    MAX_AUTO_PACK_BYTES,
     SPLIT_NAMES,
+    JobSplits,
     check_batch,
-    check_intact,
-    check_unchanged,
     intact,
-    read_splits,
+    open_unchanged,
     require_target,
+    settings_in_hints,
     split_contents,
 )
 
-_MAX_AUTO_PACK_BYTES = 2 << 30
-"""The maximum size of text to pack automatically; beyond it the user must pack it first."""
 _MAX_SYNTHETIC_TOKENS = 1 << 32
 
 
@@ -121,7 +119,7 @@ def _users(path: Path, settings: LanguageSettings, progress: Progress) -> Packed
     if any(path.glob("*.bin")):
         return linked_shards(BinFolder.open(path), partial(progress, "hashing tokens"))
     folder = TextFolder.open(path)
-    if folder.size_bytes > _MAX_AUTO_PACK_BYTES:
+    if folder.size_bytes > MAX_AUTO_PACK_BYTES:
         raise UsageError(
             f"{path} has {quantity(folder.size_bytes, 'B')} of text",
             hint=f"pack it once: vflops data pack {path} DEST --tokenizer {settings.tokenizer}",
@@ -129,7 +127,7 @@ def _users(path: Path, settings: LanguageSettings, progress: Progress) -> Packed
     packing = TextPacking(TextTokenizer.open(settings.tokenizer), settings.held_out)
     tasks = plan(folder, packing, settings.unreadable)
     name = digest([packing.settings(), settings.unreadable, identity_of(tasks)])
-    try:
+    with settings_in_hints({"--policy skip": "--set unreadable=skip"}):
         return pack(
             folder,
             cache_entry(f"text-{name[:16]}"),
@@ -137,16 +135,6 @@ def _users(path: Path, settings: LanguageSettings, progress: Progress) -> Packed
             policy=settings.unreadable,
             on_progress=partial(progress, "packing text"),
         )
-    except UsageError as error:  # options of `data pack` are settings here
-        hint = str(error.hint).replace("--policy skip", "--set unreadable=skip")
-        raise UsageError(error.message, hint=hint) from error
-
-
-def verify(facts: DataFacts) -> None:
-    """Raise ``UsageError`` if the text is not that which the job began with."""
-    text = PackedText.open(Path(facts.path))
-    check_unchanged(text, facts)
-    check_intact(text)
 
 
 class TextSamples:
@@ -166,21 +154,9 @@ class TextSamples:
         return (tokens,)
 
 
-class JobText:
-    """The text of a job, opened when it is first read."""
+class JobText(JobSplits[TokenSplit]):
+    """The text of a job."""
 
-    def __init__(self, facts: DataFacts) -> None:
-        self._facts = facts
-        self._splits: dict[str, TokenSplit] = {}
-
-    def split(self, name: str) -> TokenSplit:
-        """Return a split whose blocks are compared; raise ``UsageError`` if it has changed."""
-        if name not in self._splits:
-            text = PackedText.open(Path(self._facts.path))
-            check_unchanged(text, self._facts)
-            self._splits[name] = text.split(name).compare_contents()
-        return self._splits[name]
-
-    def read_splits(self) -> dict[str, PackedSplit]:
-        """Return the splits that were opened and are compared."""
-        return read_splits(self._splits.values())
+    def open_split(self, name: str) -> TokenSplit:
+        """Open a split; raise ``UsageError`` if the text has changed."""
+        return open_unchanged(PackedText, self.facts).split(name)
