@@ -266,6 +266,10 @@ def _generator_version(name: str) -> int:
         from vflops.data.climate import weather
 
         return weather.VERSION
+    if name == "language-model":
+        from vflops.data.text import text_recipe
+
+        return text_recipe.VERSION
     from vflops.data.images import drawing
 
     return drawing.VERSION

@@ -103,7 +103,8 @@ def _synthetic(settings: LanguageSettings, progress: Progress) -> Path:
     if tokens > _MAX_SYNTHETIC_TOKENS:
         raise UsageError(
             f"{tokens:,} synthetic tokens would take {quantity(2 * tokens, 'B')} or more",
-            hint="give your text with --data DIR, or use less: --set synthetic.train=N",
+            hint="give your text or shards of tokens with --data DIR (see docs/how-to/data.md for "
+            "those of FineWeb), or use less: --set synthetic.train=N",
         )
     on_progress = partial(progress, "drawing text")
     on_wait = partial(progress, "waiting for a process that draws this text", 0, 1)
