@@ -135,12 +135,12 @@ def require_target(target: float | None, what: str, example: float) -> None:
 
 
 @contextmanager
-def settings_in_hints(settings: Mapping[str, str]) -> Iterator[None]:
-    """In the hints of errors, replace options of ``vflops data pack`` by settings of a run."""
+def options_as_settings(settings: Mapping[str, str]) -> Iterator[None]:
+    """In the messages of errors, replace options of ``vflops data pack`` by settings of a run."""
     try:
         yield
     except UsageError as error:
-        hint = error.hint or ""
+        message, hint = error.message, error.hint or ""
         for option, setting in settings.items():
-            hint = hint.replace(option, setting)
-        raise UsageError(error.message, hint=hint or None) from error
+            message, hint = message.replace(option, setting), hint.replace(option, setting)
+        raise UsageError(message, hint=hint or None) from error

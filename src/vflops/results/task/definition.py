@@ -64,6 +64,8 @@ NOT_IN_THE_TASK: dict[str, str] = {
     "faulty": _DATA,
     "years": _DATA,
     "box_order": _DATA,
+    "tokenizer": _DATA,
+    "held_out": _DATA,
 }
 """Settings that describe how a machine runs a task, or that the definition states otherwise.
 

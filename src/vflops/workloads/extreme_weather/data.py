@@ -30,8 +30,8 @@ from vflops.workloads.packed_data import (
     MAX_AUTO_PACK_BYTES,
     check_batch,
     intact,
+    options_as_settings,
     require_target,
-    settings_in_hints,
     split_contents,
 )
 
@@ -49,7 +49,7 @@ def prepare(settings: WeatherSettings, progress: Progress) -> DataFacts:
         _check_split(frames, settings)
         require_target(settings.target, "years", 0.35)
     else:
-        with settings_in_hints(_pack_options(settings.data)):
+        with options_as_settings(_pack_options(settings.data)):
             folder = ClimateYears.open(Path(settings.data), settings.box_order)
             require_target(settings.target, "years", 0.35)
             frames = _packed(folder, settings, progress)

@@ -30,8 +30,8 @@ from vflops.workloads.packed_data import (
     check_batch,
     intact,
     open_unchanged,
+    options_as_settings,
     require_target,
-    settings_in_hints,
     split_contents,
 )
 
@@ -96,7 +96,7 @@ def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) ->
     tasks = plan(folder, settings.resize, settings.unreadable, enlarge=enlarge)
     name = digest([settings.resize, settings.unreadable, [task.source_digest() for task in tasks]])
     destination = cache_entry(f"images-{name[:16]}")
-    with settings_in_hints({"--policy skip": "--set unreadable=skip"}):
+    with options_as_settings({"--policy skip": "--set unreadable=skip"}):
         return pack(
             folder,
             destination,

@@ -35,8 +35,8 @@ from vflops.workloads.packed_data import (
     check_batch,
     intact,
     open_unchanged,
+    options_as_settings,
     require_target,
-    settings_in_hints,
     split_contents,
 )
 
@@ -128,7 +128,13 @@ def _users(path: Path, settings: LanguageSettings, progress: Progress) -> Packed
     packing = TextPacking(TextTokenizer.open(settings.tokenizer), settings.held_out)
     tasks = plan(folder, packing, settings.unreadable)
     name = digest([packing.settings(), settings.unreadable, identity_of(tasks)])
-    with settings_in_hints({"--policy skip": "--set unreadable=skip"}):
+    with options_as_settings(
+        {
+            "--policy skip": "--set unreadable=skip",
+            "--validation ": "--set held_out=",
+            "--separator": f"vflops data pack {path} --separator",
+        }
+    ):
         return pack(
             folder,
             cache_entry(f"text-{name[:16]}"),
