@@ -34,7 +34,7 @@ DIGESTS = {
     ("extreme-weather", "laptop"): "b6d3c04990ea",
     ("extreme-weather", "gpu"): "5d6632ad23df",
     ("extreme-weather", "reference"): "af1e2a5dc76f",
-    ("language-model", "tiny"): "c47b9253b3c4",
+    ("language-model", "tiny"): "c6e32e1e7047",
     ("language-model", "laptop"): "39ba897773c6",
     ("language-model", "gpu"): "bb80892a1521",
     ("language-model", "reference"): "9dde4355ff34",

@@ -135,18 +135,18 @@ class LanguageSettings(WorkloadSettings):
 
 
 def tiny() -> LanguageSettings:
-    """Takes seconds: two layers learn to copy, nest and agree."""
+    """Takes seconds: two layers learn to nest and agree."""
     return LanguageSettings(
         context=64,
         network=TransformerSettings(layers=2, width=64, heads=4),
         synthetic=SyntheticTextSettings(
-            vocabulary=64, train=1 << 18, validation=1 << 15, target=0.13
+            vocabulary=64, train=1 << 18, validation=1 << 15, target=0.1
         ),
         train=TrainSettings(
             epochs=2,
-            batch=32,
+            batch=16,
             optimizer="adamw",
-            learning_rate=4e-3,
+            learning_rate=8e-3,
             betas=(0.9, 0.95),
             warmup_epochs=0.1,
             weight_decay=0.1,
