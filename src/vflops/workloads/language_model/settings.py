@@ -140,7 +140,7 @@ def tiny() -> LanguageSettings:
         context=64,
         network=TransformerSettings(layers=2, width=64, heads=4),
         synthetic=SyntheticTextSettings(
-            vocabulary=64, train=1 << 18, validation=1 << 15, target=0.1
+            vocabulary=64, train=1 << 18, validation=1 << 15, target=0.102
         ),
         train=TrainSettings(
             epochs=2,
