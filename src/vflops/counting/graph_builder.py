@@ -152,12 +152,14 @@ class GraphBuilder:
         self.node("softmax", f"{function}.default", scope, [scores], [result], attributes)
         return result
 
-    def cross_entropy(self, scores: int, label_smoothing: float = 0.0) -> int:
-        """Add the loss of class scores (rows, classes), and return it."""
+    def cross_entropy(
+        self, scores: int, label_smoothing: float = 0.0, *, by_row: bool = False
+    ) -> int:
+        """Add the loss of class scores (rows, classes), and return its mean or that of each row."""
         rows = self.shape(scores)[0]
         labels = self.value((rows,), grad=False, dtype="int64")
         softmax = self.softmax("_log_softmax", "", scores, dim=1)
-        results = [self.value(()), self.value((), grad=False)]
+        results = [self.value((rows,) if by_row else ()), self.value((), grad=False)]
         attributes = {"function": "nll_loss_forward"}
         self.node("loss", "nll_loss_forward.default", "", [softmax, labels], results, attributes)
         if not label_smoothing:

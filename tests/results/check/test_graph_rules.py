@@ -180,10 +180,16 @@ def not_causal(data: dict[str, Any]) -> None:
 
 
 def without_lookup(data: dict[str, Any]) -> None:
-    """Tokens are not looked up, so that formulas per token do not apply."""
+    """Tokens are not looked up, so that it is no model on tokens."""
     for node in data["nodes"]:
         if node["kind"] == "embedding":
             node["kind"] = "other"
+
+
+def with_frozen_mask(data: dict[str, Any]) -> None:
+    """A parameter that is not trained, to which formulas per token do not apply."""
+    mask = next(node["inputs"][1] for node in data["nodes"] if "causal" in node["attributes"])
+    data["values"][mask]["parameter"] = "mask"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +199,8 @@ def without_lookup(data: dict[str, Any]) -> None:
         (partial(language_model, heads=8), "MFLOP, not 11 elementwise nodes"),
         (partial(language_model, change=frozen), "by the rules"),
         (partial(language_model, change=not_causal), "by the rules causal"),
-        (partial(language_model, change=without_lookup), "cannot be counted by the rules palm"),
+        (partial(language_model, change=without_lookup), "0 product nodes with 0 FLOP, not 4"),
+        (partial(language_model, change=with_frozen_mask), "cannot be counted by the rules palm"),
         (
             partial(language_model, change=lambda data: data["nodes"].extend(data["nodes"][-4:-3])),
             "by the rules",

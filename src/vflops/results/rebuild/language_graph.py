@@ -54,11 +54,13 @@ class _Transformer:
 
     def _losses(self, logits: int) -> int:
         """Return the loss of each token; experts add their balance."""
-        losses = self._builder.cross_entropy(logits)
+        losses = self._builder.cross_entropy(logits, by_row=True)
         if not self._balances:
             return losses
-        balance = self._builder.simple("reduction", "mean.default", "", self._balances, (), "mean")
-        balance = self._elementwise("mul", "", [balance], ())
+        total, *others = self._balances
+        for balance in others:
+            total = self._elementwise("add", "", [total, balance], ())
+        balance = self._elementwise("mul", "", [total], ())
         return self._elementwise("add", "", [losses, balance], (self._rows,))
 
     def _layer(self, scope: str, x: int, turns: int | None) -> int:
@@ -141,7 +143,8 @@ class _Transformer:
         shares = builder.softmax("_softmax", scope, logits, dim=-1)
         active = design.experts_per_token
         best = builder.simple("reduction", "topk.default", scope, [shares], (rows, active), "topk")
-        weights = self._elementwise("div", scope, [best], (rows, active))
+        total = builder.simple("reduction", "sum.dim_IntList", scope, [best], (rows, 1), "sum")
+        weights = self._elementwise("div", scope, [best, total], (rows, active))
         places = (design.experts, design.expert_places(rows), design.width)
         inputs = builder.simple("other", "index_copy.default", scope, [x, best], places)
         hidden = self._expert_products(scope, "up", inputs, design.mlp_width)
@@ -153,13 +156,20 @@ class _Transformer:
         outputs = self._expert_products(scope, "down", hidden, design.width)
         gains = self._elementwise("mul", scope, [weights], (active * rows,))
         mixed = self._elementwise("mul", scope, [outputs, gains], (active * rows, design.width))
-        mean = builder.simple("reduction", "mean.dim", scope, [shares], (design.experts,), "mean")
-        balance = self._elementwise("mul", scope, [mean], (design.experts,))
-        total = builder.simple("reduction", "sum.default", scope, [balance], (), "sum")
-        self._balances.append(self._elementwise("mul", scope, [total], ()))
+        self._balances.append(self._balance(scope, shares))
         return builder.simple(
             "reduction", "sum.dim_IntList", scope, [mixed], (rows, design.width), "sum"
         )
+
+    def _balance(self, scope: str, shares: int) -> int:
+        """Return the balancing loss: how many tokens chose an expert first, times its share."""
+        builder, each = self._builder, (self._design.experts,)
+        chosen = builder.value(builder.shape(shares), grad=False)
+        load = builder.simple("reduction", "mean.dim", scope, [chosen], each, "mean", grad=False)
+        mean = builder.simple("reduction", "mean.dim", scope, [shares], each, "mean")
+        products = self._elementwise("mul", scope, [load, mean], each)
+        total = builder.simple("reduction", "sum.default", scope, [products], (), "sum")
+        return self._elementwise("mul", scope, [total], ())
 
     def _expert_products(self, scope: str, name: str, x: int, columns: int) -> int:
         experts, places, width = self._builder.shape(x)
