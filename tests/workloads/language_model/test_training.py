@@ -54,12 +54,12 @@ def test_kill_9_then_resume_gives_the_same_weights_bit_by_bit(tmp_path: Path) ->
 
 
 def test_real_text_without_a_download_is_learned(tmp_path: Path) -> None:
-    names = ("csv", "json", "random", "textwrap")
+    names = ("csv", "json", "logging", "random", "textwrap")
     documents = docstrings(tmp_path / "docs", names)
     with pytest.raises(UsageError, match="none of which is for val with --set held_out=") as caught:
         language_run(tmp_path / "few", f"data={documents}", "target=0.06", "held_out=0.0001")
     assert "vflops data pack" in str(caught.value.hint)
-    packing = TextPacking(TextTokenizer.open("bytes"), 0.1, TextFormat(separator="\n\n"))
+    packing = TextPacking(TextTokenizer.open("bytes"), 0.25, TextFormat(separator="\n\n"))
     packed = pack(TextFolder.open(documents), tmp_path / "packed", packing, workers=1)
     own = (f"data={packed.path}", "target=0.06", "train.warmup_epochs=0.2")
     with pytest.raises(UsageError, match="there is no target quality for your own text"):

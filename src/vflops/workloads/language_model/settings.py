@@ -162,7 +162,7 @@ def laptop() -> LanguageSettings:
             style="llama", layers=2, width=64, heads=4, kv_heads=2, mlp_width=128, qk_norm=True
         ),
         synthetic=SyntheticTextSettings(
-            vocabulary=256, train=1 << 19, validation=1 << 16, target=0.085
+            vocabulary=256, train=1 << 19, validation=1 << 16, target=0.078
         ),
         train=TrainSettings(
             epochs=3,
