@@ -25,7 +25,11 @@ def test_a_tiny_run_ends_with_a_report_and_passes_its_check(
     vflops_alone: Vflops, vflops: Vflops, tmp_path: Path
 ) -> None:
     metrics = tmp_path / "vflops.prom"
-    shorter = ("image-classification.train.epochs=2", "extreme-weather.train.epochs=1")
+    shorter = (
+        "image-classification.train.epochs=2",
+        "extreme-weather.train.epochs=1",
+        "language-model.synthetic.train=32768",
+    )
     sets = [word for setting in shorter for word in ("--set", setting)]
     result = vflops_alone(
         "run", "--profile", "tiny", "--seed", "3", "--metrics-file", metrics, *sets
@@ -42,7 +46,7 @@ def test_a_tiny_run_ends_with_a_report_and_passes_its_check(
     score = json.loads(folder.score_file.read_text())
     assert score["complete"] is True
     models = {model["model"] for model in score["models"]}
-    trained = {"image-classification", "extreme-weather", "automl"}
+    trained = {"image-classification", "extreme-weather", "automl", "language-model"}
     assert models == {"resnet50", "resnet50-v1"} | trained
     assert score["trainings"][0]["speed"]["vflops"] > 0
     tasks = {task["workload"]: (task["kind"], task["differences"]) for task in score["tasks"]}
@@ -50,6 +54,7 @@ def test_a_tiny_run_ends_with_a_report_and_passes_its_check(
         "automl": ("closed", []),
         "image-classification": ("open", ["train.epochs 2 instead of 8"]),
         "extreme-weather": ("open", ["train.epochs 1 instead of 10"]),
+        "language-model": ("open", ["synthetic.train 32768 instead of 262144"]),
     }
     values = {(c["benchmark"], c["precision"]): c for c in score["ceilings"]}
     assert values["gemm", "fp32"]["value"] > 1e9

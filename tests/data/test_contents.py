@@ -26,7 +26,8 @@ from vflops.data.split_table import write_table
 from vflops.errors import CheckFailed, FolderError, UsageError
 from vflops.record.formats.job import DataFacts
 from vflops.workloads import packed_data
-from vflops.workloads.image_classification.data import JobImages, verify
+from vflops.workloads.image_classification.data import JobImages
+from vflops.workloads.packed_data import verify_unchanged
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +147,7 @@ def test_validation_samples_in_a_large_training_shard_are_refused(
     monkeypatch.setattr(packed_data, "_HASHED_BYTES", 0)  # as if it were over 1 GiB
     facts = facts_of(copied)
     put_validation_into_training(copied)
-    verify(facts)  # sizes and the index are as before
+    verify_unchanged(PackedImages, facts)  # sizes and the index are as before
     opened = JobImages(facts)
     read_all(opened.split("val"))
     with pytest.raises(FolderError) as error:

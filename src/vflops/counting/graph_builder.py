@@ -134,24 +134,32 @@ class GraphBuilder:
         self.node("max-pool", op, scope, [x], results, attributes)
         return results[0]
 
-    def dense(self, scope: str, x: int, outputs: int) -> int:
-        """Add a dense layer with bias for the rows of ``x``, and return its result."""
+    def dense(self, scope: str, x: int, outputs: int, *, bias: bool = True) -> int:
+        """Add a dense layer for the rows of ``x``, and return its result."""
         rows, channels = self.shape(x)
         weight = self.parameter(f"{scope}.weight", (outputs, channels))
         transposed = self.parameter(f"{scope}.weight", (channels, outputs))
         self.node("layout", "t.default", scope, [weight], [transposed])
-        bias = self.parameter(f"{scope}.bias", (outputs,))
-        operands = [x, transposed, bias]
-        return self.simple("dense", "addmm.default", scope, operands, (rows, outputs))
+        operands, op = [x, transposed], "mm.default"
+        if bias:
+            operands, op = [*operands, self.parameter(f"{scope}.bias", (outputs,))], "addmm.default"
+        return self.simple("dense", op, scope, operands, (rows, outputs))
 
-    def cross_entropy(self, scores: int, label_smoothing: float = 0.0) -> int:
-        """Add the loss of class scores (rows, classes), and return it."""
+    def softmax(self, function: str, scope: str, scores: int, *, dim: int) -> int:
+        """Add a softmax along ``dim``, and return its result."""
+        result = self.value(self.shape(scores))
+        attributes = {"function": function, "dim": dim}
+        self.node("softmax", f"{function}.default", scope, [scores], [result], attributes)
+        return result
+
+    def cross_entropy(
+        self, scores: int, label_smoothing: float = 0.0, *, by_row: bool = False
+    ) -> int:
+        """Add the loss of class scores (rows, classes), and return its mean or that of each row."""
         rows = self.shape(scores)[0]
         labels = self.value((rows,), grad=False, dtype="int64")
-        softmax = self.value(self.shape(scores))
-        attributes = {"function": "_log_softmax", "dim": 1}
-        self.node("softmax", "_log_softmax.default", "", [scores], [softmax], attributes)
-        results = [self.value(()), self.value((), grad=False)]
+        softmax = self.softmax("_log_softmax", "", scores, dim=1)
+        results = [self.value((rows,) if by_row else ()), self.value((), grad=False)]
         attributes = {"function": "nll_loss_forward"}
         self.node("loss", "nll_loss_forward.default", "", [softmax, labels], results, attributes)
         if not label_smoothing:

@@ -8,19 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflops.metrics.arguments import (
-    require_between,
-    require_non_negative,
-    require_positive,
-)
 from vflops.train.layerwise import (
     LayerwiseOptimizer,
     Tensors,
-    bias_correction,
+    adaptive_steps,
     norms,
+    require_moments,
     safe_ratios,
     scaled,
-    wide_dtype,
 )
 
 
@@ -49,10 +44,7 @@ class LAMB(LayerwiseOptimizer):
         epsilon: float = 1e-6,
         weight_decay: float = 0.0,
     ) -> None:
-        for name, beta in zip(("betas[0]", "betas[1]"), betas, strict=True):
-            require_between(name, beta, 0.0, 1.0)
-        require_positive("epsilon", epsilon)
-        require_non_negative("weight_decay", weight_decay)
+        require_moments(betas, epsilon, weight_decay)
         super().__init__(
             params, lr, {"betas": betas, "epsilon": epsilon, "weight_decay": weight_decay}
         )
@@ -64,15 +56,7 @@ class LAMB(LayerwiseOptimizer):
         gradients: Tensors,
         state: dict[str, list[Tensor]],
     ) -> None:
-        beta1, beta2 = group["betas"]
-        first, second = state["first_moment"], state["second_moment"]
-        torch._foreach_lerp_(first, gradients, 1.0 - beta1)
-        torch._foreach_mul_(second, beta2)
-        torch._foreach_addcmul_(second, gradients, gradients, 1.0 - beta2)
-        steps = torch.stack(state["step"]).to(wide_dtype(parameters))
-        deviations = torch._foreach_sqrt(scaled(second, bias_correction(beta2, steps)))
-        torch._foreach_add_(deviations, group["epsilon"])
-        updates = torch._foreach_div(scaled(first, bias_correction(beta1, steps)), deviations)
+        updates = adaptive_steps(group, parameters, gradients, state)
         if group["weight_decay"]:
             torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
         rates: Tensor | float = group["lr"]

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
+from vflops.metrics.arguments import require_between, require_non_negative, require_positive
 from vflops.train.eager import undecorated
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
@@ -127,6 +128,32 @@ def norms(tensors: Tensors, parameters: Sequence[Tensor]) -> Tensor:
 def bias_correction(beta: float, steps: Tensor) -> Tensor:
     """Return 1 / (1 − βᵗ), without the cancellation of 1 − 0.999 in fp32."""
     return -1.0 / torch.expm1(steps * math.log(beta))
+
+
+def adaptive_steps(
+    group: dict[str, Any],
+    parameters: list[Tensor],
+    gradients: Tensors,
+    state: dict[str, list[Tensor]],
+) -> Tensors:
+    """Update both moments of Adam, and return its steps m̂ / (√v̂ + ε) without rate and decay."""
+    beta1, beta2 = group["betas"]
+    first, second = state["first_moment"], state["second_moment"]
+    torch._foreach_lerp_(first, gradients, 1.0 - beta1)
+    torch._foreach_mul_(second, beta2)
+    torch._foreach_addcmul_(second, gradients, gradients, 1.0 - beta2)
+    steps = torch.stack(state["step"]).to(wide_dtype(parameters))
+    deviations = torch._foreach_sqrt(scaled(second, bias_correction(beta2, steps)))
+    torch._foreach_add_(deviations, group["epsilon"])
+    return torch._foreach_div(scaled(first, bias_correction(beta1, steps)), deviations)
+
+
+def require_moments(betas: tuple[float, float], epsilon: float, weight_decay: float) -> None:
+    """Raise ``ValueError`` if a setting of Adam is out of its range."""
+    for name, beta in zip(("betas[0]", "betas[1]"), betas, strict=True):
+        require_between(name, beta, 0.0, 1.0)
+    require_positive("epsilon", epsilon)
+    require_non_negative("weight_decay", weight_decay)
 
 
 def safe_ratios(numerators: Tensor, denominators: Tensor) -> Tensor:

@@ -8,8 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflops.metrics.arguments import require_between, require_non_negative, require_positive
-from vflops.train.layerwise import LayerwiseOptimizer, Tensors, bias_correction, scaled, wide_dtype
+from vflops.metrics.arguments import require_between
+from vflops.train.layerwise import (
+    LayerwiseOptimizer,
+    Tensors,
+    adaptive_steps,
+    require_moments,
+    scaled,
+)
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic polynomial that takes singular values between 0 and 1 close to 1."""
@@ -47,10 +53,8 @@ class Muon(LayerwiseOptimizer):
         epsilon: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        for name, value in (("momentum", momentum), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
-            require_between(name, value, 0.0, 1.0)
-        require_positive("epsilon", epsilon)
-        require_non_negative("weight_decay", weight_decay)
+        require_between("momentum", momentum, 0.0, 1.0)
+        require_moments(betas, epsilon, weight_decay)
         defaults = {
             "momentum": momentum,
             "betas": betas,
@@ -75,29 +79,12 @@ class Muon(LayerwiseOptimizer):
         if group["orthogonal"]:
             updates = _orthogonal(parameters, gradients, state["first_moment"], group["momentum"])
         else:
-            updates = _adaptive(group, parameters, gradients, state)
+            updates = adaptive_steps(group, parameters, gradients, state)
         rate: Tensor | float = group["lr"]
         if group["weight_decay"]:
             factor = 1.0 - rate * group["weight_decay"]
             torch._foreach_mul_(parameters, factor)
         torch._foreach_sub_(parameters, scaled(updates, rate))
-
-
-def _adaptive(
-    group: dict[str, Any],
-    parameters: list[Tensor],
-    gradients: Tensors,
-    state: dict[str, list[Tensor]],
-) -> Tensors:
-    beta1, beta2 = group["betas"]
-    first, second = state["first_moment"], state["second_moment"]
-    torch._foreach_lerp_(first, gradients, 1.0 - beta1)
-    torch._foreach_mul_(second, beta2)
-    torch._foreach_addcmul_(second, gradients, gradients, 1.0 - beta2)
-    steps = torch.stack(state["step"]).to(wide_dtype(parameters))
-    deviations = torch._foreach_sqrt(scaled(second, bias_correction(beta2, steps)))
-    torch._foreach_add_(deviations, group["epsilon"])
-    return torch._foreach_div(scaled(first, bias_correction(beta1, steps)), deviations)
 
 
 def _orthogonal(

@@ -1,10 +1,12 @@
-"""Checks that all workloads with packed data share."""
+"""What all workloads with packed data share: checks, and the splits that a job reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
-from typing import Any, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from vflops.config.training import TrainSettings
 from vflops.data.packed_folder import PackedFolder, PackedSplit
@@ -19,12 +21,50 @@ found early. The samples of all data are compared with their digests as they are
 SPLIT_NAMES = {"val": "validation"}
 """Names of splits in the records of a job, where they differ from those of packed data."""
 
+MAX_AUTO_PACK_BYTES = 2 << 30
+"""The maximum size to pack automatically; beyond it the user must pack the data first."""
+
 PackedType = TypeVar("PackedType", bound=PackedFolder[Any])
+SplitType = TypeVar("SplitType", bound=PackedSplit)
+
+
+class JobSplits(ABC, Generic[SplitType]):
+    """The splits of a job's data, opened when they are first read."""
+
+    def __init__(self, facts: DataFacts) -> None:
+        self.facts = facts
+        self._splits: dict[str, SplitType] = {}
+
+    @abstractmethod
+    def open_split(self, name: str) -> SplitType:
+        """Open a split; raise ``UsageError`` if the data has changed."""
+
+    def split(self, name: str) -> SplitType:
+        """Return a split whose samples are compared; raise ``UsageError`` if it has changed."""
+        if name not in self._splits:
+            self._splits[name] = self.open_split(name).compare_contents()
+        return self._splits[name]
+
+    def read_splits(self) -> dict[str, PackedSplit]:
+        """Return the splits that were opened and are compared."""
+        return read_splits(self._splits.values())
 
 
 def split_contents(packed: PackedFolder[Any]) -> dict[str, str]:
     """Return the content hash of every split, by its name in the records of a job."""
     return {SPLIT_NAMES.get(name, name): sha256 for name, sha256 in packed.contents.items()}
+
+
+def open_unchanged(kind: type[PackedType], facts: DataFacts) -> PackedType:
+    """Open the data of a job; raise ``UsageError`` if it is not what the job began with."""
+    packed = kind.open(Path(facts.path))
+    check_unchanged(packed, facts)
+    return packed
+
+
+def verify_unchanged(kind: type[PackedType], facts: DataFacts) -> None:
+    """Raise ``UsageError`` if the data is not what the job began with, or is damaged."""
+    check_intact(open_unchanged(kind, facts))
 
 
 def check_unchanged(packed: PackedFolder[Any], facts: DataFacts) -> None:
@@ -92,3 +132,15 @@ def require_target(target: float | None, what: str, example: float) -> None:
             f"there is no target quality for your own {what}",
             hint=f"set one, for example --set target={example:g}",
         )
+
+
+@contextmanager
+def options_as_settings(settings: Mapping[str, str]) -> Iterator[None]:
+    """In the messages of errors, replace options of ``vflops data pack`` by settings of a run."""
+    try:
+        yield
+    except UsageError as error:
+        message, hint = error.message, error.hint or ""
+        for option, setting in settings.items():
+            message, hint = message.replace(option, setting), hint.replace(option, setting)
+        raise UsageError(message, hint=hint or None) from error

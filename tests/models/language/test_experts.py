@@ -75,7 +75,7 @@ def test_tokens_beyond_the_capacity_skip_the_expert() -> None:
         experts.router.weight.zero_()
         experts.router.weight[2] = 1.0
     x = torch.rand(1, 12, 16, dtype=torch.float64) + 0.1  # all prefer expert 2
-    assert experts.capacity(12) == 2
+    assert experts.design.expert_places(12) == 2
     y, _ = experts(x)
     assert (y[0, :2].abs().sum(-1) > 0).all()
     assert (y[0, 2:] == 0).all()

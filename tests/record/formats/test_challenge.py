@@ -54,6 +54,7 @@ def test_all_workloads_of_a_run_are_seeded_except_for_data_of_the_user() -> None
     assert seeds == {
         "image-classification": RUN.data_seed,
         "extreme-weather": RUN.data_seed,
+        "language-model": RUN.data_seed,
         "automl": 1,
     }
     assert RUN.seeded(seeded) == seeded

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ import pytest
 from tests.support.forged_runs import Forger, trained_run
 from tests.support.forgeries import Break, graph_of_settings, in_job, with_graph
 from vflops.record.folder import RunFolder
+from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.check.graph_rules import check_rebuilt_graphs
 from vflops.results.check.rule import Outcome
+from vflops.results.rebuild.rebuilding import rebuilt_graph
 from vflops.testing.conventions import sample_graph
 from vflops.workloads.automl.architecture import architecture_cost, starting_networks
+from vflops.workloads.contract.registry import workload
 
 Judge = Callable[[Break], Outcome]
 GRAPH = "graphs/image-classification.json"
@@ -74,6 +78,15 @@ def merged(data: dict[str, Any]) -> None:
     data["parameters"] = {"one": total - 1, "two": 1}
 
 
+def assert_fails(outcome: Outcome, evidence: str, graph: str) -> None:
+    verdict, text, where = outcome
+    assert verdict == "fail"
+    assert "does not follow from the settings of job 1: " in text
+    assert evidence in text
+    assert where is not None
+    assert where.endswith(graph)
+
+
 TOY = sample_graph(batch=256).model_copy(update={"model": "image-classification"}).to_json()
 NETWORK = {"blocks": [3, 4, 6, 3], "stem": "imagenet"}
 
@@ -93,12 +106,7 @@ NETWORK = {"blocks": [3, 4, 6, 3], "stem": "imagenet"}
     ],
 )
 def test_another_graph_fails(judge: Judge, harm: Break, evidence: str) -> None:
-    verdict, text, where = judge(harm)
-    assert verdict == "fail"
-    assert "does not follow from the settings of job 1: " in text
-    assert evidence in text
-    assert where is not None
-    assert where.endswith(GRAPH)
+    assert_fails(judge(harm), evidence, GRAPH)
 
 
 def test_the_graph_of_the_settings_passes(judge: Judge) -> None:
@@ -136,3 +144,84 @@ def test_the_graph_of_another_package_is_not_judged(judge: Judge) -> None:
 def test_a_run_without_the_graph_has_no_operations_to_judge(judge: Judge) -> None:
     verdict, text, _ = judge(lambda run: run.folder.graph_file("image-classification").unlink())
     assert (verdict, text) == ("not applicable", "image-classification has no graph")
+
+
+def language_model(
+    run: Forger, change: Callable[[dict[str, Any]], object] = lambda data: None, **network: Any
+) -> None:
+    """The run as one of a language model whose graph is that of another network, or changed."""
+    settings = workload("language-model").profile("tiny").model_dump(mode="json")
+    run.records(
+        lambda data: data.update(
+            workload="language-model",
+            settings=settings,
+            data={**data["data"], "facts": {"vocabulary": 64}},
+        )
+    )
+    record = JobRecord.read(run.folder.job_file(1))
+    other = {**settings, "network": {**settings["network"], **network}}
+    graph = rebuilt_graph(record.model_copy(update={"settings": other}))
+    assert graph is not None
+    data = json.loads(graph.to_json())
+    change(data)
+    path = run.folder.graph_file("language-model")
+    path.write_text(json.dumps(data))
+    assert Graph.read(path).model == "language-model"
+    (line,) = run.lines("counted")
+    line["data"].update(model="language-model")
+    run.sealed()
+
+
+def not_causal(data: dict[str, Any]) -> None:
+    """Attention that sees the future, which conventions with half of it count twice."""
+    for node in data["nodes"]:
+        if "causal" in node["attributes"]:
+            node["attributes"]["causal"] = False
+
+
+def without_lookup(data: dict[str, Any]) -> None:
+    """Tokens are not looked up, so that it is no model on tokens."""
+    for node in data["nodes"]:
+        if node["kind"] == "embedding":
+            node["kind"] = "other"
+
+
+def with_frozen_mask(data: dict[str, Any]) -> None:
+    """A parameter that is not trained, to which formulas per token do not apply."""
+    mask = next(node["inputs"][1] for node in data["nodes"] if "causal" in node["attributes"])
+    data["values"][mask]["parameter"] = "mask"
+
+
+@pytest.mark.parametrize(
+    ("harm", "evidence"),
+    [
+        (partial(language_model, layers=3), "parameters, not"),
+        (partial(language_model, heads=8), "MFLOP, not 11 elementwise nodes"),
+        (partial(language_model, change=frozen), "by the rules"),
+        (partial(language_model, change=not_causal), "by the rules causal"),
+        (partial(language_model, change=without_lookup), "0 product nodes with 0 FLOP, not 4"),
+        (partial(language_model, change=with_frozen_mask), "cannot be counted by the rules palm"),
+        (
+            partial(language_model, change=lambda data: data["nodes"].extend(data["nodes"][-4:-3])),
+            "by the rules",
+        ),
+    ],
+)
+def test_another_graph_of_a_language_model_fails(judge: Judge, harm: Break, evidence: str) -> None:
+    assert_fails(judge(harm), evidence, "graphs/language-model.json")
+
+
+def test_the_graph_of_a_language_model_passes(judge: Judge) -> None:
+    verdict, text, _ = judge(language_model)
+    assert verdict == "pass"
+    assert text == "1 graph, equal to what the settings give, counted by all conventions"
+
+
+def test_text_without_a_vocabulary_fails(judge: Judge) -> None:
+    def harm(run: Forger) -> None:
+        language_model(run)
+        run.records(lambda data: data["data"].update(facts={}))
+
+    verdict, text, _ = judge(harm)
+    assert verdict == "fail"
+    assert text.endswith("does not say the vocabulary of the data, which its network depends on")

@@ -16,7 +16,7 @@ from vflops.results.check.rule_sets import RULE_SETS, rule_set, rule_set_of
 from vflops.workloads.contract.run_settings import profile
 
 DOCUMENT = DOCS / "reference" / "checks.md"
-SUITE = ("image-classification", "extreme-weather", "automl")
+SUITE = ("image-classification", "extreme-weather", "automl", "language-model")
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,7 @@ SUITE = ("image-classification", "extreme-weather", "automl")
         ("reference", ("extreme-weather",), {"models": 2}, "hpcai500-v3"),
         ("reference", ("automl",), {}, "aiperf"),
         ("reference", SUITE, {}, "hpcai500-v2"),
+        ("reference", ("language-model",), {}, "practice"),
         ("reference", ("command",), {}, "practice"),
         ("reference", (), {}, "practice"),
     ],

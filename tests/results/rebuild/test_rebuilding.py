@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vflops.counting.conventions import BUILT_IN
+from vflops.counting.conventions import BUILT_IN, TRANSFORMER
 from vflops.counting.count import count
 from vflops.errors import FolderError
 from vflops.record.formats.job import DataFacts, Goal, JobRecord
@@ -18,6 +18,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "image-classification": {"classes": 7},
     "automl": {"classes": 7},
     "extreme-weather": {"height": 96, "width": 144},
+    "language-model": {"vocabulary": 50_257},
 }
 DETECTOR: dict[str, Any] = {
     "blocks": (1, 2, 1),
@@ -29,6 +30,14 @@ DETECTOR: dict[str, Any] = {
     "anchors": ((((8.0, 8.0), (16.0, 8.0)),) * 3),
     "regions": 9,
     "region_size": 3,
+}
+LLAMA: dict[str, Any] = {
+    "style": "llama",
+    "layers": 3,
+    "width": 24,
+    "heads": 6,
+    "kv_heads": 2,
+    "mlp_width": 17,
 }
 OTHERS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("image-classification", {"size": 33, "network": {"blocks": (2, 1), "width": 5}}, {}),
@@ -50,6 +59,14 @@ OTHERS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {},
     ),
     ("extreme-weather", {"train": {"batch": 6, "ranks": 2}}, {"height": 90, "width": 150}),
+    ("language-model", {"network": LLAMA, "context": 7}, {"vocabulary": 61}),
+    ("language-model", {"network": {**LLAMA, "tied": False, "qk_norm": True}}, {}),
+    ("language-model", {"network": {**LLAMA, "experts": 3, "capacity": 0.01}}, {}),
+    ("language-model", {"network": {"qk_norm": True}, "context": 1}, {}),
+    ("language-model", {"network": {"experts": 4, "experts_per_token": 3}}, {}),
+    ("language-model", {"train": {"batch": 12, "ranks": 3, "accumulate": 2}}, {}),
+    ("language-model", {"network": {"preset": "llama-8b"}}, {"vocabulary": 128_256}),
+    ("language-model", {"network": {"preset": "moe-8x124m"}}, {}),
 ]
 
 
@@ -75,7 +92,8 @@ def assert_equals_capture(job: JobRecord) -> None:
     rebuilt = rebuilt_graph(job)
     assert rebuilt is not None
     assert difference(captured, rebuilt) is None
-    for rule in BUILT_IN:
+    rules = (*BUILT_IN, *TRANSFORMER) if job.workload == "language-model" else BUILT_IN
+    for rule in rules:
         assert count(captured, rule).total == count(rebuilt, rule).total
     assert (captured.model, captured.batch) == (rebuilt.model, rebuilt.batch)
 
@@ -98,7 +116,9 @@ def test_other_settings_are_rebuilt_exactly(
 ) -> None:
     base = workload(name).profile("tiny").model_dump(mode="json")
     for key, value in changes.items():
-        base[key] = {**base[key], **value} if isinstance(value, dict) else value
+        if isinstance(value, dict):  # a preset gives what is not set
+            value = value if "preset" in value else {**base[key], **value}
+        base[key] = value
     if "size" in changes:
         base["resize"] = base["size"]
     assert_equals_capture(record(name, base, **{**FACTS[name], **facts}))

@@ -34,6 +34,10 @@ DIGESTS = {
     ("extreme-weather", "laptop"): "b6d3c04990ea",
     ("extreme-weather", "gpu"): "5d6632ad23df",
     ("extreme-weather", "reference"): "af1e2a5dc76f",
+    ("language-model", "tiny"): "3a1317945295",
+    ("language-model", "laptop"): "0a59dafd4027",
+    ("language-model", "gpu"): "2f2a7ac2565f",
+    ("language-model", "reference"): "9dde4355ff34",
 }
 """A change of a digest ends the comparability with earlier results: CHANGELOG.md must say so."""
 
@@ -61,7 +65,20 @@ CLIMATE = DataFacts(
         "test years": "2004",
     },
 )
-PUBLISHED = {"image-classification": IMAGENET, "automl": IMAGENET, "extreme-weather": CLIMATE}
+FINEWEB = DataFacts(
+    path="/data",
+    synthetic=False,
+    fingerprint="e" * 64,
+    train=103 * 98_500_000 // 1024,
+    validation=98_500_000 // 1024,
+    facts={"vocabulary": 50_257},
+)
+PUBLISHED = {
+    "image-classification": IMAGENET,
+    "automl": IMAGENET,
+    "extreme-weather": CLIMATE,
+    "language-model": FINEWEB,
+}
 SYNTHETIC = DataFacts(path="", synthetic=True, fingerprint="a" * 64, train=64, validation=16)
 
 
@@ -178,6 +195,19 @@ def test_how_a_machine_runs_it_does_not_change_the_task(assignments: list[str]) 
     assert task("image-classification", "tiny", *assignments).kind == "closed"
 
 
+def test_a_changed_language_model_is_open() -> None:
+    for assignment, difference in (
+        ("network.layers=3", "network.layers 3 instead of 2"),
+        ("context=32", "context 32 instead of 64"),
+        ("synthetic.vocabulary=48", "synthetic.vocabulary 48 instead of 64"),
+        ("target=0.05", "target 0.05 instead of"),
+    ):
+        found = task("language-model", "tiny", assignment)
+        assert found.kind == "open"
+        assert [text.startswith(difference) for text in found.differences] == [True]
+    assert task("language-model", "tiny", "train.ranks=2", "parallel.mode=sharded").kind == "closed"
+
+
 def test_a_recipe_with_linear_scaling_adapts_to_the_batch() -> None:
     assert task("image-classification", "gpu", "train.batch=1024").kind == "closed"
     assert task("extreme-weather", "gpu", "train.batch=32").kind == "open"
@@ -196,7 +226,7 @@ def test_a_run_equal_to_another_profile_has_that_task() -> None:
     assert job_task(record, "tiny").profile == "laptop"
 
 
-@pytest.mark.parametrize("name", ["image-classification", "extreme-weather", "automl"])
+@pytest.mark.parametrize("name", suite())
 def test_data_drawn_for_a_challenge_is_that_of_the_closed_task(name: str) -> None:
     settings = run_settings.load(run_settings.profile("tiny", [name]), None, ["synthetic.seed=77"])
     drawn_for_it = drawn(name, "tiny").model_copy(update={"fingerprint": "7" * 64})

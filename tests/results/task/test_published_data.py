@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from vflops.record.formats.job import DataFacts
-from vflops.results.task.published_data import CLIMATE, IMAGENET, KnownContents, data_fault
+from vflops.results.task.published_data import (
+    CLIMATE,
+    FINEWEB,
+    IMAGENET,
+    KnownContents,
+    data_fault,
+)
 
 WANTED_IMAGES = "but the published data has 1,281,167 + 50,000 samples"
 WANTED_FRAMES = "but the published data has 26 years with 35,040 + 1,460 + 1,460 samples"
@@ -46,9 +52,31 @@ def frames(
     )
 
 
+def text(tokens: int = 10_145_500_000, vocabulary: int = 50_257) -> DataFacts:
+    return DataFacts(
+        path="/d",
+        synthetic=False,
+        fingerprint="0" * 64,
+        train=tokens // 1024,
+        validation=98_500_000 // 1024,
+        facts={"vocabulary": vocabulary},
+    )
+
+
 def test_the_published_data_passes() -> None:
     assert data_fault(images(), IMAGENET) is None
     assert data_fault(frames(), CLIMATE) is None
+    assert data_fault(text(), FINEWEB) is None
+
+
+def test_other_text_does_not_pass() -> None:
+    assert data_fault(text(900_000_000), FINEWEB) == (
+        "878,906 + 96,191 samples, but the published data has 9,765,625 to 10,156,250 + 87,890 to "
+        "98,632 samples"
+    )
+    assert data_fault(text(vocabulary=256), FINEWEB) == (
+        "vocabulary 256, but the published data has 50257"
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -38,20 +36,16 @@ class Experts(nn.Module):
 
     def __init__(self, design: TransformerDesign) -> None:
         super().__init__()
+        self.design = design
         self.count, self.active = design.experts, design.experts_per_token
-        self.capacity_factor = design.capacity
         self.router = nn.Linear(design.width, design.experts, bias=False)
         self.up = ExpertLinear(design.experts, design.width, design.mlp_width)
         self.gate = (
             ExpertLinear(design.experts, design.width, design.mlp_width)
-            if design.style == "llama"
+            if design.is_gated
             else None
         )
         self.down = ExpertLinear(design.experts, design.mlp_width, design.width)
-
-    def capacity(self, tokens: int) -> int:
-        """Return the number of places of an expert for a batch of ``tokens``."""
-        return max(math.ceil(tokens * self.active * self.capacity_factor / self.count), 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the weighted sum of the experts' outputs, and the balancing loss.
@@ -64,7 +58,7 @@ class Experts(nn.Module):
         shares = wide(self.router(rows)).softmax(-1)
         weights, chosen = shares.topk(self.active, dim=-1)
         weights = weights / weights.sum(-1, keepdim=True)
-        capacity = self.capacity(tokens)
+        capacity = self.design.expert_places(tokens)
         # First choices of all tokens come before second choices, so that they get places first.
         experts = chosen.t().reshape(-1)
         is_chosen = functional.one_hot(experts, self.count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,6 +46,15 @@ class TransformerDesign:
     def has_positions(self) -> bool:
         """Whether positions are learned."""
         return self.style == "gpt2"
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether MLPs and experts are SwiGLU, with a gate beside their first product."""
+        return self.style == "llama"
+
+    def expert_places(self, tokens: int) -> int:
+        """Return the number of places of an expert for a batch of ``tokens``."""
+        return max(math.ceil(tokens * self.experts_per_token * self.capacity / self.experts), 1)
 
 
 def _gpt2(layers: int, width: int, heads: int) -> TransformerDesign:

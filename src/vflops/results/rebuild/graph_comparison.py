@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from vflops.counting.conventions import BUILT_IN, Convention, Ops
+from vflops.counting.conventions import BUILT_IN, TRANSFORMER, Convention, Ops
+from vflops.counting.conventions.transformer_graph import token_count
 from vflops.counting.count import count
+from vflops.errors import UsageError
 from vflops.record.formats.graph import Graph
 from vflops.units import integer, quantity
 
@@ -41,12 +43,17 @@ def difference(recorded: Graph, rebuilt: Graph) -> Difference | None:
         return Difference(f"{parameters}, not {integer(rebuilt.parameter_count)}")
     if sorted(recorded.parameters.values()) != sorted(rebuilt.parameters.values()):
         return Difference("its parameters have other sizes, though as many elements")
-    found = [item for rule in BUILT_IN if (item := _counted_otherwise(recorded, rebuilt, rule))]
+    rules = BUILT_IN if token_count(rebuilt) is None else (*BUILT_IN, *TRANSFORMER)
+    found = [item for rule in rules if (item := _counted_otherwise(recorded, rebuilt, rule))]
     return next((item for item in found if not item.negligible), found[0] if found else None)
 
 
 def _counted_otherwise(recorded: Graph, rebuilt: Graph, rule: Convention) -> Difference | None:
-    own, expected = _counted(recorded, rule), _counted(rebuilt, rule)
+    expected = _counted(rebuilt, rule)
+    try:
+        own = _counted(recorded, rule)
+    except UsageError as error:  # a formula that applies to the network of the settings
+        return Difference(f"it cannot be counted by the rules {rule.id}: {error.message}")
     if own == expected:
         return None
     kinds = {kind for kind, _ in (own - expected) + (expected - own)}

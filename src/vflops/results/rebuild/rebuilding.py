@@ -14,6 +14,7 @@ from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts, JobRecord
 from vflops.results.rebuild.classifier_graph import classifier_graph, search_graph
 from vflops.results.rebuild.detector_graph import detector_graph
+from vflops.results.rebuild.language_graph import language_graph
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.validated_settings import ValidatedSettings, validated_settings
 
@@ -21,6 +22,7 @@ _REBUILD: Mapping[str, Callable[[str, Any, DataFacts], Graph]] = {
     "image-classification": classifier_graph,
     "extreme-weather": detector_graph,
     "automl": search_graph,
+    "language-model": language_graph,
 }
 """The workloads of this package whose networks are ours; no other package can replace them."""
 

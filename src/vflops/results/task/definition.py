@@ -64,6 +64,8 @@ NOT_IN_THE_TASK: dict[str, str] = {
     "faulty": _DATA,
     "years": _DATA,
     "box_order": _DATA,
+    "tokenizer": _DATA,
+    "held_out": _DATA,
 }
 """Settings that describe how a machine runs a task, or that the definition states otherwise.
 
@@ -266,6 +268,10 @@ def _generator_version(name: str) -> int:
         from vflops.data.climate import weather
 
         return weather.VERSION
+    if name == "language-model":
+        from vflops.data.text import text_recipe
+
+        return text_recipe.VERSION
     from vflops.data.images import drawing
 
     return drawing.VERSION

@@ -25,6 +25,10 @@ FINGERPRINTS: dict[str, dict[str, str]] = {
         "laptop": "36a497782d58cfd2206f69f3ed981094be6938d4cf288a727124597ac556edbe",
         "gpu": "8bdb226cf9c7e338fa0ad0cb79af81387158a88bca75fe54a4200aaa16c87474",
     },
+    "language-model": {
+        "tiny": "2834ca5903c6b7d0353fa7c0d376c7d60bc7cee475ca970b610f118d6bdb7617",
+        "laptop": "626c64dc652128793b3c60e9be57e6a5d4a080bca6ff2712f4154de4a0ead9de",
+    },
 }
 """The fingerprint of the data by workload and profile."""
 
@@ -72,6 +76,16 @@ CONTENTS: dict[str, dict[str, dict[str, str]]] = {
             "test": "dffa8fe290d80dffa158a286f1f1a87aaa573c5cc27db1046aaa1424508a1ae5",
             "train": "2e79f6cc7fc45266079670ff4a49f00bc9583fba3bcbee184721af6089b4a83b",
             "validation": "c15966aeee91c2e33fe37fc45b080f8c9f6e488e3606faedd4f5a314306e271a",
+        },
+    },
+    "language-model": {
+        "tiny": {
+            "train": "c6a8ffc8856f3f1c24a17286242b94dfe3285bf59bd8a7fdd78649b0fe09a9e0",
+            "validation": "811d0f43261c68f8f8564658baf31b427b209c128da90c4d5f6536875ae21e7f",
+        },
+        "laptop": {
+            "train": "b19f447ff59ea6216f6c7a4bcc04ebb5c6a43041bdc7796284e12c71a78ab450",
+            "validation": "69afad9dd97ac107b9c5fa6fcdadac5b670db3d2f04a212badda84c95a62f518",
         },
     },
 }

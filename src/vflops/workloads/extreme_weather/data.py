@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -29,18 +27,16 @@ from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.extreme_weather.settings import WeatherSettings
 from vflops.workloads.packed_data import (
+    MAX_AUTO_PACK_BYTES,
     check_batch,
-    check_intact,
-    check_unchanged,
     intact,
+    options_as_settings,
     require_target,
     split_contents,
 )
 
 _MAX_SYNTHETIC_BYTES = 32 << 30
 """The maximum size of all synthetic frames."""
-_MAX_AUTO_PACK_BYTES = 2 << 30
-"""The maximum size to pack automatically; beyond it the user must pack the data first."""
 _TORCH_TYPES = {"half": torch.float16, "raw": torch.float32}
 
 
@@ -53,7 +49,7 @@ def prepare(settings: WeatherSettings, progress: Progress) -> DataFacts:
         _check_split(frames, settings)
         require_target(settings.target, "years", 0.35)
     else:
-        with _translate_hints(settings.data):
+        with options_as_settings(_pack_options(settings.data)):
             folder = ClimateYears.open(Path(settings.data), settings.box_order)
             require_target(settings.target, "years", 0.35)
             frames = _packed(folder, settings, progress)
@@ -86,18 +82,6 @@ def prepare(settings: WeatherSettings, progress: Progress) -> DataFacts:
     return facts
 
 
-def verify(facts: DataFacts) -> None:
-    """Raise ``UsageError`` if the frames are not those that the job began with."""
-    check_intact(open_frames(facts))
-
-
-def open_frames(facts: DataFacts) -> PackedFrames:
-    """Open the job's frames; raise ``UsageError`` if they have changed."""
-    frames = PackedFrames.open(Path(facts.path))
-    check_unchanged(frames, facts)
-    return frames
-
-
 def _synthetic(settings: WeatherSettings, progress: Progress) -> Path:
     synthetic = settings.synthetic
     frames = synthetic.train + synthetic.validation + synthetic.test
@@ -118,7 +102,7 @@ def _synthetic(settings: WeatherSettings, progress: Progress) -> Path:
 def _packed(folder: ClimateYears, settings: WeatherSettings, progress: Progress) -> PackedFrames:
     split = _split(folder, settings)
     size_bytes = bytes_needed(folder, split, "half")
-    if size_bytes > _MAX_AUTO_PACK_BYTES:
+    if size_bytes > MAX_AUTO_PACK_BYTES:
         raise UsageError(
             f"{folder.path} would take {quantity(size_bytes, 'B')} when packed",
             hint=f"pack it once, where there is room: vflops data pack {folder.path} DEST",
@@ -145,20 +129,13 @@ def _split(folder: ClimateYears, settings: WeatherSettings) -> YearSplit:
     )
 
 
-@contextmanager
-def _translate_hints(source: str) -> Iterator[None]:
-    """In hints, replace options of `vflops data pack` by the corresponding settings of a run."""
-    try:
-        yield
-    except UsageError as error:
-        hint = error.hint or ""
-        for option, setting in (
-            ("--policy skip", "--set faulty=skip"),
-            ("--box-order ", "--set box_order="),
-            ("--layout raw", f"vflops data pack {source} --layout raw"),
-        ):
-            hint = hint.replace(option, setting)
-        raise UsageError(error.message, hint=hint or None) from error
+def _pack_options(source: str) -> dict[str, str]:
+    """Return the settings or commands that replace options of `vflops data pack` in hints."""
+    return {
+        "--policy skip": "--set faulty=skip",
+        "--box-order ": "--set box_order=",
+        "--layout raw": f"vflops data pack {source} --layout raw",
+    }
 
 
 def _check_split(frames: PackedFrames, settings: WeatherSettings) -> None:

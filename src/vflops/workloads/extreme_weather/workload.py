@@ -20,14 +20,14 @@ from vflops.models.detection.faster_rcnn import FasterRCNN
 from vflops.record.formats.job import DataFacts
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.contract.workload import Inputs, Meter, Split, Summary, Workload
-from vflops.workloads.extreme_weather.data import FrameSamples, open_frames, prepare, verify
+from vflops.workloads.extreme_weather.data import FrameSamples, prepare
 from vflops.workloads.extreme_weather.quality import (
     DetectionMeter,
     detection_quality,
     shown_frames,
 )
 from vflops.workloads.extreme_weather.settings import WeatherSettings
-from vflops.workloads.packed_data import read_splits
+from vflops.workloads.packed_data import open_unchanged, read_splits, verify_unchanged
 
 _SHOWN_FRAMES = 3
 """Frames of the validation set that the report shows."""
@@ -57,7 +57,7 @@ class ExtremeWeather(Workload):
     @classmethod
     def verify_data(cls, data: DataFacts) -> None:
         """Raise ``UsageError`` if the frames have changed."""
-        verify(data)
+        verify_unchanged(PackedFrames, data)
 
     @classmethod
     def target(cls, settings: WorkloadSettings) -> float:
@@ -98,7 +98,7 @@ class ExtremeWeather(Workload):
 
     @cached_property
     def _frames(self) -> PackedFrames:
-        return open_frames(self._data)
+        return open_unchanged(PackedFrames, self._data)
 
     def input_specs(self) -> Sequence[InputSpec]:
         """Return the specs of fields, boxes, labels, a random number and the frame number."""

@@ -15,7 +15,6 @@ from vflops.data.images.drawing import Recipe
 from vflops.data.images.image_folder import ImageFolder
 from vflops.data.images.pack_images import bytes_needed, pack, plan
 from vflops.data.images.packed_images import PackedImages, PackedImageSplit
-from vflops.data.packed_folder import PackedSplit
 from vflops.data.packed_index import digest
 from vflops.data.sampler import Indices
 from vflops.errors import UsageError
@@ -26,17 +25,16 @@ from vflops.workloads.contract.code import Progress
 from vflops.workloads.image_classification.rescaled import enlarges, rescaled
 from vflops.workloads.image_classification.settings import ImageSettings
 from vflops.workloads.packed_data import (
+    MAX_AUTO_PACK_BYTES,
+    JobSplits,
     check_batch,
-    check_intact,
-    check_unchanged,
     intact,
-    read_splits,
+    open_unchanged,
+    options_as_settings,
     require_target,
     split_contents,
 )
 
-_MAX_AUTO_PACK_BYTES = 2 << 30
-"""The maximum size to pack automatically; beyond it the user must pack the data first."""
 _MIN_POOLED_IMAGES = 64
 """Batches of at least this many images are read by several threads."""
 
@@ -74,7 +72,7 @@ def _synthetic(settings: ImageSettings, progress: Progress) -> Path:
     recipe = Recipe(classes=synthetic.classes, size=synthetic.size, seed=synthetic.seed)
     images = synthetic.train + synthetic.validation
     size_bytes = images * synthetic.size * synthetic.size * 3
-    if size_bytes > 16 * _MAX_AUTO_PACK_BYTES:
+    if size_bytes > 16 * MAX_AUTO_PACK_BYTES:
         raise UsageError(
             f"{images} synthetic images would take {quantity(size_bytes, 'B')}",
             hint="give your images with --data DIR, or use fewer: --set synthetic.train=N",
@@ -89,7 +87,7 @@ def _synthetic(settings: ImageSettings, progress: Progress) -> Path:
 def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) -> PackedImages:
     enlarge = enlarges(settings)
     size_bytes = bytes_needed(folder, settings.resize, enlarge=enlarge)
-    if size_bytes > _MAX_AUTO_PACK_BYTES:
+    if size_bytes > MAX_AUTO_PACK_BYTES:
         raise UsageError(
             f"{folder.path} would take {quantity(size_bytes, 'B')} when decoded",
             hint=f"pack it once, where there is room: vflops data pack {folder.path} DEST "
@@ -98,7 +96,7 @@ def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) ->
     tasks = plan(folder, settings.resize, settings.unreadable, enlarge=enlarge)
     name = digest([settings.resize, settings.unreadable, [task.source_digest() for task in tasks]])
     destination = cache_entry(f"images-{name[:16]}")
-    try:
+    with options_as_settings({"--policy skip": "--set unreadable=skip"}):
         return pack(
             folder,
             destination,
@@ -107,16 +105,6 @@ def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) ->
             policy=settings.unreadable,
             on_progress=partial(progress, "packing images"),
         )
-    except UsageError as error:  # options of `data pack` are settings here
-        hint = str(error.hint).replace("--policy skip", "--set unreadable=skip")
-        raise UsageError(error.message, hint=hint) from error
-
-
-def verify(facts: DataFacts) -> None:
-    """Raise ``UsageError`` if the images are not those that the job began with."""
-    images = PackedImages.open(Path(facts.path))
-    check_unchanged(images, facts)
-    check_intact(images)
 
 
 class ImageSamples:
@@ -145,21 +133,9 @@ class ImageSamples:
         return pixels, table
 
 
-class JobImages:
-    """The images of a job, opened when they are first read; candidates of a search share them."""
+class JobImages(JobSplits[PackedImageSplit]):
+    """The images of a job; candidates of a search share them."""
 
-    def __init__(self, facts: DataFacts) -> None:
-        self._facts = facts
-        self._splits: dict[str, PackedImageSplit] = {}
-
-    def split(self, name: str) -> PackedImageSplit:
-        """Return a split whose samples are compared; raise ``UsageError`` if it has changed."""
-        if name not in self._splits:
-            images = PackedImages.open(Path(self._facts.path))
-            check_unchanged(images, self._facts)
-            self._splits[name] = images.split(name).compare_contents()
-        return self._splits[name]
-
-    def read_splits(self) -> dict[str, PackedSplit]:
-        """Return the splits that were opened and are compared."""
-        return read_splits(self._splits.values())
+    def open_split(self, name: str) -> PackedImageSplit:
+        """Open a split; raise ``UsageError`` if the images have changed."""
+        return open_unchanged(PackedImages, self.facts).split(name)

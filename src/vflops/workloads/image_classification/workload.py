@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch.nn import functional
 from vflops.config.training import WorkloadSettings
 from vflops.counting.capture import InputSpec
 from vflops.data.images import crop
-from vflops.data.packed_folder import PackedSplit
+from vflops.data.images.packed_images import PackedImages
 from vflops.data.sampler import mix
 from vflops.models.fused_resnet import FusedResNet
 from vflops.models.resnet import ResNet
@@ -21,27 +20,29 @@ from vflops.record.formats.job import DataFacts
 from vflops.workloads.contract.classifier import Arrays
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.contract.initial_weights import initial_weights
-from vflops.workloads.contract.workload import Inputs, Meter, Split, Summary, Workload
-from vflops.workloads.image_classification.data import ImageSamples, JobImages, prepare, verify
+from vflops.workloads.contract.workload import Inputs, Meter, Split, Summary
+from vflops.workloads.image_classification.data import ImageSamples, JobImages, prepare
 from vflops.workloads.image_classification.description import classifier
 from vflops.workloads.image_classification.quality import Top1Meter, accuracy, cross_entropy
 from vflops.workloads.image_classification.settings import ImageSettings
+from vflops.workloads.packed_workload import PackedWorkload
 
 _SHIFT_DIVISOR = 10
 """Images are shifted by at most 1/10 of their side: 3 pixels of 32."""
 
 
-class ImageClassification(Workload):
+class ImageClassification(PackedWorkload[JobImages, ImageSamples]):
     """ResNet on images; the reference is ResNet-50 v1.5 on ImageNet."""
 
     can_be_recorded = True
+    packed = PackedImages
 
     def __init__(
         self, settings: ImageSettings, data: DataFacts, images: JobImages | None = None
     ) -> None:
         """``images`` are those of the job, if they are open already."""
+        super().__init__(images or JobImages(data))
         self._settings = settings
-        self._images = images or JobImages(data)
         self._data = data
         self._classes = int(data.facts["classes"])
 
@@ -50,11 +51,6 @@ class ImageClassification(Workload):
         """Open, pack or generate the images."""
         assert isinstance(settings, ImageSettings)
         return prepare(settings, progress)
-
-    @classmethod
-    def verify_data(cls, data: DataFacts) -> None:
-        """Raise ``UsageError`` if the images have changed."""
-        verify(data)
 
     @classmethod
     def target(cls, settings: WorkloadSettings) -> float:
@@ -93,21 +89,10 @@ class ImageClassification(Workload):
         batch = torch.empty((self._settings.train.rank_batch, 3, size, size), device=device)
         return model if model.fuses(batch) else None
 
-    def samples(self, split: Split) -> ImageSamples:
-        """Return a split of the packed images."""
-        return self._train if split == "train" else self._validation
-
-    @cached_property
-    def _train(self) -> ImageSamples:
-        return ImageSamples(self._images.split("train"), self._settings.train.readers)
-
-    @cached_property
-    def _validation(self) -> ImageSamples:
-        return ImageSamples(self._images.split("val"), self._settings.train.readers)
-
-    def read_splits(self) -> dict[str, PackedSplit]:
-        """Return the splits whose images are compared with their digests."""
-        return self._images.read_splits()
+    def open_samples(self, split: Split) -> ImageSamples:
+        """Open a split of the packed images."""
+        name = "train" if split == "train" else "val"
+        return ImageSamples(self._splits.split(name), self._settings.train.readers)
 
     def input_specs(self) -> Sequence[InputSpec]:
         """Return the specs of an image and its label."""

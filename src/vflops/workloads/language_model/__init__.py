@@ -23,7 +23,6 @@ def language_model() -> WorkloadSpec:
         settings=LanguageSettings,
         profiles=PROFILES,
         measures_loss=True,
-        in_suite=False,
         exhibit="vflops.workloads.language_model.exhibit:figures",
         code="vflops.workloads.language_model.workload:LanguageModel",
         expected="vflops.workloads.language_model.expected:expected",

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from vflops.data.batch_memory import BatchMemory
-from vflops.data.packed_folder import PackedSplit
 from vflops.data.packed_index import digest
 from vflops.data.sampler import Indices
 from vflops.data.text import synthetic_text
@@ -30,18 +29,17 @@ from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.language_model.settings import LanguageSettings, SyntheticTextSettings
 from vflops.workloads.packed_data import (
+    MAX_AUTO_PACK_BYTES,
     SPLIT_NAMES,
+    JobSplits,
     check_batch,
-    check_intact,
-    check_unchanged,
     intact,
-    read_splits,
+    open_unchanged,
+    options_as_settings,
     require_target,
     split_contents,
 )
 
-_MAX_AUTO_PACK_BYTES = 2 << 30
-"""The maximum size of text to pack automatically; beyond it the user must pack it first."""
 _MAX_SYNTHETIC_TOKENS = 1 << 32
 
 
@@ -105,7 +103,8 @@ def _synthetic(settings: LanguageSettings, progress: Progress) -> Path:
     if tokens > _MAX_SYNTHETIC_TOKENS:
         raise UsageError(
             f"{tokens:,} synthetic tokens would take {quantity(2 * tokens, 'B')} or more",
-            hint="give your text with --data DIR, or use less: --set synthetic.train=N",
+            hint="give your text or shards of tokens with --data DIR (see docs/how-to/data.md for "
+            "those of FineWeb), or use less: --set synthetic.train=N",
         )
     on_progress = partial(progress, "drawing text")
     on_wait = partial(progress, "waiting for a process that draws this text", 0, 1)
@@ -121,7 +120,7 @@ def _users(path: Path, settings: LanguageSettings, progress: Progress) -> Packed
     if any(path.glob("*.bin")):
         return linked_shards(BinFolder.open(path), partial(progress, "hashing tokens"))
     folder = TextFolder.open(path)
-    if folder.size_bytes > _MAX_AUTO_PACK_BYTES:
+    if folder.size_bytes > MAX_AUTO_PACK_BYTES:
         raise UsageError(
             f"{path} has {quantity(folder.size_bytes, 'B')} of text",
             hint=f"pack it once: vflops data pack {path} DEST --tokenizer {settings.tokenizer}",
@@ -129,7 +128,13 @@ def _users(path: Path, settings: LanguageSettings, progress: Progress) -> Packed
     packing = TextPacking(TextTokenizer.open(settings.tokenizer), settings.held_out)
     tasks = plan(folder, packing, settings.unreadable)
     name = digest([packing.settings(), settings.unreadable, identity_of(tasks)])
-    try:
+    with options_as_settings(
+        {
+            "--policy skip": "--set unreadable=skip",
+            "--validation ": "--set held_out=",
+            "--separator": f"vflops data pack {path} --separator",
+        }
+    ):
         return pack(
             folder,
             cache_entry(f"text-{name[:16]}"),
@@ -137,16 +142,6 @@ def _users(path: Path, settings: LanguageSettings, progress: Progress) -> Packed
             policy=settings.unreadable,
             on_progress=partial(progress, "packing text"),
         )
-    except UsageError as error:  # options of `data pack` are settings here
-        hint = str(error.hint).replace("--policy skip", "--set unreadable=skip")
-        raise UsageError(error.message, hint=hint) from error
-
-
-def verify(facts: DataFacts) -> None:
-    """Raise ``UsageError`` if the text is not that which the job began with."""
-    text = PackedText.open(Path(facts.path))
-    check_unchanged(text, facts)
-    check_intact(text)
 
 
 class TextSamples:
@@ -166,21 +161,9 @@ class TextSamples:
         return (tokens,)
 
 
-class JobText:
-    """The text of a job, opened when it is first read."""
+class JobText(JobSplits[TokenSplit]):
+    """The text of a job."""
 
-    def __init__(self, facts: DataFacts) -> None:
-        self._facts = facts
-        self._splits: dict[str, TokenSplit] = {}
-
-    def split(self, name: str) -> TokenSplit:
-        """Return a split whose blocks are compared; raise ``UsageError`` if it has changed."""
-        if name not in self._splits:
-            text = PackedText.open(Path(self._facts.path))
-            check_unchanged(text, self._facts)
-            self._splits[name] = text.split(name).compare_contents()
-        return self._splits[name]
-
-    def read_splits(self) -> dict[str, PackedSplit]:
-        """Return the splits that were opened and are compared."""
-        return read_splits(self._splits.values())
+    def open_split(self, name: str) -> TokenSplit:
+        """Open a split; raise ``UsageError`` if the text has changed."""
+        return open_unchanged(PackedText, self.facts).split(name)

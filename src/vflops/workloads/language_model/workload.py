@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from vflops.config.training import WorkloadSettings
 from vflops.counting.capture import InputSpec
-from vflops.data.packed_folder import PackedSplit
+from vflops.data.text.packed_text import PackedText
 from vflops.data.text.readable_text import readable
 from vflops.data.text.token_windows import TokenWindows
 from vflops.models.language.transformer import Transformer
@@ -23,9 +22,8 @@ from vflops.workloads.contract.workload import (
     Meter,
     Split,
     Summary,
-    Workload,
 )
-from vflops.workloads.language_model.data import JobText, TextSamples, prepare, verify
+from vflops.workloads.language_model.data import JobText, TextSamples, prepare
 from vflops.workloads.language_model.generation import continued
 from vflops.workloads.language_model.quality import (
     TokenMeter,
@@ -33,18 +31,20 @@ from vflops.workloads.language_model.quality import (
     token_loss,
 )
 from vflops.workloads.language_model.settings import LanguageSettings
+from vflops.workloads.packed_workload import PackedWorkload
 
 
-class LanguageModel(Workload):
+class LanguageModel(PackedWorkload[JobText, TextSamples]):
     """A decoder-only transformer on text."""
 
     model_inputs = 2  # tokens, and the token after each: the model returns losses, not logits
     can_be_recorded = True
     exhibits_model = True
+    packed = PackedText
 
     def __init__(self, settings: LanguageSettings, data: DataFacts) -> None:
+        super().__init__(JobText(data))
         self._settings = settings
-        self._text = JobText(data)
         self._vocabulary = int(data.facts["vocabulary"])
 
     @classmethod
@@ -52,11 +52,6 @@ class LanguageModel(Workload):
         """Open, pack or generate the text."""
         assert isinstance(settings, LanguageSettings)
         return prepare(settings, progress)
-
-    @classmethod
-    def verify_data(cls, data: DataFacts) -> None:
-        """Raise ``UsageError`` if the text has changed."""
-        verify(data)
 
     @classmethod
     def target(cls, settings: WorkloadSettings) -> float:
@@ -75,21 +70,10 @@ class LanguageModel(Workload):
         settings = self._settings
         return Transformer(settings.network.design(self._vocabulary, settings.context))
 
-    def samples(self, split: Split) -> TextSamples:
-        """Return a split of the packed text."""
-        return self._train if split == "train" else self._validation
-
-    @cached_property
-    def _train(self) -> TextSamples:
-        return TextSamples(self._text.split("train"), self._settings.context)
-
-    @cached_property
-    def _validation(self) -> TextSamples:
-        return TextSamples(self._text.split("val"), self._settings.context)
-
-    def read_splits(self) -> dict[str, PackedSplit]:
-        """Return the splits whose blocks are compared with their digests."""
-        return self._text.read_splits()
+    def open_samples(self, split: Split) -> TextSamples:
+        """Open a split of the packed text."""
+        name = "train" if split == "train" else "val"
+        return TextSamples(self._splits.split(name), self._settings.context)
 
     def input_specs(self) -> Sequence[InputSpec]:
         """Return the specs of the tokens of a sample and those that follow them."""
@@ -125,7 +109,7 @@ class LanguageModel(Workload):
 
     def exhibit_model(self, model: nn.Module, device: torch.device, seed: int) -> Exhibits:
         """Return beginnings of the validation text, and how the model continues them."""
-        split = self._text.split("val")
+        split = self._splits.split("val")
         windows = TokenWindows(split, self._settings.context)
         assert isinstance(model, Transformer)
         text = readable(split.index, self._settings.tokenizer)
