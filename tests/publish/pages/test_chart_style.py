@@ -12,7 +12,8 @@ from vflops.publish.pages.chart_style import apply_style, data, with_style
 
 def chart(width: object) -> alt.Chart:
     with debug_mode(False):
-        return alt.Chart(data([{"a": 1}])).mark_line().properties(width=width)  # type: ignore[arg-type]
+        drawn: alt.Chart = alt.Chart(data([{"a": 1}])).mark_line().properties(width=width)
+        return drawn
 
 
 def test_a_chart_that_is_no_vega_lite_fails_a_test() -> None:
