@@ -63,7 +63,7 @@ def start_differences(
         if before != now:
             yield f"{name.replace('_', ' ')}: {before} then, {now} here"
     if not here.deterministic:
-        yield "the training is not deterministic (train.deterministic=true)"
+        yield "the training is not deterministic (PyTorch is with train.deterministic=true)"
 
 
 def same_machine(recorded: Contents, here: SystemRecord) -> bool:
