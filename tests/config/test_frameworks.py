@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from vflops.config.frameworks import FRAMEWORKS, NAMES
 from vflops.config.training import TrainSettings
+from vflops.train.backends import factory
 
 
 @pytest.mark.parametrize(
@@ -59,3 +60,4 @@ def test_several_ranks_are_refused_where_they_are_not_offered(
 
 def test_every_framework_has_a_backend() -> None:
     assert ("pytorch", *FRAMEWORKS) == NAMES
+    assert factory._BACKENDS.keys() == FRAMEWORKS.keys()

@@ -23,7 +23,7 @@ def submitted(*assignments: str) -> Settings:
     [
         (
             ("train.framework=tensorflow", "launch.gpus_per_rank=1"),
-            "TensorFlow is offered on CPUs, not on GPUs (launch.gpus_per_rank): it was never",
+            "TensorFlow is offered on CPUs, not on cuda: it was never",
         ),
         (
             ("train.framework=mindspore", "train.device=npu"),
@@ -86,4 +86,4 @@ def test_plan_refuses_what_run_would(vflops: Vflops) -> None:
     words += ["--nodes", "2", "--slots", "1", "--framework", "tensorflow"]
     done = vflops(*words, "--set", "launch.gpus_per_rank=1")
     assert done.returncode == 2
-    assert "TensorFlow is offered on CPUs, not on GPUs" in " ".join(done.stderr.split())
+    assert "TensorFlow is offered on CPUs, not on cuda" in " ".join(done.stderr.split())

@@ -27,8 +27,8 @@ class Framework:
     """Whether ranks can share the training of one model."""
     across_nodes: bool = False
     """Whether the ranks of one model were tested on several nodes."""
-    on_accelerators: bool = False
-    """Whether the backend was tested on an accelerator; otherwise it computes on CPUs only."""
+    accelerators: tuple[str, ...] = ()
+    """The kinds of accelerators, by torch's names, on which the backend was tested."""
     optimizers: tuple[str, ...] = ("sgd",)
 
     @property
@@ -45,7 +45,7 @@ FRAMEWORKS: dict[str, Framework] = {
         precisions=("fp32", "mixed-bf16", "mixed-fp16"),
         several_ranks=True,
         across_nodes=True,
-        on_accelerators=True,
+        accelerators=("cuda",),
     ),
     "tensorflow": Framework(
         title="TensorFlow",

@@ -39,8 +39,9 @@ class ModelSpec:
     """The counting convention, unless the user chooses one."""
 
     def load(self) -> Callable[[], Any]:
-        """Return the callable that builds the model."""
-        return partial(load(self.target), *self.arguments)
+        """Return the callable that builds the model, or a model that is there already."""
+        target = load(self.target)
+        return partial(target, *self.arguments) if self.arguments else target
 
     def inputs(self, given: Sequence[Input] = ()) -> list[Input]:
         """Return the inputs to count with: the default ones, or those that the user gives.

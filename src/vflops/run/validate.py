@@ -158,8 +158,8 @@ def _require_offered(train: TrainSettings, launch: LaunchSettings) -> None:
         require_one_node(train.framework, train.ranks, launch.ranks_per_node or train.ranks)
     names_accelerator = train.device not in ("auto", "cpu")
     if names_accelerator or (launch.gpus_per_rank and train.device != "cpu"):
-        device = train.device.split(":")[0] if names_accelerator else "GPUs (launch.gpus_per_rank)"
-        require_offered(train.framework, device, train.ranks)
+        # Which kind of GPU a node has is known there only: until then they count as NVIDIA's.
+        require_offered(train.framework, train.device if names_accelerator else "cuda", train.ranks)
 
 
 def _require_framework(train: TrainSettings) -> None:

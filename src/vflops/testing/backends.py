@@ -290,8 +290,9 @@ class BackendPair:
 
     def restart(self) -> None:
         """Return both to the state before the first step."""
-        self.backend.restore(self._start)
-        self.reference.restore(self._start)
+        # Copies: an optimizer may keep and change the tensors that it is given.
+        self.backend.restore(copy.deepcopy(self._start))
+        self.reference.restore(copy.deepcopy(self._start))
 
     def collect(self) -> dict[str, Any]:
         """Return a copy of the state of the backend: the next step may change what it returns."""

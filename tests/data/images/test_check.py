@@ -143,7 +143,7 @@ def test_skipping_is_not_offered_if_a_leak_would_stay(tmp_path: Path) -> None:
 
 
 def test_small_folders_are_those_that_a_run_packs() -> None:
-    assert image_data.MAX_UNPACKED_BYTES == workload_data._MAX_AUTO_PACK_BYTES
+    assert image_data.MAX_UNPACKED_BYTES == workload_data.MAX_AUTO_PACK_BYTES
 
 
 def test_an_image_in_two_classes_is_named(tmp_path: Path) -> None:

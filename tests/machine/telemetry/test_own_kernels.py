@@ -18,8 +18,9 @@ KINDS_OF_KERNELS = {
     " gradient_sums normalise_backward",
     "pooling": "pool_forward forward_kernel backward_kernel",
     "selection": "suppress_kernel",
-    "copy": "space_to_depth",
-    "element-wise": "sample_kernel token_loss_kernel",
+    "copy": "space_to_depth fp8_transpose_kernel",
+    "element-wise": "sample_kernel token_loss_kernel fp8_rows_kernel",
+    "optimizer": "rounded_adam_kernel",
 }
 """What each Triton kernel computes, by what its code does."""
 EXPECTED = {name: kind for kind, names in KINDS_OF_KERNELS.items() for name in names.split()}

@@ -27,6 +27,9 @@ def limit(workload: str, profile: str | None, **data: Any) -> float | None:
     """The limit of one model; without a profile, the task is open."""
     facts = {"synthetic": True, "train": 9, "validation": 1000, **data}
     record = job(1, data=DataFacts(path="/data", fingerprint="0" * 64, **facts))
+    if workload == "language-model" and profile is not None:  # its text follows from the settings
+        settings = find(workload).profiles[profile]().model_dump(mode="json")
+        record = record.model_copy(update={"settings": settings})
     kind = "closed" if profile else "open"
     task = Task(workload=workload, kind=kind, digest=None, profile=profile or "tiny")
     found = quality_limit(record.model_copy(update={"workload": workload}), task)

@@ -53,6 +53,7 @@ ADDED = {
     "vendor",
     "vendor_reason",
     "conventions",
+    "framework",
 }
 """Fields that scores have had since 0.2.0, and from ``scale`` on since 0.3.0."""
 REFINED = re.compile(

@@ -183,7 +183,7 @@ def test_the_page_lays_curves_over_each_other_and_escapes(
     rows = quality.chart["data"]["values"]
     assert {row["side"] for row in rows} == {"A", "B"}
     assert len({row["line"] for row in rows}) == 6  # a line a training
-    assert "samples per second" in speed.title
+    assert "samples/s" in speed.title
     compare_page.write_page(compare(given), given, tmp_path / "compare.html")
     text = (tmp_path / "compare.html").read_text()
     assert "yes, worse" in text and "FLOPS" in text

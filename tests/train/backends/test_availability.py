@@ -14,7 +14,11 @@ from tests.support.sample_parts import Vflops
 from vflops.config.training import TrainSettings
 from vflops.errors import UsageError
 from vflops.train.backends import availability, factory
-from vflops.train.backends.availability import require_accelerator, require_framework
+from vflops.train.backends.availability import (
+    require_accelerator,
+    require_framework,
+    require_offered,
+)
 
 
 def test_a_framework_that_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,6 +70,15 @@ def test_a_framework_that_does_not_answer_is_refused(monkeypatch: pytest.MonkeyP
 def test_frameworks_that_were_never_tested_on_accelerators_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match="is offered on CPUs, not on npu"):
         require_accelerator(name, "npu")
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [("npu", "JAX is offered on CPUs and cuda, not on npu"), ("cuda:3", "first accelerator, not")],
+)
+def test_untested_kinds_and_later_accelerators_are_refused(device: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        require_offered("jax", device)
 
 
 def test_one_that_sees_it_passes_and_a_cpu_needs_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:

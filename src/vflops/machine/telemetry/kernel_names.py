@@ -39,6 +39,9 @@ OWN_KERNELS: dict[str, Kind] = {
     "suppress_kernel": "selection",
     "space_to_depth": "copy",
     "sample_kernel": "element-wise",  # interpolates the pixels of a crop
+    "fp8_rows_kernel": "element-wise",  # GELU, and rounding by rows
+    "fp8_transpose_kernel": "copy",
+    "rounded_adam_kernel": "optimizer",
     "token_loss_kernel": "element-wise",  # a softmax over the vocabulary
 }
 """The Triton kernels of vflops, by name. One that fuses several operators has the kind of the most

@@ -36,18 +36,27 @@ def require_framework(name: str) -> None:
 
 
 def require_offered(name: str, device: str, ranks: int = 1) -> None:
-    """Raise ``UsageError`` if a framework is not offered on a kind of device.
+    """Raise ``UsageError`` if a framework is not offered on a device, such as ``cuda:1``.
 
-    Several ranks of one model are refused on accelerators: all of them would compute on the first
-    one.
+    An accelerator other than the first, and several ranks of one model on accelerators, are
+    refused: each process would compute on the first one.
     """
     if name == "pytorch" or device == "cpu":
         return
     framework = FRAMEWORKS[name]
-    if not framework.on_accelerators:
+    kind, _, index = device.partition(":")
+    if kind not in framework.accelerators:
+        offered = " and ".join(("CPUs", *framework.accelerators))
         raise UsageError(
-            f"{framework.title} is offered on CPUs, not on {device}: it was never tested there",
+            f"{framework.title} is offered on {offered}, not on {device}: it was never tested "
+            "there",
             hint="use --framework pytorch or --set train.device=cpu",
+        )
+    if index not in ("", "0"):
+        raise UsageError(
+            f"{framework.title} is offered on the first accelerator, not on {device}",
+            hint="use --framework pytorch, or let the job see one accelerator "
+            "(CUDA_VISIBLE_DEVICES)",
         )
     if ranks > 1:
         raise UsageError(
