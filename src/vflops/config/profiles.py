@@ -30,8 +30,8 @@ def tiny() -> Settings:
 
 
 def laptop() -> Settings:
-    """The default without an accelerator: three to four minutes on two cores."""
-    return Settings(profile="laptop", micro=MicroSettings(budget_s=36))
+    """The default without an accelerator: three to five minutes on two cores."""
+    return Settings(profile="laptop", micro=MicroSettings(budget_s=28))
 
 
 def gpu() -> Settings:

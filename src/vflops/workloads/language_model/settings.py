@@ -173,6 +173,7 @@ def laptop() -> LanguageSettings:
             betas=(0.9, 0.95),
             warmup_epochs=0.1,
             weight_decay=0.1,
+            stop_at_target=True,
         ),
     )
 
