@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.data_text import bin_folder, write_bin
-from vflops.data.text.bin_shards import BinFolder, DamagedShard, read_header
+from vflops.data.text.bin_shards import BinFolder, DamagedShard, read_header, split_of
 from vflops.data.text.check_text import check_shards
 from vflops.data.text.floor import floor_of
 from vflops.data.text.index_shards import linked_shards, pack_shards
@@ -184,3 +184,28 @@ def test_documents_in_both_splits_are_found(tmp_path: Path) -> None:
         "fw_train_000001.bin, document 2",
     )
     assert not report.ok and report.splits["val"].size == 17_000
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("fineweb_train_000001.bin", "train"),
+        ("medieval-train.bin", "train"),
+        ("Retrieval_Validation_7.bin", "val"),
+        ("tiny.valid.bin", "val"),
+    ],
+)
+def test_the_name_of_a_shard_says_its_split(name: str, split: str) -> None:
+    assert split_of(Path(name)) == split
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("train_val_0.bin", "names both splits"), ("interval_1.bin", "names no split")],
+)
+def test_a_shard_of_both_splits_or_none_is_refused(name: str, message: str, tmp_path: Path) -> None:
+    folder = bin_folder(tmp_path / "bin")
+    next(iter(sorted(folder.glob("*train*.bin")))).rename(folder / name)
+    with pytest.raises(UsageError, match=message) as error:
+        BinFolder.open(folder)
+    assert "rename" in str(error.value.hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from vflops.record.files.regular_file import open_regular
 HEADER_BYTES = 256 * 4
 _HEADER = struct.Struct("<3i")
 SPLITS = ("train", "val")
+_SPLIT_WORDS = {"train": {"train", "training"}, "val": {"val", "valid", "validation"}}
 _LAYOUT = "expected files such as {0}/NAME_train_000001.bin and {0}/NAME_val_000000.bin"
 _RESTORE = "copy or download the file again"
 
@@ -82,8 +84,9 @@ class BinFolder:
         """
         require_folder(path, "token shards", _LAYOUT.format(path))
         files = sorted(file for file in path.glob("*.bin") if not file.name.startswith("."))
+        named = [(split_of(file), file) for file in files]
         splits = {
-            name: tuple(read_header(file) for file in files if name in file.name.lower())
+            name: tuple(read_header(file) for split, file in named if split == name)
             for name in SPLITS
         }
         for name, shards in splits.items():
@@ -122,6 +125,23 @@ class BinFolder:
         return [(s, n, shard) for s in SPLITS for n, shard in enumerate(self.splits[s])]
 
 
+def split_of(file: Path) -> str:
+    """Return the split that the name of a shard says, a part of it between ``_``, ``-`` or dots.
+
+    Raise ``UsageError`` if it names both or none: validating on training text gives a wrong loss.
+    """
+    parts = set(re.split(r"[_.\-]+", file.stem.lower()))
+    found = [name for name, words in _SPLIT_WORDS.items() if parts & words]
+    if len(found) != 1:
+        what = "names both splits" if found else "names no split"
+        raise UsageError(
+            f"{file.name} {what}, of {' and '.join(SPLITS)}",
+            hint=f"rename {file} to such as fineweb_train_000001.bin or fineweb_val_000000.bin, or "
+            "move it out of the folder",
+        )
+    return found[0]
+
+
 def header_bytes(format: ShardFormat, tokens: int) -> bytes:
     """Return the header of a shard."""
     return _HEADER.pack(format.magic, format.version, tokens).ljust(HEADER_BYTES, b"\0")
@@ -134,7 +154,8 @@ def read_header(path: Path) -> BinShard:
             size = os.fstat(file.fileno()).st_size
             start = file.read(_HEADER.size)
     except OSError as error:
-        raise DamagedShard(f"cannot read {path}: {error.strerror or error}") from error
+        reason = error.strerror or error
+        raise DamagedShard(f"cannot read {path}: {reason}", hint=_RESTORE) from error
     if size < HEADER_BYTES or len(start) < _HEADER.size:
         raise DamagedShard(
             f"{path} has {size} bytes, fewer than the header of a token shard, {HEADER_BYTES}",

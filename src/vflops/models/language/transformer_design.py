@@ -91,7 +91,7 @@ PUBLISHED: dict[str, TransformerDesign] = {
         tied=False,
         rope_base=500_000.0,
     ),
-    # The shape of OLMoE-1B-7B's layers with the routing of GShard: the two best of its experts.
+    # Not a published model: experts of GPT-2's size, and the two best of them as in GShard.
     "moe-8x124m": TransformerDesign(experts=8, experts_per_token=2),
 }
 """Published shapes: GPT-2 (Radford et al. 2019; linear layers without biases), Llama 3.2 1B and

@@ -91,7 +91,7 @@ MIN_SAMPLES = 32
 _CHANCE = 1e-12
 """The probability that an honest evaluation exceeds the limit of synthetic text."""
 _ROUNDING = 1e-6
-"""The largest difference between two records of the same figure that is not told apart."""
+"""The largest difference between two records of the same figure that counts as equal."""
 _MAX_LOSS = 700.0
 """exp(−loss) is 0 beyond it."""
 
@@ -116,10 +116,11 @@ def _text_limit(record: JobRecord) -> QualityLimit | None:
     """Return the probability that the source itself gives the next token, with a margin for chance.
 
     The text is drawn again from the settings; shards of synthetic text that the user names have
-    the floor that the job recorded. A mean of several models is a model too.
+    the floor that the job recorded. A mean of several models is a model too. Experts have no limit:
+    whether a token finds a place depends on later tokens, which the argument excludes.
     """
     settings, tokens = record.settings, record.data.validation * record.settings["context"]
-    if not tokens:
+    if not tokens or settings["network"]["experts"]:
         return None
     if settings["data"] is None:
         floor = _drawn_floor(record)

@@ -80,7 +80,8 @@ class TransformerSettings(Section):
             )
         if self.experts and self.experts_per_token > self.experts:
             raise ValueError(
-                f"experts_per_token {self.experts_per_token} is above experts {self.experts}"
+                f"experts_per_token {self.experts_per_token} is above experts {self.experts}: use "
+                f"at most {self.experts}"
             )
         return self
 
@@ -155,7 +156,7 @@ def tiny() -> LanguageSettings:
 
 
 def laptop() -> LanguageSettings:
-    """Takes less than a minute on two cores: two layers in the style of Llama learn to copy."""
+    """Takes about a minute on two cores: two layers in the style of Llama learn to copy."""
     return LanguageSettings(
         context=128,
         network=TransformerSettings(
@@ -179,7 +180,7 @@ def laptop() -> LanguageSettings:
 
 
 def gpu() -> LanguageSettings:
-    """Takes two minutes on an H200: the layers of GPT-2 124M on text of 4,096 words."""
+    """Takes about two minutes on an H200: the layers of GPT-2 124M on text of 4,096 words."""
     return LanguageSettings(
         context=512,
         network=TransformerSettings(preset="gpt2-124m", qk_norm=True),
