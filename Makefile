@@ -55,7 +55,7 @@ cluster-packages: packages
 
 # TensorFlow (1.6 GB) and MindSpore (2.8 GB), each in an environment of its own: minutes.
 test-frameworks: $(VENV)/.installed-examples .venv-tensorflow/.installed .venv-mindspore/.installed
-	$(BIN)/pytest -q -m frameworks tests/examples tests/frameworks tests/train/backends
+	$(PYTEST) -q -n 2 -m frameworks tests/examples tests/frameworks tests/train/backends
 	.venv-tensorflow/bin/pytest -q -m frameworks tests/frameworks/test_tensorflow.py
 	.venv-mindspore/bin/pytest -q -m frameworks tests/frameworks/test_mindspore.py
 

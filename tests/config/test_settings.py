@@ -97,7 +97,7 @@ def test_the_suite_of_a_laptop_shows_an_ensemble_where_two_cores_are() -> None:
     assert for_suite(laptop, cpus=1) == laptop
 
 
-def test_the_suite_searches_for_a_shorter_time_on_an_accelerator() -> None:
+def test_the_suite_searches_for_a_shorter_time() -> None:
     alone = profile("gpu", ["automl", "extreme-weather"])
     chosen = for_suite(alone, cpus=16)
     assert chosen.workloads["automl"]["search"]["duration_s"] == 75
@@ -105,6 +105,9 @@ def test_the_suite_searches_for_a_shorter_time_on_an_accelerator() -> None:
     assert chosen.workloads["extreme-weather"] == alone.workloads["extreme-weather"]
     given = load(chosen, None, ["automl.search.duration_s=120"])
     assert given.workloads["automl"]["search"]["duration_s"] == 120
+    laptop = profile("laptop", ["automl"])
+    assert for_suite(laptop, cpus=1).workloads["automl"]["search"]["duration_s"] == 20
+    assert laptop.workloads["automl"]["search"]["duration_s"] == 30
 
 
 def test_a_key_without_its_section_is_refused_with_its_full_name() -> None:

@@ -20,8 +20,8 @@ between them are added."""
 _LAPTOP_CONCURRENCY = 2
 """Base models that the suite trains, and search workers that it runs, at once on a laptop; each
 uses one core."""
-_GPU_SEARCH_S = 75.0
-"""How long the suite searches on an accelerator; a search by itself takes the profile's time."""
+_SUITE_SEARCH_S = {"laptop": 20.0, "gpu": 75.0}
+"""How long the suite searches; a search by itself takes the profile's time."""
 
 
 def tiny() -> Settings:
@@ -30,7 +30,7 @@ def tiny() -> Settings:
 
 
 def laptop() -> Settings:
-    """The default without an accelerator: three to five minutes on two cores."""
+    """The default without an accelerator: four to five minutes on two cores."""
     return Settings(profile="laptop", micro=MicroSettings(budget_s=28))
 
 
@@ -80,10 +80,9 @@ def with_workloads(name: str, workloads: Mapping[str, WorkloadSettings]) -> Sett
 def for_suite(settings: Settings, cpus: int) -> Settings:
     """Return the settings for the whole suite on a machine with this many CPUs.
 
-    On a laptop it has two models and two workers; on an accelerator its search is shorter.
+    Its search is shorter than one by itself; on a laptop it has two models and two workers.
     """
-    if settings.profile == "gpu":
-        return _with_shorter_search(settings)
+    settings = _with_shorter_search(settings)
     if settings.profile != "laptop" or cpus < _LAPTOP_CONCURRENCY:
         return settings
     workloads = dict(settings.workloads)
@@ -96,10 +95,10 @@ def for_suite(settings: Settings, cpus: int) -> Settings:
 
 
 def _with_shorter_search(settings: Settings) -> Settings:
-    search = settings.workloads.get("automl")
-    if search is None:
+    search, duration_s = settings.workloads.get("automl"), _SUITE_SEARCH_S.get(settings.profile)
+    if search is None or duration_s is None:
         return settings
-    shorter = {**search, "search": {**search["search"], "duration_s": _GPU_SEARCH_S}}
+    shorter = {**search, "search": {**search["search"], "duration_s": duration_s}}
     return settings.model_copy(update={"workloads": {**settings.workloads, "automl": shorter}})
 
 
