@@ -18,7 +18,7 @@ from vflops.cli.train.data import image_data
 from vflops.data.images.check_images import ImageReport, check
 from vflops.data.images.image_folder import ImageFolder
 from vflops.errors import CheckFailed
-from vflops.workloads.image_classification import data as workload_data
+from vflops.workloads.packed_data import MAX_AUTO_PACK_BYTES
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -143,7 +143,7 @@ def test_skipping_is_not_offered_if_a_leak_would_stay(tmp_path: Path) -> None:
 
 
 def test_small_folders_are_those_that_a_run_packs() -> None:
-    assert image_data.MAX_UNPACKED_BYTES == workload_data.MAX_AUTO_PACK_BYTES
+    assert image_data.MAX_UNPACKED_BYTES == MAX_AUTO_PACK_BYTES
 
 
 def test_an_image_in_two_classes_is_named(tmp_path: Path) -> None:
