@@ -41,10 +41,11 @@ _PATIENT = (
     "(0 turns the watch off)"
 )
 
-_STOP_CODES = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGABRT)
+_STOP_CODES = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGABRT, 1)
 """Exit codes of ranks that are stopped before they have handlers or while they are exiting.
 
-Until a rank has its own session, Ctrl-C reaches it too. Libraries may abort at an exception.
+Until a rank has its own session, Ctrl-C reaches it too. Libraries may abort at an exception. Python
+exits with 1 if the signal arrives after the rank's program has returned; ranks use other codes.
 """
 
 Prepare = Callable[[Path, int, int], Mapping[str, str]]

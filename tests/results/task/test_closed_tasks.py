@@ -27,6 +27,7 @@ DIGESTS = {
     ("automl", "tiny"): "76237d2aabca",
     ("automl", "laptop"): "61fd96355cc4",
     ("automl", "gpu"): "d92120962d4a",
+    ("automl", "laptop, in the suite"): "4f39eb11251a",
     ("automl", "gpu, in the suite"): "c87c73281905",
     ("automl", "reference"): "588a305fc123",
     ("automl", "aiperf"): "13b2efcd5dda",
