@@ -16,7 +16,7 @@ pytest.importorskip("jax", reason="pip install 'vflops[jax]'")
 
 
 def test_pytorch_and_jax_are_trained_and_compared(tmp_path: Path) -> None:
-    settings = [part for each in (*SMALL, "train.epochs=1") for part in ("--set", each)]
+    settings = [part for each in (*SMALL, "train.epochs=2") for part in ("--set", each)]
     command = ["-m", "vflops", "scale", "image-classification", "--kind", "frameworks"]
     chosen = ["--frameworks", "pytorch,jax", "--scales", "1", "--profile", "tiny", "--out", "found"]
     process = server().start([*command, *chosen, *settings], tmp_path, os.environ)
