@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from vflops.errors import UsageError
 from vflops.models.language.transformer import Mlp
 from vflops.train.fp8_product import fp8_gelu_mlp, fp8_product
+from vflops.train.gelu_mlps import gelu_mlps
 
 Kind = Literal["fp8", "int8"]
 
@@ -46,9 +47,8 @@ def convert(model: nn.Module, kind: Kind, dtype: torch.dtype | None = None) -> i
         converted = cast(_EightBitLayer, layer)
         converted.kind, converted.dtype = kind, dtype
     if kind == "fp8":
-        for module in model.modules():
-            if type(module) is Mlp and module.gate is None and _are_converted(module):
-                module.__class__ = _GeluMlp
+        for mlp in gelu_mlps(model, _EightBitLayer):
+            mlp.__class__ = _GeluMlp
     return len(layers)
 
 
@@ -115,10 +115,6 @@ class _GeluMlp(Mlp):
         weights = self.up.weight.to(dtype), self.down.weight.to(dtype)
         result: Tensor = fp8_gelu_mlp(rows.to(dtype), *weights).unflatten(0, x.shape[:-1])
         return result
-
-
-def _are_converted(mlp: Mlp) -> bool:
-    return isinstance(mlp.up, _EightBitLayer) and isinstance(mlp.down, _EightBitLayer)
 
 
 class _Pointwise(_EightBitLayer, nn.Conv2d):

@@ -23,7 +23,8 @@ from vflops.machine.ceilings.product_support import (
     product_unavailable_reason,
 )
 from vflops.machine.devices import Device
-from vflops.train.eight_bit import Kind, convert
+from vflops.train import eight_bit, tuned_layers
+from vflops.train.eight_bit import Kind
 
 LossScale = float | Literal["dynamic", "none"]
 
@@ -122,7 +123,9 @@ class Precision:
                     for parameter in module.parameters(recurse=False):
                         parameter.data = parameter.data.to(self.weights)
         if self.products:
-            convert(model, self.products, self.operands)
+            eight_bit.convert(model, self.products, self.operands)
+        elif self.operands is torch.bfloat16 and self.device.type == "cuda":
+            tuned_layers.convert(model, self.operands)
         return model
 
     def autocast(self) -> AbstractContextManager[object]:

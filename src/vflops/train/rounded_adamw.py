@@ -14,8 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflops.metrics.arguments import require_between, require_non_negative, require_positive
-from vflops.train.layerwise import LayerwiseOptimizer, Tensors, bias_correction, wide_dtype
+from vflops.train.layerwise import (
+    LayerwiseOptimizer,
+    Tensors,
+    bias_correction,
+    require_moments,
+    wide_dtype,
+)
 
 _MASK = 0xFFFFFFFF
 
@@ -34,10 +39,7 @@ class RoundedAdamW(LayerwiseOptimizer):
         epsilon: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        for name, beta in zip(("betas[0]", "betas[1]"), betas, strict=True):
-            require_between(name, beta, 0.0, 1.0)
-        require_positive("epsilon", epsilon)
-        require_non_negative("weight_decay", weight_decay)
+        require_moments(betas, epsilon, weight_decay)
         defaults = {"betas": betas, "epsilon": epsilon, "weight_decay": weight_decay}
         super().__init__(params, lr, defaults)
         numbered = enumerate(p for group in self.param_groups for p in group["params"])

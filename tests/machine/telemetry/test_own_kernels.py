@@ -19,7 +19,7 @@ KINDS_OF_KERNELS = {
     "pooling": "pool_forward forward_kernel backward_kernel",
     "selection": "suppress_kernel",
     "copy": "space_to_depth fp8_transpose_kernel",
-    "element-wise": "sample_kernel token_loss_kernel fp8_rows_kernel",
+    "element-wise": "sample_kernel single_pass_loss_kernel token_loss_kernel fp8_rows_kernel",
     "optimizer": "rounded_adam_kernel",
 }
 """What each Triton kernel computes, by what its code does."""

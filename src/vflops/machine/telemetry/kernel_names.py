@@ -42,6 +42,7 @@ OWN_KERNELS: dict[str, Kind] = {
     "fp8_rows_kernel": "element-wise",  # GELU, and rounding by rows
     "fp8_transpose_kernel": "copy",
     "rounded_adam_kernel": "optimizer",
+    "single_pass_loss_kernel": "element-wise",
     "token_loss_kernel": "element-wise",  # a softmax over the vocabulary
 }
 """The Triton kernels of vflops, by name. One that fuses several operators has the kind of the most

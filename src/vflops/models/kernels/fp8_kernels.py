@@ -22,6 +22,8 @@ from vflops.models.kernels.launching import launch
 
 MAX_COLUMNS = 1 << 15
 """The longest row that a program can have in its registers."""
+_NUMBERS = 2048
+"""Numbers of the rows that a program has at least."""
 _TILE = 128
 
 Transform = Literal["none", "gelu", "gelu gradient"]
@@ -39,19 +41,23 @@ def rounded_rows(
     result = torch.empty(rows, columns, dtype=dtype, device=x.device)
     scales = torch.empty(rows, 1, dtype=torch.float32, device=x.device)
     block = triton.next_power_of_2(columns)
+    together = max(_NUMBERS // block, 1)
     launch(
         fp8_rows_kernel,
-        (rows,),
+        (triton.cdiv(rows, together),),
         x,
         x if slope is None else slope,
         result,
         scales,
+        rows,
         columns,
         torch.finfo(dtype).max,
         min_peak,
         TRANSFORM=transform,
+        ROWS=together,
         BLOCK=block,
-        num_warps=4 if block <= 2048 else 8 if block <= 8192 else 16,
+        # Few warps, each with many loads on the way: rows need few sums over warps.
+        num_warps=2 if block <= 4096 else 8 if block <= 8192 else 16,
     )
     return result, scales
 
@@ -62,30 +68,33 @@ def fp8_rows_kernel(
     slopes,
     result,
     scales,
+    rows,
     columns,
     largest,
     min_peak,
     TRANSFORM: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write one row of f(x), divided by its scale."""
-    row = tl.program_id(0).to(tl.int64)
+    """Write a few rows of f(x), each divided by its scale."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, BLOCK)
-    inside = column < columns
-    place = row * columns + column
+    inside = (row < rows)[:, None] & (column < columns)[None, :]
+    place = row[:, None].to(tl.int64) * columns + column[None, :]
     x = tl.load(source + place, inside, other=0.0).to(tl.float32)
     if TRANSFORM == "gelu":
         x = x * gelu_gate(x)
     elif TRANSFORM == "gelu gradient":
+        slope = tl.load(slopes + place, inside, other=0.0).to(tl.float32)
         gate = gelu_gate(x)
         inner = 1.5957691216057308 + 0.21406443846 * x * x
-        x = gate + x * gate * (1.0 - gate) * inner
-        x *= tl.load(slopes + place, inside, other=0.0).to(tl.float32)
-    peak = tl.maximum(tl.max(tl.abs(x), 0), min_peak)
+        x = slope * (gate + x * gate * (1.0 - gate) * inner)
+    peak = tl.maximum(tl.max(tl.abs(x), 1), min_peak)
     scale = tl.exp2(tl.ceil(tl.log2(peak / largest)))
-    x = tl.minimum(tl.maximum(x / scale, -largest), largest)
+    x = x * (1.0 / scale)[:, None]  # exact, as the scale is a power of two
+    x = tl.minimum(tl.maximum(x, -largest), largest)
     tl.store(result + place, x.to(result.dtype.element_ty), inside)
-    tl.store(scales + row, scale)
+    tl.store(scales + row, scale, row < rows)
 
 
 @triton.jit

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vflops.models.language.activations import activated
 from vflops.models.language.token_losses import wide
 from vflops.models.language.transformer_design import TransformerDesign
 
@@ -70,16 +71,11 @@ class Experts(nn.Module):
         places = rows.new_zeros(self.count * capacity + 1, width)
         places = places.index_copy(0, slot, rows[token])
         inputs = places[:-1].view(self.count, capacity, width)
-        outputs = self.down(self._inner(inputs)).flatten(0, 1)
+        gate = None if self.gate is None else self.gate(inputs)
+        outputs = self.down(activated(self.up(inputs), gate)).flatten(0, 1)
         outputs = torch.cat([outputs, outputs.new_zeros(1, width)])
         gains = (weights.t().reshape(-1) * has_place).to(outputs.dtype)
         mixed = (outputs[slot] * gains[:, None]).view(self.active, tokens, width).sum(0)
         load = is_chosen[:tokens].to(shares.dtype).mean(0)  # by first choices
         balance = self.count * (load * shares.mean(0)).sum()
         return mixed.view_as(x).to(x.dtype), balance
-
-    def _inner(self, x: Tensor) -> Tensor:
-        up: Tensor = self.up(x)
-        if self.gate is None:
-            return functional.gelu(up, approximate="tanh")
-        return functional.silu(self.gate(x)) * up

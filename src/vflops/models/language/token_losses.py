@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from vflops.models.kernels.product_operators import multiply
+
 _MULTIPLE = 128
 """Products are fast if the number of their columns is a multiple of this."""
 
@@ -23,7 +25,7 @@ def token_losses(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     """
     dtype = operand_dtype(hidden)
     if hidden.device.type == "cuda" and dtype is not None:
-        fused: tuple[Tensor, Tensor] = _fused(
+        fused: tuple[Tensor, Tensor, Tensor] = _fused(
             hidden.to(dtype), weight.to(dtype), targets, keeps_gradient=torch.is_grad_enabled()
         )
         return fused[0]
@@ -47,22 +49,26 @@ def wide(x: Tensor) -> Tensor:
 @torch.library.custom_op("vflops::token_losses", mutates_args=())
 def _fused(
     hidden: Tensor, weight: Tensor, targets: Tensor, keeps_gradient: bool
-) -> tuple[Tensor, Tensor]:
-    """Return the losses and, if wanted, their gradients by the logits."""
-    from vflops.models.kernels.token_loss_kernel import losses_and_gradients
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the losses and, if wanted, their gradients by the logits but for a factor by row."""
+    from vflops.models.kernels import token_loss_kernel
 
-    logits = hidden @ _padded(weight).t()
-    losses = losses_and_gradients(logits, targets, len(weight), keeps_gradient=keeps_gradient)
-    return losses, logits if keeps_gradient else logits.new_empty(0)
+    logits = multiply(hidden, _padded(weight), True)
+    if keeps_gradient:
+        losses, factors = token_loss_kernel.losses_and_gradients(logits, targets, len(weight))
+        return losses, logits, factors
+    losses = token_loss_kernel.losses(logits, targets, len(weight))
+    return losses, logits.new_empty(0), torch.empty_like(losses)
 
 
 @_fused.register_fake
 def _(
     hidden: Tensor, weight: Tensor, targets: Tensor, keeps_gradient: bool
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     tokens, columns = len(hidden), len(weight) + -len(weight) % _MULTIPLE
     gradients = hidden.new_empty((tokens, columns) if keeps_gradient else (0,))
-    return hidden.new_empty(tokens, dtype=torch.float32), gradients
+    losses = hidden.new_empty(tokens, dtype=torch.float32)
+    return losses, gradients, torch.empty_like(losses)
 
 
 def _padded(weight: Tensor) -> Tensor:
@@ -71,19 +77,19 @@ def _padded(weight: Tensor) -> Tensor:
     return functional.pad(weight, (0, 0, 0, padding)) if padding else weight
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     hidden, weight, _, _ = inputs
-    ctx.save_for_backward(hidden, weight, output[1])
+    ctx.save_for_backward(hidden, weight, *output[1:])
 
 
-def _backward(ctx: Any, slope: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, slope: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     """Return the gradients; each token's loss may have its own ``slope``."""
-    hidden, weight, gradients = ctx.saved_tensors
+    hidden, weight, gradients, factors = ctx.saved_tensors
     # The table of gradients is by far the largest tensor: the others are scaled, padded and cut.
-    scale = slope[:, None].to(hidden.dtype)
-    hidden_gradient = (gradients @ _padded(weight)) * scale
-    weight_gradient = (gradients.t() @ (hidden * scale))[: len(weight)]
-    return hidden_gradient, weight_gradient, None, None
+    scale = (slope * factors)[:, None]
+    hidden_gradient = multiply(gradients, _padded(weight), False) * scale
+    weight_gradient = (gradients.t() @ (hidden * scale).to(hidden.dtype))[: len(weight)]
+    return hidden_gradient.to(hidden.dtype), weight_gradient, None, None
 
 
 _fused.register_autograd(_backward, setup_context=_save)

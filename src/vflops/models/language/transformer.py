@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from vflops.models.language.activations import activated
 from vflops.models.language.divided_vocabulary import RowRanks, divided_lookup, divided_losses
 from vflops.models.language.experts import BALANCE, Experts
 from vflops.models.language.token_losses import operand_dtype, token_losses, wide
@@ -23,8 +24,6 @@ from vflops.models.language.transformer_design import TransformerDesign
 _EPSILON = 1e-5
 _DEVIATION = 0.02
 """The standard deviation of initial weights (Radford et al. 2019)."""
-_GELU_LINEAR = 2 * math.sqrt(2 / math.pi)
-_GELU_CUBIC = 0.044715 * _GELU_LINEAR
 _ATTENTION = [
     SDPBackend.CUDNN_ATTENTION,
     SDPBackend.FLASH_ATTENTION,
@@ -210,9 +209,10 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, turns: Tensor | None) -> Tensor:
         """Return the attended values."""
-        samples, tokens, _ = x.shape
-        heads = self.qkv(x).view(samples, tokens, -1, self.head_width)
-        q, k, v = heads.split([self.heads, self.kv_heads, self.kv_heads], dim=2)
+        # Split by columns and then into heads: so the gradients are put together by a fast kernel.
+        columns = [heads * self.head_width for heads in (self.heads, self.kv_heads, self.kv_heads)]
+        parts = self.qkv(x).split(columns, dim=-1)
+        q, k, v = (part.unflatten(-1, (-1, self.head_width)) for part in parts)
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
         if turns is not None:
@@ -237,17 +237,14 @@ class Mlp(nn.Module):
         self.up = nn.Linear(design.width, design.mlp_width, bias=False)
         # A layer of its own: the gradient of half a product would have to be copied together.
         self.gate = (
-            nn.Linear(design.width, design.mlp_width, bias=False)
-            if design.style == "llama"
-            else None
+            nn.Linear(design.width, design.mlp_width, bias=False) if design.is_gated else None
         )
         self.down = nn.Linear(design.mlp_width, design.width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the output of the MLP."""
-        up = self.up(x)
-        inner = gelu(up) if self.gate is None else functional.silu(self.gate(x)) * up
-        result: Tensor = self.down(inner)
+        gate = None if self.gate is None else self.gate(x)
+        result: Tensor = self.down(activated(self.up(x), gate))
         return result
 
 
@@ -269,18 +266,6 @@ def turned(x: Tensor, turns: Tensor) -> Tensor:
     first, second = wide(x).chunk(2, -1)
     pairs = [first * cosine - second * sine, second * cosine + first * sine]
     return torch.cat(pairs, -1).to(x.dtype)
-
-
-def gelu(x: Tensor) -> Tensor:
-    """Return GELU with its tanh approximation (Hendrycks and Gimpel 2016).
-
-    On GPUs it is x times a sigmoid, the same function, since tanh takes longer there than reading
-    and writing the numbers.
-    """
-    if x.device.type != "cuda":
-        return functional.gelu(x, approximate="tanh")
-    y = wide(x)
-    return (y * torch.sigmoid(y * (_GELU_LINEAR + _GELU_CUBIC * y.square()))).to(x.dtype)
 
 
 def _norm(design: TransformerDesign, width: int) -> nn.Module:
