@@ -30,7 +30,7 @@ from vflops.record.files import atomic
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "tests" / "gpu-record.json"
-PROCESSES = 8
+PROCESSES = 12
 """Tests at a time on one GPU: most of their time is compilation on the CPU."""
 
 

@@ -67,6 +67,7 @@ _TRANSFORMERS = {
     "gpt2-1558m": "GPT-2, 48 layers of 1,600, without biases",
     "llama-1b": "Llama 3.2 1B",
     "llama-8b": "Llama 3.1 8B",
+    "mixtral-8x7b": "Mixtral 8x7B: 8 experts in each layer, two of them for each token",
     "moe-8x124m": "GPT-2 124M with 8 experts in each layer, two of them for each token",
 }
 

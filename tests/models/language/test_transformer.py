@@ -179,6 +179,7 @@ def test_losses_and_gradients_are_those_of_hugging_face(
         ("gpt2-1558m", 1_557_611_200 - 48 * 11 * 1600 - 1600),
         ("llama-1b", 1_235_814_400),
         ("llama-8b", 8_030_261_248),
+        ("mixtral-8x7b", 46_702_792_704),
     ],
 )
 def test_published_designs_have_the_released_number_of_parameters(

@@ -16,9 +16,10 @@ from vflops.models.kernels import tuned_product
 @torch.library.custom_op("vflops::product", mutates_args=())
 def multiply(left: Tensor, right: Tensor, turned: bool) -> Tensor:
     """Return left · right, or left · rightᵀ if ``turned``."""
-    if _is_tuned(left, right):
-        return tuned_product.multiply(left, right, turned=turned)
-    return left @ (right.t() if turned else right)
+    tuned = tuned_product.find(left, right, turned=turned, epilogue="none")
+    if tuned is None:
+        return left @ (right.t() if turned else right)
+    return tuned.compute(left, right)
 
 
 @multiply.register_fake
@@ -29,10 +30,12 @@ def _(left: Tensor, right: Tensor, turned: bool) -> Tensor:
 @torch.library.custom_op("vflops::product_gelu", mutates_args=())
 def multiply_gelu(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     """Return GELU(left · rightᵀ) and left · rightᵀ."""
-    if _is_tuned(left, right):
-        return tuned_product.multiply_gelu(left, right)
-    before = left @ right.t()
-    return functional.gelu(before, approximate="tanh"), before
+    tuned = tuned_product.find(left, right, turned=True, epilogue="gelu")
+    if tuned is None:
+        before = left @ right.t()
+        return functional.gelu(before, approximate="tanh"), before
+    before = left.new_empty(len(left), len(right))
+    return tuned.compute(left, right, before), before
 
 
 @multiply_gelu.register_fake
@@ -44,16 +47,13 @@ def _(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 @torch.library.custom_op("vflops::product_gelu_gradient", mutates_args=())
 def multiply_gelu_gradient(left: Tensor, right: Tensor, before: Tensor) -> Tensor:
     """Return left · right, times the gradient of GELU at ``before``."""
-    if _is_tuned(left, right):
-        return tuned_product.multiply_gelu_gradient(left, right, before)
-    slope = left @ right
-    return torch.ops.aten.gelu_backward(slope, before, approximate="tanh")  # type: ignore[no-any-return]
+    tuned = tuned_product.find(left, right, turned=False, epilogue="gelu gradient")
+    if tuned is None:
+        slope = left @ right
+        return torch.ops.aten.gelu_backward(slope, before, approximate="tanh")  # type: ignore[no-any-return]
+    return tuned.compute(left, right, before)
 
 
 @multiply_gelu_gradient.register_fake
 def _(left: Tensor, right: Tensor, before: Tensor) -> Tensor:
     return torch.empty_like(before)
-
-
-def _is_tuned(left: Tensor, right: Tensor) -> bool:
-    return left.is_cuda and tuned_product.fits(left, right) and tuned_product.is_available()

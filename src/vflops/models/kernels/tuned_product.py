@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import statistics
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, Literal
@@ -20,7 +19,7 @@ from torch import Tensor
 
 Epilogue = Literal["none", "gelu", "gelu gradient"]
 
-ALIGNMENT = 16
+_ALIGNMENT = 16
 """Bytes of which addresses and rows must be multiples."""
 _EPILOGUES: dict[Epilogue, int] = {"none": 1, "gelu": 32 | 128, "gelu gradient": 64 | 128}
 """cublasLtEpilogue_t; 128 stands for a second tensor, the input of GELU."""
@@ -35,7 +34,10 @@ _WORKSPACE = 64 << 20
 _EXACT_SUMS = 1 | 2
 """Partial sums are added in fp32, not rounded before."""
 _PROPOSALS = 8
-_ROUNDS = 3
+_ROUNDS = 4
+_TIMING_MS = 5.0
+"""How long a timing takes; all of them heat the GPU as much as a training does."""
+_MAX_LAUNCHES = 20
 
 
 class _Proposal(ctypes.Structure):
@@ -64,61 +66,39 @@ class _Shape:
     device: int
 
 
-def is_available() -> bool:
-    """Return whether torch has loaded cuBLASLt."""
-    return torch.version.cuda is not None and _library() is not None
+def find(left: Tensor, right: Tensor, *, turned: bool, epilogue: Epilogue) -> Product | None:
+    """Return the product of matrices like these; None if cuBLASLt has none for them."""
+    if not left.is_cuda or not all(_fits(x) for x in (left, right)):
+        return None
+    (rows, inner), columns = left.shape, len(right) if turned else right.shape[1]
+    shape = _Shape(rows, inner, columns, turned, left.dtype, epilogue, left.device.index)
+    product = _product(shape)
+    return product if product is not None and product.proposals else None
 
 
-def multiply(left: Tensor, right: Tensor, *, turned: bool) -> Tensor:
-    """Return left · right, or left · rightᵀ if ``turned``; all are contiguous matrices."""
-    return _run(left, right, turned, "none", None)
-
-
-def multiply_gelu(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Return GELU(left · rightᵀ) and left · rightᵀ."""
-    before = left.new_empty(len(left), len(right))
-    return _run(left, right, True, "gelu", before), before
-
-
-def multiply_gelu_gradient(left: Tensor, right: Tensor, before: Tensor) -> Tensor:
-    """Return left · right, times the gradient of GELU at ``before``."""
-    return _run(left, right, False, "gelu gradient", before)
-
-
-def fits(left: Tensor, right: Tensor) -> bool:
-    """Return whether the kernels accept these matrices."""
-    return left.dtype in _TYPES and all(
-        x.is_contiguous()
-        and x.data_ptr() % ALIGNMENT == 0
-        and x.shape[1] * x.element_size() % ALIGNMENT == 0
-        for x in (left, right)
+def _fits(x: Tensor) -> bool:
+    return (
+        x.dtype in _TYPES
+        and x.is_contiguous()
+        and x.data_ptr() % _ALIGNMENT == 0
+        and x.shape[1] * x.element_size() % _ALIGNMENT == 0
     )
 
 
-def _run(
-    left: Tensor, right: Tensor, turned: bool, epilogue: Epilogue, before: Tensor | None
-) -> Tensor:
-    (rows, inner), columns = left.shape, len(right) if turned else right.shape[1]
-    shape = _Shape(rows, inner, columns, turned, left.dtype, epilogue, left.device.index)
-    result = left.new_empty(rows, columns)
-    with torch.cuda.device(left.device):
-        product = _product(shape)
-        product.run(product.choose(left, right, result, before), left, right, result, before)
-    return result
-
-
 @cache
-def _product(shape: _Shape) -> _Product:
-    return _Product(shape)
+def _product(shape: _Shape) -> Product | None:
+    library = _library()
+    if library is None:
+        return None
+    with torch.cuda.device(shape.device):
+        return Product(shape, library)
 
 
-class _Product:
+class Product:
     """The products of one shape."""
 
-    def __init__(self, shape: _Shape) -> None:
-        library = _library()
-        assert library is not None
-        self._library, self._handle = library, _handle(shape.device)
+    def __init__(self, shape: _Shape, library: ctypes.CDLL) -> None:
+        self._library, self._handle = library, _handle(library, shape.device)
         self._shape = shape
         self._description = ctypes.c_void_p()
         _check(library.cublasLtMatmulDescCreate(ctypes.byref(self._description), _FP32_SUMS, _FP32))
@@ -132,10 +112,19 @@ class _Product:
         self._right = self._layout(*sizes)
         self._left = self._layout(shape.inner, shape.rows)
         self._result = self._layout(shape.columns, shape.rows)
-        self._proposals = list(self._propose())
+        self.proposals = self._propose()
+        """The algorithms that cuBLASLt proposes, by its estimates the fastest first."""
         self._chosen: _Proposal | None = None
 
-    def choose(
+    def compute(self, left: Tensor, right: Tensor, before: Tensor | None = None) -> Tensor:
+        """Return the product; GELU's input is written to ``before``, its gradient read from it."""
+        result = left.new_empty(self._shape.rows, self._shape.columns)
+        tensors = left, right, result, before
+        with torch.cuda.device(left.device):
+            self._run(self._choose(*tensors), *tensors)
+        return result
+
+    def _choose(
         self, left: Tensor, right: Tensor, result: Tensor, before: Tensor | None
     ) -> _Proposal:
         """Return the fastest algorithm; where nothing can be timed, the first one."""
@@ -143,17 +132,20 @@ class _Product:
             return self._chosen
         is_fixed = torch.are_deterministic_algorithms_enabled()
         if is_fixed or torch.cuda.is_current_stream_capturing():
-            return self._proposals[0]
-        times: list[list[float]] = [[] for _ in self._proposals]
+            return self.proposals[0]
+        tensors = left, right, result, before
+        single_ms = self._time(self.proposals[0], 2, *tensors)
+        launches = min(max(round(_TIMING_MS / single_ms), 2), _MAX_LAUNCHES)
+        times: list[list[float]] = [[] for _ in self.proposals]
         # In turns: the clock of a hot GPU changes from one millisecond to the next.
         for _ in range(_ROUNDS):
-            for proposal, found in zip(self._proposals, times, strict=True):
-                found.append(self._time(proposal, left, right, result, before))
+            for proposal, found in zip(self.proposals, times, strict=True):
+                found.append(self._time(proposal, launches, *tensors))
         medians = [statistics.median(found) for found in times]
-        self._chosen = self._proposals[medians.index(min(medians))]
+        self._chosen = self.proposals[medians.index(min(medians))]
         return self._chosen
 
-    def run(
+    def _run(
         self,
         proposal: _Proposal,
         left: Tensor,
@@ -190,29 +182,30 @@ class _Product:
     def _time(
         self,
         proposal: _Proposal,
+        launches: int,
         left: Tensor,
         right: Tensor,
         result: Tensor,
         before: Tensor | None,
     ) -> float:
+        """Return the milliseconds of one product."""
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self.run(proposal, left, right, result, before)
+        self._run(proposal, left, right, result, before)
         start.record()
-        for _ in range(2):
-            self.run(proposal, left, right, result, before)
+        for _ in range(launches):
+            self._run(proposal, left, right, result, before)
         end.record()
         end.synchronize()
         taken_ms: float = start.elapsed_time(end)
-        return taken_ms
+        return taken_ms / launches
 
-    def _propose(self) -> Iterator[_Proposal]:
-        """Yield the algorithms that cuBLASLt proposes, by its estimates the fastest first."""
+    def _propose(self) -> list[_Proposal]:
         preference = ctypes.c_void_p()
         _check(self._library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))
         limits: list[tuple[int, ctypes.c_uint64 | ctypes.c_uint32]] = [
             (_MAX_WORKSPACE, ctypes.c_uint64(_WORKSPACE)),
             (_SUMMATION, ctypes.c_uint32(_EXACT_SUMS)),
-            *((attribute, ctypes.c_uint32(ALIGNMENT)) for attribute in _ALIGNMENTS),
+            *((attribute, ctypes.c_uint32(_ALIGNMENT)) for attribute in _ALIGNMENTS),
         ]
         for attribute, value in limits:
             size = ctypes.c_size_t(ctypes.sizeof(value))
@@ -222,22 +215,21 @@ class _Product:
                 )
             )
         found, count = (_Proposal * _PROPOSALS)(), ctypes.c_int()
-        _check(
-            self._library.cublasLtMatmulAlgoGetHeuristic(
-                self._handle,
-                self._description,
-                self._right,
-                self._left,
-                self._result,
-                self._result,
-                preference,
-                _PROPOSALS,
-                found,
-                ctypes.byref(count),
-            )
+        # It fails if there is no algorithm for these types and sizes: then the count stays 0.
+        self._library.cublasLtMatmulAlgoGetHeuristic(
+            self._handle,
+            self._description,
+            self._right,
+            self._left,
+            self._result,
+            self._result,
+            preference,
+            _PROPOSALS,
+            found,
+            ctypes.byref(count),
         )
         _check(self._library.cublasLtMatmulPreferenceDestroy(preference))
-        yield from (proposal for proposal in found[: count.value] if proposal.state == 0)
+        return [proposal for proposal in found[: count.value] if proposal.state == 0]
 
     def _layout(self, rows: int, columns: int) -> ctypes.c_void_p:
         layout = ctypes.c_void_p()
@@ -263,8 +255,10 @@ class _Product:
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    """Return the cuBLASLt that torch has loaded, which is found by its name."""
-    major = (torch.version.cuda or "").partition(".")[0]
+    """Return the cuBLASLt that torch has loaded, which is found by its name; None on AMD GPUs."""
+    if torch.version.cuda is None:
+        return None
+    major = torch.version.cuda.partition(".")[0]
     try:
         return ctypes.CDLL(f"libcublasLt.so.{major}")
     except OSError:
@@ -272,9 +266,8 @@ def _library() -> ctypes.CDLL | None:
 
 
 @cache
-def _handle(device: int) -> ctypes.c_void_p:
-    library, handle = _library(), ctypes.c_void_p()
-    assert library is not None
+def _handle(library: ctypes.CDLL, device: int) -> ctypes.c_void_p:
+    handle = ctypes.c_void_p()
     _check(library.cublasLtCreate(ctypes.byref(handle)))
     return handle
 

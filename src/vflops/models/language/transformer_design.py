@@ -91,8 +91,23 @@ PUBLISHED: dict[str, TransformerDesign] = {
         tied=False,
         rope_base=500_000.0,
     ),
+    # Mixtral itself has no capacity: no token is without a place.
+    "mixtral-8x7b": TransformerDesign(
+        style="llama",
+        layers=32,
+        width=4096,
+        heads=32,
+        kv_heads=8,
+        mlp_width=14_336,
+        vocabulary=32_000,
+        context=8192,
+        tied=False,
+        rope_base=1_000_000.0,
+        experts=8,
+        experts_per_token=2,
+    ),
     # Not a published model: experts of GPT-2's size, and the two best of them as in GShard.
     "moe-8x124m": TransformerDesign(experts=8, experts_per_token=2),
 }
 """Published shapes: GPT-2 (Radford et al. 2019; linear layers without biases), Llama 3.2 1B and
-Llama 3.1 8B, and GPT-2 124M with 8 experts in each layer."""
+Llama 3.1 8B, Mixtral 8x7B (Jiang et al. 2024), and GPT-2 124M with 8 experts in each layer."""

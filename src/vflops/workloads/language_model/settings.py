@@ -23,6 +23,7 @@ class TransformerSettings(Section):
             "gpt2-1558m",
             "llama-1b",
             "llama-8b",
+            "mixtral-8x7b",
             "moe-8x124m",
         ]
         | None
