@@ -6,7 +6,8 @@ Each row is a whole step (forward, loss, backward, AdamW) in a process of its ow
 engine on a batch that stays on the GPU and from packed text on disk, or a plain model with
 torch.compile on random tokens. With ``--together``, all rows are compiled at the same time and
 timed one after the other, which needs memory for all of them; otherwise one row follows the other.
-The table has the median of five windows and the extremes.
+The table has the median of five windows and the extremes; below it are the milliseconds of a step
+by kind of kernel, of three profiled steps.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -28,6 +30,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.train_speed import batches, engine
+from vflops.machine.telemetry.kernel_names import kind_of
+
+_ATTENTION = re.compile("sdpa|flash|fmha|dot_do_o|convert_dq")
+"""In the names of kernels of attention."""
 
 GPT2 = ["network.preset=gpt2-124m", "context=1024", "train.batch=64"]
 LARGE = [
@@ -188,6 +194,26 @@ def speeds(step: Callable[[], Tensor], tokens: int, seconds: float) -> list[floa
     return found
 
 
+def kernel_times(step: Callable[[], Tensor], steps: int = 3) -> dict[str, float]:
+    """Milliseconds of a step by kind of kernel; attention apart from other products."""
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+    times: dict[str, float] = {}
+    spans = []
+    for event in profiler.events() or []:
+        if event.device_type.name != "CUDA":
+            continue
+        spans.append((event.time_range.start, event.time_range.end))
+        kind = "attention" if _ATTENTION.search(event.name) else str(kind_of(event.name))
+        times[kind] = times.get(kind, 0.0) + event.time_range.elapsed_us() / 1000 / steps
+    busy_ms = sum(times.values())
+    whole_ms = (max(end for _, end in spans) - min(start for start, _ in spans)) / 1000 / steps
+    return {**times, "no kernel": whole_ms - busy_ms}
+
+
 def measure(name: str, folder: Path, seconds: float, ready: Callable[[], None]) -> dict[str, Any]:
     """The row ``name`` in this process; ``ready`` waits for the turn of this row."""
     began_s = time.perf_counter()
@@ -202,6 +228,7 @@ def measure(name: str, folder: Path, seconds: float, ready: Callable[[], None]) 
             "row": name,
             "kept": speeds(step, tokens, seconds),
             "packed": None,
+            "kernels": kernel_times(step),
             "loss": loss,
             "ready_s": ready_s,
             "memory_gib": torch.cuda.max_memory_allocated() / 2**30,
@@ -220,11 +247,13 @@ def measure(name: str, folder: Path, seconds: float, ready: Callable[[], None]) 
         ready()
         rates = speeds(lambda: made.state.take_step(kept, 1e-4), tokens, seconds)
         packed = speeds(lambda: made.state.take_step([next(incoming)], 1e-4), tokens, seconds)
+        kernels = kernel_times(lambda: made.state.take_step(kept, 1e-4))
         source.close()
     return {
         "row": name,
         "kept": rates,
         "packed": packed,
+        "kernels": kernels,
         "loss": loss,
         "ready_s": ready_s,
         "memory_gib": torch.cuda.max_memory_allocated() / 2**30,
@@ -248,6 +277,7 @@ def main() -> None:
     print("| row | on the GPU | from packed text | ready | memory | loss |")
     print("|---|---|---|---|---|---|", flush=True)
     groups = [arguments.rows] if arguments.together else [[row] for row in arguments.rows]
+    kernels: dict[str, dict[str, float]] = {}
     for group in groups:
         with tempfile.TemporaryDirectory() as shared:
             Path(shared, "rows").write_text("\n".join(group))
@@ -261,7 +291,9 @@ def main() -> None:
                 for row in group
             ]
             for row, process in zip(group, started, strict=True):
-                show(row, process.communicate()[0])
+                if found := show(row, process.communicate()[0]):
+                    kernels[row] = found["kernels"]
+    show_kernels(kernels)
 
 
 class Turn:
@@ -287,17 +319,25 @@ class Turn:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
 
 
-def show(row: str, output: str) -> None:
+def show_kernels(found: dict[str, dict[str, float]]) -> None:
+    kinds = sorted({kind for times in found.values() for kind in times})
+    print(f"\n| ms of a step | {' | '.join(kinds)} |\n|---{'|---' * len(kinds)}|")
+    for row, times in found.items():
+        print(f"| {row} | {' | '.join(f'{times.get(kind, 0.0):.1f}' for kind in kinds)} |")
+
+
+def show(row: str, output: str) -> dict[str, Any] | None:
     lines = [line for line in output.splitlines() if line.startswith("{")]
     if not lines:
         print(f"| {row} | failed | | | | |", flush=True)
-        return
-    found = json.loads(lines[-1])
+        return None
+    found: dict[str, Any] = json.loads(lines[-1])
     print(
         f"| {row} | {_range(found['kept'])} | {_range(found['packed'])} | "
         f"{found['ready_s']:.0f} s | {found['memory_gib']:.0f} GiB | {found['loss']:.3f} |",
         flush=True,
     )
+    return found
 
 
 def _range(rates: list[float] | None) -> str:
