@@ -20,6 +20,7 @@ from tests.support.team_rank import Case
 from tests.support.train_runs import Ranks, planned
 from vflops.config.parallel import CommunicationSettings, ParallelSettings
 from vflops.config.training import TrainSettings
+from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
 from vflops.train.state_file import unpack
 
@@ -88,6 +89,12 @@ class Team:
         folder = planned(place, *settings, workload=workload)
         self._job, self._place, self._precision = folder.job_file(1), place, precision
         self._base = JobRecord.read(self._job).settings["train"]
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of a step on one rank."""
+        (path,) = self._job.parents[2].glob("graphs/*.json")
+        return Graph.read(path)
 
     def way(self, **changes: Any) -> TrainSettings:
         """Return the job's training settings with these changes."""

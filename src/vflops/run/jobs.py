@@ -120,7 +120,7 @@ def plan(
         work = code.work(entry.settings, entry.data, entry.spec.name)
         declared = work if isinstance(work, DeclaredWork) else None
         if declared is None:
-            write_graph(folder, events, work)
+            write_graph(folder, events, _with_divisible(entry, work))
         workers = code.workers(entry.settings)
         code.lay_out(folder.path, entry.settings)
         models = settings.models_of(entry.spec.name) if workers is None else 1
@@ -406,6 +406,16 @@ def ops_per_sample(folder: RunFolder, record: JobRecord) -> int | None:
 
     work = work_score(record, Contents(folder, run_log_only=True).graphs)
     return work.ops_total if work else None
+
+
+def _with_divisible(entry: PreparedWorkload, graph: Graph) -> Graph:
+    """Return the graph with what the model declares about how ranks can share it."""
+    if entry.spec.runner != ENGINE or entry.settings.train.framework != "pytorch":
+        return graph
+    from vflops.train.parallel.divisible import divisible
+
+    workload_code = entry.spec.load_code().create(entry.settings, entry.data)
+    return graph.model_copy(update={"divisible": divisible(workload_code, entry.spec.name)})
 
 
 def write_graph(folder: RunFolder, events: EventWriter, graph: Graph) -> None:

@@ -188,7 +188,7 @@ def test_the_table_has_every_figure_of_every_pair(vflops: Vflops, config: Path) 
     # 2 · 15/16 · 102 MB at 1.25 GB/s, and 30 steps of 50 µs.
     row = re.search(r"1 × 16 .*", result.stdout)
     assert row and row[0].split() == (
-        "1 × 16 16 555 ms 155 ms 72.1 % 84.9 T 81.5 T 17.0 G 8.7 h 150 MJ".split()
+        "1 × 16 16 555 ms 155 ms 3.07 GB 72.1 % 84.9 T 81.5 T 17.0 G 8.7 h 150 MJ".split()
     )
     assert re.search(r"2 × 16 +32 +555 ms", result.stdout)
     assert re.search(r"bagging +all 1,024", result.stdout)

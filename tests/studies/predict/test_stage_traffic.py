@@ -18,9 +18,9 @@ from vflops.models.language.transformer import Transformer
 from vflops.models.language.transformer_design import TransformerDesign
 from vflops.models.resnet import ResNet
 from vflops.record.formats.graph import Graph, Node, Value
-from vflops.studies.predict import stage_traffic
 from vflops.studies.predict.stage_traffic import find_cuts
 from vflops.train.parallel.cut import StageCut, cut
+from vflops.train.parallel.divisible import divisible
 from vflops.workloads.contract.workload import Workload
 
 
@@ -117,21 +117,22 @@ class GivenText:
         return (InputSpec((32,), "int64"),) * 2
 
 
-def test_halves_of_a_language_model_send_no_more_than_predicted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A training does not cut attention, and sends the residual sum only; the graph knows less."""
-    monkeypatch.setattr(stage_traffic, "STAGES", 2)
-    found = find_cuts(capture(GivenText().model, GivenText().input_specs(), name="small"))
-    assert found is not None and found.layers == 2 * 4 + 1  # four products a layer, and logits
+def test_a_language_model_is_cut_where_a_training_cuts_it() -> None:
+    """Attention and MLP are whole, so only the residual sum passes."""
+    graph = capture(GivenText().model, GivenText().input_specs(), name="small")
+    declared = divisible(cast(Workload, GivenText()), "small")
+    found = find_cuts(graph.model_copy(update={"divisible": declared}))
+    assert found is not None and found.layers == 2 * 2 + 1
+    with pytest.raises(UsageError, match=f"it has layers for at most {found.layers}"):
+        stages(found.layers + 1, GivenText)
     first, second = stages(2, GivenText)
     passing = fx.GraphModule(GivenText().model(), first.graph)(
         torch.zeros(2, 32, dtype=torch.int64)
     )
-    sent = sum(tensor.nbytes / 2 for tensor in passing)
-    assert sent == 4 * 32 * 16
-    assert found.activation_bytes == 2 * sent  # the sum, and the attended values
+    assert found.activation_bytes == sum(tensor.nbytes / 2 for tensor in passing) == 4 * 32 * 16
     assert (first.inputs, second.inputs) == ((0,), (1,))
+    unknown = find_cuts(graph)  # as a run of an earlier release recorded it
+    assert unknown is not None and unknown.layers == 2 * 4 + 1
 
 
 def test_layers_and_bytes_are_those_of_a_training_that_is_cut() -> None:

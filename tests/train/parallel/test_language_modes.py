@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.predicted_traffic import PredictedTraffic
 from tests.support.team_runs import Team, Trained
 
 SHORT = (
@@ -36,6 +37,8 @@ LLAMA = (
 EXPERTS = (*GPT, "network.style=llama", "network.experts=4", "network.capacity=1.0")
 """Some tokens find no place in their experts."""
 LIMIT = 1e-9
+PREDICTED = ("data", "sharded", "tensor", "layers", "1f1b", "interleaved")
+"""The ways whose traffic is compared with predictions."""
 TENSOR = {"mode": "model", "split": "tensor"}
 Ways = dict[str, dict[str, Any]]
 
@@ -74,6 +77,11 @@ def test_every_mode_trains_as_one_rank(
     team = Team(tmp_path, *network, workload="language-model")
     trainings = team.train({name: (team.way(**way),) for name, way in ways.items()})
     assert {len(mine.losses) for mine, _ in trainings.values()} == {4}
+    assert not {
+        name: traffic
+        for name, (mine, _) in trainings.items()
+        if name in PREDICTED and not (traffic := PredictedTraffic(team, ways[name], mine)).fits
+    }
     assert not {name: text for name, pair in trainings.items() if (text := apart(*pair))}
 
 

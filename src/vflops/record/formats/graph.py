@@ -24,6 +24,7 @@ from pydantic import Field, model_validator
 
 from vflops.record.files.document import Data, Document
 from vflops.record.formats.bounded_numbers import NonNegative, Positive
+from vflops.record.formats.divisible import Divisible
 
 Kind = Literal[
     "convolution",
@@ -177,6 +178,8 @@ class Graph(Document):
     nodes: tuple[Node, ...]
     backward: BackwardPass | None = None
     """None if the backward pass follows from the forward pass, as for most models."""
+    divisible: Divisible | None = None
+    """How ranks can share the model; None if that is not known."""
 
     @model_validator(mode="after")
     def _nodes_are_complete(self) -> Self:
@@ -301,8 +304,9 @@ class Graph(Document):
     def to_json(self) -> str:
         """Return the text of the file: one value or node per line, so that diffs are readable."""
         data = self.model_dump(mode="json")
-        if self.backward is None:
-            del data["backward"]  # files of earlier releases have none
+        for key in ("backward", "divisible"):
+            if data[key] is None:
+                del data[key]  # files of earlier releases have none
         lines = [f'  "schema": "{self.schema_name}/{self.schema_version}"']
         for key in sorted(data):
             if key in ("values", "nodes"):

@@ -15,6 +15,7 @@ from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.roofline.analysis import COMPUTE, measured_ceilings
 from vflops.results.score.score_file import TrainingScore
 from vflops.results.score.scoring import score
+from vflops.studies.predict.divided_traffic import DividedTraffic, divided_traffic
 from vflops.studies.predict.stage_traffic import find_cuts
 
 BYTES_PER_GRADIENT = 4
@@ -129,6 +130,30 @@ def _add_cuts(
     inputs.add("model.activation_bytes", cut_bytes, stages, reason)
     inputs.add("model.layer_bytes", layer_bytes, f"{means} the layer outputs", reason)
     inputs.add("model.layers", cuts.layers, f"{source}: with weights", reason)
+    if graph is not None and graph.divisible is not None:
+        half_weights = half and not precision.startswith("mixed")
+        divided = divided_traffic(
+            graph, graph.divisible, half_precision=half, half_weights=half_weights
+        )
+        _add_divided(inputs, divided, batch, job, f"{source}, {precision}")
+
+
+def _add_divided(
+    inputs: RunInputs, divided: DividedTraffic, batch: int, job: TrainedJob, source: str
+) -> None:
+    """Add what ranks send if they divide the model."""
+    declared = f"{source}: as the model declares"
+    none_declared = "the model declares no channel_pairs"
+    inputs.add("model.sums", divided.sums, declared, none_declared)
+    size = batch * divided.sum_bytes if divided.sums else None
+    inputs.add("model.sum_bytes", size, f"{source}: mean of the sums", none_declared)
+    divisor = divided.divisor if divided.sums else None
+    inputs.add("model.divisor", divisor, declared, none_declared)
+    inputs.add("model.block_bytes", divided.block_bytes, declared, "")
+    inputs.add("model.tied_bytes", divided.tied_bytes, declared, "")
+    if job.record.settings["train"].get("optimizer") == "muon":
+        gathered = f"{declared}: gathered by Muon"
+        inputs.add("model.gathered_bytes", divided.hidden_bytes, gathered, "")
 
 
 def _add_network(inputs: RunInputs, contents: Contents) -> None:

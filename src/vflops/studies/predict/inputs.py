@@ -25,6 +25,7 @@ MAX_ACCELERATORS = 100_000
 
 _Positive = Annotated[float, Field(gt=0)] | None
 _Count = Annotated[int, Field(ge=1)] | None
+_NotNegative = Annotated[float, Field(ge=0)] | None
 
 
 class StepInputs(Section):
@@ -46,7 +47,20 @@ class ModelInputs(Section):
     layer_bytes: _Positive = None
     """Bytes of a layer's output for the same batch; if None, those across a cut are used."""
     layers: _Count = None
-    """The number of layers that can be split, or between which a model can be cut."""
+    """The largest number of stages that a model can be cut into."""
+    sums: Annotated[int, Field(ge=0)] | None = None
+    """Sums over the ranks per step of tensor parallelism, 0 if nothing can be divided; if None, one
+    per layer and direction."""
+    sum_bytes: _Positive = None
+    """Mean bytes of such a sum for the batch of one accelerator; if None, those of a layer."""
+    divisor: _Count = None
+    """The number of heads or channels that the ranks of tensor parallelism must divide evenly."""
+    block_bytes: _NotNegative = None
+    """Bytes of the weights in blocks, which sharded ranks gather twice; if None, all."""
+    tied_bytes: _NotNegative = None
+    """Bytes of tied weights, of which the first and the last stage have a copy; if None, 0."""
+    gathered_bytes: _NotNegative = None
+    """Bytes of the divided matrices that the optimizer gathers once per step; if None, 0."""
 
 
 class NodeInputs(Section):

@@ -86,7 +86,7 @@ def prediction_rows(points: Sequence[Prediction]) -> Table:
 
     VFLOPS and time stay as dashes if a batch is too large to predict them: ``notes`` says why.
     """
-    names = ("M × P", "slots", "step", "bubble", "waits", "efficiency")
+    names = ("M × P", "slots", "step", "bubble", "waits", "sent", "efficiency")
     rows: Table = [(*names, "FLOPS", "VFLOPS", "VFLOPS/W", "time", "energy")]
     several = any(point.models > 1 for point in points)
     bubbles = any(point.step.bubble_s for point in points)
@@ -99,6 +99,7 @@ def prediction_rows(points: Sequence[Prediction]) -> Table:
                 seconds(step.total_s),
                 seconds(step.bubble_s) if bubbles else "—",
                 seconds(step.exchange_s + step.reading_s),
+                quantity(point.sent_bytes, "B") if point.sent_bytes else "—",
                 percent(point.efficiency),
                 quantity(point.flops, ""),
                 quantity(point.vflops, ""),

@@ -13,6 +13,7 @@ from vflops.studies.predict import step_time as step_times
 from vflops.studies.predict.exchange_time import Group, Link, missing_input
 from vflops.studies.predict.inputs import MAX_ACCELERATORS, Inputs
 from vflops.studies.predict.step_time import GradientExchange, StepTime
+from vflops.train.parallel.balance import too_many_stages
 
 MICRO_BATCHES = 4
 """The default number of micro-batches per rank, which keeps the bubble small (GPipe, 2019)."""
@@ -33,6 +34,8 @@ class Prediction:
     """The time until every model has trained for all its epochs."""
     energy_j: float | None
     vflops_per_w: float | None
+    sent_bytes: float = 0.0
+    """Bytes that the ranks of one model send each other per step."""
     reason: str | None = None
     """Why time, energy and VFLOPS are None if the batch is larger than the data."""
 
@@ -83,6 +86,7 @@ def predict(inputs: Inputs, models: int, ranks: int) -> Prediction:
         time_s=time_s,
         energy_j=energy_j,
         vflops_per_w=per_watt,
+        sent_bytes=step.sent_bytes,
         reason=reason,
     )
 
@@ -110,15 +114,16 @@ def step_time(inputs: Inputs, ranks: int) -> StepTime:
     if parallel.mode == "data":
         return step_times.data(compute_s, replace(group, near=near), _gradient_exchange(inputs))
     if parallel.mode == "sharded":  # gather and scatter are rings in every library
-        return step_times.sharded(
-            compute_s, group, replace(_gradient_exchange(inputs), mode="ring")
-        )
+        exchanging = replace(_gradient_exchange(inputs), mode="ring")
+        step = step_times.sharded(compute_s, group, exchanging, _block_share(inputs))
+        return step_times.with_gathering(step, group, inputs.model.gathered_bytes or 0.0)
     if parallel.mesh is None:
         return _shared(inputs, parallel, group)
     sharing = parallel.mesh[1]
     inner = _shared(inputs, parallel, group_of(inputs, sharing))
     between = step_times.copy_group(group, sharing, near)
-    return step_times.mixed(inner, compute_s, between, _gradient_exchange(inputs, sharing))
+    exchanging = _gradient_exchange(inputs, sharing)
+    return step_times.mixed(inner, compute_s, between, exchanging, sharing)
 
 
 def _run_settings(inputs: Inputs, ranks: int) -> ParallelSettings:
@@ -178,19 +183,14 @@ def group_of(inputs: Inputs, ranks: int) -> Group:
 def _shared(inputs: Inputs, parallel: ParallelSettings, group: Group) -> StepTime:
     """Return the step time of a copy that the ranks of ``group`` share."""
     compute_s = _known(inputs, "step.time_s")
-    layers, activations = inputs.model.layers, _known(inputs, "model.activation_bytes")
     if parallel.divides_channels:
-        size = inputs.model.layer_bytes or activations
-        return step_times.tensor(compute_s, group, size, int(_known(inputs, "model.layers")))
+        return _tensor(inputs, group)
+    activations, tied = _known(inputs, "model.activation_bytes"), inputs.model.tied_bytes or 0.0
     chunks, sharing = inputs.parallel.chunks, group.ranks
-    if layers is not None and sharing * chunks > layers:
-        stages_each = f" of {chunks} stages each" if chunks > 1 else ""
-        raise UsageError(
-            f"{sharing:,} ranks{stages_each} are more than model.layers = {layers}",
-            hint=f"use at most {layers // chunks:,} ranks",
-        )
+    _require_layers(inputs, sharing * chunks, chunks)
     if parallel.inner == "model":
-        return step_times.model(compute_s, group, activations)
+        step = step_times.model(compute_s, group, activations)
+        return step_times.with_tied_weights(step, group, tied)
     micro_batches, samples = _micro_batches(inputs, sharing), (inputs.step.batch or 0) * sharing
     if samples % micro_batches:
         raise UsageError(
@@ -198,7 +198,48 @@ def _shared(inputs: Inputs, parallel: ParallelSettings, group: Group) -> StepTim
             f" {samples:,} samples",
             hint=f"use train.accumulate = {sharing}",
         )
-    return step_times.pipeline(compute_s, group, activations, micro_batches, chunks)
+    step = step_times.pipeline(compute_s, group, activations, micro_batches, chunks)
+    return step_times.with_tied_weights(step, group, tied)
+
+
+def _tensor(inputs: Inputs, group: Group) -> StepTime:
+    """Return the step time of a copy whose layers the ranks of ``group`` divide."""
+    model, sums = inputs.model, inputs.model.sums
+    if sums == 0:
+        raise UsageError(
+            "nothing in the model can be divided between ranks: it declares no channel_pairs",
+            hint="use --set parallel.split=layers",
+        )
+    if model.divisor is not None and model.divisor % group.ranks:
+        fitting = [str(n) for n in range(2, model.divisor + 1) if model.divisor % n == 0]
+        raise UsageError(
+            f"{group.ranks:,} ranks cannot share model.divisor = {model.divisor} heads or channels"
+            " evenly",
+            hint=f"use {', '.join(fitting)} ranks per copy of the model"
+            if fitting
+            else "use --set parallel.split=layers",
+        )
+    size = model.sum_bytes or model.layer_bytes or _known(inputs, "model.activation_bytes")
+    if sums is None:
+        sums = 2 * int(_known(inputs, "model.layers"))
+    step = step_times.tensor(_known(inputs, "step.time_s"), group, size, sums)
+    return step_times.with_gathering(step, group, model.gathered_bytes or 0.0)
+
+
+def _require_layers(inputs: Inputs, stages: int, chunks: int) -> None:
+    """Raise, as a run does, if the model has fewer layers than ``stages``."""
+    limit = inputs.model.layers
+    if limit is not None and stages > limit:
+        ranks = limit // chunks
+        is_mixed = inputs.parallel.mode == "mixed"
+        hint = f"parallel.sharing={ranks}" if is_mixed else f"--ranks {ranks}"
+        raise too_many_stages("the model", stages, limit, f"use {hint} or fewer")
+
+
+def _block_share(inputs: Inputs) -> float:
+    """Return the share of the weights that are in blocks."""
+    size, blocks = _known(inputs, "model.gradient_bytes"), inputs.model.block_bytes
+    return 1.0 if blocks is None else min(1.0, blocks / size)
 
 
 def _gradient_exchange(inputs: Inputs, sharing: int = 1) -> GradientExchange:

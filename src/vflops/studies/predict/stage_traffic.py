@@ -1,4 +1,4 @@
-"""How many bytes the parts of a split model exchange, from its graph of operations."""
+"""How many bytes the stages of a cut model exchange, from its graph of operations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vflops.counting.conventions.executed import EXECUTED
 from vflops.counting.count import count
-from vflops.record.formats.graph import Graph
+from vflops.record.formats.graph import Graph, Node
 
 STAGES = 8
 """The number of stages that a model is divided into, unless it has fewer layers."""
@@ -23,38 +23,49 @@ class Cuts:
     layers: int
     """The number of layers with weights and operations; a model can be cut between any two."""
     activation_bytes: float
-    """The mean bytes across a cut, over the cuts into stages of about equal work."""
+    """The mean bytes across a cut in one direction, over the cuts into stages of about equal work;
+    half of the bytes of activations and of their gradients."""
     layer_bytes: float
     """Mean bytes of a layer's output."""
     stages: int
     """The number of stages."""
 
 
+@dataclass(frozen=True)
+class _Layer:
+    """The nodes from ``first`` to ``last``, which are never on two stages."""
+
+    first: int
+    last: int
+
+
 def find_cuts(graph: Graph, *, half_precision: bool = False) -> Cuts | None:
     """Return the cuts of a model; None if it has fewer than two layers.
 
-    Two layers are separated where the fewest bytes pass: those of the values that are computed
-    before the cut and used after it. The model's inputs and its weights do not count, because they
-    are available everywhere. With ``half_precision``, floats have 2 bytes.
+    A layer is an operator with weights, or a module that the model declares as whole. Two layers
+    are separated where the fewest bytes pass: those of the values that are computed before the cut
+    and used after it. The model's inputs and its weights do not count, because they are available
+    everywhere. With ``half_precision``, floats with gradients have 2 bytes.
     """
     work = [ops.total if ops else 0 for ops in count(graph, EXECUTED).ops]
-    layers = [
-        number
-        for number, node in enumerate(graph.nodes)
-        if work[number] and any(value.parameter for value in graph.inputs_of(node))
-    ]
+    layers = _layers(graph, work)
     if len(layers) < 2:
         return None
     passing = _passing_bytes(graph, half_precision)
-    between = [min(passing[first + 1 : last + 1]) for first, last in itertools.pairwise(layers)]
+    between = [
+        min(passing[before.last + 1 : after.first + 1])
+        for before, after in itertools.pairwise(layers)
+    ]
     done = list(itertools.accumulate(work))
     stages = min(STAGES, len(layers))
     chosen: list[int] = []
     for stage in range(1, stages):  # every stage has at least one layer
         work_before, first = done[-1] * stage / stages, chosen[-1] + 1 if chosen else 0
         candidates = range(first, len(layers) - stages + stage)
-        chosen.append(min(candidates, key=lambda cut: abs(done[layers[cut]] - work_before)))
-    output_bytes = [_size(graph, graph.nodes[layer].outputs[0], half_precision) for layer in layers]
+        chosen.append(min(candidates, key=lambda cut: abs(done[layers[cut].last] - work_before)))
+    output_bytes = [
+        value_bytes(graph, graph.nodes[layer.last].outputs[0], half_precision) for layer in layers
+    ]
     return Cuts(
         layers=len(layers),
         activation_bytes=statistics.fmean(between[cut] for cut in chosen) / graph.batch,
@@ -63,8 +74,43 @@ def find_cuts(graph: Graph, *, half_precision: bool = False) -> Cuts | None:
     )
 
 
-def _passing_bytes(graph: Graph, half_precision: bool) -> list[int]:
-    """Return the bytes that are computed and still needed, before each node and at the end."""
+def _layers(graph: Graph, work: list[int]) -> list[_Layer]:
+    """Return the layers with weights and operations, in the order of execution."""
+    whole = frozenset(graph.divisible.whole if graph.divisible else ())
+    modules: dict[str, list[int]] = {}
+    for number, node in enumerate(graph.nodes):
+        path = enclosing(node.scope, whole)
+        modules.setdefault(f"node {number}" if path is None else path, []).append(number)
+    return sorted(
+        (
+            _Layer(min(numbers), max(numbers))
+            for numbers in modules.values()
+            if any(work[number] for number in numbers)
+            and any(has_weights(graph, graph.nodes[number]) for number in numbers)
+        ),
+        key=lambda layer: layer.first,
+    )
+
+
+def enclosing(scope: str, modules: frozenset[str]) -> str | None:
+    """Return which of ``modules`` contains the module ``scope`` or is it; None if none does."""
+    if not modules or not scope:
+        return None
+    paths = itertools.accumulate(scope.split("."), "{}.{}".format)
+    return next((path for path in paths if path in modules), None)
+
+
+def has_weights(graph: Graph, node: Node) -> bool:
+    """Whether a parameter is among the operands of ``node``."""
+    return any(value.parameter for value in graph.inputs_of(node))
+
+
+def _passing_bytes(graph: Graph, half_precision: bool) -> list[float]:
+    """Return the bytes that would pass before each node and at the end, in one direction.
+
+    Values without a gradient, such as the angles of rotary positions, are sent forward only, so
+    half of their bytes count.
+    """
     producer: dict[int, int] = {}
     last_user: dict[int, int] = {}
     for number, node in enumerate(graph.nodes):
@@ -72,15 +118,19 @@ def _passing_bytes(graph: Graph, half_precision: bool) -> list[int]:
         for index in node.outputs:
             producer.setdefault(index, number)
     last_user.update((index, len(graph.nodes)) for index in graph.outputs if index in producer)
-    change = [0] * (len(graph.nodes) + 2)
+    change = [0.0] * (len(graph.nodes) + 2)
     for index, last in last_user.items():
-        size = _size(graph, index, half_precision)
+        if graph.values[index].parameter:
+            continue
+        both_ways = 1.0 if graph.values[index].grad else 0.5
+        size = both_ways * value_bytes(graph, index, half_precision)
         change[producer[index] + 1] += size
         change[last + 1] -= size
     return list(itertools.accumulate(change))[:-1]
 
 
-def _size(graph: Graph, index: int, half_precision: bool) -> int:
+def value_bytes(graph: Graph, index: int, half_precision: bool) -> int:
+    """Return the bytes of a value; with ``half_precision``, fp32 with a gradient has 2 bytes."""
     value = graph.values[index]
-    number_bytes = 2 if half_precision and value.dtype == "float32" else _BYTES.get(value.dtype, 4)
-    return value.elements * number_bytes
+    is_half = half_precision and value.grad and value.dtype == "float32"
+    return value.elements * (2 if is_half else _BYTES.get(value.dtype, 4))

@@ -26,6 +26,8 @@ class StepTime:
     """Waiting for the shared file system, beyond the rest of the step."""
     coding_s: float = 0.0
     """Compressing gradients."""
+    sent_bytes: float = 0.0
+    """Bytes that all ranks of the model send each other."""
 
     @property
     def total_s(self) -> float:
@@ -55,30 +57,73 @@ class GradientExchange:
         last = 1 / self.buckets if self.last_share is None else self.last_share
         return exposed_time(duration_s, hidden_s=self.overlap * compute_s, last=last)
 
+    def sent_bytes(self, group: Group, *, times: float = 1.0) -> float:
+        """Return the bytes that all ranks send in ``times`` such exchanges, by any algorithm."""
+        return times * 2 * (group.ranks - 1) * self.size
+
 
 def data(compute_s: float, group: Group, exchanging: GradientExchange) -> StepTime:
     """Return T + the exposed part of an all-reduce of the gradients + the time to compress them."""
     waiting_s = exchanging.waiting_s(group, compute_s)
-    return StepTime(compute_s, exchange_s=waiting_s, coding_s=exchanging.coding_s)
+    return StepTime(
+        compute_s,
+        exchange_s=waiting_s,
+        coding_s=exchanging.coding_s,
+        sent_bytes=exchanging.sent_bytes(group),
+    )
 
 
-def sharded(compute_s: float, group: Group, exchanging: GradientExchange) -> StepTime:
-    """Return T + the exposed part of two all-gathers of weights and a reduce-scatter of gradients.
+def sharded(
+    compute_s: float, group: Group, exchanging: GradientExchange, block_share: float = 1.0
+) -> StepTime:
+    """Return T + the exposed part of all-gathers of weights and a reduce-scatter of gradients.
 
-    Each of the three costs half of an all-reduce.
+    Weights in blocks, a share of ``block_share``, are gathered in the forward and in the backward
+    pass, the others once. Gathering or scattering all weights costs half of an all-reduce.
     """
-    waiting_s = exchanging.waiting_s(group, compute_s, times=1.5)
-    return StepTime(compute_s, exchange_s=waiting_s, coding_s=exchanging.coding_s)
+    times = (2 + block_share) / 2
+    return StepTime(
+        compute_s,
+        exchange_s=exchanging.waiting_s(group, compute_s, times=times),
+        coding_s=exchanging.coding_s,
+        sent_bytes=exchanging.sent_bytes(group, times=times),
+    )
 
 
-def tensor(compute_s: float, group: Group, activations: float, layers: int) -> StepTime:
-    """Return T + 2L · all-reduce(n·A): each layer has one forward and one backward, both exposed.
+def tensor(compute_s: float, group: Group, sum_bytes: float, sums: int) -> StepTime:
+    """Return T + the time of ``sums`` all-reduces of n·A bytes, none of which overlaps.
 
-    L is the number of layers, and A the bytes of a layer's output for the batch of one accelerator;
-    the n ranks of a group work on n times as many samples.
+    A is ``sum_bytes``, the bytes of a sum for the batch of one accelerator; the n ranks of a group
+    work on n times as many samples.
     """
-    exchange_s = EXCHANGES["ring"](group, group.ranks * activations, 1) if group.ranks > 1 else 0.0
-    return StepTime(compute_s, exchange_s=2 * layers * exchange_s)
+    size = group.ranks * sum_bytes
+    exchange_s = sums * EXCHANGES["ring"](group, size, 1)
+    return StepTime(
+        compute_s, exchange_s=exchange_s, sent_bytes=sums * 2 * (group.ranks - 1) * size
+    )
+
+
+def with_gathering(step: StepTime, group: Group, size: float) -> StepTime:
+    """Return the step with an all-gather of ``size`` bytes after it, half of an all-reduce."""
+    if not size:
+        return step
+    gather_s = EXCHANGES["ring"](group, size, 1) / 2
+    return replace(
+        step,
+        exchange_s=step.exchange_s + gather_s,
+        sent_bytes=step.sent_bytes + (group.ranks - 1) * size,
+    )
+
+
+def with_tied_weights(step: StepTime, group: Group, size: float) -> StepTime:
+    """Return the step with an all-reduce of ``size`` bytes between the first and the last rank."""
+    if not size or group.ranks == 1:
+        return step
+    return replace(
+        step,
+        exchange_s=step.exchange_s + group.slowest.time_s(size, 2),
+        sent_bytes=step.sent_bytes + 2 * size,
+    )
 
 
 def bubble_share(stages: int, micro_batches: int, chunks: int = 1) -> float:
@@ -107,7 +152,12 @@ def pipeline(
     filling_s = 2 * sum(count * link.time_s(size) for link, count in cuts)
     steady_s = 2 * chunks * micro_batches * group.slowest.time_s(size)
     bubble_s = compute_s * (stages - 1) / (chunks * micro_batches)
-    return StepTime(compute_s, bubble_s, filling_s + max(0.0, steady_s - compute_s))
+    return StepTime(
+        compute_s,
+        bubble_s,
+        filling_s + max(0.0, steady_s - compute_s),
+        sent_bytes=2 * (chunks * stages - 1) * stages * activations,
+    )
 
 
 def model(compute_s: float, group: Group, activations: float) -> StepTime:
@@ -121,15 +171,28 @@ def model(compute_s: float, group: Group, activations: float) -> StepTime:
     exchange_s = 2 * sum(
         count * link.time_s(stages * activations) for link, count in _cuts(group, 1)
     )
-    return StepTime(compute_s, (stages - 1) * compute_s, exchange_s)
+    return StepTime(
+        compute_s,
+        (stages - 1) * compute_s,
+        exchange_s,
+        sent_bytes=2 * (stages - 1) * stages * activations,
+    )
 
 
 def mixed(
-    inner: StepTime, compute_s: float, group: Group, exchanging: GradientExchange
+    inner: StepTime, compute_s: float, group: Group, exchanging: GradientExchange, sharing: int
 ) -> StepTime:
-    """Return the step of a shared model + the exposed all-reduce of B/S bytes between copies."""
+    """Return the step of a shared model + the exposed all-reduce of B/S bytes between copies.
+
+    ``group`` has one of the S = ``sharing`` ranks of each copy.
+    """
     waiting_s = exchanging.waiting_s(group, compute_s)
-    return replace(inner, exchange_s=inner.exchange_s + waiting_s, coding_s=exchanging.coding_s)
+    return replace(
+        inner,
+        exchange_s=inner.exchange_s + waiting_s,
+        coding_s=exchanging.coding_s,
+        sent_bytes=group.ranks * inner.sent_bytes + sharing * exchanging.sent_bytes(group),
+    )
 
 
 def copy_group(group: Group, sharing: int, near: int | None = None) -> Group:

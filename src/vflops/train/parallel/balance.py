@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from vflops.errors import UsageError
+
 _SLACK = 0.02
 """Relative extra work of the largest part that is accepted if fewer bytes are sent."""
 
@@ -16,6 +18,13 @@ def max_parts(cut_points: Sequence[int], layers: Sequence[bool]) -> int:
         if any(layers[start:cut_point]):
             parts, start = parts + 1, cut_point
     return parts
+
+
+def too_many_stages(name: str, stages: int, limit: int, hint: str) -> UsageError:
+    """Return the error for a model that has layers for at most ``limit`` stages."""
+    return UsageError(
+        f"{name} cannot be cut into {stages} stages: it has layers for at most {limit}", hint=hint
+    )
 
 
 def balanced(

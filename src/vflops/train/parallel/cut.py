@@ -23,7 +23,7 @@ from vflops.counting.conventions.executed import EXECUTED
 from vflops.counting.count import count
 from vflops.counting.meta_device import ShapesOnly, on_meta
 from vflops.errors import UsageError
-from vflops.train.parallel.balance import balanced, max_parts
+from vflops.train.parallel.balance import balanced, max_parts, too_many_stages
 from vflops.train.parallel.optimizer_state import first_names
 from vflops.workloads.contract.workload import Workload
 
@@ -64,10 +64,8 @@ def cut(workload: Workload, train: TrainSettings, name: str | None = None) -> li
     if stages > limit:
         copies = train.shares
         max_ranks = limit * train.ranks // stages // copies * copies
-        raise UsageError(
-            f"{name} cannot be cut into {stages} stages: it has layers for at most {limit}",
-            hint=f"use --ranks {max_ranks} or fewer" if max_ranks >= 2 * copies else _USE_DATA,
-        )
+        hint = f"use --ranks {max_ranks} or fewer" if max_ranks >= 2 * copies else _USE_DATA
+        raise too_many_stages(name, stages, limit, hint)
     costs = [traced.crossing_bytes(cut_point) for cut_point in cut_points]
     ends = balanced(cut_points, traced.work, traced.layers, costs, stages)
     return [traced.stage(start, end) for start, end in itertools.pairwise((0, *ends))]
