@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -15,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +33,7 @@ from vflops.launch.job_history import LEFT, attempt_histories
 from vflops.launch.rank_failures import RankFailure
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import DataFacts, Goal, JobRecord
+from vflops.record.formats.job import DataFacts, Goal, JobRecord, SampleUnit
 from vflops.record.formats.job_events import JobBegun, JobGivenUp, JobLost
 
 
@@ -537,6 +540,27 @@ def test_the_progress_of_one_job_is_no_range(
         f"1 model: 1 ended; epoch 1.00, {name} 0.25",
         f"2 models: 2 ended; epoch 1.00 to 2.00, {name} 0.25 to 0.5",
     ]
+
+
+def test_the_table_shows_tokens_per_second_of_windows_of_tokens(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    from vflops.cli.terminal.jobs_table import JobsView
+
+    (record,) = run_of(tmp_path)[1]
+    facts: dict[str, Any] = {"state": "ended", "samples": 200, "work_s": 2.0}
+    text = record.data.model_copy(update={"unit": SampleUnit(name="tokens", count=64)})
+    shown = []
+    for mine in (record, record.model_copy(update={"data": text})):
+        out = io.StringIO()
+        view = JobsView(Console(file=out, force_terminal=True, width=100))
+        view.show([JobProgress(mine, **facts), JobProgress(mine, **facts)])
+        view.close()
+        shown.append(out.getvalue())
+    images, tokens = shown
+    assert "samples/s" in images and re.search(r"ended .* 100 ", images)
+    assert "samples/s" not in tokens and re.search(r"ended .* 6,400 ", tokens)
+    assert "2 models: 2 ended; epoch 0.00, 12,800 tokens/s" in tokens
 
 
 def test_ctrl_c_asks_only_while_there_are_jobs(

@@ -118,6 +118,17 @@ class JobProgress:
         return self.state in ("ended", "given up")
 
     @property
+    def samples_per_s(self) -> float | None:
+        """Mean samples per second of the newest attempt; None if nothing is done."""
+        return (self.samples - self.first_sample) / self.work_s if self.work_s else None
+
+    @property
+    def units_per_s(self) -> float | None:
+        """The same in units of samples, such as tokens; None if samples have no unit."""
+        unit, per_s = self.record.data.unit, self.samples_per_s
+        return None if unit is None or per_s is None else unit.count * per_s
+
+    @property
     def flops(self) -> float | None:
         """Mean FLOPS of the newest attempt; None if nothing is done or operations are unknown."""
         if self.ops_per_sample is None or not self.work_s:

@@ -135,7 +135,15 @@ class MetricsFile:
                     "job_quality", "Quality at the last evaluation.", lambda job: job.quality
                 ),
                 self._job_family(
-                    "job_samples_per_second", "Mean training speed of this attempt.", _samples_per_s
+                    "job_samples_per_second",
+                    "Mean training speed of this attempt.",
+                    lambda job: job.samples_per_s,
+                ),
+                self._job_family(
+                    "job_sample_units_per_second",
+                    "The same in units of samples, such as tokens.",
+                    lambda job: job.units_per_s,
+                    _unit_label,
                 ),
                 self._job_family("job_flops", "Mean FLOPS of this attempt.", lambda job: job.flops),
                 self._job_family("job_attempts", "Attempts at the job.", _attempts),
@@ -143,7 +151,11 @@ class MetricsFile:
         )
 
     def _job_family(
-        self, name: str, help: str, value_of: Callable[[JobProgress], float | None]
+        self,
+        name: str,
+        help: str,
+        value_of: Callable[[JobProgress], float | None],
+        more_labels: Callable[[JobRecord], Labels] = lambda record: {},
     ) -> Family:
         values = ((job.record, value_of(job)) for job in self._jobs)
         samples = tuple(
@@ -153,6 +165,7 @@ class MetricsFile:
                     "workload": record.workload,
                     "job": str(record.job),
                     "seed": str(record.seed),
+                    **more_labels(record),
                 },
                 value,
             )
@@ -180,8 +193,8 @@ def _state(job: JobProgress) -> str:
     return "lost" if job.state == "given up" else job.shown_state
 
 
-def _samples_per_s(job: JobProgress) -> float | None:
-    return (job.samples - job.first_sample) / job.work_s if job.work_s else None
+def _unit_label(record: JobRecord) -> Labels:
+    return {"unit": record.data.unit.name} if record.data.unit else {}
 
 
 def _attempts(job: JobProgress) -> float | None:

@@ -13,6 +13,7 @@ from tests.support.trained_runs import HandmadeRun, evaluated, job, progress, st
 from vflops.errors import UsageError
 from vflops.launch.controller import JobProgress
 from vflops.record.files import atomic
+from vflops.record.formats.job import SampleUnit
 from vflops.run import metrics_file
 from vflops.run.metrics_file import MetricsFile
 from vflops.run.observer import RunObserver
@@ -60,6 +61,23 @@ def test_a_training_is_followed_from_its_events(handmade_run: HandmadeRun, tmp_p
     assert values(path)["vflops_run_active", ""] == 0
     assert handmade_run.folder.record.id in path.read_text()
     assert told == ["job", "progress", "evaluation", "progress", "end"]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_windows_of_tokens_are_also_counted_in_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "vflops.prom"
+    text = job(1).data.model_copy(update={"unit": SampleUnit(name="tokens", count=64)})
+    jobs = [
+        JobProgress(job(1, data=text), state="running", samples=50, first_sample=10, work_s=2.0),
+        JobProgress(job(2), state="running", samples=50, work_s=2.0),
+    ]
+    with MetricsFile(path) as metrics:
+        metrics.wrap(RunObserver()).jobs(jobs)
+        found = values(path)
+    assert found["vflops_job_samples_per_second", "1"] == 20
+    assert found["vflops_job_sample_units_per_second", "1"] == 20 * 64
+    assert 'unit="tokens"' in path.read_text()
+    assert ("vflops_job_sample_units_per_second", "2") not in found
 
 
 @pytest.mark.usefixtures("at_once")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vflops.cli.terminal.console import cell, say
 from vflops.interruption import unlimited
-from vflops.results.score.figure_text import count, number
+from vflops.results.score.figure_text import count, number, rate
 from vflops.text import printable
 from vflops.units import quantity
 
@@ -128,7 +128,8 @@ class JobsView:
         table = Table(title=self.line(self._jobs), title_justify="left", box=None, pad_edge=False)
         for name in ("model", "state", "where"):
             table.add_column(name)
-        for name in ("epoch", "quality", "FLOPS", "attempt"):
+        unit = _speed_unit(self._jobs)
+        for name in ("epoch", "quality", unit, "FLOPS", "attempt"):
             table.add_column(name, justify="right")
         order = sorted(self._jobs, key=lambda job: (job.shown_state != "running", job.record.job))
         for job in order[:rows]:
@@ -138,6 +139,7 @@ class JobsView:
                 job.location,
                 f"{job.epoch:.2f}",
                 "" if job.quality is None else number(job.quality),
+                rate(_speed(job), unit).removesuffix(f" {unit}") if _speed(job) else "",
                 "" if job.flops is None else quantity(job.flops, "FLOPS"),
                 str(job.attempts or ""),
             )
@@ -193,6 +195,16 @@ def _range(values: Sequence[float], text: Callable[[float], str]) -> str:
     return first if first == last else f"{first} to {last}"
 
 
+def _speed_unit(jobs: Sequence[JobProgress]) -> str:
+    """Return the unit of the speed: tokens/s if samples are windows of tokens, else samples/s."""
+    unit = jobs[0].record.data.unit if jobs else None
+    return f"{unit.name if unit else 'samples'}/s"
+
+
+def _speed(job: JobProgress) -> float | None:
+    return job.units_per_s if job.record.data.unit else job.samples_per_s
+
+
 def _summary_line(jobs: Sequence[JobProgress]) -> str:
     """Return the progress of all jobs in one line."""
     states = Counter(job.shown_state for job in jobs)
@@ -205,7 +217,9 @@ def _summary_line(jobs: Sequence[JobProgress]) -> str:
     line = f"{count(len(jobs), 'model')}: {summary}; epoch {_range(epochs, '{:.2f}'.format)}"
     if qualities:
         line += f", {jobs[0].record.goal.quality} {_range(qualities, number)}"
-    speeds = [job.flops for job in jobs if job.flops and job.state in ("running", "ended")]
-    if speeds:
+    active = [job for job in jobs if job.state in ("running", "ended")]
+    if speeds := [job.flops for job in active if job.flops]:
         line += f", together {quantity(sum(speeds), 'FLOPS')}"
+    if rates := [units_per_s for job in active if (units_per_s := job.units_per_s)]:
+        line += f", {rate(sum(rates), _speed_unit(jobs))}"
     return line
