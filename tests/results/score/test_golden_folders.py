@@ -54,6 +54,9 @@ ADDED = {
     "vendor_reason",
     "conventions",
     "framework",
+    "best_quality",
+    "beats",
+    "mean_loss",
 }
 """Fields that scores have had since 0.2.0, and from ``scale`` on since 0.3.0."""
 REFINED = re.compile(

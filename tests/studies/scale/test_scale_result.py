@@ -19,6 +19,7 @@ from vflops.errors import UsageError
 from vflops.launch.placement import Node
 from vflops.machine.system.cpu_share import usable_cores
 from vflops.record.folder import RunFolder
+from vflops.record.formats.job import SampleUnit
 from vflops.run.observer import RunObserver
 from vflops.run.pipeline import conclude
 from vflops.studies.scale.axis import axis_of
@@ -160,6 +161,7 @@ def test_repeats_of_an_ensemble_become_means(
             attempts=attempts,
             quality=SimpleNamespace(time_to_quality_s=reached_s),
             speed=SimpleNamespace(samples_per_s=10.0 * reached_s),
+            unit=None,
             shared=None,
             kernels=(),
             emulated=None,
@@ -416,6 +418,20 @@ def test_a_trade_off_shows_the_speed_of_a_model_above_its_quality() -> None:
     assert values(below, "measured") == [("4 × 1", 0.6), ("1 × 4", 0.5)]
     assert table(shown)[0][1] == "samples/s"
     assert [row[1] for row in table(shown)[1:]] == ["250", "4.00 k"]
+    windows = [in_tokens(item, 64) for item in shown.points]
+    shown = shown.model_copy(update={"points": tuple(windows)})
+    assert table(shown)[0][1] == "tokens/s"
+    assert [row[1] for row in table(shown)[1:]] == ["16.0 k", "256 k"]
+    above, _ = axis_of("trade-off").curves(shown)[0].chart["vconcat"]
+    assert values(above, "measured") == [("4 × 1", 16_000), ("1 × 4", 256_000)]
+
+
+def in_tokens(item: Point, count: int) -> Point:
+    """Return the point of a model whose samples are windows of ``count`` tokens."""
+    assert item.figures is not None
+    unit = SampleUnit(name="tokens", count=count)
+    figures = item.figures.model_copy(update={"unit": unit})
+    return item.model_copy(update={"figures": figures})
 
 
 def test_the_page_shows_every_pair_and_says_what_is_missing(

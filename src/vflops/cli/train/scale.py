@@ -158,6 +158,8 @@ def scale(
         kind = Kind.SEARCHES
     names = _trainings_of_suite() if workload == "suite" else [workload]
     chosen = _check_kind(kind, names[0])
+    if chosen is Kind.FRAMEWORKS:
+        names = _with_frameworks(names)
     points = {"--scales": scales, "--scale": scale, "--workers": workers, "--seeds": seeds}
     given: dict[str, object] = {
         **points,
@@ -303,6 +305,19 @@ def _split_sharing(assignments: list[str], workload: str) -> tuple[list[str], di
 def _key(assignment: str) -> str:
     """Return the setting that is assigned, with its workload if that is named."""
     return assignment.partition("=")[0].strip().removeprefix("workloads.")
+
+
+def _with_frameworks(names: list[str]) -> list[str]:
+    """Return the workloads that several frameworks can train; raise if there are none."""
+    from vflops.workloads.contract.registry import workload as find_workload
+
+    fitting = [name for name in names if len(find_workload(name).frameworks) > 1]
+    if not fitting:
+        raise UsageError(
+            f"--kind frameworks does not apply to {names[0]}, which is trained with PyTorch only",
+            hint="vflops scale image-classification --kind frameworks, or another --kind",
+        )
+    return fitting
 
 
 def _check_kind(kind: Kind | None, workload: str) -> Kind:

@@ -160,7 +160,12 @@ def _tiles(ensemble: EnsembleScore) -> list[Tile]:
         (
             ensemble.quality_name,
             figure_text.number(ensemble.achieved),
-            f"of the ensemble; target {figure_text.number(ensemble.target)}",
+            "; ".join(
+                [
+                    f"of the ensemble; target {figure_text.number(ensemble.target)}",
+                    *figure_text.short_loss(ensemble.loss),
+                ]
+            ),
         ),
         (
             "time to quality",
@@ -170,10 +175,18 @@ def _tiles(ensemble: EnsembleScore) -> list[Tile]:
         (
             "single models",
             figure_text.number(ensemble.mean_quality),
-            f"mean of {len(ensemble.jobs)} models",
+            _mean_note(ensemble),
         ),
     ]
     return [{"name": name, "value": value, "note": note} for name, value, note in rows]
+
+
+def _mean_note(ensemble: EnsembleScore) -> str:
+    mean = f"mean of {len(ensemble.jobs)} models"
+    if ensemble.best_quality is None:
+        return mean
+    better = "; the ensemble is better" if ensemble.beats == "best" else ""
+    return f"{mean}; the best: {figure_text.number(ensemble.best_quality)}{better}"
 
 
 def _time(ensemble: EnsembleScore) -> str:

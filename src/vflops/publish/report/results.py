@@ -11,6 +11,7 @@ from vflops.metrics import mean
 from vflops.publish.report.limits import search_limit, training_limit
 from vflops.publish.report.training_blocks import RooflineModel
 from vflops.results.score import figure_text, score_tables, search_text
+from vflops.results.score.ensemble_text import single_models
 from vflops.results.score.score_file import (
     EnsembleScore,
     MfuScore,
@@ -360,7 +361,7 @@ def _ensemble(run: _Run, ensemble: EnsembleScore) -> Result:
         order = Order.NOT_VALID
         states.append(f"twins: {score_tables.TWINS}")
     target = f"target {figure_text.number(ensemble.target)} {'reached' if reached else 'missed'}"
-    single = f"single models {figure_text.number(ensemble.mean_quality)}"
+    single = single_models(ensemble)
     name = score_tables.ensemble_name(run.scored, ensemble.workload, ensemble.repeat)
     flops, share = quantity(ensemble.flops, "FLOPS"), f"a model: {_mean_share(base_models)}"
     factors = _factors(flops, ensemble.penalty, ensemble.vflops_capped)
@@ -375,7 +376,7 @@ def _ensemble(run: _Run, ensemble: EnsembleScore) -> Result:
         speed,
         Cell(
             figure_text.number(ensemble.achieved),
-            (ensemble.quality_name, f"{target}; {single}"),
+            (ensemble.quality_name, f"{target}; {single}", *figure_text.short_loss(ensemble.loss)),
             "good" if reached else "bad",
         ),
         _ensemble_time(ensemble),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from vflops.metrics import (
     capped_factor,
@@ -18,6 +19,7 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_nodes import nodes_by_job
 from vflops.record.readout.timeline import Timeline
 from vflops.record.readout.trained_job import TrainedJob
+from vflops.results.score.loss_score import loss_score
 from vflops.results.score.node_outliers import node_outliers
 from vflops.results.score.node_power import node_scores, total_power, utilisation
 from vflops.results.score.scale_score import models_at_once, scale_score
@@ -60,6 +62,7 @@ def _score(
     factor = finite_quality_factor(
         achieved=achieved, target=goal.target, exponent=goal.exponent, better=goal.better
     )
+    qualities = [score.quality.achieved or 0.0 for score in scores]
     timeline = Timeline(members)
     starts = [timeline.start_s(member) for member in members]
     ends = [timeline.end_s(member) for member in members]
@@ -103,7 +106,11 @@ def _score(
         penalty=factor,
         penalty_capped=capped_factor(factor),
         sizes=ensembled.sizes,
-        mean_quality=mean([score.quality.achieved or 0.0 for score in scores]),
+        mean_quality=mean(qualities),
+        best_quality=_best(goal, qualities),
+        beats=_beats(goal, achieved, qualities),
+        loss=loss_score(goal, record.data, achieved),
+        mean_loss=_mean_loss(scores),
         out_of_bag=mean(out_of_bag) if out_of_bag else None,
         waves=in_waves,
         started_apart_s=max(starts) - min(starts),
@@ -198,3 +205,23 @@ def _epoch_s(member: TrainedJob) -> float:
     """Return the seconds of work per epoch, without steps that compiled kernels."""
     samples = member.samples_trained + member.samples_redone - member.samples_compiling
     return member.work_s * member.record.data.train / samples if samples > 0 else 0.0
+
+
+def _best(goal: Goal, qualities: Sequence[float]) -> float:
+    return max(qualities) if goal.better == "higher" else min(qualities)
+
+
+def _beats(
+    goal: Goal, achieved: float, qualities: Sequence[float]
+) -> Literal["best", "mean", "none"]:
+    """Return whether the ensemble is better than the best model, or than the mean."""
+    sign = 1 if goal.better == "higher" else -1
+    if sign * achieved > sign * _best(goal, qualities):
+        return "best"
+    return "mean" if sign * achieved > sign * mean(qualities) else "none"
+
+
+def _mean_loss(scores: Sequence[TrainingScore]) -> float | None:
+    losses = [score.quality.loss.value if score.quality.loss else None for score in scores]
+    known = [loss for loss in losses if loss is not None]
+    return mean(known) if len(known) == len(scores) else None

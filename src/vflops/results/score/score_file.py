@@ -582,6 +582,15 @@ class EnsembleScore(Data):
     """How the quality grows with the number of models."""
     mean_quality: float
     """The mean quality of the single models."""
+    best_quality: float | None = None
+    """The best quality of a single model; None in scores of older versions."""
+    beats: Literal["best", "mean", "none"] | None = None
+    """Whether the ensemble is better than every single model (``best``), or at least than their
+    mean; None in scores of older versions."""
+    loss: LossScore | None = None
+    """The loss behind the quality of the ensemble; None if the quality does not follow from it."""
+    mean_loss: float | None = None
+    """The mean loss of the single models; None without ``loss``, and if it is infinite."""
     out_of_bag: float | None
     """The mean quality of the models on their out-of-bag samples."""
     waves: bool

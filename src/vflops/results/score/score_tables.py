@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from vflops.metrics import mean
 from vflops.record.formats.measurement import Measurement
 from vflops.results.score import figure_text, parallelism_text
+from vflops.results.score.ensemble_text import ensemble_loss, single_models
 from vflops.results.score.score_file import (
     CeilingScore,
     EnsembleScore,
@@ -35,9 +36,9 @@ NODES = ("node", "machine", "jobs", "clock", "power", "GPU utilisation")
 
 def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
     """Return the figures of an ensemble as names and texts, the most quoted ones first."""
-    single = f"single models {figure_text.number(ensemble.mean_quality)} on average"
+    single = single_models(ensemble)
     if ensemble.out_of_bag is not None:
-        single += f", {figure_text.number(ensemble.out_of_bag)} on out-of-bag samples"
+        single += f"; {figure_text.number(ensemble.out_of_bag)} on out-of-bag samples"
     by_size = ", ".join(
         f"{size.models}: {figure_text.number(size.quality)}" for size in ensemble.sizes
     )
@@ -50,6 +51,7 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
             f"{figure_text.number(ensemble.achieved)} {ensemble.quality_name} "
             f"(target {figure_text.number(ensemble.target)}); {single}",
         ),
+        *([("loss", ensemble_loss(ensemble))] if ensemble.loss else []),
         (figure_text.FACTOR, _ensemble_factor(ensemble)),
         ("by models", by_size),
         *scale_rows(ensemble.scale),
@@ -57,7 +59,7 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
         (figure_text.vflops_name(ensemble.task, "/W"), _per_watt(ensemble)),
         ("clocks", _clocks(ensemble)),
     ]
-    rows.insert(*_vflops_row(ensemble, ensemble.task, after=5))
+    rows.insert(*_vflops_row(ensemble, ensemble.task, after=5 + bool(ensemble.loss)))
     if ensemble.utilisation is not None:
         rows.append(("utilisation", f"{ensemble.utilisation:.1f} % of the accelerators' time"))
     if ensemble.nodes_named is not None:
@@ -109,7 +111,7 @@ def ensemble_line(score: Score, ensemble: EnsembleScore) -> str:
     return (
         f"{ensemble_title(score, ensemble)}{twins}: "
         f"{figure_text.number(ensemble.achieved)} {ensemble.quality_name} "
-        f"(single models {figure_text.number(ensemble.mean_quality)}), "
+        f"({single_models(ensemble)}), {_short_loss(ensemble)}"
         + figure_text.equation(
             ensemble.flops,
             ensemble.penalty,
@@ -119,6 +121,10 @@ def ensemble_line(score: Score, ensemble: EnsembleScore) -> str:
         )
         + _together_reached(ensemble)
     )
+
+
+def _short_loss(ensemble: EnsembleScore) -> str:
+    return "".join(f"{text}, " for text in figure_text.short_loss(ensemble.loss))
 
 
 def _together_reached(ensemble: EnsembleScore) -> str:

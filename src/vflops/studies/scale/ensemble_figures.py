@@ -10,6 +10,7 @@ from vflops.counting.count import count
 from vflops.metrics import flops, mean
 from vflops.metrics.quality import finite_quality_factor
 from vflops.record.folder import RunFolder
+from vflops.record.formats.graph import Graph
 from vflops.record.formats.job_events import Exchanged, FrameworkCounted
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Timeline
@@ -55,11 +56,12 @@ def ensemble_figures(folder: RunFolder, size: Size) -> EnsembleFigures:
         penalty=mean(factors) if weighted else None,
         time_to_quality_s=_time_to_quality(scored.trainings),
         samples_per_s=mean(speeds) if len(speeds) == len(scored.trainings) else None,
+        unit=scored.trainings[0].unit,
         exchanged_bytes=_exchanged_bytes(contents),
         sent_near_b_per_s=sent and sent.near,
         sent_far_b_per_s=sent and sent.far,
         kernels=next((training.kernels for training in scored.trainings if training.kernels), ()),
-        ceilings=tuple(_ceilings(scored)),
+        ceilings=tuple(_ceilings(scored, contents.graphs)),
         task="open" if any(t.task == "open" for t in scored.trainings) else "closed",
         **_of_the_framework(contents),
         emulated=next(
@@ -204,10 +206,12 @@ def _usage(contents: Contents) -> NodeUsage | None:
     return node_usage(timeline.parts, window_s)
 
 
-def _ceilings(scored: Score) -> Iterator[CeilingFigure]:
-    """Yield the speed of every operation in every precision."""
+def _ceilings(scored: Score, graphs: Sequence[Graph]) -> Iterator[CeilingFigure]:
+    """Yield the speed of every operation in every precision, but of convolutions only if used."""
+    kinds = {node.kind for graph in graphs for node in graph.nodes}
+    unused = () if not kinds or "convolution" in kinds else ("convolution",)
     for ceiling in scored.ceilings:
-        if ceiling.unit == "FLOPS" and ceiling.precision:
+        if ceiling.unit == "FLOPS" and ceiling.precision and ceiling.benchmark not in unused:
             yield CeilingFigure(
                 benchmark=ceiling.benchmark,
                 case=ceiling.case,

@@ -121,7 +121,7 @@ class Ensembles(Axis):
         """Return speed, time and quality of every point."""
         quality = scale.quality_name or "quality"
         valid = scale.vflops_name
-        second = "samples/s" if self._is_trade_off else "slots"
+        second = scale.speed_unit if self._is_trade_off else "slots"
         names = (second, "FLOPS", "efficiency", valid, "efficiency", "time", quality, "alone")
         rows: list[Sequence[str]] = [("M × P", *names)]
         for point in scale.points:
@@ -133,7 +133,7 @@ class Ensembles(Axis):
             rows.append(
                 (
                     self._name(point),
-                    quantity(figures.samples_per_s, "").strip()
+                    quantity(figures.units_per_s, "").strip()
                     if self._is_trade_off
                     else str(point.size.slots),
                     quantity(figures.flops, "FLOPS"),
@@ -173,10 +173,9 @@ class Ensembles(Axis):
         speed = self.rows(scale, lambda f: f.flops)
         valid = self.rows(scale, lambda f: f.vflops)
         if self._is_trade_off:
-            samples = self._lines(
-                scale, across, "samples/s of a model", lambda f: f.samples_per_s, form=SI
-            )
-            both = scale_charts.stacked(samples, quality)
+            per_model = f"{scale.speed_unit} of a model"
+            speeds = self._lines(scale, across, per_model, lambda f: f.units_per_s, form=SI)
+            both = scale_charts.stacked(speeds, quality)
             return [
                 Curve("trade-off", "Speed of a model, and quality", both),
                 Curve("flops", "FLOPS", scale_charts.lines(speed, across, "FLOPS", form=SI)),

@@ -66,12 +66,12 @@ class FrameworkComparison(Variants):
 
     def _columns(self, scale: Scale) -> tuple[str, ...]:
         quality = scale.quality_name or "quality"
-        speed = ("samples/s", "FLOPS", scale.vflops_name, "speed-up", "compilation", "memory")
+        speed = (scale.speed_unit, "FLOPS", scale.vflops_name, "speed-up", "compilation", "memory")
         return ("framework", "M × P", *speed, "own count", quality, "to target")
 
     def _cells(self, figures: EnsembleFigures) -> tuple[str, ...]:
         change = f" ({signed(figures.quality_change)})" if figures.quality_change else ""
-        speed, compile_s = figures.samples_per_s, figures.compilation_s
+        speed, compile_s = figures.units_per_s, figures.compilation_s
         return (
             "—" if speed is None else f"{speed:,.0f}",
             quantity(figures.flops, "FLOPS"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vflops.record.files.document import Data
+from vflops.record.formats.job import SampleUnit
 from vflops.record.formats.job_events import KernelTime
 from vflops.results.score.node_usage import NodeUsage
 from vflops.results.score.score_file import SearchMoment
@@ -80,6 +81,8 @@ class EnsembleFigures(Figures):
     """The time until the last single model reached the target; None if one never did."""
     samples_per_s: float | None = None
     """Samples per second of a model, as the mean over all models; None if not known."""
+    unit: SampleUnit | None = None
+    """What a sample consists of, such as tokens; None if speeds are quoted in samples."""
     exchanged_bytes: float | None = None
     """Gradient bytes that the ranks of a model sent per step; None if not counted."""
     sent_near_b_per_s: float | None = None
@@ -104,6 +107,12 @@ class EnsembleFigures(Figures):
     """FLOPS relative to the first variant at the same size."""
     quality_change: float | None = None
     """Quality minus that of the first variant at the same size."""
+
+    @property
+    def units_per_s(self) -> float | None:
+        """The speed of a model in units of samples, such as tokens, or else in samples."""
+        per_s = self.samples_per_s
+        return per_s if per_s is None or self.unit is None else per_s * self.unit.count
 
     @property
     def rate(self) -> float | None:

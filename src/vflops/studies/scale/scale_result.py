@@ -190,6 +190,13 @@ class Scale(Document):
             if isinstance(point.figures, kind):
                 yield point, point.figures
 
+    @property
+    def speed_unit(self) -> str:
+        """The unit of a model's speed: tokens/s for windows of tokens, samples/s for others."""
+        units = (figures.unit for _, figures in self.completed(EnsembleFigures))
+        unit = next(filter(None, units), None)
+        return f"{unit.name if unit else 'samples'}/s"
+
     def ideal(self, figure: Literal["rate", "valid"], slots: int) -> float | None:
         """Return the figure that ``slots`` slots would have with ideal scaling from the base."""
         base = self.base
