@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.support.trained_runs import (
     trained_graph,
 )
 from tests.support.trained_runs import job as a_job
+from tests.support.trained_text import NEXT_TOKEN, text
 from vflops.cli.results.score import _result_texts
 from vflops.cli.terminal.run_display import _print_results
 from vflops.counting.conventions import convention
@@ -28,6 +30,7 @@ from vflops.publish.report.ensemble_blocks import ensemble_blocks, ensemble_mean
 from vflops.publish.report.job_table import job_table
 from vflops.publish.report.results import results
 from vflops.record.folder import RunFolder
+from vflops.record.formats.job import Goal
 from vflops.record.formats.job_events import Ensembled, EnsembleEvaluation, EnsembleSize
 from vflops.record.readout.contents import Contents
 from vflops.results import many_trainings
@@ -156,6 +159,51 @@ class TestScale:
         self, spans_s: list[tuple[float, float]], expected: int
     ) -> None:
         assert models_at_once(spans_s) == expected
+
+
+class TestBesideItsModels:
+    @pytest.mark.parametrize(
+        ("achieved", "beats", "verdict"),
+        [
+            (0.51, "best", "the ensemble is better than each"),
+            (0.5, "mean", "the ensemble is better than their mean, but not than the best"),
+            (0.375, "none", "the ensemble is not better than their mean"),
+        ],
+    )
+    def test_loss_and_perplexity_stand_beside_those_of_its_models(
+        self, achieved: float, beats: str, verdict: str, handmade_run: HandmadeRun
+    ) -> None:
+        plan(handmade_run, goal=NEXT_TOKEN, data=text(**{"bytes per token": 2.0}))
+        train(handmade_run, 1, 1000.0, 0.5)
+        train(handmade_run, 2, 1000.0, 0.25)
+        combine(handmade_run, achieved)
+        scored = fresh(handmade_run)
+        (found,) = scored.ensembles
+        assert (found.mean_quality, found.best_quality, found.beats) == (0.375, 0.5, beats)
+        assert found.loss is not None and found.loss.value == -math.log(achieved)
+        assert found.loss.bits_per_byte == pytest.approx(-math.log2(achieved) / 2)
+        assert found.mean_loss == pytest.approx(math.log(2) * 1.5)
+        rows = dict(score_tables.ensemble_rows(found))
+        assert f"single models 0.375 on average, 0.5 at best: {verdict}" in rows["quality"]
+        assert rows["loss"].endswith(
+            "single models 1.04 on average, 0.6931 at best, perplexity 2 at best, "
+            "0.5 bits per byte at best"
+        )
+        assert verdict in score_tables.ensemble_line(scored, found)
+        (shown,) = ensemble_blocks(scored)
+        notes = {tile["name"]: tile["note"] for tile in shown.tiles}
+        assert f"perplexity {1 / achieved:.4g}" in notes["next-token probability"]
+        assert ("the ensemble is better" in notes["single models"]) == (beats == "best")
+
+    def test_a_lower_error_is_better(self, handmade_run: HandmadeRun) -> None:
+        goal = Goal(quality="error", better="lower", target=0.6, exponent=1)
+        plan(handmade_run, goal=goal)
+        train(handmade_run, 1, 1000.0, 0.5)
+        train(handmade_run, 2, 1000.0, 0.25)
+        combine(handmade_run, 0.2)
+        (found,) = fresh(handmade_run).ensembles
+        assert (found.best_quality, found.beats, found.loss) == (0.25, "best", None)
+        assert "loss" not in dict(score_tables.ensemble_rows(found))
 
 
 class TestTimeToQuality:

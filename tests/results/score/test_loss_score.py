@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tests.support.trained_runs import HandmadeRun, course, job
-from vflops.record.formats.job import DataFacts, Goal, SampleUnit
+from tests.support.trained_text import NEXT_TOKEN, text
 from vflops.record.readout.contents import Contents
 from vflops.results.figures import samples, training_figures
 from vflops.results.score import figure_text, score_tables
@@ -15,29 +15,9 @@ from vflops.results.score.loss_score import loss_score
 from vflops.results.score.score_file import TrainingScore
 from vflops.results.score.scoring import score
 
-GOAL = Goal(
-    quality="next-token probability",
-    better="higher",
-    target=0.125,
-    exponent=5,
-    of_loss="exp(-loss)",
-)
-
-
-def data(**facts: float) -> DataFacts:
-    return DataFacts(
-        path="/data",
-        synthetic=True,
-        fingerprint="0" * 64,
-        train=1000,
-        validation=200,
-        facts=facts,
-        unit=SampleUnit(name="tokens", count=64),
-    )
-
 
 def test_loss_perplexity_bits_per_byte_and_floor() -> None:
-    found = loss_score(GOAL, data(**{"bytes per token": 4.0, "floor": 1.5}), 0.25)
+    found = loss_score(NEXT_TOKEN, text(**{"bytes per token": 4.0, "floor": 1.5}), 0.25)
     assert found is not None and found.value is not None
     assert found.value == pytest.approx(math.log(4))
     assert found.target == pytest.approx(math.log(8))
@@ -51,27 +31,27 @@ def test_loss_perplexity_bits_per_byte_and_floor() -> None:
 
 
 def test_without_bytes_or_a_source_there_is_less_to_say() -> None:
-    found = loss_score(GOAL, data(), 0.25)
+    found = loss_score(NEXT_TOKEN, text(), 0.25)
     assert found is not None
     assert (found.bits_per_byte, found.floor) == (None, None)
     assert figure_text.loss(found) == "1.386 nats per token, perplexity 4 (target 2.079)"
 
 
 def test_a_quality_of_zero_has_an_infinite_loss() -> None:
-    found = loss_score(GOAL, data(floor=1.5), 0.0)
+    found = loss_score(NEXT_TOKEN, text(floor=1.5), 0.0)
     assert found is not None
     assert (found.value, found.perplexity) == (None, None)
     assert figure_text.loss(found) == "infinite"
 
 
 def test_other_qualities_have_no_loss() -> None:
-    assert loss_score(GOAL.model_copy(update={"of_loss": None}), data(), 0.25) is None
-    assert loss_score(GOAL, data(), None) is None
+    assert loss_score(NEXT_TOKEN.model_copy(update={"of_loss": None}), text(), 0.25) is None
+    assert loss_score(NEXT_TOKEN, text(), None) is None
 
 
 @pytest.fixture
 def training(handmade_run: HandmadeRun) -> TrainingScore:
-    handmade_run.plan(job(1, goal=GOAL, data=data(floor=1.5)))
+    handmade_run.plan(job(1, goal=NEXT_TOKEN, data=text(floor=1.5)))
     handmade_run.attempt(1, 1000.0, *course(0.1, 0.2))
     return score(Contents(handmade_run.folder)).trainings[0]
 
@@ -89,7 +69,7 @@ def test_speed_is_quoted_in_tokens(training: TrainingScore) -> None:
 
 
 def test_comparisons_have_tokens_per_second(handmade_run: HandmadeRun) -> None:
-    handmade_run.plan(job(1, goal=GOAL, data=data()))
+    handmade_run.plan(job(1, goal=NEXT_TOKEN, data=text()))
     handmade_run.attempt(1, 1000.0, *course(0.1, 0.2))
     scored = score(Contents(handmade_run.folder))
     units = {name.unit for name in samples(scored) if name.name == "throughput"}
