@@ -73,21 +73,21 @@ class Ranks:
         return None in self.poll()
 
 
-def start_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Ranks:
+def start_ranks(folder: RunFolder, ranks: int = 1, *, job: int = 1, **environment: str) -> Ranks:
     """Start a new attempt at the job, which records the loss of every step."""
-    attempt = folder.next_attempt(1)
-    directory = folder.attempt_folder(1, attempt)
+    attempt = folder.next_attempt(job)
+    directory = folder.attempt_folder(job, attempt)
     directory.mkdir(parents=True)
-    words = [str(RANK), str(folder.path), "1", str(attempt)]
+    words = [str(RANK), str(folder.path), str(job), str(attempt)]
     return Ranks(words, ranks, directory, **environment)
 
 
-def run_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Log:
+def run_ranks(folder: RunFolder, ranks: int = 1, *, job: int = 1, **environment: str) -> Log:
     """Run a new attempt and return its log; it must succeed."""
-    processes = start_ranks(folder, ranks, **environment)
+    processes = start_ranks(folder, ranks, job=job, **environment)
     while processes.running():
         time.sleep(0.02)
-    log = folder.history().jobs[1][-1]
+    log = folder.history().jobs[job][-1]
     assert processes.poll() == [0] * ranks, log.events[-1]
     assert not log.faults
     return log
