@@ -125,6 +125,11 @@ def test_wrong_words_are_refused_before_anything_is_made(tmp_path: Path) -> None
         (searching, {"for_": "soon"}, "'soon' is not a duration"),
         ("suite", {"kind": Kind.WORKERS}, "--kind workers does not apply to "),
         (
+            "language-model",
+            {"kind": Kind.FRAMEWORKS},
+            "--kind frameworks does not apply to language-model, which is trained with PyTorch",
+        ),
+        (
             training,
             {"kind": Kind.KERNELS, "ranks": 2},
             "--ranks 2 does not apply to --kind kernels",

@@ -11,8 +11,9 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.support.language_models import GPT2, language_graph
 from tests.support.scale_points import point, scale, values
-from tests.support.trained_runs import HandmadeRun, course, job
+from tests.support.trained_runs import HandmadeRun, course, job, trained_graph
 from vflops.cli.schemas import schemas
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
@@ -23,6 +24,7 @@ from vflops.record.formats.job import SampleUnit
 from vflops.run.observer import RunObserver
 from vflops.run.pipeline import conclude
 from vflops.studies.scale.axis import axis_of
+from vflops.studies.scale.ensemble_figures import _ceilings
 from vflops.studies.scale.ensembles import Ensembles
 from vflops.studies.scale.experiment import Experiment, sizes
 from vflops.studies.scale.point_figures import EnsembleFigures
@@ -191,6 +193,23 @@ def test_repeats_of_an_ensemble_become_means(
     assert found.time_to_quality_s == 6  # the mean of the slowest models, 9 and 3
     scored.trainings[0].quality.time_to_quality_s = None
     assert Ensembles("weak").figures(folder, Size(2, 1)).time_to_quality_s is None
+
+
+def test_convolutions_are_not_shown_beside_a_model_without_any() -> None:
+    measured: dict[str, Any] = {"unit": "FLOPS", "precision": "fp32", "value": 1e9, "caveat": None}
+    scored: Any = SimpleNamespace(
+        ceilings=[
+            SimpleNamespace(benchmark=name, case="peak", reason=None, node=None, **measured)
+            for name in ("gemm", "convolution")
+        ]
+    )
+    transformer, network = language_graph(GPT2), trained_graph()
+    for graphs, shown in (
+        ([transformer], ["gemm"]),
+        ([transformer, network], ["gemm", "convolution"]),
+        ([], ["gemm", "convolution"]),
+    ):
+        assert [ceiling.benchmark for ceiling in _ceilings(scored, graphs)] == shown
 
 
 def test_slots_are_as_large_at_every_point_as_the_largest_allows(tmp_path: Path) -> None:
