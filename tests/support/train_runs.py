@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.support.fork_server import server, start_alone
 from vflops.record.folder import RunFolder, latest
@@ -73,8 +75,12 @@ class Ranks:
         return None in self.poll()
 
 
-def start_ranks(folder: RunFolder, ranks: int = 1, *, job: int = 1, **environment: str) -> Ranks:
+def start_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Ranks:
     """Start a new attempt at the job, which records the loss of every step."""
+    return _start_job(folder, 1, ranks, environment)
+
+
+def _start_job(folder: RunFolder, job: int, ranks: int, environment: Mapping[str, str]) -> Ranks:
     attempt = folder.next_attempt(job)
     directory = folder.attempt_folder(job, attempt)
     directory.mkdir(parents=True)
@@ -82,9 +88,19 @@ def start_ranks(folder: RunFolder, ranks: int = 1, *, job: int = 1, **environmen
     return Ranks(words, ranks, directory, **environment)
 
 
-def run_ranks(folder: RunFolder, ranks: int = 1, *, job: int = 1, **environment: str) -> Log:
+def run_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Log:
     """Run a new attempt and return its log; it must succeed."""
-    processes = start_ranks(folder, ranks, job=job, **environment)
+    return run_job(folder, 1, ranks, environment)
+
+
+def run_job(
+    folder: RunFolder,
+    job: int,
+    ranks: int = 1,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Log:
+    """Run a new attempt at one of several jobs and return its log; it must succeed."""
+    processes = _start_job(folder, job, ranks, environment)
     while processes.running():
         time.sleep(0.02)
     log = folder.history().jobs[job][-1]

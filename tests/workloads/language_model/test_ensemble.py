@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.support.train_runs import evaluations, planned, run_ranks
+from tests.support.train_runs import evaluations, planned, run_job
 from vflops.extensions import import_object
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -48,7 +48,7 @@ def stored(folder: RunFolder, job: int) -> NDArray[np.float64]:
 
 def test_an_ensemble_has_the_mean_probabilities_of_its_models(tmp_path: Path) -> None:
     folder = planned(tmp_path, *SMALL, workload="language-model")
-    alone = [evaluations(run_ranks(folder, job=job))[-1].quality for job in (1, 2)]
+    alone = [evaluations(run_job(folder, job))[-1].quality for job in (1, 2)]
     records = [JobRecord.read(folder.job_file(job)) for job in (1, 2)]
     found = evaluate_ensemble(folder, folder.history(), records)
     assert found is not None and found.jobs == (1, 2)
@@ -64,7 +64,10 @@ def test_an_ensemble_has_the_mean_probabilities_of_its_models(tmp_path: Path) ->
 
 
 def test_models_that_know_different_tokens_are_better_together() -> None:
-    first, second = np.float32([[[0.9], [0.1]]]), np.float32([[[0.1], [0.9]]])
+    first, second = (
+        np.array([[[p], [1 - p]]], dtype=np.float32)  # one sample of two tokens
+        for p in (0.9, 0.1)
+    )
     combined = import_object(workload("language-model").combine)([first, second])
     qualities = []
     for probabilities in (first, second, combined):

@@ -174,8 +174,8 @@ class Ensembles(Axis):
         valid = self.rows(scale, lambda f: f.vflops)
         if self._is_trade_off:
             per_model = f"{scale.speed_unit} of a model"
-            speeds = self._lines(scale, across, per_model, lambda f: f.units_per_s, form=SI)
-            both = scale_charts.stacked(speeds, quality)
+            of_a_model = self._lines(scale, across, per_model, lambda f: f.units_per_s, form=SI)
+            both = scale_charts.stacked(of_a_model, quality)
             return [
                 Curve("trade-off", "Speed of a model, and quality", both),
                 Curve("flops", "FLOPS", scale_charts.lines(speed, across, "FLOPS", form=SI)),
