@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -18,7 +19,7 @@ _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 class HostLoad:
-    """Measures the CPU load caused by other processes since the object was created."""
+    """Measures the CPU time that this process did not get since the object was created."""
 
     def __init__(self) -> None:
         self._start_times = psutil.cpu_times()
@@ -26,22 +27,41 @@ class HostLoad:
         self._programs = OtherPrograms(cpus=range(psutil.cpu_count() or 1))
 
     def others_share(self) -> float:
-        """Return the share of CPU time that other processes, or other virtual machines, used."""
-        now, before = psutil.cpu_times(), self._start_times
-        spent_s = {name: getattr(now, name) - getattr(before, name) for name in now._fields}
-        # The kernel also counts guest time as user time; do not count it twice.
-        total_s = sum(s for name, s in spent_s.items() if not name.startswith("guest"))
-        idle_s = spent_s["idle"] + spent_s.get("iowait", 0.0)
-        others_s = total_s - idle_s - (self._process_time() - self._process_s)
-        return round(min(max(others_s / total_s, 0.0), 1.0), 4) if total_s > 0 else 0.0
+        """Return the share of CPU time that other processes of this machine used."""
+        spent_s = self._spent_s()
+        idle_s = sum(spent_s.get(name, 0.0) for name in ("idle", "iowait", "steal"))
+        run_s = self._process_time() - self._process_s
+        return _share(sum(spent_s.values()) - idle_s - run_s, spent_s)
+
+    def stolen_share(self) -> float:
+        """Return the share of CPU time that the host of this virtual machine withheld from it.
+
+        0 on a machine of its own. Processes here wait in this time, so it is not in their times.
+        """
+        spent_s = self._spent_s()
+        return _share(spent_s.get("steal", 0.0), spent_s)
 
     def programs(self) -> tuple[ProgramShare, ...]:
         """Return the programs that used most of this share, busiest first."""
         return tuple(self._programs.shares())
 
+    def _spent_s(self) -> dict[str, float]:
+        """Return the CPU time by kind. Guest time is left out: it is part of the user time."""
+        now, before = psutil.cpu_times(), self._start_times
+        return {
+            name: getattr(now, name) - getattr(before, name)
+            for name in now._fields
+            if not name.startswith("guest")
+        }
+
     @staticmethod
     def _process_time() -> float:
         return sum(os.times()[:4])
+
+
+def _share(part_s: float, spent_s: Mapping[str, float]) -> float:
+    total_s = sum(spent_s.values())
+    return round(min(max(part_s / total_s, 0.0), 1.0), 4) if total_s > 0 else 0.0
 
 
 def free_memory_bytes() -> int:

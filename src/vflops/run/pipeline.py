@@ -274,7 +274,11 @@ def _measure(folder: RunFolder, events: EventWriter, observer: RunObserver) -> N
         on_start=observer.start,
     ):
         events.write("measurement", **item.model_dump(mode="json"))
-        loaded = Loaded(others_share=load.others_share(), programs=load.programs())
+        loaded = Loaded(
+            others_share=load.others_share(),
+            stolen_share=load.stolen_share(),
+            programs=load.programs(),
+        )
         events.write("load", **loaded.model_dump(mode="json"))
         observer.ceiling(item)
 

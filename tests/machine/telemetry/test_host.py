@@ -27,9 +27,9 @@ def stat(
     return {f"proc/{pid}/stat": f"{pid} (a) b ({pid}) {' '.join(fields)}\n"}
 
 
-def machine(root: Path, busy: int, idle: int, run: int) -> Path:
+def machine(root: Path, busy: int, idle: int, run: int, stolen: int = 0) -> Path:
     """Create a launcher 10 with a child 11, and another user's 12, on CPUs 0 and 1 of 3."""
-    cpu = f"{busy} 0 0 {idle} 0 0 0 0 99 0"
+    cpu = f"{busy} 0 0 {idle} 0 0 0 {stolen} 99 0"
     return tree(
         root,
         {
@@ -46,10 +46,17 @@ def machine(root: Path, busy: int, idle: int, run: int) -> Path:
 
 def test_percentages_are_since_the_reading_before(tmp_path: Path) -> None:
     sensor = CpuSensor(10, machine(tmp_path, busy=100, idle=100, run=50), {0, 1})
-    assert sensor.read() == [None, None, None, 400 * 1024, 15 * PAGE_B]
+    assert sensor.read() == [None, None, None, None, 400 * 1024, 15 * PAGE_B]
     machine(tmp_path, busy=180, idle=120, run=150)  # 160 of 200 ticks, 100 of them the run's
-    assert sensor.read()[:3] == [80.0, 50.0, 30.0]
-    assert sensor.read()[:3] == [None, None, None]  # no time has passed
+    assert sensor.read()[:4] == [80.0, 50.0, 30.0, 0.0]
+    assert sensor.read()[:4] == [None, None, None, None]  # no time has passed
+
+
+def test_time_that_the_host_withholds_is_not_that_of_other_programs(tmp_path: Path) -> None:
+    sensor = CpuSensor(10, machine(tmp_path, busy=0, idle=0, run=0), {0, 1})
+    sensor.read()
+    machine(tmp_path, busy=70, idle=10, run=130, stolen=20)
+    assert sensor.read()[:4] == [70.0, 65.0, 5.0, 20.0]
 
 
 def test_a_quota_is_what_the_run_may_use(tmp_path: Path) -> None:
@@ -110,7 +117,7 @@ def test_a_child_that_works_is_seen_as_the_run_s() -> None:
     work = "import time\nend = time.time() + 0.6\nwhile time.time() < end: pass"
     with subprocess.Popen([sys.executable, "-c", work]) as child:
         time.sleep(0.5)
-        busy, run, _, used_b, run_b = sensor.read()
+        busy, run, _, _, used_b, run_b = sensor.read()
         child.wait()
     assert busy is not None and run is not None and used_b and run_b
     assert 0 < run <= 102 and busy > 0

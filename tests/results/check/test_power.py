@@ -24,6 +24,9 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> GoodRun:
     return good_runs(tmp_path_factory.mktemp("good"))
 
 
+SHARES = ("busy", "others", "stolen")
+
+
 def metered(power_w: float, *, every_s: float = INTERVAL_S, share: float = 1.0) -> Break:
     """A log of the node, imported: constant power over a share of the first training."""
 
@@ -39,17 +42,19 @@ def metered(power_w: float, *, every_s: float = INTERVAL_S, share: float = 1.0) 
     return later(imported)
 
 
-def busy(job: int, busy: float, others: float, samples: int | None = None) -> Break:
+def busy(
+    job: int, busy: float, others: float, samples: int | None = None, stolen: float = 0.0
+) -> Break:
     """Readings of the processors, beside those of the accelerator."""
 
     def change(run: Forger) -> None:
         path = run.attempt(job) / "telemetry.jsonl"
         header, *lines = (json.loads(line) for line in path.read_text().splitlines())
         common = {"unit": "%", "kind": "gauge", "part": "node", "source": "test", "title": "cpu"}
-        header["series"] += [{"id": f"cpu.{name}", **common} for name in ("busy", "others")]
+        header["series"] += [{"id": f"cpu.{name}", **common} for name in SHARES]
         for number, line in enumerate(lines):
             read = samples is None or number < samples
-            line["values"] += [busy, others] if read else [None, None]
+            line["values"] += [busy, others, stolen] if read else [None] * len(SHARES)
         path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *lines)))
 
     return change
@@ -146,6 +151,27 @@ def test_a_training_of_less_than_a_minute_does_not_tell_what_else_ran(
     loud, soft = disturbed
     assert loud is not None and loud.startswith("other programs used 80 % of the CPUs while job 1")
     assert soft is None
+
+
+@pytest.mark.parametrize(
+    ("stolen", "verdict"), [(10.6, "fail"), (9.4, "pass")], ids=["crowded", "idle"]
+)
+def test_a_host_that_withholds_time_is_named_and_not_taken_for_programs(
+    good: GoodRun,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stolen: float,
+    verdict: str,
+) -> None:
+    monkeypatch.setattr(background_load, "MIN_TRAINING_S", WORK_S + 60)  # short ones count too
+    harm = busy(1, 80.0, 1.0, stolen=stolen)
+    found = finding(good("one model"), tmp_path, "stolen", harm)  # and no other rule fails
+    assert found.verdict == verdict
+    assert found.evidence == (
+        f"the host of the virtual machine withheld {stolen} % of the CPUs while job 1 trained; "
+        "at most 10 % is allowed"
+    )
+    assert found.where == ("jobs/1/0/telemetry.jsonl" if verdict == "fail" else None)
 
 
 def test_a_machine_that_was_busy_names_the_programs(good: GoodRun, tmp_path: Path) -> None:

@@ -189,6 +189,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "correct": ("one model", measured("gemm", error=0.5)),
         "sampled": ("one model", measured("memory", samples=[2e10, 2e10])),
         "quiet": ("one model", changed("load", others_share=0.4)),
+        "stolen": ("one model", changed("load", stolen_share=0.11)),
         "plausible": ("one model", measured("gemm", value=2e10)),
         "data-sheets": ("one model", measured("memory", value=2e14)),
         "peaks": ("one model", measured("gemm", device="cpu")),

@@ -156,6 +156,7 @@ class NodeCeilings:
                 loads.append(
                     Loaded(
                         others_share=load.others_share(),
+                        stolen_share=load.stolen_share(),
                         programs=load.programs(),
                         node=self._name,
                     )

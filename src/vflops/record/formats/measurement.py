@@ -77,6 +77,9 @@ class Loaded(Data):
     """The CPU load by other processes while ceilings were measured."""
 
     others_share: float = Field(ge=0, le=1)
+    stolen_share: float | None = Field(default=None, ge=0, le=1)
+    """The share that the host of a virtual machine withheld; None in older runs, whose
+    ``others_share`` includes it."""
     programs: tuple[ProgramShare, ...] = ()
     """The busiest programs outside of the run, busiest first."""
     node: str | None = None

@@ -26,6 +26,8 @@ ADVICE = {
     "correct": "the device computes wrongly: check its clocks, memory and driver",
     "sampled": "measure longer: --set micro.budget_s=60",
     "quiet": "end these programs, or add --wait-quiet to the command, and run it again",
+    "stolen": "other virtual machines share the processors of the host: run it again at another "
+    "time, or on a host of its own",
     "plausible": "measure again, best on an idle machine: vflops micro gemm --budget 20",
     "data-sheets": "see what vflops system reports, and measure again: vflops micro",
     "peaks": "run it again with its micro-benchmarks on the device and the threads that train",

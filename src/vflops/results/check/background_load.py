@@ -1,4 +1,7 @@
-"""The rule on background load: CPU use by other processes while a run measures or trains."""
+"""The rules on background load: CPU time that a run did not get while it measured or trained.
+
+Other processes of the machine use it, or the host of a virtual machine withholds it.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +32,20 @@ MIN_TRAINING_S, MIN_READINGS = 60.0, 10
 _CERTAIN_LOAD = 3 * MAX_LOAD
 """A larger share slows down even a short training, whatever the noise of its start."""
 
-_BUSY, _OTHERS = "cpu.busy", "cpu.others"
+_BUSY, _OTHERS, _STOLEN = "cpu.busy", "cpu.others", "cpu.stolen"
 
 
 def check_background_load(contents: Contents) -> Outcome:
     """Fail if other processes used too much CPU time during measurements or training."""
     shares = []
     if contents.measurements:
-        busiest = _busiest_measurement(contents)
-        if busiest is None:
+        loads = _measurement_loads(contents)
+        if not loads:
             reason = "the log does not record the load by other processes"
             return Outcome("cannot tell", reason, run_event_location(contents, "load"))
+        busiest = max(loads, key=lambda event: event.payload(Loaded).others_share)
         load = busiest.payload(Loaded)
-        when = "while ceilings were measured" + (f" on {load.node}" if load.node else "")
+        when = _while_measured(load)
         if load.others_share > MAX_LOAD:
             text = _load_text(load.others_share, when, load.programs)
             return Outcome("fail", text, busiest.source)
@@ -58,6 +62,33 @@ def check_background_load(contents: Contents) -> Outcome:
         unjudged = unjudged_load(contents) or "the load was not recorded"
         return Outcome("not applicable", f"no ceiling was measured, and {unjudged}")
     return Outcome("pass", _load_text(*max(shares)))
+
+
+def check_stolen_time(contents: Contents) -> Outcome:
+    """Fail if the host of a virtual machine withheld too much CPU time.
+
+    A short training is judged as well: the noise of its start is not the host's.
+    """
+    shares = [
+        (share, _while_measured(load), event.source)
+        for event in _measurement_loads(contents)
+        if (share := (load := event.payload(Loaded)).stolen_share) is not None
+    ]
+    for parts in contents.once(_timeline).parts.values():
+        for part in parts:
+            trained = _mean_share(contents, part, part, _STOLEN)
+            if trained is not None:
+                shares.append((trained, f"while job {part.job} trained", str(part.telemetry)))
+    if not shares:
+        return Outcome("not applicable", "the time that a host withheld was not recorded")
+    share, when, where = max(shares)
+    text = (
+        f"the host of the virtual machine withheld {percent(share, digits=1)} of the CPUs {when}"
+        if share > 0
+        else "no host withheld time of the CPUs"
+    )
+    text += f"; at most {percent(MAX_LOAD, digits=0)} is allowed"
+    return Outcome("fail", text, where) if share > MAX_LOAD else Outcome("pass", text)
 
 
 def unjudged_load(contents: Contents) -> str | None:
@@ -95,8 +126,12 @@ def busiest_programs(share: float, programs: Sequence[ProgramShare]) -> str:
     )
 
 
-def _busiest_measurement(contents: Contents) -> Event | None:
-    """Return the last load event of the attempt and node with the highest load while measuring.
+def _while_measured(load: Loaded) -> str:
+    return "while ceilings were measured" + (f" on {load.node}" if load.node else "")
+
+
+def _measurement_loads(contents: Contents) -> Sequence[Event]:
+    """Return the last load event of each attempt and node that measured.
 
     A resumed attempt records again, with the load, what cannot be measured; it measures nothing.
     """
@@ -108,8 +143,7 @@ def _busiest_measurement(contents: Contents) -> Event | None:
                 last[attempt, event.payload(Loaded).node] = event
             elif event.kind == "measurement" and event.data.get("value") is not None:
                 measured.add((attempt, event.data.get("node")))
-    loads = [event for key, event in last.items() if key in measured] or list(last.values())
-    return max(loads, key=lambda event: event.payload(Loaded).others_share, default=None)
+    return [event for key, event in last.items() if key in measured] or list(last.values())
 
 
 def _training_loads(contents: Contents, *, short: bool = False) -> Iterator[tuple[Part, float]]:

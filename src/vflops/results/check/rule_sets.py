@@ -22,7 +22,7 @@ from vflops.results.check import (
     search_rules,
     training_rules,
 )
-from vflops.results.check.background_load import check_background_load
+from vflops.results.check.background_load import check_background_load, check_stolen_time
 from vflops.results.check.challenge_rule import RULE as CHALLENGE
 from vflops.results.check.challenge_rule import check_challenge
 from vflops.results.check.clock_rules import check_clocks
@@ -140,6 +140,13 @@ _PRACTICE = (
     _rule("sampled", "every ceiling has enough samples", ceiling_rules.check_sample_counts, _LOGS),
     _rule(
         "quiet", "other processes used little of the machine", check_background_load, _LOGS, _POWER
+    ),
+    _rule(
+        "stolen",
+        "the host withheld little time of the CPUs from a virtual machine",
+        check_stolen_time,
+        _LOGS,
+        _POWER,
     ),
     _rule(
         "plausible",
