@@ -60,6 +60,8 @@ class FigureName:
     kind: Kind = "result"
     depends_on_goal: bool = False
     """Whether the value depends on the target, so that it is only comparable for equal tasks."""
+    counts_operations: bool = False
+    """Whether it is a number of operations, so that it is only comparable for equal networks."""
 
     @property
     def title(self) -> str:
@@ -127,6 +129,7 @@ class Figure:
             self.depends_on_seed,
             kind,
             self.key in _DEPENDS_ON_GOAL,
+            self.key in _COUNTS_OPERATIONS,
         )
 
 
@@ -161,6 +164,18 @@ _DEPENDS_ON_GOAL: frozenset[Key] = frozenset(
         "time_to_quality",
         "vflops_per_watt",
         "open_vflops_per_watt",
+    }
+)
+_COUNTS_OPERATIONS: frozenset[Key] = frozenset(
+    {
+        "vflops",
+        "vflops_capped",
+        "open_vflops",
+        "flops",
+        "regulated",
+        "vflops_per_watt",
+        "open_vflops_per_watt",
+        "ops_per_watt",
     }
 )
 

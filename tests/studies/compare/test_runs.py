@@ -22,6 +22,7 @@ from vflops.results.figures import format_value
 from vflops.studies.compare import compare_page, compare_text
 from vflops.studies.compare.comparing import compare, read_sides
 from vflops.studies.compare.comparison import ComparedFigure, Comparison
+from vflops.studies.compare.run_view import RunView
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 FAST, SLOW = (1.0, 1.01, 0.99), (1.06, 1.05, 1.07)
@@ -132,6 +133,40 @@ def test_what_depends_on_the_goal_is_not_compared_across_goals(tmp_path: Path) -
         assert (one.verdict, one.reason) == ("cannot tell", "the goals differ")
     assert figure(found, "throughput").verdict == "worse"
     assert "time to quality" not in compare_text.sentence(found, found.sides[1])
+
+
+@pytest.mark.parametrize(
+    ("counted", "reason"),
+    [
+        ("work", "the operations per sample differ"),
+        ("rules", "operations are counted by different rules"),
+    ],
+)
+def test_operations_of_other_networks_are_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: str, reason: str
+) -> None:
+    a, b = (dated_run(tmp_path, Dated(day, FAST)) for day in (0, 1))
+    monkeypatch.setattr(RunView, counted, property(lambda run: {IC: run.id}))
+    found = compared(a, b)
+    for name in ("FLOPS", "open VFLOPS"):
+        one = figure(found, name)
+        assert one.base is not None and one.value is not None
+        assert (one.difference, one.low, one.verdict) == (None, None, "cannot tell")
+        assert (compare_text.verdict(one), one.reason) == ("not comparable", reason)
+    assert figure(found, "throughput").difference == pytest.approx(0.0)
+    warning = f"{IC}: {reason}, so FLOPS and VFLOPS are not comparable"
+    assert any(line.startswith(warning) for line in found.warnings)
+
+
+def test_a_reason_for_many_figures_says_for_how_many_of_them(tmp_path: Path) -> None:
+    a, b = (dated_run(tmp_path, Dated(day, (slower,))) for day, slower in ((0, 1.0), (1, 1.1)))
+    found = compared(a, b)
+    both = [one for one in found.figures if one.verdict != "absent"]
+    untold = [one for one in both if one.verdict == "cannot tell"]
+    assert 4 <= len(untold) < len(both)  # the accuracies are equal
+    (line,) = compare_text.reasons(found.figures, "B")
+    many = f"{len(untold)} of {len(both)} figures that both sides have"
+    assert line == f"cannot tell: 1 repeat, 3 are needed ({many})"
 
 
 def test_one_that_trained_longer_is_compared_with_a_warning(tmp_path: Path) -> None:

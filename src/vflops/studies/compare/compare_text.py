@@ -31,23 +31,30 @@ def verdict(figure: ComparedFigure) -> str:
     """Return whether the difference is significant, in words."""
     if figure.verdict == "absent":
         return figure.reason or figure.verdict
+    if figure.verdict == "cannot tell" and figure.difference is None:
+        return "not comparable"
     return _VERDICTS.get(figure.verdict, figure.verdict)
 
 
 def reasons(figures: Sequence[ComparedFigure], side: str) -> list[str]:
     """Return the reasons for the verdicts of a side, each once with the figures it concerns."""
+    common = [figure for figure in figures if figure.side == side and figure.verdict != "absent"]
     by_reason: dict[str, list[str]] = {}
-    for figure in figures:
-        if figure.side == side and figure.reason and figure.verdict != "absent":
+    for figure in common:
+        if figure.reason:
             in_full = figure.kind == "ceiling"
             name = f"{figure.workload} {figure.name}" if in_full else figure.name
             by_reason.setdefault(f"{verdict(figure)}: {figure.reason}", []).append(name)
-    return [f"{reason} ({_listed(names)})" for reason, names in by_reason.items()]
+    return [f"{reason} ({_listed(names, len(common))})" for reason, names in by_reason.items()]
 
 
-def _listed(names: Sequence[str]) -> str:
-    names = list(dict.fromkeys(names))
-    return ", ".join(names) if len(names) < _MAX_NAMED else f"{len(names)} figures"
+def _listed(names: Sequence[str], total: int) -> str:
+    """Return the names if they are few, else how many of all figures of both sides these are."""
+    different = list(dict.fromkeys(names))
+    if len(different) < _MAX_NAMED:
+        return ", ".join(different)
+    of_all = f"all {total}" if len(names) == total else f"{len(names)} of {total}"
+    return f"{of_all} figures that both sides have"
 
 
 def alone(figures: Sequence[ComparedFigure]) -> str | None:

@@ -210,9 +210,12 @@ def _tested(base: Side, other: Side) -> Iterator[_Tested]:
 
 
 def _incomparable(name: FigureName, runs: Sequence[RunView]) -> str | None:
-    """Return why a figure that depends on the goal cannot be compared; None if it can."""
+    """Return why a figure cannot be compared between these runs; None if it can."""
     workload = name.subject.partition(", ")[0]  # an ensemble's subject also has its models
-    return differences.goal_difference(workload, runs) if name.depends_on_goal else None
+    reason = differences.goal_difference(workload, runs) if name.depends_on_goal else None
+    if reason is None and name.counts_operations:
+        reason = differences.work_difference(workload, runs)
+    return reason
 
 
 def _repeats(name: FigureName, runs: Sequence[Sequence[Sample]], by_run: bool) -> list[float]:

@@ -10,6 +10,9 @@ from vflops.studies.compare.run_view import Facts, RunView
 
 _MAX_NAMED = 3
 _OF_THE_GOAL = "VFLOPS and time to quality are not comparable"
+_OF_THE_WORK = "FLOPS and VFLOPS are not comparable"
+_OTHER_RULES = "operations are counted by different rules"
+_OTHER_WORK = "the operations per sample differ"
 
 
 def differing(layer: str, sides: Sequence[Mapping[str, str]]) -> tuple[Differing, ...]:
@@ -84,11 +87,8 @@ def comparability_warnings(names: Sequence[str], runs: Sequence[RunView]) -> Ite
     fingerprints = [{name: text[:12] for name, text in run.data.items()} for run in runs]
     for what, sides in (
         ("the data differs, by fingerprint", fingerprints),
-        ("operations are counted by different rules", [run.rules for run in runs]),
-        (
-            "the operations per sample differ, so FLOPS are not comparable",
-            [run.work for run in runs],
-        ),
+        (f"{_OTHER_RULES}, so {_OF_THE_WORK}", [run.rules for run in runs]),
+        (f"{_OTHER_WORK}, so {_OF_THE_WORK}", [run.work for run in runs]),
         (f"the goals differ, so {_OF_THE_GOAL}", [run.goals for run in runs]),
         (f"the tasks differ, so {_OF_THE_GOAL}", [run.tasks for run in runs]),
         ("one trained longer, which improves its quality", [run.planned_epochs for run in runs]),
@@ -109,6 +109,17 @@ def goal_difference(workload: str, runs: Sequence[RunView]) -> str | None:
         return "the goals differ"
     if len({run.tasks.get(workload) for run in runs}) > 1:
         return "the tasks differ"
+    return None
+
+
+def work_difference(workload: str, runs: Sequence[RunView]) -> str | None:
+    """Return why figures that count operations are not comparable; None if they are."""
+    for reason, of_runs in (
+        (_OTHER_RULES, [run.rules for run in runs]),
+        (_OTHER_WORK, [run.work for run in runs]),
+    ):
+        if len({counted[workload] for counted in of_runs if workload in counted}) > 1:
+            return reason
     return None
 
 
