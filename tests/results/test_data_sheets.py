@@ -82,7 +82,7 @@ def test_what_was_seen_on_an_h200_is_believed_and_sparsity_is_not(
 ) -> None:
     item = ceiling(benchmark, "peak", precision, seen, device="cuda:0")
     limit = ceiling_limit(item, {"accelerator 0 model": H200})
-    assert limit.known
+    assert limit.basis == "data sheet"
     assert seen < limit.value < forged
 
 
@@ -103,7 +103,7 @@ def test_a_processor_is_bounded_by_its_cores(benchmark: str, precision: str, mos
     )
     slower = {**TWO_CPUS, "cpu clock max": 2000.0}
     assert ceiling_limit(item, slower).value == pytest.approx(most * 3 / 6.5)
-    assert not ceiling_limit(item, {}).known
+    assert ceiling_limit(item, {}).basis == "any device"
 
 
 on_h200 = renamed_device(H200)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.system import Value
@@ -39,14 +40,17 @@ _MAX_SOCKETS = 8
 _COMPUTE = ("gemm", "convolution")
 
 
+Basis = Literal["data sheet", "processor", "any device"]
+
+
 @dataclass(frozen=True)
 class CeilingLimit:
     """The highest believable value, and what it follows from."""
 
     value: float
     source: str
-    known: bool
-    """Whether the device is known; otherwise the limit is that of any device."""
+    basis: Basis
+    """What kind of limit it is: by the vendor, by the parts of a processor, or of any device."""
 
 
 def ceiling_limit(item: Measurement, facts: Mapping[str, Value | None]) -> CeilingLimit:
@@ -59,35 +63,35 @@ def ceiling_limit(item: Measurement, facts: Mapping[str, Value | None]) -> Ceili
         sheet = data_sheet(name) if isinstance(name, str) else None
         if sheet is not None:
             return _accelerator_limit(item, sheet)
-    return CeilingLimit(UNKNOWN_DEVICE[item.unit], "no device is faster", known=False)
+    return CeilingLimit(UNKNOWN_DEVICE[item.unit], "no device is faster", "any device")
 
 
 def _accelerator_limit(item: Measurement, sheet: DataSheet) -> CeilingLimit:
     if item.benchmark == "memory":
-        return CeilingLimit(sheet.bytes_s * sheet.slack, sheet.source, known=True)
+        return CeilingLimit(sheet.bytes_s * sheet.slack, sheet.source, "data sheet")
     precision = item.precision or ""
     on_vector_units = precision in ("fp64", "fp32") or not sheet.matrix_units
     faster = FASTER_CONVOLUTION if item.benchmark == "convolution" and on_vector_units else 1.0
     emulated = sheet.peak(precision)
     plain = sheet.flops.get(precision, 0.0) * sheet.slack * faster
-    return CeilingLimit(max(emulated, plain), sheet.source, known=True)
+    return CeilingLimit(max(emulated, plain), sheet.source, "data sheet")
 
 
 def _cpu_limit(item: Measurement, facts: Mapping[str, Value | None]) -> CeilingLimit:
     sockets, cpus = (_number(facts, name) for name in ("cpu sockets", "logical cpus"))
     if item.benchmark == "memory":
         sockets = sockets or _MAX_SOCKETS
-        return CeilingLimit(sockets * CPU_MEMORY_B_S, f"{sockets:g} × 2 TB/s", known=True)
+        return CeilingLimit(sockets * CPU_MEMORY_B_S, f"{sockets:g} × 2 TB/s", "processor")
     cpus = cpus or _number(facts, "usable cpus")
     if cpus is None:
-        return CeilingLimit(UNKNOWN_DEVICE[item.unit], "no device is faster", known=False)
+        return CeilingLimit(UNKNOWN_DEVICE[item.unit], "no device is faster", "any device")
     per_clock = _flop_per_clock(item.precision or "", facts.get("instruction sets"))
     if item.benchmark == "convolution":
         per_clock = max(per_clock, FASTER_CONVOLUTION * VECTOR_FLOP["fp32"])
     clock_mhz = _number(facts, "cpu clock max")
     clock_hz = min(CPU_CLOCK_HZ, BOOST * 1e6 * clock_mhz) if clock_mhz else CPU_CLOCK_HZ
     source = f"{cpus:g} CPUs × {per_clock:g} operations per clock × {clock_hz / 1e9:.3g} GHz"
-    return CeilingLimit(cpus * per_clock * clock_hz, source, known=True)
+    return CeilingLimit(cpus * per_clock * clock_hz, source, "processor")
 
 
 def _flop_per_clock(precision: str, instruction_sets: Value | None) -> float:

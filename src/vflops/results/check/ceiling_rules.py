@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from vflops.record.files.read_once import is_file
@@ -12,19 +13,17 @@ from vflops.record.log.events import Planned
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import job_ceilings
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.check.ceiling_limits import ceiling_limit
+from vflops.results.check.ceiling_limits import Basis, ceiling_limit
 from vflops.results.check.locations import measurement_location, run_event_location
 from vflops.results.check.published_figures import MAX_ERROR
 from vflops.results.check.rule import Outcome
-from vflops.results.roofline.analysis import measured_ceilings
+from vflops.results.roofline.analysis import COMPUTE, measured_ceilings
 from vflops.results.score.figure_text import count
 from vflops.units import percent, quantity
 
 MIN_SAMPLES = 3
 MIN_RATIO = 0.25
 """The minimum ratio of matrix product to convolution, which run on the same units."""
-COMPUTE = ("gemm", "convolution")
-"""The benchmarks whose ceilings bound arithmetic."""
 
 
 def check_planned_ceilings(contents: Contents) -> Outcome:
@@ -108,13 +107,20 @@ def check_plausibility(contents: Contents) -> Outcome:
     )
 
 
+_LIMITED_BY: dict[Basis, str] = {
+    "data sheet": "{} compared with a data sheet",
+    "processor": "{} with the cores, clock and memory that a processor can have",
+    "any device": "{} with what no device exceeds",
+}
+
+
 def check_data_sheets(contents: Contents) -> Outcome:
-    """Fail if a ceiling is above what the vendor states about the device, or any device has."""
+    """Fail if a ceiling is above what is known about the device, or what any device has."""
     measured = [item for item in contents.measurements if item.value is not None]
     if not measured:
         return Outcome("not applicable", "no ceiling was measured")
     facts = _described_hardware(contents)
-    compared, nearest = 0, 0.0
+    compared, nearest = Counter[Basis](), 0.0
     for item in measured:
         described = {fact.name: fact.value for fact in facts.get(item.node, facts[None])}
         limit = ceiling_limit(item, described)
@@ -125,14 +131,12 @@ def check_data_sheets(contents: Contents) -> Outcome:
             evidence = f"{name} is {value} on {item.device}, but at most {most} can be believed"
             where = measurement_location(contents, item)
             return Outcome("fail", f"{evidence}: {limit.source}", where)
-        if limit.known:
-            compared, nearest = compared + 1, max(nearest, item.value / limit.value)
-    if not compared:
-        return Outcome("pass", "no data sheet of the device is known; below the limits of any")
-    return Outcome(
-        "pass",
-        f"{count(compared, 'ceiling')} of known devices, at most {percent(nearest)} of their limit",
-    )
+        compared[limit.basis] += 1
+        if limit.basis != "any device":
+            nearest = max(nearest, item.value / limit.value)
+    bases = ", ".join(_LIMITED_BY[basis].format(number) for basis, number in compared.items())
+    reached = f"; at most {percent(nearest)} of a limit by device was reached" if nearest else ""
+    return Outcome("pass", f"of {count(len(measured), 'ceiling')}, {bases}{reached}")
 
 
 def _described_hardware(contents: Contents) -> dict[str | None, Sequence[Fact]]:

@@ -230,7 +230,7 @@ def _impossible_speed(
     bounding = job_ceilings(contents, job)
     if graph is None or job.record.graph_declared or job.record.declared or bounding.reason:
         return None
-    ceiling = highest_ceiling(bounding.measurements, job)
+    ceiling = highest_ceiling(bounding.measurements, job, graph)
     if ceiling is None:
         return None
     forward = counted_by(graph, convention("executed")).total.forward // graph.batch

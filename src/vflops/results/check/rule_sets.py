@@ -156,7 +156,7 @@ _PRACTICE = (
     ),
     _rule(
         "data-sheets",
-        "no ceiling is above the data sheet of its device",
+        "no ceiling is above what its device can reach",
         ceiling_rules.check_data_sheets,
         _LOGS,
         "system.json",

@@ -11,11 +11,11 @@ from vflops.counting.conventions import convention
 from vflops.counting.count import count as counted_by
 from vflops.metrics import flops
 from vflops.record.formats.batch_ops import BatchOps
+from vflops.record.formats.graph import Graph
 from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import job_ceilings
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
-from vflops.results.check.ceiling_rules import COMPUTE
 from vflops.results.check.locations import (
     candidate_event_location,
     event_location,
@@ -23,6 +23,7 @@ from vflops.results.check.locations import (
 )
 from vflops.results.check.rule import Outcome
 from vflops.results.check.search_rules import Searched, all_searches
+from vflops.results.roofline.analysis import COMPUTE, bounding_benchmarks
 from vflops.units import percent, quantity
 from vflops.workloads.automl.architecture import architecture_cost
 from vflops.workloads.automl.candidate_history import END_EVENTS, CandidateHistory
@@ -43,6 +44,8 @@ class _Speed:
     job: TrainedJob
     where: Callable[[], str]
     """Returns the location of the evidence; to find it takes longer than to judge."""
+    benchmarks: Sequence[str] = COMPUTE
+    """The benchmarks that bound it."""
 
 
 def check_upper_bounds(contents: Contents) -> Outcome:
@@ -85,30 +88,32 @@ def _bound(measurements: Sequence[Measurement], speed: _Speed) -> tuple[Measurem
     example because the machine was busy. A job below such a ceiling is also below the true one; a
     job above it proves nothing.
     """
-    known = _ceilings(measurements, speed.job)
+    known = _ceilings(measurements, speed.job, speed.benchmarks)
     sure = [bound for bound in known if bound[0].caveat is None]
     enough = [bound for bound in sure if speed.flops <= bound[1] * (1 + NOISE)]
     return max(enough or known, key=lambda bound: (bound[1], not bound[0].caveat), default=None)
 
 
 def _ceilings(
-    measurements: Sequence[Measurement], job: TrainedJob
+    measurements: Sequence[Measurement], job: TrainedJob, benchmarks: Sequence[str]
 ) -> list[tuple[Measurement, float]]:
     """Return the ceilings in the precision of a job, and their values for all of its devices."""
     precision = job.started.ceiling_precision if job.started else None
     return [
         (item, item.value * job.devices)
         for item in measurements
-        if item.value is not None and item.benchmark in COMPUTE and item.precision == precision
+        if item.value is not None and item.benchmark in benchmarks and item.precision == precision
     ]
 
 
-def highest_ceiling(measurements: Sequence[Measurement], job: TrainedJob) -> float | None:
-    """Return the highest ceiling of all devices of a job; None if none is known or in doubt.
+def highest_ceiling(
+    measurements: Sequence[Measurement], job: TrainedJob, graph: Graph
+) -> float | None:
+    """Return the highest ceiling of a model on all devices of a job; None if there is none.
 
-    A ceiling with a caveat may be too low.
+    A ceiling with a caveat is in doubt: it may be too low.
     """
-    known = _ceilings(measurements, job)
+    known = _ceilings(measurements, job, bounding_benchmarks(graph))
     is_doubtful = not known or any(item.caveat for item, _ in known)
     return None if is_doubtful else max(value for _, value in known)
 
@@ -128,6 +133,7 @@ def _training_speeds(contents: Contents) -> Iterator[_Speed]:
             flops(ops=ops * trained, time_s=job.work_s),
             job,
             partial(event_location, job, *PROGRESS_EVENTS),
+            bounding_benchmarks(graph),
         )
 
 

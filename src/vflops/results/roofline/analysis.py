@@ -9,7 +9,7 @@ from vflops.counting.count import Count
 from vflops.counting.model_parts import model_parts
 from vflops.metrics.summation import sum_in_order
 from vflops.metrics.traffic import ring_share
-from vflops.record.formats.graph import NO_ARITHMETIC
+from vflops.record.formats.graph import NO_ARITHMETIC, Graph
 from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.job_ceilings import between_nodes
 from vflops.results.roofline.bytes_moved import (
@@ -22,7 +22,7 @@ from vflops.results.roofline.bytes_moved import (
 MATRIX = {"convolution": "convolution", "dense": "gemm", "product": "gemm"}
 """Kinds of graph nodes that run on matrix units, and the benchmark that bounds them."""
 COMPUTE = ("gemm", "convolution")
-"""The compute benchmarks; the ceiling of a precision is the highest value of either."""
+"""The compute benchmarks."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,18 @@ class Ceilings:
         """Return the precisions with both a matrix and a convolution ceiling, fastest first."""
         both = [name for name in BYTES_OF if all((b, name) in self.compute for b in COMPUTE)]
         return sorted(both, key=lambda name: -self.compute["convolution", name])
+
+
+def bounding_benchmarks(graph: Graph | None) -> tuple[str, ...]:
+    """Return the compute benchmarks that bound a model: those of the kinds of work that it has.
+
+    Fast algorithms of convolution need fewer multiplications than are counted, so a convolution can
+    be faster than any matrix product. That does not help a model without convolutions. Both
+    benchmarks for a model without a graph, or with neither kind of work.
+    """
+    kinds = {node.kind for node in graph.nodes} if graph is not None else set()
+    used = {MATRIX[kind] for kind in kinds if kind in MATRIX}
+    return tuple(name for name in COMPUTE if name in used) or COMPUTE
 
 
 def measured_ceilings(
@@ -219,7 +231,7 @@ def bound(count: Count, machine: Ceilings, precision: str) -> Bound:
         precision=precision,
         rules=count.convention.id,
         points=tuple(sorted(points, key=lambda point: -point.bound_s)),
-        ridge=machine.compute["convolution", precision] / machine.memory,
+        ridge=machine.compute[bounding_benchmarks(count.graph)[-1], precision] / machine.memory,
         gradient_bytes=gradient_bytes,
         network_s=network_s,
         ranks=machine.ranks,

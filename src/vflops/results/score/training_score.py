@@ -58,8 +58,8 @@ def _score(contents: Contents, trained: TrainedJob, shared_with: tuple[int, ...]
     speed = _speed(trained, work, quality)
     power = job_power(contents, trained, shared_with)
     started = trained.started
-    utilisation = mfu_score(trained, work, job_ceilings(contents, trained))
     graph = next((g for g in contents.graphs if g.model == record.workload), None)
+    utilisation = mfu_score(trained, work, job_ceilings(contents, trained), graph)
     return TrainingScore(
         job=record.job,
         workload=record.workload,

@@ -13,7 +13,7 @@ from vflops.record.formats.graph import Graph
 from vflops.record.readout.job_ceilings import JobCeilings
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.data_sheets import data_sheet
-from vflops.results.roofline.analysis import measured_ceilings
+from vflops.results.roofline.analysis import bounding_benchmarks, measured_ceilings
 from vflops.results.score.score_file import ConventionScore, MfuScore, VendorScore, WorkScore
 
 COMPARED_CONVENTIONS = ("palm", "megatron", "causal")
@@ -31,11 +31,14 @@ def timed_samples(trained: TrainedJob) -> int:
     return trained.samples_trained - trained.samples_compiling
 
 
-def mfu_score(trained: TrainedJob, work: WorkScore | None, bounding: JobCeilings) -> MfuScore:
-    """Return executed FLOPS ÷ ceiling: the faster of matrix product and convolution × devices.
+def mfu_score(
+    trained: TrainedJob, work: WorkScore | None, bounding: JobCeilings, graph: Graph | None
+) -> MfuScore:
+    """Return executed FLOPS ÷ ceiling × devices.
 
-    Other conventions count operators that these ceilings do not bound, or leave some out. For a job
-    on nodes of several kinds, the ceiling is that of the fastest kind.
+    The ceiling is that of the matrix product or the convolution, whichever of those that the model
+    has is faster. Other conventions count operators that these ceilings do not bound, or leave some
+    out. For a job on nodes of several kinds, the ceiling is that of the fastest kind.
     """
     started = trained.started
     precision = started.ceiling_precision if started else None
@@ -49,13 +52,19 @@ def mfu_score(trained: TrainedJob, work: WorkScore | None, bounding: JobCeilings
     speed = flops(ops=ops, time_s=trained.work_s)
     vendor, vendor_reason = _vendor(trained, precision, speed)
     compute = measured_ceilings(bounding.measurements).compute
-    peaks = {benchmark: peak for (benchmark, name), peak in compute.items() if name == precision}
+    benchmarks = bounding_benchmarks(graph)
+    peaks = {
+        benchmark: peak
+        for (benchmark, name), peak in compute.items()
+        if name == precision and benchmark in benchmarks
+    }
     if not peaks or bounding.reason:
         return MfuScore(
             value=None,
             ceiling_flops=None,
             ceiling=None,
-            reason=bounding.reason or f"no ceiling was measured in {precision}",
+            reason=bounding.reason
+            or f"no ceiling of {' or '.join(benchmarks)} was measured in {precision}",
             vendor=vendor,
             vendor_reason=vendor_reason,
         )
@@ -80,7 +89,9 @@ def _vendor(
     """Return the share of the peak of the data sheet, or the reason why there is none."""
     assert trained.started is not None
     name = trained.started.device_name
-    sheet = data_sheet(name) if trained.started.device != "cpu" else None
+    if trained.started.device == "cpu":
+        return None, "data sheets of processors are not used"
+    sheet = data_sheet(name)
     if sheet is None:
         return None, f"no data sheet of {name} is known"
     if precision not in sheet.flops:
