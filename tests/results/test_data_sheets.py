@@ -130,7 +130,10 @@ def test_figures_that_the_data_sheet_excludes_are_found(
     good: GoodRun, tmp_path: Path, rule: str, harm: Break, words: str
 ) -> None:
     base = good("one model")
-    assert judged(base, tmp_path / "good", "practice", on_h200).passed
+    findings = judged(base, tmp_path / "good", "practice", on_h200)
+    assert findings.passed
+    (sheets,) = [found for found in findings.findings if found.rule == "data-sheets"]
+    assert "with a data sheet" in sheets.evidence and "processor" not in sheets.evidence
     (found,) = judged(base, tmp_path / "bad", "practice", together(on_h200, harm)).failures
     assert found.rule == rule
     assert words in found.text

@@ -63,6 +63,20 @@ def test_a_low_terminal_shows_the_last_rows() -> None:
     assert "10 of" in lines[-1]
 
 
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_caveat_does_not_hide_the_setting(width: int) -> None:
+    console = Console(
+        width=width, file=io.StringIO(), color_system="truecolor", force_terminal=True
+    )
+    caveat = "only 4 of 54 settings tried in the time: the ceiling may be higher"
+    measurement = _measured(ITEMS[0]).model_copy(update={"caveat": caveat})
+    console.print(table(ITEMS, [measurement]))
+    assert isinstance(console.file, io.StringIO)
+    line = next(line for line in console.file.getvalue().splitlines() if "182 GFLOPS" in line)
+    assert "33m4096x8192x2048 NT" in line  # in yellow
+    assert ("only 4 of 54 settings tried in the time" in line) is (width == 140)
+
+
 def test_settings_are_short() -> None:
     assert format_setting({"m": 256, "n": 512, "k": 128, "layout": "TN", "threads": 2}) == (
         "256x512x128 TN 2 threads"

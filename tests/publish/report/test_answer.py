@@ -116,6 +116,16 @@ class TestBadge:
         assert badge.kind == "valid"
         assert badge.reasons[1].text == "the target was missed by image-classification"
 
+    def test_every_line_after_the_first_begins_like_a_sentence(
+        self, handmade_run: HandmadeRun
+    ) -> None:
+        handmade_run.plan(job())
+        handmade_run.attempt(1, 0.0, *course(0.4))
+        (verdict,) = re.findall(r'<div class="verdict.*?</div>', page_of(handmade_run.folder), re.S)
+        first, *others = re.findall(r"<li>([\w ]+)", verdict)
+        assert first[0].islower()  # it follows the colon of the badge
+        assert others and all(text[0].isupper() for text in others), others
+
     def test_a_run_that_stopped_is_not_finished(self, trained_folder: RunFolder) -> None:
         reason = {"complete": False, "incomplete_reason": "it was stopped"}
         shown = answered(trained_folder, finding("quiet", "fail"), **reason)

@@ -67,8 +67,9 @@ def _cells(measurement: Measurement) -> tuple[str | Text, ...]:
     if measurement.value is None:
         return ("—", "", Text(_short(measurement.reason or ""), style="dim"), "")
     setting = Text(format_setting(measurement.setting), style="dim")
-    if measurement.caveat:
-        setting = Text(f"{_short(measurement.caveat)}  ", style="yellow").append_text(setting)
+    if measurement.caveat:  # yellow, so that it can be seen where there is no room for words
+        setting.stylize("yellow")
+        setting.append(f"  {_short(measurement.caveat)}", style="yellow")
     return (
         units.quantity(measurement.value, measurement.unit),
         units.percent(measurement.spread) if measurement.spread is not None else "",

@@ -176,8 +176,9 @@ def _words(command: str) -> Any:
 
 
 def _sentence(text: str) -> str:
-    """Return ``text`` as a sentence without its full stop."""
-    return text[:1].upper() + text[1:].rstrip(".")
+    """Return ``text`` as a sentence without its full stop; names of files and workloads stay."""
+    is_word = text.partition(" ")[0].isalpha()
+    return (text[:1].upper() + text[1:] if is_word else text).rstrip(".")
 
 
 def _specification(chart: dict[str, Any]) -> Any:

@@ -57,7 +57,16 @@ def check_seeds(contents: Contents) -> Outcome:
         evidence = f"{numbers} have the same {curve.what} in all digits: one training twice"
         kind = "progress" if curve.what == "losses" else "evaluation"
         return Outcome("fail", evidence, event_location(curve.job, kind))
-    return Outcome("pass", f"{count(len(owners), 'seed')} for {count(len(records), 'job')}")
+    return Outcome("pass", _seeds_text(records, len(owners)))
+
+
+def _seeds_text(records: Sequence[JobRecord], seeds: int) -> str:
+    jobs = count(len(records), "job")
+    if len(records) == 1:
+        return "there is 1 job"
+    if len(records) == seeds:
+        return f"{jobs}, each with its own seed"
+    return f"{jobs}; only twins and the workers of one search have a seed in common, as they should"
 
 
 def _copied_weights(trained: Sequence[TrainedJob]) -> Outcome | None:
