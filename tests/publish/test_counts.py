@@ -14,6 +14,7 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from tests.support.language_models import GPT2, LENGTH, language_graph
 from tests.support.published_transformers import LLAMA2_7B, Decoder
 from vflops.counting.capture import InputSpec, capture
 from vflops.counting.conventions import convention
@@ -152,7 +153,8 @@ def test_work_of_unknown_size_is_not_called_0_percent(tmp_path: Path) -> None:
         capture(Unknown, [InputSpec((8,), "float32")], name="unknown"), convention("executed")
     )
     text = printed([counted], width=400)
-    assert "which are an unknown share of the executed operations: aten.special_bessel_j0" in text
+    assert "these operators, whose work is not known (" in text
+    assert ": aten.special_bessel_j0" in text
     warning = "the total is too small: executed has no rule for aten.special_bessel_j0"
     assert f"warning: {warning}" in text
     assert any(note.startswith(warning) for note in json.loads(as_json([counted], "kind"))["notes"])
@@ -169,9 +171,17 @@ def test_light_operators_without_a_kind_are_no_reason_to_warn() -> None:
     counted = count(graph, convention("executed"))
     assert "aten.lgamma.default" in [item.op for item in counted.uncounted]
     assert counted.warning is None
-    assert "which are 0.00 % of the executed operations" in printed([counted], width=400)
+    shown = printed([counted], width=400)
+    assert "these operators, none of which is a convolution or a matrix product (" in shown
 
 
 class Lgamma(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.lgamma()
+
+
+def test_the_inputs_of_a_language_model_are_tokens() -> None:
+    graph = language_graph(GPT2)
+    text = printed([count(graph, convention("executed"))], width=400)
+    parameters = f"{graph.parameter_count:,} parameters"
+    assert f"{parameters}, {LENGTH} tokens per sample, batch {graph.batch}" in text

@@ -73,9 +73,12 @@ def export(counts: Sequence[Count], by: str, path: Path, format: str) -> None:
 
 def _heading(count: Count) -> str:
     graph = count.graph
-    inputs = ", ".join(shape(graph.values[index].shape[1:]) or "scalar" for index in graph.inputs)
+    shapes = [shape(graph.values[index].shape[1:]) or "scalar" for index in graph.inputs]
+    inputs = f"input {', '.join(shapes)}"
+    if count.tokens is not None and len(set(shapes)) == 1:  # tokens, and those to predict
+        inputs = f"{integer(count.tokens // graph.batch)} tokens per sample"
     parameters = integer(graph.parameter_count)
-    return f"{graph.model}: {parameters} parameters, input {inputs}, batch {graph.batch}"
+    return f"{graph.model}: {parameters} parameters, {inputs}, batch {graph.batch}"
 
 
 def _rows(count: Count, by: str) -> list[Row]:
@@ -277,25 +280,36 @@ def _uncounted(counts: Sequence[Count]) -> list[str]:
     conventions: dict[str, list[str]] = {}
     for count in counts:
         if count.uncounted:
-            conventions.setdefault(_uncounted_shares(count), []).append(count.convention.id)
+            conventions.setdefault(_uncounted_operators(count), []).append(count.convention.id)
     return [
-        f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} no rule for these operators "
-        f"(in brackets: their share of all elements), which are {shares}"
-        for shares, names in conventions.items()
+        f"{', '.join(names)} {'does' if len(names) == 1 else 'do'} not count these operators, "
+        f"{operators}"
+        for operators, names in conventions.items()
     ]
 
 
-def _uncounted_shares(count: Count) -> str:
-    shares = ", ".join(
-        f"{item.op.removesuffix('.default')} ×{item.nodes} ({percent(item.share, digits=2)})"
+def _uncounted_operators(count: Count) -> str:
+    """Return how much work the operators have that a convention does not count, and their names.
+
+    The share of an operator is that of the numbers which it computes.
+    """
+    executed = sum_in_order(item.executed_share for item in count.uncounted)
+    if any(item.is_unknown for item in count.uncounted):
+        work = "whose work is not known"
+    elif executed == 0:
+        work = "none of which is a convolution or a matrix product"
+    else:
+        work = f"which have {percent(executed, digits=2)} of the convolutions and matrix products"
+    names = ", ".join(
+        f"{item.op.removesuffix('.default')} ×{item.nodes}" + _bracketed(item.share)
         for item in count.uncounted
     )
-    executed = (
-        "an unknown share"
-        if any(item.is_unknown for item in count.uncounted)
-        else percent(sum_in_order(item.executed_share for item in count.uncounted), digits=2)
-    )
-    return f"{executed} of the executed operations: {shares}"
+    return f"{work} (in brackets: share of all numbers that the model computes): {names}"
+
+
+def _bracketed(share: float) -> str:
+    """Return a share in brackets; nothing if it is next to nothing."""
+    return f" ({percent(share)})" if share >= 0.0005 else ""
 
 
 def _count_data(count: Count, by: str) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def start(
     ``before`` is called when the data is ready, before anything is measured. ``challenge`` is what
     the seeds in ``settings`` follow from, if they do.
     """
+    observer.step("checking the settings and the data")  # imports the framework, for seconds
     _validate(settings)
     prepared = jobs.prepare(settings, observer.progress)
     for warning in (*validate.framework_warnings(settings), *jobs.data_warnings(prepared)):

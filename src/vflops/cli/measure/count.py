@@ -76,7 +76,7 @@ def count(
     names = _compared(rules, _names(against), default_convention(model))
     conventions = [convention(name) for name in names]
     inputs = [parse_input(text) for text in input or ()]
-    with working("capturing the model"):
+    with working("capturing the model", in_logs=True):
         graph = graph_of(model, inputs=inputs, batch=batch)
     counts, refusals = [], []
     for counting_convention in conventions:

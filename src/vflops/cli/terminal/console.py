@@ -133,11 +133,15 @@ def status_line(text: str) -> None:
 
 
 @contextmanager
-def working(text: str) -> Iterator[None]:
-    """Show ``text`` on a terminal while the block runs, and remove it afterwards."""
+def working(text: str, *, in_logs: bool = False) -> Iterator[None]:
+    """Show ``text`` on a terminal while the block runs, and remove it afterwards.
+
+    With ``in_logs``, it is also a line of a log, for what takes long enough to be missed there.
+    """
     on_terminal = sys.stderr.isatty()
-    if on_terminal:
-        print(f"{text} …", end="\r", file=sys.stderr, flush=True)
+    if on_terminal or in_logs:
+        end = "\r" if on_terminal else "\n"
+        print(f"{text} …", end=end, file=sys.stderr, flush=True)
     try:
         yield
     finally:
