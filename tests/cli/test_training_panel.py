@@ -38,6 +38,7 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.check.findings import Finding
 from vflops.results.score.scoring import score
+from vflops.studies.audit.kept_states import discard_states
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -187,6 +188,25 @@ def test_a_run_of_ceilings_has_one_next_step(
     Progress(quiet=True).summary(RunFolder(run_folder.path, micro), findings)
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("next: vflops roofline ")
+
+
+def test_a_run_says_what_its_checkpoints_take(
+    run_folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    score(Contents(run_folder)).write(run_folder.score_file)
+    findings = check(Contents(run_folder)).model_copy(update={"findings": ()})
+    Progress(quiet=True).summary(run_folder, findings)
+    assert "disk" not in capsys.readouterr().out
+    state = run_folder.path / "jobs" / "1" / "checkpoint" / "step-000000001.state"
+    state.parent.mkdir(parents=True)
+    state.write_bytes(bytes(3_000_000))
+    Progress(quiet=True).summary(run_folder, findings)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "disk 3.00 MB of checkpoints are kept for audits only; to delete them: vflops" in text
+    discard_states(run_folder)
+    assert not state.parent.exists()
+    Progress(quiet=True).summary(run_folder, findings)
+    assert "disk" not in capsys.readouterr().out
 
 
 def test_a_run_ends_with_what_to_do_about_a_rule_that_is_not_met(

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
-from vflops.cli.terminal.console import console, next_step, open_report, say, shell_path
+from vflops.cli.terminal.console import (
+    command_name,
+    console,
+    next_step,
+    open_report,
+    say,
+    shell_path,
+)
 from vflops.errors import CheckFailed
 from vflops.record.readout.contents import Contents
 from vflops.results.check.advice import advice, with_advice
@@ -171,10 +178,19 @@ class Progress:
         """Print the results of a run and the next step; exit with code 1 if a rule is not met."""
         from vflops.results.next_action import can_replay, train_longer
         from vflops.results.score.score_file import Score
+        from vflops.studies.audit.kept_states import kept_b
 
         _print_results(folder)
         name = shell_path(folder.path)
         print(f"\nrun     {name}")
+        if kept := kept_b(folder):
+            discard = f"{command_name()} audit {name} --discard"
+            say(
+                f"disk    {quantity(kept, 'B')} of checkpoints are kept for audits only; "
+                f"to delete them: {discard}",
+                indent=8,
+                file=sys.stdout,
+            )
         print(f"checks  {findings.tally}")
         on = folder.record.settings.launch.on
         for finding in findings.failures:

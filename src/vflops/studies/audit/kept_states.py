@@ -18,11 +18,19 @@ def discard_states(folder: RunFolder) -> str:
             f"{folder.path} is not complete: it needs its checkpoints to resume",
             hint=f"resume it: vflops resume {folder.path}",
         )
-    folders = [*sorted(folder.path.glob("jobs/*/checkpoint")), folder.path / "weights"]
-    freed = sum(_size(path) for path in folders)
-    for path in folders:
+    freed_b = kept_b(folder)
+    for path in _kept(folder):
         shutil.rmtree(path, ignore_errors=True)
-    return f"{quantity(freed, 'B')} freed; this run can no longer be audited"
+    return f"{quantity(freed_b, 'B')} freed; this run can no longer be audited"
+
+
+def kept_b(folder: RunFolder) -> int:
+    """Return the bytes of checkpoints and weights that a run keeps; only audits need them."""
+    return sum(_size(path) for path in _kept(folder))
+
+
+def _kept(folder: RunFolder) -> list[Path]:
+    return [*sorted(folder.path.glob("jobs/*/checkpoint")), folder.path / "weights"]
 
 
 def _size(path: Path) -> int:
