@@ -128,7 +128,8 @@ def test_tokens_beyond_the_vocabulary_are_named(tmp_path: Path) -> None:
         pack_shards(opened, tmp_path / "packed", copy=True)
     report = check_shards(opened, workers=1)
     assert report.problems == (
-        "fw_val_000000.bin has the token 60000, but the vocabulary has 50,257 tokens",
+        "fw_val_000000.bin has the token 60000, but the vocabulary has 50,257 tokens "
+        "(--vocabulary N gives that of another tokenizer)",
     )
     assert pack_shards(BinFolder.open(folder, 60_001), tmp_path / "other", copy=True)
 

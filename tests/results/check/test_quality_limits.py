@@ -81,8 +81,13 @@ TOKENS = (2 * 16_384 - 1) // 64 * 64
 FLOOR = floor_of_recipe(TextRecipe(vocabulary=64, seed=1), "val", TOKENS)
 
 
-def text_job(floor: float | None = FLOOR.loss, data: str | None = None) -> JobRecord:
+def text_job(
+    floor: float | None = FLOOR.loss, data: str | None = None, recipe: TextRecipe | None = None
+) -> JobRecord:
     """A job of the profile ``tiny`` of the language model, with a recorded floor."""
+    facts: dict[str, int | float | str] = {} if recipe is None else {**recipe.facts()}
+    if floor is not None:
+        facts["floor"] = floor
     settings = find("language-model").profile("tiny").model_copy(update={"data": data})
     return job(
         1,
@@ -101,7 +106,7 @@ def text_job(floor: float | None = FLOOR.loss, data: str | None = None) -> JobRe
             synthetic=True,
             train=4095,
             validation=TOKENS // 64,
-            facts={} if floor is None else {"floor": floor},
+            facts=facts,
             unit=SampleUnit(name="tokens", count=64),
         ),
     )
@@ -122,7 +127,41 @@ def test_the_floor_that_a_job_states_does_not_move_the_limit_of_drawn_text() -> 
     assert quality_limit(text_job(floor=0.1), OPEN) == quality_limit(text_job(), OPEN)
 
 
-def test_shards_of_synthetic_text_have_the_floor_that_was_recorded() -> None:
+def test_shards_of_synthetic_text_are_drawn_again_from_their_recipe(
+    handmade_run: HandmadeRun,
+) -> None:
+    recipe = TextRecipe(vocabulary=80, seed=7, segments=8, span=6)
+    floor = floor_of_recipe(recipe, "val", TOKENS).loss
+    assert abs(floor - FLOOR.loss) > 0.01
+    honest = text_job(floor, "/shards", recipe)
+    found = quality_limit(honest, OPEN)
+    assert found is not None
+    assert found.model == math.exp(math.log(1e12) / TOKENS - floor)
+    forged = text_job(1.0, "/shards", recipe)
+    assert quality_limit(forged, OPEN) == found
+    faulty = faults(handmade_run, forged, 0.15, -math.log(0.15))
+    assert set(faulty) == {f"the floor of the text is {floor:.6f}, but 1.0 is recorded"}
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_floor_that_cannot_be_computed_again_is_said(
+    handmade_run: HandmadeRun, recorded: bool
+) -> None:
+    recipe = TextRecipe(vocabulary=64, seed=1) if recorded else None
+    record = text_job(FLOOR.loss, "/d", recipe)
+    notes = [
+        (kind, {**facts, "evaluated": TOKENS // 64} if kind == "evaluation" else facts)
+        for kind, facts in course(0.1, 0.15)
+    ]
+    handmade_run.plan(record)
+    handmade_run.attempt(1, 1000.0, *notes)
+    outcome = check_evaluations(Contents(handmade_run.folder))
+    assert outcome.verdict == "pass", outcome.evidence
+    told = "the floor of the text of job 1 is as recorded: its recipe is not known"
+    assert (told in outcome.evidence) is not recorded
+
+
+def test_shards_of_synthetic_text_without_a_recipe_have_the_floor_that_was_recorded() -> None:
     found = quality_limit(text_job(floor=2.0, data="/shards"), OPEN)
     assert found is not None
     assert found.model == math.exp(math.log(1e12) / TOKENS - 2.0)

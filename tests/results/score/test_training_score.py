@@ -193,7 +193,7 @@ def test_without_a_ceiling_there_is_no_mfu_but_a_reason(handmade_run: HandmadeRu
     handmade_run.attempt(1, 0.0, *course(0.9))
     found = fresh(handmade_run.folder).trainings[0].mfu
     assert found.value is None
-    assert found.reason == "no ceiling of gemm or convolution was measured in fp32"
+    assert found.reason == "no ceiling was measured in fp32"
 
 
 def test_a_precision_that_is_not_known_is_not_called_nothing_trained(

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.support.data_text import bin_folder, text_folder
+from tests.support.data_text import bin_folder, text_folder, write_bin
+from vflops.cli import main
+from vflops.data.text.floor import floor_of_recipe
 from vflops.data.text.pack_text import TextPacking, pack
 from vflops.data.text.packed_text import PackedText
+from vflops.data.text.synthetic_text import write_folder
 from vflops.data.text.text_folder import TextFolder
+from vflops.data.text.text_recipe import BLOCK_TOKENS, TextRecipe
 from vflops.data.text.tokenizer import TextTokenizer
 from vflops.errors import FolderError, UsageError
 from vflops.record.formats.job import DataFacts
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import load, profile
+from vflops.workloads.language_model.expected import expected
 from vflops.workloads.language_model.settings import LanguageSettings
 from vflops.workloads.language_model.workload import LanguageModel
 
@@ -39,9 +46,9 @@ def prepared(data: Path, *changes: str) -> DataFacts:
             "leave it out for the profile's 1.25",
         ),
         (
-            ["network.experts=4", "network.capacity=-1"],
-            "network.capacity = -1: input should be greater than 0",
-            "leave it out for the profile's 1.25",
+            ["network.heads=8", "network.kv_heads=3"],
+            "8 heads cannot share 3 heads of keys and values evenly: use a divisor of heads",
+            None,
         ),
         (
             ["synthetic.vocabulary=2000000"],
@@ -86,12 +93,84 @@ def test_changed_bytes_of_packed_text_are_found_before_training(tmp_path: Path) 
         prepared(tmp_path / "packed")
 
 
-def test_a_vocabulary_beyond_the_type_of_the_shards_is_refused(tmp_path: Path) -> None:
-    from vflops.data.text.bin_shards import BinFolder
+def test_raw_shards_have_the_vocabulary_of_their_header_or_of_the_settings(tmp_path: Path) -> None:
+    for name, tokens in (("a_train.bin", 5000), ("a_val.bin", 1000)):
+        write_bin(tmp_path / name, np.arange(tokens) % 300)
+    assert prepared(tmp_path).facts["vocabulary"] == 50_257
+    assert prepared(tmp_path, "vocabulary=300").facts["vocabulary"] == 300
+    with pytest.raises(UsageError, match=r"token 299 is 299, but the vocabulary has 299") as caught:
+        prepared(tmp_path, "vocabulary=299")
+    assert "--set vocabulary=N" in str(caught.value.hint)
 
-    with pytest.raises(UsageError, match="70,000 tokens does not fit the shards") as caught:
-        BinFolder.open(bin_folder(tmp_path), vocabulary=70_000)
-    assert "2 to 65,536" in str(caught.value.hint)
+
+def test_a_plan_reads_the_headers_of_raw_shards(tmp_path: Path) -> None:
+    own = [f"data={bin_folder(tmp_path)}", "target=0.1", "vocabulary=50300"]
+    found = expected(tiny(*own)).facts
+    assert (found.train, found.validation) == (60_000 // 64, 16_999 // 64)
+    assert found.facts["vocabulary"] == 50_300
+
+
+def test_exported_synthetic_text_records_its_recipe(tmp_path: Path) -> None:
+    recipe = TextRecipe(vocabulary=80, seed=3)
+    write_folder(recipe, tmp_path / "out", BLOCK_TOKENS, BLOCK_TOKENS)
+    facts = prepared(tmp_path / "out").facts
+    assert TextRecipe.from_facts(facts) == recipe
+    predicted = (BLOCK_TOKENS - 1) // 64 * 64
+    assert facts["floor"] == floor_of_recipe(recipe, "val", predicted).loss
+    drawn = LanguageModel.prepare_data(tiny(), lambda *_: None).facts  # the settings have it
+    assert "floor" in drawn and TextRecipe.from_facts(drawn) is None
+
+
+SHARDS, TEXT = "bin_folder", "text_folder"
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.parametrize(
+    ("data", "settings", "message", "hint"),
+    [
+        (
+            SHARDS,
+            ["vocabulary=70000"],
+            "a vocabulary of 70,000 tokens does not fit the shards of",
+            "2 to 65,536: --set vocabulary=N",
+        ),
+        (None, ["vocabulary=70"], "vocabulary = 70 is for .bin shards", "synthetic.vocabulary=70"),
+        (TEXT, ["vocabulary=70"], "vocabulary = 70 is for .bin shards", "leave it out"),
+        (None, ["context=300000"], "too few for one window of 300,000", "context of at most"),
+        (None, ["target=0.5"], "target 0.5 is a loss of 0.6931, below the floor", "target=0.21"),
+        (None, ["network.heads=5"], "width 64 cannot be divided into 5 heads", "width that can"),
+        (None, ["network.capacity=0"], "network.capacity = 0: input should be greater", "leave it"),
+    ],
+)
+def test_the_command_line_says_what_is_wrong_in_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    data: str | None,
+    settings: list[str],
+    message: str,
+    hint: str,
+) -> None:
+    words = ["vflops", command, "language-model", "--profile", "tiny"]
+    if data is not None:
+        make = {SHARDS: bin_folder, TEXT: text_folder}[data]
+        words += ["--data", str(make(tmp_path / "data")), "--set", "target=0.1"]
+    monkeypatch.setattr(sys, "argv", [*words, *(w for s in settings for w in ("--set", s))])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == UsageError.exit_code == 2
+    said = capsys.readouterr().err
+    assert message in said and hint in said and "Traceback" not in said
+    assert len(said.splitlines()) <= 3  # what is being done, the error, the hint
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_plan_of_text_that_is_not_tokenized_says_how_to_pack_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="how many tokens its text has is known once") as caught:
+        expected(tiny(f"data={text_folder(tmp_path)}", "target=0.1"))
+    assert f"vflops data pack {tmp_path} DEST --tokenizer bytes" in str(caught.value.hint)
 
 
 def test_a_context_longer_than_every_document_spans_documents(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class BinFolder:
             raise UsageError(
                 f"a vocabulary of {vocabulary:,} tokens does not fit the shards of {path}, which "
                 f"hold {format.token_type}",
-                hint=f"give the size of the tokenizer's vocabulary, 2 to {limit:,}",
+                hint=f"give that of the tokenizer, 2 to {limit:,}: --vocabulary N",
             )
         return cls(path, splits, vocabulary, separator)
 

@@ -187,7 +187,8 @@ def check_shards(
             if one.largest_token == largest
         )
         problems.append(
-            f"{name} has the token {largest}, but the vocabulary has {folder.vocabulary:,} tokens"
+            f"{name} has the token {largest}, but the vocabulary has {folder.vocabulary:,} tokens "
+            "(--vocabulary N gives that of another tokenizer)"
         )
     if leaks:
         pair = leaks[0]

@@ -181,5 +181,6 @@ def _check_tokens(task: BinShardTask, tokens: Any, first: int) -> None:
         raise UsageError(
             f"{task.source.path}: token {first + position:,} is {int(tokens[position])}, but the "
             f"vocabulary has {task.vocabulary:,} tokens",
-            hint="give the vocabulary of the tokenizer that made the shards, or replace the file",
+            hint="replace the file, or give the vocabulary of the tokenizer that made the shards: "
+            "--vocabulary N",
         )

@@ -26,6 +26,15 @@ NUMBERS = 10
 """Sums are taken modulo this number."""
 
 
+_FACTS = {
+    "words of the text": "vocabulary",
+    "seed of the text": "seed",
+    "segments per document": "segments",
+    "longest copy": "span",
+}
+"""Names of recorded facts, and the fields that they hold."""
+
+
 @dataclass(frozen=True)
 class TextRecipe:
     """What to draw: text of segments that a network can learn to predict, as far as possible."""
@@ -62,6 +71,18 @@ class TextRecipe:
                 f"{format_value(recipe)} is not a recipe of synthetic text that this version draws",
                 hint="draw the text again: vflops data synth language-model DIR",
             )
+        return cls(**values)  # type: ignore[arg-type]  # all are whole numbers
+
+    def facts(self) -> dict[str, int]:
+        """Return what a job records, so that the text can be drawn again."""
+        return {name: getattr(self, field) for name, field in _FACTS.items()}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> TextRecipe | None:
+        """Return the recipe of a text with these recorded facts; None if they do not tell."""
+        values = {field: facts.get(name) for name, field in _FACTS.items()}
+        if not all(type(value) is int for value in values.values()):
+            return None
         return cls(**values)  # type: ignore[arg-type]  # all are whole numbers
 
     @cached_property

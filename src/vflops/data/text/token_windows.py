@@ -8,6 +8,7 @@ learns from the separator where a new one begins.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,17 @@ from vflops.data.text.packed_text import TokenSplit
 from vflops.errors import UsageError
 
 
+def require_a_window(split: str, path: Path | str, tokens: int, context: int) -> None:
+    """Raise ``UsageError`` if a split of this many tokens is too short for one window."""
+    if tokens <= context:
+        raise UsageError(
+            f"{split} in {path} has {tokens:,} tokens, too few for one window of {context:,} "
+            "tokens and the next",
+            hint=f"use a context of at most {max(tokens - 1, 0):,} tokens, add text, or hold out "
+            "more of it when you pack it",
+        )
+
+
 class TokenWindows:
     """The windows of a split; safe to read from several threads."""
 
@@ -25,13 +37,7 @@ class TokenWindows:
         """Raise ``UsageError`` if the split is too short for one window."""
         if context < 1:
             raise UsageError(f"the context is {context} tokens", hint="give 1 or more")
-        if split.tokens <= context:
-            raise UsageError(
-                f"{split.name} in {split.path} has {split.tokens:,} tokens, too few for one window "
-                f"of {context:,} tokens and the next",
-                hint=f"use a context of at most {max(split.tokens - 1, 0):,} tokens, add text, or "
-                "hold out more of it when you pack it",
-            )
+        require_a_window(split.name, split.path, split.tokens, context)
         self.split = split
         self.context = context
 

@@ -16,7 +16,7 @@ from vflops.results.check.content_rules import COMPARED
 from vflops.results.check.copied_curves import copied_curve
 from vflops.results.check.ensemble_evaluations import ensemble_evaluation_faults
 from vflops.results.check.locations import event_location, job_file
-from vflops.results.check.quality_limits import quality_faults
+from vflops.results.check.quality_limits import quality_faults, undrawn_floors
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 from vflops.results.task.published_data import IMAGENET
@@ -246,7 +246,11 @@ def check_evaluations(contents: Contents) -> Outcome:
     if not evaluations:
         where = event_location(contents.training_jobs[0], "job")
         return Outcome("cannot tell", "nothing was evaluated", where)
-    return Outcome("pass", f"{count(evaluations, 'evaluation')}, each on the whole validation set")
+    evidence = f"{count(evaluations, 'evaluation')}, each on the whole validation set"
+    if undrawn := undrawn_floors(contents):
+        jobs = f"job{'' if len(undrawn) == 1 else 's'} {', '.join(map(str, undrawn))}"
+        evidence += f"; the floor of the text of {jobs} is as recorded: its recipe is not known"
+    return Outcome("pass", evidence)
 
 
 def _qualities(contents: Contents) -> Iterator[tuple[Event, Quality, float]]:

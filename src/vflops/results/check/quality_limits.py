@@ -115,18 +115,18 @@ def quality_limit(record: JobRecord, task: Task) -> QualityLimit | None:
 def _text_limit(record: JobRecord) -> QualityLimit | None:
     """Return the probability that the source itself gives the next token, with a margin for chance.
 
-    The text is drawn again from the settings; shards of synthetic text that the user names have
-    the floor that the job recorded. A mean of several models is a model too. Experts have no limit:
-    whether a token finds a place depends on later tokens, which the argument excludes.
+    The text is drawn again, from the settings or from the recipe that was recorded for synthetic
+    text in a folder of the user. Older runs have no such recipe; theirs is the recorded floor. A
+    mean of several models is a model too. Experts have no limit: whether a token finds a
+    place depends on later tokens, which the argument excludes.
     """
     settings, tokens = record.settings, record.data.validation * record.settings["context"]
     if not tokens or settings["network"]["experts"]:
         return None
-    if settings["data"] is None:
-        floor = _drawn_floor(record)
-    elif isinstance(recorded := record.data.facts.get("floor"), float):
+    floor = _drawn_floor(record)
+    if floor is None and isinstance(recorded := record.data.facts.get("floor"), float):
         floor = Floor(recorded, 0.0, tokens)
-    else:
+    if floor is None:
         return None
     most = math.exp(floor.margin(_CHANCE) - floor.loss)
     source = (
@@ -135,25 +135,45 @@ def _text_limit(record: JobRecord) -> QualityLimit | None:
     return QualityLimit(most, most, source)
 
 
-def _drawn_floor(record: JobRecord) -> Floor:
-    """Return the floor of the text that the settings of a job draw."""
-    synthetic = record.settings["synthetic"]
+def _drawn_floor(record: JobRecord) -> Floor | None:
+    """Return the floor of the synthetic text of a job, drawn again; None if it cannot be."""
+    recipe = _recipe(record)
     tokens = record.data.validation * record.settings["context"]
-    return _floor(synthetic["vocabulary"], synthetic["seed"], tokens)
+    return None if recipe is None or not tokens else _floor(recipe, tokens)
+
+
+def _recipe(record: JobRecord) -> TextRecipe | None:
+    """Return what the synthetic text of a job was drawn from; None if it is not recorded."""
+    if record.settings["data"] is not None:
+        return TextRecipe.from_facts(record.data.facts)
+    synthetic = record.settings["synthetic"]
+    return TextRecipe(vocabulary=synthetic["vocabulary"], seed=synthetic["seed"])
+
+
+def undrawn_floors(contents: Contents) -> list[int]:
+    """Return the jobs whose recorded floor cannot be computed again from a recorded recipe."""
+    return [
+        job.record.job
+        for job in contents.training_jobs
+        if job.record.workload == "language-model"
+        and "floor" in job.record.data.facts
+        and _recipe(job.record) is None
+    ]
 
 
 @lru_cache(maxsize=16)
-def _floor(vocabulary: int, seed: int, tokens: int) -> Floor:
-    return floor_of_recipe(TextRecipe(vocabulary=vocabulary, seed=seed), "val", tokens)
+def _floor(recipe: TextRecipe, tokens: int) -> Floor:
+    return floor_of_recipe(recipe, "val", tokens)
 
 
 def _floor_fault(event: Event, record: JobRecord) -> Iterator[tuple[Event, str]]:
     """Yield an evaluation if the floor that reports show for it is not that of the text."""
-    if record.workload != "language-model" or record.settings["data"] is not None:
+    floor = _drawn_floor(record) if record.workload == "language-model" else None
+    if floor is None:
         return
-    recorded, floor = record.data.facts.get("floor"), _drawn_floor(record).loss
-    if not isinstance(recorded, float) or abs(recorded - floor) > _ROUNDING:
-        yield event, f"the floor of the text is {floor:.6f}, but {recorded} is recorded"
+    recorded = record.data.facts.get("floor")
+    if not isinstance(recorded, float) or abs(recorded - floor.loss) > _ROUNDING:
+        yield event, f"the floor of the text is {floor.loss:.6f}, but {recorded} is recorded"
 
 
 def _loss_faults(job: TrainedJob) -> Iterator[tuple[Event, str]]:

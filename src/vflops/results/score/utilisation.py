@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vflops.counting.conventions import EXECUTED_CONVENTION, convention
 from vflops.counting.count import Count, count
@@ -63,8 +63,7 @@ def mfu_score(
             value=None,
             ceiling_flops=None,
             ceiling=None,
-            reason=bounding.reason
-            or f"no ceiling of {' or '.join(benchmarks)} was measured in {precision}",
+            reason=bounding.reason or _no_ceiling(benchmarks, precision),
             vendor=vendor,
             vendor_reason=vendor_reason,
         )
@@ -81,6 +80,11 @@ def mfu_score(
         vendor=vendor,
         vendor_reason=vendor_reason,
     )
+
+
+def _no_ceiling(benchmarks: Sequence[str], precision: str) -> str:
+    of = f" of {benchmarks[0]}" if len(benchmarks) == 1 else ""
+    return f"no ceiling{of} was measured in {precision}"
 
 
 def _vendor(

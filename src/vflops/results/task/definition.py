@@ -66,6 +66,7 @@ NOT_IN_THE_TASK: dict[str, str] = {
     "box_order": _DATA,
     "tokenizer": _DATA,
     "held_out": _DATA,
+    "vocabulary": _DATA,
 }
 """Settings that describe how a machine runs a task, or that the definition states otherwise.
 

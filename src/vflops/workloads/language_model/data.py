@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from vflops.data.batch_memory import BatchMemory
 from vflops.data.packed_index import digest
 from vflops.data.sampler import Indices
 from vflops.data.text import synthetic_text
-from vflops.data.text.bin_shards import BinFolder
-from vflops.data.text.floor import Floor, floor_of
+from vflops.data.text.floor import floor_of
 from vflops.data.text.index_shards import linked_shards
 from vflops.data.text.pack_text import TextPacking, identity_of, pack, plan
 from vflops.data.text.packed_text import PackedText, TokenSplit
@@ -27,6 +25,12 @@ from vflops.record.files.cache import cache_entry
 from vflops.record.formats.job import DataFacts, SampleUnit
 from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
+from vflops.workloads.language_model.loss_floor import require_reachable
+from vflops.workloads.language_model.raw_shards import (
+    VOCABULARY_OPTION,
+    raw_shards,
+    require_no_vocabulary,
+)
 from vflops.workloads.language_model.settings import LanguageSettings, SyntheticTextSettings
 from vflops.workloads.packed_data import (
     MAX_AUTO_PACK_BYTES,
@@ -51,6 +55,7 @@ def recipe_of(synthetic: SyntheticTextSettings) -> TextRecipe:
 def prepare(settings: LanguageSettings, progress: Progress) -> DataFacts:
     """Return the packed text that the job reads, after packing or generating it if needed."""
     if settings.data is None:
+        require_no_vocabulary(settings, "synthetic text")
         text = PackedText.open(_synthetic(settings, progress))
     else:
         require_target(settings.target, "text", 0.3)
@@ -70,7 +75,9 @@ def prepare(settings: LanguageSettings, progress: Progress) -> DataFacts:
         facts["bytes per token"] = held_out.text_bytes / held_out.tokens
     if floor is not None:
         facts["floor"] = floor.loss
-        _require_reachable(settings, floor)
+        if settings.data is not None and index.recipe is not None:  # else the settings tell
+            facts |= TextRecipe.from_dict(index.recipe).facts()
+        require_reachable(settings.target_probability, floor.loss)
     data = DataFacts(
         path=str(text.path.resolve()),
         synthetic=index.synthetic,
@@ -85,16 +92,6 @@ def prepare(settings: LanguageSettings, progress: Progress) -> DataFacts:
     )
     check_batch(settings.train, data)
     return data
-
-
-def _require_reachable(settings: LanguageSettings, floor: Floor) -> None:
-    target = settings.synthetic.target if settings.target is None else settings.target
-    if -math.log(target) < floor.loss:
-        raise UsageError(
-            f"target {target:g} is a loss of {-math.log(target):.4f}, below the floor of this "
-            f"text, {floor.loss:.4f}: no model can reach it",
-            hint=f"--set target={math.floor(1e3 * math.exp(-floor.loss)) / 1e3:g} or less",
-        )
 
 
 def _synthetic(settings: LanguageSettings, progress: Progress) -> Path:
@@ -115,10 +112,11 @@ def _synthetic(settings: LanguageSettings, progress: Progress) -> Path:
 
 def _users(path: Path, settings: LanguageSettings, progress: Progress) -> PackedText:
     """Return packed text, tokens in ``.bin`` shards, or a folder of text as packed text."""
+    if (shards := raw_shards(settings)) is not None:
+        with options_as_settings(VOCABULARY_OPTION):
+            return linked_shards(shards, partial(progress, "hashing tokens"))
     if (path / "index.json").is_file():
         return PackedText.open(path)
-    if any(path.glob("*.bin")):
-        return linked_shards(BinFolder.open(path), partial(progress, "hashing tokens"))
     folder = TextFolder.open(path)
     if folder.size_bytes > MAX_AUTO_PACK_BYTES:
         raise UsageError(

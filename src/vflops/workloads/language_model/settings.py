@@ -132,8 +132,16 @@ class LanguageSettings(WorkloadSettings):
     """The share of the documents of a folder of text that is held out for validation."""
     unreadable: Literal["fail", "skip"] = "fail"
     """What to do about text that is not UTF-8."""
+    vocabulary: int | None = Field(default=None, ge=2, le=1 << 32)
+    """Tokens of the vocabulary of ``.bin`` shards; None for that of GPT-2 or Llama 3, whichever
+    their headers say. All other text has its own."""
     network: TransformerSettings = TransformerSettings()
     synthetic: SyntheticTextSettings = SyntheticTextSettings()
+
+    @property
+    def target_probability(self) -> float:
+        """The user's target, or that of the synthetic text."""
+        return self.synthetic.target if self.target is None else self.target
 
 
 def tiny() -> LanguageSettings:

@@ -57,7 +57,7 @@ class LanguageModel(PackedWorkload[JobText, TextSamples]):
     def target(cls, settings: WorkloadSettings) -> float:
         """Return the user's target, or that of the synthetic text."""
         assert isinstance(settings, LanguageSettings)
-        return settings.synthetic.target if settings.target is None else settings.target
+        return settings.target_probability
 
     @classmethod
     def create(cls, settings: WorkloadSettings, data: DataFacts) -> LanguageModel:
