@@ -94,12 +94,31 @@ def test_balance_is_one_for_even_experts_and_their_number_for_a_single_one() -> 
     assert balance.item() == pytest.approx(4.0, abs=1e-6)
 
 
+def balance_by_hand(experts: Experts, x: Tensor) -> float:
+    """Experts × the sum over experts of (share of first choices × mean probability)."""
+    rows = x.flatten(0, 1)
+    shares = torch.stack([(experts.router.weight @ row).softmax(0) for row in rows])
+    first = [int(row.argmax()) for row in shares]
+    return sum(
+        len(shares[0]) * first.count(expert) / len(rows) * shares[:, expert].mean().item()
+        for expert in range(len(shares[0]))
+    )
+
+
 def test_the_balance_counts_in_training_only() -> None:
+    """A hundredth of the mean of the layers' balances is added to the loss of every token."""
     torch.manual_seed(0)
-    model = Transformer(DESIGN)
+    model = Transformer(replace(DESIGN, layers=2)).double()
+    seen: list[tuple[Experts, Tensor]] = []
+    for module in model.modules():
+        if isinstance(module, Experts):
+            with torch.no_grad():
+                module.router.weight.normal_(std=2.0)  # uneven, so that the balances are not 1
+            module.register_forward_hook(lambda m, inputs, _: seen.append((m, inputs[0].detach())))
     ids = torch.randint(0, 50, (2, 13))
     trained = model.train()(ids[:, :-1], ids[:, 1:])
+    balances = [balance_by_hand(experts, x) for experts, x in seen]
+    assert len(balances) == 2 and all(balance > 1.05 for balance in balances)
     evaluated = model.eval()(ids[:, :-1], ids[:, 1:])
-    added = trained - evaluated
-    assert added.mean().item() == pytest.approx(0.01 * 1.0, rel=0.5)
-    assert (added - added.mean()).abs().max() < 1e-5
+    expected = torch.full_like(trained, 0.01 * sum(balances) / 2)
+    torch.testing.assert_close(trained - evaluated, expected, rtol=0, atol=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -71,11 +72,19 @@ def hugging_face_gpt2(model: Transformer) -> Any:
             attn_pdrop=0.0,
         )
     ).double()
-    ours = model.state_dict()
-    state = {name: torch.zeros_like(t) for name, t in oracle.state_dict().items()}  # no biases
-    state["transformer.wte.weight"] = state["lm_head.weight"] = ours["embedding.weight"]
-    state["transformer.wpe.weight"] = ours["positions.weight"]
-    state["transformer.ln_f.weight"] = ours["norm.weight"]
+    no_biases = {name: torch.zeros_like(t) for name, t in oracle.state_dict().items()}
+    oracle.load_state_dict(no_biases | as_gpt2(model.state_dict(), design))
+    return oracle
+
+
+def as_gpt2(ours: Mapping[str, Tensor], design: TransformerDesign) -> dict[str, Tensor]:
+    """Return weights, or their gradients, under the names and in the layout of GPT-2."""
+    state = {
+        "transformer.wte.weight": ours["embedding.weight"],
+        "lm_head.weight": ours["embedding.weight"],
+        "transformer.wpe.weight": ours["positions.weight"],
+        "transformer.ln_f.weight": ours["norm.weight"],
+    }
     for layer in range(design.layers):
         theirs, mine = f"transformer.h.{layer}", f"layers.{layer}"
         for one, other in (
@@ -90,8 +99,7 @@ def hugging_face_gpt2(model: Transformer) -> Any:
             ("mlp.c_proj", "mlp.down"),
         ):
             state[f"{theirs}.{one}.weight"] = ours[f"{mine}.{other}.weight"].t()
-    oracle.load_state_dict(state)
-    return oracle
+    return state
 
 
 def hugging_face_llama(model: Transformer) -> Any:
@@ -112,7 +120,15 @@ def hugging_face_llama(model: Transformer) -> Any:
         tie_word_embeddings=design.tied,
     )
     oracle = getattr(transformers, f"{kind}ForCausalLM")(config).double()
-    ours = model.state_dict()
+    oracle.load_state_dict(as_llama(model.state_dict(), design))
+    for module in oracle.modules():
+        if type(module).__name__.endswith("RMSNorm"):  # it always computes in fp32
+            module.forward = partial(in_double, module)
+    return oracle
+
+
+def as_llama(ours: Mapping[str, Tensor], design: TransformerDesign) -> dict[str, Tensor]:
+    """Return weights, or their gradients, under the names of Llama and Qwen 3."""
     state = {
         "model.embed_tokens.weight": ours["embedding.weight"],
         "lm_head.weight": ours["head.weight"],
@@ -137,11 +153,7 @@ def hugging_face_llama(model: Transformer) -> Any:
             names |= {"self_attn.k_norm": "attention.key_norm"}
         for one, other in names.items():
             state[f"{theirs}.{one}.weight"] = ours[f"{mine}.{other}.weight"]
-    oracle.load_state_dict(state)
-    for module in oracle.modules():
-        if type(module).__name__.endswith("RMSNorm"):  # it always computes in fp32
-            module.forward = partial(in_double, module)
-    return oracle
+    return state
 
 
 def in_double(norm: Any, x: Tensor) -> Tensor:
@@ -149,12 +161,16 @@ def in_double(norm: Any, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("design", "oracle"),
-    [(GPT2, hugging_face_gpt2), (LLAMA, hugging_face_llama), (NORMED, hugging_face_llama)],
+    ("design", "oracle", "renamed"),
+    [
+        (GPT2, hugging_face_gpt2, as_gpt2),
+        (LLAMA, hugging_face_llama, as_llama),
+        (NORMED, hugging_face_llama, as_llama),
+    ],
     ids=["gpt2", "llama", "qwen3"],
 )
 def test_losses_and_gradients_are_those_of_hugging_face(
-    design: TransformerDesign, oracle: Any
+    design: TransformerDesign, oracle: Any, renamed: Any
 ) -> None:
     model, ids = built(design), tokens(design)
     losses = model(ids[:, :-1], ids[:, 1:])
@@ -165,8 +181,12 @@ def test_losses_and_gradients_are_those_of_hugging_face(
     torch.testing.assert_close(losses, expected, rtol=0, atol=BOUND)
     losses.mean().backward()
     expected.mean().backward()
-    embedding = reference.get_input_embeddings().weight
-    torch.testing.assert_close(model.embedding.weight.grad, embedding.grad, rtol=0, atol=BOUND)
+    gradients = {name: w.grad for name, w in model.state_dict(keep_vars=True).items()}
+    theirs = {name: w.grad for name, w in reference.named_parameters() if "bias" not in name}
+    ours = renamed(gradients, design)
+    assert len(theirs) >= 6 * design.layers + 2
+    torch.testing.assert_close({name: ours[name] for name in theirs}, theirs, rtol=0, atol=BOUND)
+    assert all(gradient.abs().max() > 1e6 * BOUND for gradient in theirs.values())
 
 
 @pytest.mark.parametrize(
