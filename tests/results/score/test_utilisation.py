@@ -37,7 +37,7 @@ def scored(
     device: str = "cuda:0",
 ) -> TrainingScore:
     run.graph = language_graph(GPT2).model_copy(update={"model": WORKLOAD})
-    run.plan(job(1, data=DATA, rules="executed"), ceilings=ceilings)
+    run.plan(job(1, data=DATA, rules="executed"), ceilings=tuple(ceilings))
     run.attempt(1, 1000.0, *course(0.1, 0.2, device_name=device_name, device=device))
     return score(Contents(run.folder)).trainings[0]
 
@@ -113,7 +113,7 @@ def test_a_transformer_without_a_measured_product_has_no_mfu(handmade_run: Handm
 def test_a_model_with_both_kinds_of_work_has_the_faster_ceiling(handmade_run: HandmadeRun) -> None:
     both = {node.kind for node in handmade_run.graph.nodes}
     assert {"convolution", "dense"} <= both
-    handmade_run.plan(job(1), ceilings=raised("convolution", 1e15))
+    handmade_run.plan(job(1), ceilings=tuple(raised("convolution", 1e15)))
     handmade_run.attempt(1, 1000.0, *course(0.1, 0.2))
     found = score(Contents(handmade_run.folder)).trainings[0]
     assert found.mfu.ceiling_flops == 2e15

@@ -121,7 +121,7 @@ def test_exported_synthetic_text_records_its_recipe(tmp_path: Path) -> None:
     assert "floor" in drawn and TextRecipe.from_facts(drawn) is None
 
 
-SHARDS, TEXT = "bin_folder", "text_folder"
+SHARDS, TEXT = "shards", "text"
 
 
 @pytest.mark.parametrize("command", ["run", "plan"])
@@ -154,8 +154,9 @@ def test_the_command_line_says_what_is_wrong_in_one_line(
 ) -> None:
     words = ["vflops", command, "language-model", "--profile", "tiny"]
     if data is not None:
-        make = {SHARDS: bin_folder, TEXT: text_folder}[data]
-        words += ["--data", str(make(tmp_path / "data")), "--set", "target=0.1"]
+        folder = tmp_path / "data"
+        own = bin_folder(folder) if data == SHARDS else text_folder(folder)
+        words += ["--data", str(own), "--set", "target=0.1"]
     monkeypatch.setattr(sys, "argv", [*words, *(w for s in settings for w in ("--set", s))])
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
