@@ -243,7 +243,8 @@ def test_what_a_run_refuses_is_not_planned(
     """With the same words."""
     planned = vflops("plan", *arguments, "--profile", "tiny", "--set", "train.device=cpu")
     assert planned.returncode == 2 and error in planned.stderr
-    run = vflops("run", *arguments, "--profile", "tiny", "--set", "train.device=cpu")
+    options = ("--profile", "tiny", "--set", "train.device=cpu", "--quiet")
+    run = vflops("run", *arguments, *options)
     assert (run.returncode, run.stderr) == (2, planned.stderr)
     assert not (tmp_path / "runs").exists()
 
