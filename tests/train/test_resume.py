@@ -180,6 +180,7 @@ def test_data_that_was_changed_under_its_index_is_refused(tmp_path: Path) -> Non
         training.plan(folder, events, None, lambda what, done, whole: None)
 
 
+@pytest.mark.usefixtures("forked_ranks")
 def test_a_rank_that_is_killed_is_named_and_not_the_one_that_missed_it(tmp_path: Path) -> None:
     folder = planned(tmp_path, "train.ranks=2", "train.epochs=50")
     record = JobRecord.read(folder.job_file(1))
@@ -187,9 +188,12 @@ def test_a_rank_that_is_killed_is_named_and_not_the_one_that_missed_it(tmp_path:
     def kill(kind: str, data: object) -> None:
         if kind == "job":
             name = f"vflops.train.rank {folder.path} 1"
-            for process in psutil.process_iter(["cmdline", "environ"]):
-                words = " ".join(process.info["cmdline"] or ())
-                if name in words and (process.info["environ"] or {}).get("RANK") == "1":
+            for process in psutil.process_iter(["cmdline"]):
+                output = Path(f"/proc/{process.pid}/fd/1")
+                if (
+                    name in " ".join(process.info["cmdline"] or ())
+                    and output.readlink().name == "rank-1.log"
+                ):
                     process.kill()
 
     with pytest.raises(RunFailed, match="rank 1 was killed by SIGKILL"):

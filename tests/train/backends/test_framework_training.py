@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support import framework_training
 from tests.support.framework_training import (
-    STEPS,
     parts_agree,
     pass_between,
     runs_out_of_memory,
@@ -36,6 +36,8 @@ from vflops.workloads.contract.registry import workload
 pytest.importorskip("jax", reason="pip install 'vflops[jax]'")
 
 AGREE = 1e-9
+STEPS = (*framework_training.STEPS, "network.blocks=[1]", "network.width=4")
+"""With few layers, because XLA takes seconds to compile each."""
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +110,7 @@ def test_a_checkpoint_is_that_of_pytorch(
 def test_a_checkpoint_of_one_is_resumed_by_another(
     torch_run: tuple[RunFolder, Log], tmp_path: Path
 ) -> None:
-    parts_agree(pass_between(tmp_path, "jax", double=True), torch_run[1], AGREE)
+    parts_agree(pass_between(tmp_path, "jax", *STEPS, double=True), torch_run[1], AGREE)
 
 
 @pytest.mark.frameworks
