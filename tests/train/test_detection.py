@@ -15,6 +15,8 @@ from vflops.record.formats import job_events
 from vflops.record.readout.contents import Contents
 
 SMALL = (
+    "synthetic.height=48",
+    "synthetic.width=72",
     "network.width=8",
     "network.channels=16",
     "network.hidden=32",
