@@ -145,6 +145,8 @@ class _Forked(subprocess.Popen[Any]):
         if not (plain and ours and call["env"] is not None):
             return False
         read = {name: value for name, value in call["env"].items() if name != _THREADS}
+        if _THREADS in os.environ:  # as when the server started
+            read[_THREADS] = os.environ[_THREADS]
         return self.serves(read if words[3] == _RANK else call["env"])
 
 
