@@ -8,9 +8,10 @@ PIP_INSTALL := $(BIN)/pip install -q --no-compile
 # All cores compile byte code; pip would use one, also for tests and libraries that are never imported here.
 UNUSED := /tests?/|/(alembic|mypyc?|networkx|pip|pygments|setuptools|sqlalchemy|torch/testing)/
 COMPILE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -qq -j 0 -x '$(UNUSED)' $(VENV)/lib src || true
-# Threads that wait do not spin: trainings of several tests share the cores. Byte code is kept: tests start
-# hundreds of processes. numpy computes with one thread: the products in Triton's interpreter are small.
-PYTEST := OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist worksteal
+# One thread each, and threads that wait do not spin: trainings of several tests share the cores, and products in
+# Triton's interpreter are small. Byte code is kept: tests start hundreds of processes.
+THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+PYTEST := $(THREADS) PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist worksteal
 
 .PHONY: run image test test-cluster test-frameworks test-gpu test-machines fuzz
 .PHONY: pytest packages cluster-packages check format docs clean

@@ -164,13 +164,17 @@ def described(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Sys
 
 @pytest.fixture
 def vflops_alone(tmp_path: Path) -> Vflops:
-    """Runs the command in an empty folder, in a Python of its own, as a user does."""
+    """Runs the command in an empty folder, in a Python of its own, as a user does.
+
+    ``make test`` allows one thread, a user's shell all of them.
+    """
+    inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
 
     def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "vflops", *map(str, arguments)],
             cwd=tmp_path,
-            env={**os.environ, "COLUMNS": "100", **environment},
+            env={**inherited, "COLUMNS": "100", **environment},
             capture_output=True,
             text=True,
             timeout=300,

@@ -19,7 +19,7 @@ from tests.support.ranking_runs import TASK
 from vflops.errors import VflopsError
 from vflops.results.score.scoring import score
 
-MUTATIONS = int(os.environ.get("VFLOPS_FUZZ", "200"))
+MUTATIONS = int(os.environ.get("VFLOPS_FUZZ", "100"))
 SEED = os.environ.get("VFLOPS_FUZZ_SEED", "0")
 TARGET = f'"target": {TASK.synthetic.target}'.encode()
 DEEP = b"a." * 1500

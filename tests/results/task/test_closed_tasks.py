@@ -36,7 +36,7 @@ DIGESTS = {
     ("extreme-weather", "gpu"): "5d6632ad23df",
     ("extreme-weather", "reference"): "af1e2a5dc76f",
     ("language-model", "tiny"): "3a1317945295",
-    ("language-model", "laptop"): "d465ad23cf16",
+    ("language-model", "laptop"): "1e5d7c7ac190",
     ("language-model", "gpu"): "2f2a7ac2565f",
     ("language-model", "reference"): "9dde4355ff34",
 }

@@ -123,11 +123,14 @@ def test_two_ranks_train_in_fp16(tmp_path: Path) -> None:
     two_ranks_in_fp16_agree(tmp_path, "jax")
 
 
-@pytest.mark.parametrize("framework", ["pytorch", "jax"])
+@pytest.mark.parametrize(
+    "framework", ["pytorch", pytest.param("jax", marks=pytest.mark.frameworks)]
+)
 def test_running_out_of_memory_is_a_clear_error(framework: str, tmp_path: Path) -> None:
     runs_out_of_memory(tmp_path, framework, memory_mb=1024)
 
 
+@pytest.mark.frameworks
 def test_bf16_trains(tmp_path: Path) -> None:
     few = ("synthetic.train=64", "train.precision=mixed-bf16", "train.framework=jax")
     found = losses(run_ranks(planned(tmp_path, *STEPS, *few)))

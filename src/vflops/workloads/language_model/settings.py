@@ -169,10 +169,10 @@ def laptop() -> LanguageSettings:
     return LanguageSettings(
         context=128,
         network=TransformerSettings(
-            style="llama", layers=2, width=64, heads=4, kv_heads=2, mlp_width=128, qk_norm=True
+            style="llama", layers=2, width=64, heads=4, mlp_width=128, qk_norm=True
         ),
         synthetic=SyntheticTextSettings(
-            vocabulary=256, train=1 << 19, validation=1 << 16, target=0.078
+            vocabulary=256, train=1 << 19, validation=1 << 16, target=0.085
         ),
         train=TrainSettings(
             epochs=3,
