@@ -25,6 +25,8 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import Resumed
 from vflops.record.readout.contents import Contents
+from vflops.results.check.content_rules import check_contents
+from vflops.results.check.data_rules import check_contradictions, check_leaks
 from vflops.results.check.graph_rules import check_rebuilt_graphs
 
 SHORT = ("synthetic.train=16384", "synthetic.validation=16384", "train.warmup_epochs=0")
@@ -71,3 +73,8 @@ def test_real_text_without_a_download_is_learned(tmp_path: Path) -> None:
     assert record.data.facts["vocabulary"] == 256
     first, *_, last = evaluations(log)
     assert last.quality > first.quality > 1 / 256
+    contents = Contents(folder)
+    # Text has no labels, and its documents are held out by their hashes.
+    assert check_contradictions(contents).verdict == "not applicable"
+    assert check_leaks(contents).verdict == "pass"
+    assert check_contents(contents).verdict == "pass"

@@ -11,7 +11,9 @@ from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
 from vflops.units import integer
 
-COMPARED = ("image-classification", "automl", "extreme-weather", "language-model")
+LABELLED = ("image-classification", "automl", "extreme-weather")
+"""Workloads whose samples have labels and are compared with each other when they are packed."""
+COMPARED = (*LABELLED, "language-model")
 """Workloads whose samples are hashed when they are packed and when they are read."""
 
 

@@ -12,7 +12,7 @@ from vflops.record.formats.job_events import Ensembled, Evaluated, OutOfBag, Tes
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.check.content_rules import COMPARED
+from vflops.results.check.content_rules import COMPARED, LABELLED
 from vflops.results.check.copied_curves import copied_curve
 from vflops.results.check.ensemble_evaluations import ensemble_evaluation_faults
 from vflops.results.check.locations import event_location, job_file
@@ -196,7 +196,7 @@ def _check_duplicates(
     records = [
         record
         for record in _records(contents)
-        if record.data.synthetic is False and record.workload in COMPARED
+        if record.data.synthetic is False and record.workload in LABELLED
     ]
     if not records:
         return Outcome("not applicable", "no images or years of climate fields were trained on")
