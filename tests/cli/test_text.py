@@ -102,11 +102,13 @@ def test_wrong_use_is_one_line_with_a_hint(
 
 
 def test_a_separator_may_be_written_with_escapes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "one.txt").write_text("\n\n".join(f"part {n}" for n in range(200)))
     data(r"pack text packed --separator \n\n --validation 0.2 --workers 1")
+    longest = len("part 199") + 1  # with its separator
+    assert f"documents, the longest of {longest} tokens, in 1 shard" in capsys.readouterr().out
     splits = PackedText.open(tmp_path / "packed").index.splits
     assert splits["train"].documents + splits["val"].documents == 200

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.language_models import GPT2, language_graph
 from tests.support.trained_runs import HandmadeRun, two_seeds
 from vflops.config.training import TrainSettings
 from vflops.counting.conventions import convention
@@ -16,7 +17,7 @@ from vflops.launch.placement import Node, plan
 from vflops.record.folder import RunFolder
 from vflops.record.formats.batch_ops import BatchOps
 from vflops.record.readout.contents import Contents
-from vflops.results.roofline.analysis import bound, measured_ceilings
+from vflops.results.roofline.analysis import Ceilings, bound, measured_ceilings
 from vflops.results.score.training_score import training_scores
 from vflops.run.training_cost import (
     Speed,
@@ -177,6 +178,15 @@ def test_ceilings_give_a_lower_bound_of_the_time(run_folder: RunFolder) -> None:
     assert shown.startswith("at best ") and "fp32 ceilings of before" in shown
     half = training(precision="mixed-bf16")
     assert bounding_speed(counted, machine, half, "before", share=1.0) is None
+
+
+def test_the_matrix_product_alone_bounds_a_model_without_convolutions() -> None:
+    machine = Ceilings({("gemm", "fp8"): 4e9}, memory=1e8, network=None, ranks=None)
+    counted = count(language_graph(GPT2), convention("executed"))
+    eight_bit = training(precision="mixed-fp8")
+    speed = bounding_speed(counted, machine, eight_bit, "before", share=1.0)
+    assert speed is not None and "fp8 ceilings" in speed.source
+    assert speed.samples_per_s == bound(counted, machine, "fp8").samples_per_s
 
 
 def test_a_model_of_many_nodes_is_named_by_its_first_and_last() -> None:

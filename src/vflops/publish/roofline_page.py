@@ -12,8 +12,9 @@ from vflops.publish.pages.roofline_points import Achieved
 from vflops.publish.report.training_blocks import roofline_models
 from vflops.record.files import atomic
 from vflops.record.folder import RunRecord
+from vflops.record.formats.graph import Graph
 from vflops.record.readout.contents import Contents
-from vflops.results.roofline.analysis import Bound, Ceilings, bound
+from vflops.results.roofline.analysis import Bound, Ceilings, bound, roofline_benchmarks
 from vflops.results.roofline.roofline_text import sentences
 from vflops.results.roofline.run_ceilings import measured_where, run_ceilings
 from vflops.results.score.scoring import score
@@ -43,8 +44,9 @@ class Roofline:
     ) -> Roofline:
         """Return the roofline of models, in the fastest precision that was measured by default."""
         run = contents.folder.record
-        machine = _require_ceilings(run, run_ceilings(contents), precision)
-        chosen = precision or machine.precisions()[0]
+        machine = run_ceilings(contents)
+        known = _require_ceilings(run, machine, [count.graph for count in counts], precision)
+        chosen = precision or known[0]
         bounds = tuple(bound(count, machine, chosen) for count in counts)
         idle = [bound_.model for bound_ in bounds if not bound_.step_s]
         if idle:
@@ -59,14 +61,15 @@ class Roofline:
         not measured. None if no trained model has a counted graph.
         """
         run = contents.folder.record
-        machine = _require_ceilings(run, run_ceilings(contents), precision)
+        machine = run_ceilings(contents)
         models = roofline_models(contents, contents.once(score))
-        if not models:
+        if not models or machine.memory is None:
             return None
         bounds = [model.bound for model in models]
         if precision is not None:
             models = [model for model in models if model.bound.precision == precision]
             graphs = {graph.model: graph for graph in contents.graphs}
+            _require_ceilings(run, machine, [graphs[b.model] for b in bounds], precision)
             counts = [count(graphs[b.model], model_convention(contents, b.model)) for b in bounds]
             bounds = [bound(counted, machine, precision) for counted in counts]
         return cls(
@@ -106,17 +109,25 @@ class Roofline:
         atomic.write_text(path, page)
 
 
-def _require_ceilings(run: RunRecord, machine: Ceilings, precision: str | None) -> Ceilings:
-    """Return the ceilings of the run; raise if they do not give a roofline in ``precision``."""
-    known = machine.precisions()
+def _require_ceilings(
+    run: RunRecord, machine: Ceilings, graphs: Sequence[Graph], precision: str | None
+) -> list[str]:
+    """Return the precisions in which all models have a roofline, the fastest one first.
+
+    Raise if there are none, or if ``precision`` is not among them.
+    """
+    models: Sequence[Graph | None] = graphs or (None,)
+    of_models = [machine.precisions(graph) for graph in models]
+    known = [name for name in of_models[0] if all(name in names for names in of_models)]
     if not known or machine.memory is None:
+        needed = dict.fromkeys(name for graph in models for name in roofline_benchmarks(graph))
         raise UsageError(
-            f"run {run.id} lacks measurements for a roofline (gemm, convolution, memory)",
-            hint="measure them: vflops micro gemm convolution memory all-reduce",
+            f"run {run.id} lacks measurements for a roofline ({', '.join([*needed, 'memory'])})",
+            hint=f"measure them: vflops micro {' '.join(needed)} memory all-reduce",
         )
     if precision is not None and precision not in known:
         raise UsageError(
             f"run {run.id} has no ceilings in {precision!r}",
-            hint=f"it has both matrix product and convolution in: {', '.join(known)}",
+            hint=f"all that a roofline needs was measured in: {', '.join(known)}",
         )
-    return machine
+    return known

@@ -62,6 +62,8 @@ class FigureName:
     """Whether the value depends on the target, so that it is only comparable for equal tasks."""
     counts_operations: bool = False
     """Whether it is a number of operations, so that it is only comparable for equal networks."""
+    is_quality: bool = False
+    """Whether it is the achieved quality."""
 
     @property
     def title(self) -> str:
@@ -130,6 +132,7 @@ class Figure:
             kind,
             self.key in _DEPENDS_ON_GOAL,
             self.key in _COUNTS_OPERATIONS,
+            self.key == "quality",
         )
 
 

@@ -119,9 +119,10 @@ class _WorkloadEstimator:
         )
         speed, unknown = self._speed(training, counted)
         repeat = self.settings.repeat
-        return estimate_training(
+        needs = estimate_training(
             self.placement, training, repeat=repeat, speed=speed, unknown=unknown
         )
+        return needs.model_copy(update={"remarks": data.remarks})
 
     def _data(self) -> ExpectedData:
         if self.spec.expected is not None:

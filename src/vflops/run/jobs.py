@@ -89,13 +89,15 @@ def prepare(settings: Settings, progress: Progress) -> list[PreparedWorkload]:
 
 
 def data_warnings(prepared: Sequence[PreparedWorkload]) -> list[str]:
-    """Return the faults in the data that the checks will report after the run."""
-    return [
-        f"{entry.spec.name}: {warning}"
-        for entry in prepared
-        if entry.data.duplicates is not None
-        for warning in entry.data.duplicates.warnings
-    ]
+    """Return the faults in the data that the checks will report after the run, and remarks."""
+    warnings = []
+    for entry in prepared:
+        duplicates, remarks = entry.data.duplicates, entry.spec.data_remarks
+        texts = list(duplicates.warnings) if duplicates is not None else []
+        if remarks is not None:
+            texts += import_object(remarks)(entry.settings, entry.data)
+        warnings += [f"{entry.spec.name}: {text}" for text in texts]
+    return warnings
 
 
 def plan(

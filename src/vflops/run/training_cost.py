@@ -185,6 +185,8 @@ class Estimate(Data):
     time_is_least: bool = False
     time_source: str | None = None
     """The source of the time, or the reason why it is not known."""
+    remarks: tuple[str, ...] = ()
+    """Remarks about the data."""
 
 
 def estimate(
@@ -293,7 +295,7 @@ def bounding_speed(
     ``share`` is the share of the machine that a model uses.
     """
     precision = CEILING_PRECISIONS[training.train.precision]
-    if machine.memory is None or precision not in machine.precisions():
+    if machine.memory is None or precision not in machine.precisions(counted.graph):
         return None
     return Speed(
         samples_per_s=share * bound(counted, machine, precision).samples_per_s,
@@ -366,4 +368,5 @@ def estimate_rows(needs: Estimate) -> list[list[str]]:
             "and messages are extra",
         ],
         ["time", time],
+        *(["note", remark] for remark in needs.remarks),
     ]

@@ -81,6 +81,20 @@ def test_tokens_beyond_the_capacity_skip_the_expert() -> None:
     assert (y[0, 2:] == 0).all()
 
 
+@pytest.mark.parametrize(("active", "learns"), [(1, False), (2, True)])
+def test_only_second_choices_depend_on_later_tokens(active: int, learns: bool) -> None:
+    """The margin of the floor for models with experts rests on it."""
+    experts = built(replace(DESIGN, experts_per_token=active, capacity=0.5))
+    x = torch.randn(2, 96, 16, dtype=torch.float64)
+    other = x.clone()
+    other[1] = torch.randn(96, 16, dtype=torch.float64)
+    with torch.no_grad():
+        (before, _), (after, _) = experts(x), experts(other)
+        unlimited = one_by_one(experts, x)
+    assert not torch.allclose(before[0], unlimited[0])  # some tokens found no place
+    assert torch.allclose(before[0], after[0], rtol=1e-12, atol=1e-12) is not learns
+
+
 def test_balance_is_one_for_even_experts_and_their_number_for_a_single_one() -> None:
     experts = built(replace(DESIGN, experts_per_token=1))
     x = torch.zeros(1, 12, 16, dtype=torch.float64)

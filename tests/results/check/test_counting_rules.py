@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.language_models import GPT2, LENGTH, language_graph
+from tests.support.text_jobs import text_job
 from tests.support.trained_runs import WORKLOAD, HandmadeRun, course, job
 from vflops.record.formats.job import DataFacts, SampleUnit
 from vflops.record.readout.contents import Contents
@@ -37,3 +38,24 @@ def test_a_sample_has_the_tokens_of_the_graph(
         assert "tokens" not in outcome.evidence
     else:
         assert (outcome.verdict, outcome.evidence) == ("fail", f"job 1: {fault}")
+
+
+@pytest.mark.parametrize(
+    ("unit", "stated"),
+    [
+        (SampleUnit(name="tokens", count=64), None),
+        (None, "no unit"),
+        (SampleUnit(name="words", count=64), "64 words"),
+        (SampleUnit(name="tokens", count=640), "640 tokens"),
+    ],
+)
+def test_a_sample_of_a_language_model_has_the_tokens_of_its_settings(
+    handmade_run: HandmadeRun, unit: SampleUnit | None, stated: str | None
+) -> None:
+    handmade_run.graph = language_graph(GPT2).model_copy(update={"model": "language-model"})
+    record = text_job()
+    data = record.data.model_copy(update={"unit": unit})
+    handmade_run.plan(record.model_copy(update={"data": data, "rules": "executed"}))
+    outcome = check_operations(Contents(handmade_run.folder))
+    fault = f"job 1: a sample has 64 tokens by the settings, but {stated} by the record"
+    assert (outcome.evidence == fault) is (stated is not None), outcome.evidence

@@ -156,7 +156,7 @@ def test_a_training_of_less_than_a_minute_does_not_tell_what_else_ran(
 @pytest.mark.parametrize(
     ("stolen", "verdict"), [(10.6, "fail"), (9.4, "pass")], ids=["crowded", "idle"]
 )
-def test_a_host_that_withholds_time_is_named_and_not_taken_for_programs(
+def test_a_host_that_takes_time_is_named_and_not_taken_for_programs(
     good: GoodRun,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -168,10 +168,30 @@ def test_a_host_that_withholds_time_is_named_and_not_taken_for_programs(
     found = finding(good("one model"), tmp_path, "stolen", harm)  # and no other rule fails
     assert found.verdict == verdict
     assert found.evidence == (
-        f"the host of the virtual machine withheld {stolen} % of the CPUs while job 1 trained; "
+        f"the host of this virtual machine took {stolen} % of the CPU time while job 1 trained; "
         "at most 10 % is allowed"
     )
     assert found.where == ("jobs/1/0/telemetry.jsonl" if verdict == "fail" else None)
+
+
+@pytest.mark.parametrize(
+    ("samples", "verdict", "evidence"),
+    [
+        (
+            None,
+            "pass",
+            "no CPU time was taken by the host of a virtual machine; at most 10 % is allowed",
+        ),
+        (7, "not applicable", "the CPU time that a host took has too few readings (5 of 10)"),
+        (0, "not applicable", "the CPU time that a host took was not recorded"),
+    ],
+    ids=["none", "few", "not recorded"],
+)
+def test_few_readings_of_the_time_that_a_host_takes_are_counted(
+    good: GoodRun, tmp_path: Path, samples: int | None, verdict: str, evidence: str
+) -> None:
+    found = finding(good("one model"), tmp_path, "stolen", busy(1, 80.0, 1.0, samples))
+    assert (found.verdict, found.evidence) == (verdict, evidence)
 
 
 def test_a_machine_that_was_busy_names_the_programs(good: GoodRun, tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from tests.support.sample_parts import MEASUREMENTS, write_system
+from tests.support.text_jobs import FLOOR, TOKENS, text_job
 from tests.support.trained_runs import HandmadeRun, course, job
 from vflops.data.text.floor import floor_of_recipe
 from vflops.data.text.text_recipe import TextRecipe
-from vflops.record.formats.job import DataFacts, Goal, JobRecord, SampleUnit
+from vflops.record.formats.job import DataFacts, JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.check.data_rules import check_evaluations
 from vflops.results.check.quality_limits import quality_faults, quality_limit
@@ -77,41 +78,6 @@ def test_every_target_of_a_profile_is_below_its_limit() -> None:
         assert found is None or float(target) < found, (workload, profile)
 
 
-TOKENS = (2 * 16_384 - 1) // 64 * 64
-FLOOR = floor_of_recipe(TextRecipe(vocabulary=64, seed=1), "val", TOKENS)
-
-
-def text_job(
-    floor: float | None = FLOOR.loss, data: str | None = None, recipe: TextRecipe | None = None
-) -> JobRecord:
-    """A job of the profile ``tiny`` of the language model, with a recorded floor."""
-    facts: dict[str, int | float | str] = {} if recipe is None else {**recipe.facts()}
-    if floor is not None:
-        facts["floor"] = floor
-    settings = find("language-model").profile("tiny").model_copy(update={"data": data})
-    return job(
-        1,
-        workload="language-model",
-        settings=settings.model_dump(mode="json"),
-        goal=Goal(
-            quality="next-token probability",
-            better="higher",
-            target=0.13,
-            exponent=5,
-            of_loss="exp(-loss)",
-        ),
-        data=DataFacts(
-            path="/data",
-            fingerprint="0" * 64,
-            synthetic=True,
-            train=4095,
-            validation=TOKENS // 64,
-            facts=facts,
-            unit=SampleUnit(name="tokens", count=64),
-        ),
-    )
-
-
 OPEN = Task(workload="language-model", kind="open", digest=None, profile="tiny")
 
 
@@ -127,45 +93,57 @@ def test_the_floor_that_a_job_states_does_not_move_the_limit_of_drawn_text() -> 
     assert quality_limit(text_job(floor=0.1), OPEN) == quality_limit(text_job(), OPEN)
 
 
-def test_shards_of_synthetic_text_are_drawn_again_from_their_recipe(
-    handmade_run: HandmadeRun,
-) -> None:
+def test_shards_of_synthetic_text_are_drawn_again_from_their_recipe() -> None:
     recipe = TextRecipe(vocabulary=80, seed=7, segments=8, span=6)
     floor = floor_of_recipe(recipe, "val", TOKENS).loss
     assert abs(floor - FLOOR.loss) > 0.01
-    honest = text_job(floor, "/shards", recipe)
-    found = quality_limit(honest, OPEN)
+    found = quality_limit(text_job(floor, "/shards", recipe), OPEN)
     assert found is not None
     assert found.model == math.exp(math.log(1e12) / TOKENS - floor)
-    forged = text_job(1.0, "/shards", recipe)
-    assert quality_limit(forged, OPEN) == found
-    faulty = faults(handmade_run, forged, 0.15, -math.log(0.15))
-    assert set(faulty) == {f"the floor of the text is {floor:.6f}, but 1.0 is recorded"}
+    assert quality_limit(text_job(1.0, "/shards", recipe), OPEN) == found
 
 
-@pytest.mark.parametrize("recorded", [False, True])
-def test_a_floor_that_cannot_be_computed_again_is_said(
-    handmade_run: HandmadeRun, recorded: bool
-) -> None:
-    recipe = TextRecipe(vocabulary=64, seed=1) if recorded else None
-    record = text_job(FLOOR.loss, "/d", recipe)
-    notes = [
-        (kind, {**facts, "evaluated": TOKENS // 64} if kind == "evaluation" else facts)
-        for kind, facts in course(0.1, 0.15)
-    ]
-    handmade_run.plan(record)
-    handmade_run.attempt(1, 1000.0, *notes)
-    outcome = check_evaluations(Contents(handmade_run.folder))
-    assert outcome.verdict == "pass", outcome.evidence
-    told = "the floor of the text of job 1 is as recorded: its recipe is not known"
-    assert (told in outcome.evidence) is not recorded
-
-
-def test_shards_of_synthetic_text_without_a_recipe_have_the_floor_that_was_recorded() -> None:
-    found = quality_limit(text_job(floor=2.0, data="/shards"), OPEN)
+def test_experts_are_allowed_what_their_places_can_reveal_of_later_tokens() -> None:
+    found = quality_limit(text_job(experts=4, bag=BAG | {"models": 1}), OPEN)
     assert found is not None
-    assert found.model == math.exp(math.log(1e12) / TOKENS - 2.0)
-    assert quality_limit(text_job(floor=None, data="/shards"), OPEN) is None
+    # 32 batches of 16 windows; in each of 2 layers, 4 experts are full at one of 1,025 choices
+    revealed = 32 * 2 * 4 * math.log(1 + 16 * 64)
+    assert found.model == found.ensemble
+    assert -math.log(found.model) == pytest.approx(
+        FLOOR.loss - (math.log(1e12) + revealed) / TOKENS, rel=1e-12
+    )
+    assert "experts can learn little about later tokens" in found.source
+
+
+BAG = {"model": 0, "models": 9, "bootstrap": "poisson", "seed": 1}
+
+
+@pytest.mark.parametrize(
+    ("network", "bag", "model", "ensemble"),
+    [
+        ({"experts": 64}, None, 0.05, 0.05),  # more could be revealed than can be believed
+        # 32 batches, 2 experts that are full at one of 1,025 choices; nine times that is too much
+        ({"experts": 2, "layers": 1}, BAG, 32 * 2 * math.log(1025) / TOKENS / FLOOR.loss, 0.05),
+        ({"experts": 4, "experts_per_token": 1}, BAG, 0.0, 0.0),  # first choices only
+    ],
+    ids=["many experts", "ensemble", "one expert per token"],
+)
+def test_experts_lower_the_floor_by_five_percent_at_most(
+    network: dict[str, Any], bag: dict[str, Any] | None, model: float, ensemble: float
+) -> None:
+    found = quality_limit(text_job(bag=bag, **network), OPEN)
+    dense = quality_limit(text_job(), OPEN)
+    assert found is not None and dense is not None
+    shares = [math.log(most / dense.model) / FLOOR.loss for most in (found.model, found.ensemble)]
+    assert shares == pytest.approx([model, ensemble], abs=1e-12)
+
+
+@pytest.mark.parametrize(("quality", "verdict"), [(0.9, "fail"), (0.24, "fail"), (0.2, "pass")])
+def test_a_model_with_experts_far_better_than_the_source_fails(
+    handmade_run: HandmadeRun, quality: float, verdict: str
+) -> None:
+    faulty = faults(handmade_run, text_job(experts=4), quality, -math.log(quality))
+    assert bool(faulty) is (verdict == "fail")
 
 
 def faults(run: HandmadeRun, record: JobRecord, quality: float, loss: float | None) -> list[str]:
@@ -193,11 +171,6 @@ def test_a_loss_below_the_floor_fails(handmade_run: HandmadeRun) -> None:
 def test_a_quality_that_is_not_that_of_its_loss_fails(handmade_run: HandmadeRun) -> None:
     (fault,) = faults(handmade_run, text_job(), 0.2, -math.log(0.19))
     assert fault == "the next-token probability is 0.2, not exp(−1.66073)"
-
-
-def test_a_floor_that_is_not_that_of_the_text_fails(handmade_run: HandmadeRun) -> None:
-    found = faults(handmade_run, text_job(floor=1.0), 0.2, -math.log(0.2))
-    assert set(found) == {f"the floor of the text is {FLOOR.loss:.6f}, but 1.0 is recorded"}
 
 
 @pytest.mark.parametrize(("quality", "verdict"), [(0.9, "pass"), (1.0, "fail")])

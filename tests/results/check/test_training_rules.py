@@ -219,3 +219,8 @@ def test_evaluations_may_be_fewer_than_epochs(handmade_run: HandmadeRun) -> None
         ("end", {}),
     ]
     assert judged(run_with(handmade_run, notes)) == {}
+
+
+def test_the_seed_of_a_single_training_is_named(handmade_run: HandmadeRun) -> None:
+    findings = check(Contents(run_with(handmade_run, GOOD))).findings
+    assert [f.evidence for f in findings if f.rule == "seeds"] == ["1 job, seed 1"]

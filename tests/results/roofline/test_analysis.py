@@ -164,6 +164,24 @@ def test_without_memory_or_convolution_there_is_no_bound_but_a_reason() -> None:
     assert best_bound(counted, no_peak)[0] is None
 
 
+def test_a_model_without_convolutions_needs_the_matrix_product_alone() -> None:
+    counted = count(language_graph(GPT2), convention("executed"))
+    compute = {("gemm", "fp8"): 4e9, ("gemm", "bf16"): 2e9, ("convolution", "bf16"): 1e9}
+    machine = Ceilings(compute, memory=BANDWIDTH, network=None, ranks=None)
+    assert machine.precisions(counted.graph) == ["fp8", "bf16"]
+    found, reason = best_bound(counted, machine)
+    assert found is not None and (found.precision, reason) == ("fp8", None)
+    assert found.ridge == 4e9 / BANDWIDTH
+    no_product = Ceilings({("convolution", "bf16"): 1e9}, BANDWIDTH, network=None, ranks=None)
+    assert best_bound(counted, no_product) == (None, "the matrix product was not measured")
+
+
+def test_a_model_with_convolutions_needs_both() -> None:
+    compute = {("gemm", "fp8"): 4e9, ("gemm", "bf16"): 2e9, ("convolution", "bf16"): 1e9}
+    machine = Ceilings(compute, memory=BANDWIDTH, network=None, ranks=None)
+    assert machine.precisions(sample_graph()) == machine.precisions() == ["bf16"]
+
+
 def test_an_all_reduce_of_cpu_processes_says_nothing_of_accelerators() -> None:
     gloo = _ceiling("all-reduce", None, 1e9, case="gloo-2-ranks", setting={"ranks": 2})
     for device, network in (("cpu", 1e9), ("cuda:0", None)):

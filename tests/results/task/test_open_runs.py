@@ -54,6 +54,13 @@ def test_a_target_of_a_thousandth_has_no_vflops_headline_and_fails(
     assert "--set target=0.9" in failed.evidence
 
 
+@pytest.mark.parametrize("quality", [0.999, 1.0])
+def test_a_suggested_target_is_one_that_settings_accept(
+    handmade_run: HandmadeRun, quality: float
+) -> None:
+    assert goal(trained_to(handmade_run, 0.001, quality)).evidence.endswith("--set target=0.99")
+
+
 def test_the_figures_of_an_open_task_are_named_apart(handmade_run: HandmadeRun) -> None:
     contents = Contents(trained_to(handmade_run, 0.7))
     (training,) = score(contents).trainings

@@ -158,6 +158,34 @@ def test_operations_of_other_networks_are_not_compared(
     assert any(line.startswith(warning) for line in found.warnings)
 
 
+def test_a_quality_from_the_loss_is_not_compared_across_texts(tmp_path: Path) -> None:
+    goal = {"quality": "next-token probability", "better": "higher", "target": 0.8, "exponent": 5}
+    for of_loss, is_compared in ((None, True), ("exp(-loss)", False)):
+        a, b = (
+            dated_run(
+                tmp_path / f"{of_loss}",
+                Dated(
+                    day,
+                    quality=quality,
+                    job={
+                        "data": DATA.model_copy(update={"contents": {"validation": text}}),
+                        "goal": {**goal, "of_loss": of_loss},
+                    },
+                ),
+            )
+            for day, (text, quality) in enumerate((("1" * 64, 0.88), ("2" * 64, 0.82)))
+        )
+        found = compared(a, b)
+        for name in ("next-token probability", "time to quality"):
+            one = figure(found, name)
+            assert one.base is not None and one.value is not None
+            assert (one.difference is not None) is is_compared
+            if not is_compared:
+                assert compare_text.verdict(one) == "not comparable"
+                assert one.reason == "the validation data differs"
+        assert figure(found, "FLOPS").difference is not None
+
+
 def test_a_reason_for_many_figures_says_for_how_many_of_them(tmp_path: Path) -> None:
     a, b = (dated_run(tmp_path, Dated(day, (slower,))) for day, slower in ((0, 1.0), (1, 1.1)))
     found = compared(a, b)

@@ -19,6 +19,7 @@ from vflops.data.text.text_recipe import BLOCK_TOKENS, TextRecipe
 from vflops.data.text.tokenizer import TextTokenizer
 from vflops.errors import FolderError, UsageError
 from vflops.record.formats.job import DataFacts
+from vflops.run import jobs
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import load, profile
 from vflops.workloads.language_model.expected import expected
@@ -44,6 +45,12 @@ def prepared(data: Path, *changes: str) -> DataFacts:
             ["network.experts=4", "network.capacity=0"],
             "network.capacity = 0: input should be greater than 0",
             "leave it out for the profile's 1.25",
+        ),
+        (
+            ["network.experts=4", "network.capacity=1e-5"],
+            "capacity 1e-05 gives each expert less than 0.01 of its share of an even distribution, "
+            "so nearly all tokens would skip their experts: use 0.01 or more",
+            None,
         ),
         (
             ["network.heads=8", "network.kv_heads=3"],
@@ -108,6 +115,21 @@ def test_a_plan_reads_the_headers_of_raw_shards(tmp_path: Path) -> None:
     found = expected(tiny(*own)).facts
     assert (found.train, found.validation) == (60_000 // 64, 16_999 // 64)
     assert found.facts["vocabulary"] == 50_300
+
+
+def test_a_plan_of_raw_shards_says_that_their_tokens_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shards = bin_folder(tmp_path / "data")
+    words = ["vflops", "plan", "language-model", "--profile", "tiny", "--data", str(shards)]
+    words += ["--set", "target=0.1", "--set", "vocabulary=100"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "note only the headers of the shards were read, not their tokens" in said
+    assert "refuses tokens of 100 or more" in said and "--vocabulary 100" in said
 
 
 def test_exported_synthetic_text_records_its_recipe(tmp_path: Path) -> None:
@@ -182,11 +204,31 @@ def test_a_context_longer_than_every_document_spans_documents(tmp_path: Path) ->
     assert facts.train == windows // (2 * longest)
 
 
+def test_a_plan_and_a_run_say_that_no_document_fills_the_context(tmp_path: Path) -> None:
+    text = text_folder(tmp_path / "text", 60)
+    longest = max(path.stat().st_size for path in text.iterdir()) + 1  # with its separator
+    packing = TextPacking(TextTokenizer.open("bytes"), 0.3)
+    pack(TextFolder.open(text), tmp_path / "packed", packing)
+    spec = workload("language-model")
+    for context, count in ((longest, 0), (longest + 1, 1)):
+        own = [f"data={tmp_path / 'packed'}", "target=0.1", "train.batch=4", f"context={context}"]
+        planned = expected(tiny(*own)).remarks
+        facts = LanguageModel.prepare_data(tiny(*own), lambda *_: None)
+        warnings = jobs.data_warnings([jobs.PreparedWorkload(spec, tiny(*own), facts)])
+        assert len(planned) == len(warnings) == count
+    assert planned[0].startswith(
+        f"the context of {longest + 1:,} tokens is longer than every document; the longest has "
+        f"{longest:,} tokens"
+    )
+    assert warnings == [f"language-model: {planned[0]}"]
+
+
 def test_a_context_longer_than_the_text_is_refused(tmp_path: Path) -> None:
     text_folder(tmp_path, 60)
     with pytest.raises(UsageError, match=r"too few for one window of 100,000 tokens") as caught:
         prepared(tmp_path, "held_out=0.3", "context=100000")
     assert "use a context of at most" in str(caught.value.hint)
+    assert f"train in {tmp_path.resolve()} has" in caught.value.message  # not the cache
 
 
 def test_the_reference_without_data_says_where_to_get_it() -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vflops.cli import options
 from vflops.errors import UsageError
+
+if TYPE_CHECKING:
+    from vflops.record.formats.graph import Graph
 
 
 class Format(StrEnum):
@@ -122,10 +126,12 @@ def _newest_with_ceilings() -> Path | None:
 
     for path in filter(is_own, newest_first(Path("runs"))):
         try:
-            machine = run_ceilings(Contents(RunFolder.open(path)))
+            contents = Contents(RunFolder.open(path))
+            machine = run_ceilings(contents)
+            graphs: Sequence[Graph | None] = contents.graphs or (None,)
         except VflopsError:
             continue
-        if machine.precisions() and machine.memory:
+        if machine.memory and any(machine.precisions(graph) for graph in graphs):
             return path
     return None
 

@@ -78,6 +78,14 @@ class TokenSplit(PackedSplit):
         self._values: list[NDArray[Any] | None] = [None] * len(sizes)
         self._check_table()
 
+    @property
+    def longest_document(self) -> int | None:
+        """Number of tokens of the longest document; None if it is not known where they begin."""
+        if not len(self.starts):
+            return None
+        bounds = np.concatenate(([0], self.starts, [self.tokens]))
+        return int(np.diff(bounds).max())
+
     def read(self, start: int, out: NDArray[Any]) -> None:
         """Copy the tokens from ``start`` on into ``out``, a flat array of integers."""
         self.compare_range(np.array([start]), len(out))

@@ -79,7 +79,7 @@ class TextRecipe:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> TextRecipe | None:
-        """Return the recipe of a text with these recorded facts; None if they do not tell."""
+        """Return the recipe of a text with these recorded facts; None if they are incomplete."""
         values = {field: facts.get(name) for name, field in _FACTS.items()}
         if not all(type(value) is int for value in values.values()):
             return None

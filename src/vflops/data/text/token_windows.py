@@ -8,6 +8,7 @@ learns from the separator where a new one begins.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.packed_folder import SampleIndices
+from vflops.data.packed_index import PACKING, PackingRecord
 from vflops.data.text.packed_text import TokenSplit
-from vflops.errors import UsageError
+from vflops.errors import UsageError, VflopsError
+from vflops.record.files.cache import cache_folder
 
 
 def require_a_window(split: str, path: Path | str, tokens: int, context: int) -> None:
@@ -30,6 +33,14 @@ def require_a_window(split: str, path: Path | str, tokens: int, context: int) ->
         )
 
 
+def _users_folder(path: Path) -> Path | str:
+    """Return the folder that text in the cache was made from; any other folder as it is."""
+    if path.resolve().is_relative_to(cache_folder().resolve()):
+        with suppress(VflopsError):
+            return PackingRecord.read(path / PACKING).source
+    return path
+
+
 class TokenWindows:
     """The windows of a split; safe to read from several threads."""
 
@@ -37,7 +48,8 @@ class TokenWindows:
         """Raise ``UsageError`` if the split is too short for one window."""
         if context < 1:
             raise UsageError(f"the context is {context} tokens", hint="give 1 or more")
-        require_a_window(split.name, split.path, split.tokens, context)
+        if split.tokens <= context:
+            require_a_window(split.name, _users_folder(split.path), split.tokens, context)
         self.split = split
         self.context = context
 

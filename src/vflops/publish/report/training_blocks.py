@@ -134,7 +134,7 @@ def roofline_models(contents: Contents, scored: Score) -> list[RooflineModel]:
         model_bound, _ = best_bound(counted, machine)
         if model_bound is None or unbounded:
             continue
-        if precision in machine.precisions():
+        if precision in machine.precisions(graph):
             model_bound = bound(counted, machine, precision)
         has_speed = score.speed is not None and precision == model_bound.precision
         speeds = _speeds_per_device(contents, scored, trained) if has_speed else []

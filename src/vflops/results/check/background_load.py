@@ -1,6 +1,6 @@
 """The rules on background load: CPU time that a run did not get while it measured or trained.
 
-Other processes of the machine use it, or the host of a virtual machine withholds it.
+Other processes of the machine use it, or the host of a virtual machine takes it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def check_background_load(contents: Contents) -> Outcome:
 
 
 def check_stolen_time(contents: Contents) -> Outcome:
-    """Fail if the host of a virtual machine withheld too much CPU time.
+    """Fail if the host of a virtual machine took too much of its CPU time.
 
     A short training is judged as well: the noise of its start is not the host's.
     """
@@ -74,18 +74,26 @@ def check_stolen_time(contents: Contents) -> Outcome:
         for event in _measurement_loads(contents)
         if (share := (load := event.payload(Loaded)).stolen_share) is not None
     ]
+    most_readings = 0
     for parts in contents.once(_timeline).parts.values():
         for part in parts:
-            trained = _mean_share(contents, part, part, _STOLEN)
-            if trained is not None:
-                shares.append((trained, f"while job {part.job} trained", str(part.telemetry)))
+            values = _percentages(contents, part, part, _STOLEN)
+            most_readings = max(most_readings, len(values))
+            if len(values) >= MIN_READINGS:
+                when = f"while job {part.job} trained"
+                shares.append((_mean(values), when, str(part.telemetry)))
     if not shares:
-        return Outcome("not applicable", "the time that a host withheld was not recorded")
+        reason = (
+            f"has too few readings ({most_readings} of {MIN_READINGS})"
+            if most_readings
+            else "was not recorded"
+        )
+        return Outcome("not applicable", f"the CPU time that a host took {reason}")
     share, when, where = max(shares)
     text = (
-        f"the host of the virtual machine withheld {percent(share, digits=1)} of the CPUs {when}"
+        f"the host of this virtual machine took {percent(share, digits=1)} of the CPU time {when}"
         if share > 0
-        else "no host withheld time of the CPUs"
+        else "no CPU time was taken by the host of a virtual machine"
     )
     text += f"; at most {percent(MAX_LOAD, digits=0)} is allowed"
     return Outcome("fail", text, where) if share > MAX_LOAD else Outcome("pass", text)
@@ -185,15 +193,24 @@ def _mean_share(
 
     None if there are fewer than ``min_readings``.
     """
+    values = _percentages(contents, part, during, series)
+    return _mean(values) if len(values) >= min_readings else None
+
+
+def _mean(percentages: Sequence[float]) -> float:
+    return sum_in_order(percentages) / len(percentages) / 100
+
+
+def _percentages(contents: Contents, part: Part, during: Part, series: str) -> list[float]:
+    """Return the shares that ``part`` recorded while ``during`` trained, in percent."""
     start_s, end_s = _overlap(part, during)
     if part.telemetry is None or start_s >= end_s:
-        return None
+        return []
     if all(column.id != series for column in contents.telemetry(part.telemetry).header.series):
-        return None
+        return []
     zero_s = during.span_s[0]
     sampled = node_telemetry(part, zero_s, contents.telemetry)
-    values = _readings(sampled[0], series, start_s - zero_s, end_s - zero_s) if sampled else []
-    return sum_in_order(values) / len(values) / 100 if len(values) >= min_readings else None
+    return _readings(sampled[0], series, start_s - zero_s, end_s - zero_s) if sampled else []
 
 
 def _readings(telemetry: Telemetry, series: str, start_s: float, end_s: float) -> list[float]:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from vflops.config.flatten import differences
 from vflops.config.training import CEILING_PRECISIONS
 from vflops.errors import UsageError
-from vflops.metrics.quality import finite_quality_factor
+from vflops.metrics.quality import default_bounds, finite_quality_factor
 from vflops.record.files.document import first_fault
 from vflops.record.formats.job import Goal, JobRecord
 from vflops.record.formats.job_events import JobRearranged, JobStarted
@@ -175,8 +175,15 @@ def _easy_target_fault(contents: Contents, job: TrainedJob) -> str | None:
         f"its own target {goal.target:g} is too easy to be a goal: a quality of {achieved:.4g} "
         f"({goal.quality}) makes the quality factor {size}, and more than {_MAX_FACTOR:g} says "
         "nothing about speed; set a target close to what training reaches, such as "
-        f"--set target={achieved:.2g}"
+        f"--set target={_close_target(achieved, goal)}"
     )
+
+
+def _close_target(achieved: float, goal: Goal) -> str:
+    """Return a target near a quality that settings accept: that of a share is below 1."""
+    rounded = f"{achieved:.2g}"
+    is_share = (goal.bounds or default_bounds(goal.quality)) == (0, 1)
+    return "0.99" if is_share and float(rounded) >= 1 else rounded
 
 
 def workload_goal(record: JobRecord) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vflops.counting.conventions.transformer_graph import token_count
 from vflops.record.files.read_once import is_file
 from vflops.record.formats.graph import Graph
-from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job import JobRecord, SampleUnit
 from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import event_location, job_file
 from vflops.results.check.rule import Outcome
@@ -13,6 +13,7 @@ from vflops.results.score import figure_text
 from vflops.results.score.figure_text import count
 from vflops.results.score.score_file import Score, WorkScore
 from vflops.results.score.training_score import job_work
+from vflops.text import printable
 from vflops.units import integer
 from vflops.workloads.contract.registry import workloads
 
@@ -80,8 +81,13 @@ def check_operations(contents: Contents) -> Outcome:
 
 
 def _unit_fault(record: JobRecord, graph: Graph) -> str | None:
-    """Return what is wrong if speeds are quoted in more tokens than the model reads."""
+    """Return what is wrong if speeds are not quoted in the tokens that the model reads."""
     unit, tokens = record.data.unit, token_count(graph)
+    if record.workload == "language-model":
+        context = record.settings["context"]
+        if unit != SampleUnit(name="tokens", count=context):
+            stated = "no unit" if unit is None else f"{unit.count:,} {printable(unit.name)}"
+            return f"a sample has {context:,} tokens by the settings, but {stated} by the record"
     if unit is None or unit.name != "tokens" or tokens == unit.count * graph.batch:
         return None
     read = "no tokens" if tokens is None else f"{tokens:,} for {graph.batch:,} samples"

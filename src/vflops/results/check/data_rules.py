@@ -16,8 +16,9 @@ from vflops.results.check.content_rules import COMPARED, LABELLED
 from vflops.results.check.copied_curves import copied_curve
 from vflops.results.check.ensemble_evaluations import ensemble_evaluation_faults
 from vflops.results.check.locations import event_location, job_file
-from vflops.results.check.quality_limits import quality_faults, undrawn_floors
+from vflops.results.check.quality_limits import quality_faults
 from vflops.results.check.rule import Outcome
+from vflops.results.check.text_facts import text_fact_fault
 from vflops.results.score.figure_text import count
 from vflops.results.task.published_data import IMAGENET
 from vflops.units import integer
@@ -63,7 +64,7 @@ def check_seeds(contents: Contents) -> Outcome:
 def _seeds_text(records: Sequence[JobRecord], seeds: int) -> str:
     jobs = count(len(records), "job")
     if len(records) == 1:
-        return "there is 1 job"
+        return f"1 job, seed {records[0].seed}"
     if len(records) == seeds:
         return f"{jobs}, each with its own seed"
     return f"{jobs}; only twins and the workers of one search have a seed in common, as they should"
@@ -229,6 +230,10 @@ def check_evaluations(contents: Contents) -> Outcome:
         fault = bounds_fault(goal.name, quality, goal.limits)
         if fault:
             return Outcome("fail", fault, event.source)
+    for record in _records(contents):
+        fault = text_fact_fault(record)
+        if fault:
+            return Outcome("fail", f"job {record.job}: {fault}", job_file(record))
     unbelievable = next(quality_faults(contents), None)
     if unbelievable:
         return Outcome("fail", unbelievable[1], unbelievable[0].source)
@@ -247,9 +252,6 @@ def check_evaluations(contents: Contents) -> Outcome:
         where = event_location(contents.training_jobs[0], "job")
         return Outcome("cannot tell", "nothing was evaluated", where)
     evidence = f"{count(evaluations, 'evaluation')}, each on the whole validation set"
-    if undrawn := undrawn_floors(contents):
-        jobs = f"job{'' if len(undrawn) == 1 else 's'} {', '.join(map(str, undrawn))}"
-        evidence += f"; the floor of the text of {jobs} is as recorded: its recipe is not known"
     return Outcome("pass", evidence)
 
 

@@ -12,18 +12,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
-from vflops.data.text.floor import Floor, floor_of_recipe
-from vflops.data.text.text_recipe import TextRecipe
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import Ensembled, Evaluated
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
+from vflops.results.check.text_facts import drawn_floor
 from vflops.results.task.closed_tasks import tasks
 from vflops.results.task.published_data import PUBLISHED_DATA, data_fault
 from vflops.results.task.task import Task
+from vflops.workloads.language_model.settings import LanguageSettings
 
 
 @dataclass(frozen=True)
@@ -90,6 +89,10 @@ MIN_SAMPLES = 32
 """On fewer samples, chance may lead to any quality."""
 _CHANCE = 1e-12
 """The probability that an honest evaluation exceeds the limit of synthetic text."""
+_MAX_REVEALED = 0.05
+"""The largest share of the floor by which experts move the limit. It is a judgement, not a theorem:
+for small batches and for ensembles, the bound that can be proved would allow any loss. No gradient
+passes through the places, so training does not learn to encode later tokens in them."""
 _ROUNDING = 1e-6
 """The largest difference between two records of the same figure that counts as equal."""
 _MAX_LOSS = 700.0
@@ -116,64 +119,44 @@ def _text_limit(record: JobRecord) -> QualityLimit | None:
     """Return the probability that the source itself gives the next token, with a margin for chance.
 
     The text is drawn again, from the settings or from the recipe that was recorded for synthetic
-    text in a folder of the user. Older runs have no such recipe; theirs is the recorded floor. A
-    mean of several models is a model too. Experts have no limit: whether a token finds a
-    place depends on later tokens, which the argument excludes.
+    text in a folder of the user. A mean of several models is a model too. Models with experts are
+    allowed more, for what they may learn about later tokens.
     """
-    settings, tokens = record.settings, record.data.validation * record.settings["context"]
-    if not tokens or settings["network"]["experts"]:
-        return None
-    floor = _drawn_floor(record)
-    if floor is None and isinstance(recorded := record.data.facts.get("floor"), float):
-        floor = Floor(recorded, 0.0, tokens)
+    floor = drawn_floor(record)
     if floor is None:
         return None
-    most = math.exp(floor.margin(_CHANCE) - floor.loss)
+    revealed = _revealed_by_experts(record) / floor.tokens
+    models, most = record.bag.models if record.bag else 1, _MAX_REVEALED * floor.loss
+    best = floor.loss - floor.margin(_CHANCE)
     source = (
-        f"the source of this text itself has a loss of {floor.loss:.4f} on these {tokens:,} tokens"
+        f"the source of this text itself has a loss of {floor.loss:.4f} on these "
+        f"{floor.tokens:,} tokens"
     )
-    return QualityLimit(most, most, source)
+    if revealed:
+        source += ", and experts can learn little about later tokens"
+    return QualityLimit(
+        math.exp(min(revealed, most) - best), math.exp(min(models * revealed, most) - best), source
+    )
 
 
-def _drawn_floor(record: JobRecord) -> Floor | None:
-    """Return the floor of the synthetic text of a job, drawn again; None if it cannot be."""
-    recipe = _recipe(record)
-    tokens = record.data.validation * record.settings["context"]
-    return None if recipe is None or not tokens else _floor(recipe, tokens)
+def _revealed_by_experts(record: JobRecord) -> float:
+    """Return a bound on what the places of experts reveal about later tokens in an evaluation.
 
-
-def _recipe(record: JobRecord) -> TextRecipe | None:
-    """Return what the synthetic text of a job was drawn from; None if it is not recorded."""
-    if record.settings["data"] is not None:
-        return TextRecipe.from_facts(record.data.facts)
-    synthetic = record.settings["synthetic"]
-    return TextRecipe(vocabulary=synthetic["vocabulary"], seed=synthetic["seed"])
-
-
-def undrawn_floors(contents: Contents) -> list[int]:
-    """Return the jobs whose recorded floor cannot be computed again from a recorded recipe."""
-    return [
-        job.record.job
-        for job in contents.training_jobs
-        if job.record.workload == "language-model"
-        and "floor" in job.record.data.facts
-        and _recipe(job.record) is None
-    ]
-
-
-@lru_cache(maxsize=16)
-def _floor(recipe: TextRecipe, tokens: int) -> Floor:
-    return floor_of_recipe(recipe, "val", tokens)
-
-
-def _floor_fault(event: Event, record: JobRecord) -> Iterator[tuple[Event, str]]:
-    """Yield an evaluation if the floor that reports show for it is not that of the text."""
-    floor = _drawn_floor(record) if record.workload == "language-model" else None
-    if floor is None:
-        return
-    recorded = record.data.facts.get("floor")
-    if not isinstance(recorded, float) or abs(recorded - floor.loss) > _ROUNDING:
-        yield event, f"the floor of the text is {floor.loss:.6f}, but {recorded} is recorded"
+    It is the logarithm of the number of ways in which places can be given, in nats. First choices
+    get places in the order of the text, so only later choices depend on later tokens. An expert
+    takes choices in order until it is full. In a batch, the choice that it stops at therefore has
+    one of ``choices + 1`` values per layer and expert. Given these, a token depends on earlier
+    tokens only, and Ville's inequality holds for each of the ways, so for all of them with a margin
+    that is larger by this logarithm.
+    """
+    settings = LanguageSettings.model_validate(record.settings)
+    network, samples = settings.network, record.data.validation
+    if not network.experts:
+        return 0.0
+    batch = min(settings.train.rank_batch, samples)
+    choices = (network.experts_per_token - 1) * batch * settings.context
+    ways = min(network.experts * math.log1p(choices), choices * math.log(2))
+    return math.ceil(samples / batch) * network.layers * ways
 
 
 def _loss_faults(job: TrainedJob) -> Iterator[tuple[Event, str]]:
@@ -212,7 +195,6 @@ def quality_faults(contents: Contents) -> Iterator[tuple[Event, str]]:
             if event.kind == "evaluation":
                 quality = event.payload(Evaluated).quality
                 yield from _fault(event, record, quality, limit.model, limit.source)
-                yield from _floor_fault(event, record)
     for event in contents.history.events("ensemble"):
         ensemble = event.payload(Ensembled)
         known = [limits[job] for job in ensemble.jobs if job in limits]

@@ -143,7 +143,7 @@ _PRACTICE = (
     ),
     _rule(
         "stolen",
-        "the host withheld little time of the CPUs from a virtual machine",
+        "the host of a virtual machine took little of its CPU time",
         check_stolen_time,
         _LOGS,
         _POWER,

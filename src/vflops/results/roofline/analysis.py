@@ -41,10 +41,14 @@ class Ceilings:
     network_nodes: str | None = None
     """The nodes of these ranks, such as ``n1,n2``; None if all ranks are on one node."""
 
-    def precisions(self) -> list[str]:
-        """Return the precisions with both a matrix and a convolution ceiling, fastest first."""
-        both = [name for name in BYTES_OF if all((b, name) in self.compute for b in COMPUTE)]
-        return sorted(both, key=lambda name: -self.compute["convolution", name])
+    def precisions(self, graph: Graph | None = None) -> list[str]:
+        """Return the precisions with all compute ceilings that ``graph`` needs, fastest first.
+
+        Without a graph, these are the precisions with both a matrix product and a convolution.
+        """
+        needed = roofline_benchmarks(graph)
+        known = [name for name in BYTES_OF if all((b, name) in self.compute for b in needed)]
+        return sorted(known, key=lambda name: -self.compute[needed[-1], name])
 
 
 def bounding_benchmarks(graph: Graph | None) -> tuple[str, ...]:
@@ -57,6 +61,16 @@ def bounding_benchmarks(graph: Graph | None) -> tuple[str, ...]:
     kinds = {node.kind for node in graph.nodes} if graph is not None else set()
     used = {MATRIX[kind] for kind in kinds if kind in MATRIX}
     return tuple(name for name in COMPUTE if name in used) or COMPUTE
+
+
+def roofline_benchmarks(graph: Graph | None) -> tuple[str, ...]:
+    """Return the compute benchmarks that the roofline of a model needs.
+
+    These are the matrix product, which also bounds operators that do not run on matrix units, and
+    the convolution if the model has convolutions.
+    """
+    bounding = bounding_benchmarks(graph)
+    return tuple(name for name in COMPUTE if name == "gemm" or name in bounding)
 
 
 def measured_ceilings(
@@ -146,7 +160,8 @@ class Bound:
     points: tuple[Point, ...]
     """One point per kind of operator, or per part of a transformer, the slowest first."""
     ridge: float
-    """Operations per byte at which convolution turns from memory-bound to compute-bound."""
+    """Operations per byte at which convolutions turn from memory-bound to compute-bound; matrix
+    products in a model without convolutions."""
     gradient_bytes: int
     """Bytes of all gradients, which one all-reduce averages."""
     network_s: float | None
@@ -231,7 +246,7 @@ def bound(count: Count, machine: Ceilings, precision: str) -> Bound:
         precision=precision,
         rules=count.convention.id,
         points=tuple(sorted(points, key=lambda point: -point.bound_s)),
-        ridge=machine.compute[bounding_benchmarks(count.graph)[-1], precision] / machine.memory,
+        ridge=machine.compute[roofline_benchmarks(count.graph)[-1], precision] / machine.memory,
         gradient_bytes=gradient_bytes,
         network_s=network_s,
         ranks=machine.ranks,

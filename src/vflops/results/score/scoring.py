@@ -14,7 +14,7 @@ from vflops.record.files.document import first_fault
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.contents import Contents
-from vflops.results.roofline.analysis import Bound, Ceilings, bound
+from vflops.results.roofline.analysis import Bound, Ceilings, bound, roofline_benchmarks
 from vflops.results.roofline.run_ceilings import model_ceilings
 from vflops.results.score.ensemble_score import ensemble_scores
 from vflops.results.score.node_spread import node_kind_scores
@@ -68,8 +68,10 @@ def _scored(contents: Contents) -> Score:
 
 def best_bound(counted: Count, machine: Ceilings) -> tuple[Bound | None, str | None]:
     """Return the bound in the fastest precision, or the reason why there is none."""
-    precisions = machine.precisions()
+    precisions = machine.precisions(counted.graph)
     if not precisions:
+        if roofline_benchmarks(counted.graph) == ("gemm",):
+            return None, "the matrix product was not measured"
         return None, "no precision has both a measured matrix product and convolution"
     if machine.memory is None:
         return None, "the memory bandwidth was not measured"
@@ -89,8 +91,9 @@ def with_trained_bounds(scored: Score, contents: Contents) -> Score:
     for model in scored.models:
         shown, precision = model.bound, trained.get(model.model)
         machine, _ = model_ceilings(contents, model.model)
-        if shown is not None and precision in machine.precisions():
-            counted = count(graphs[model.model], model_convention(contents, model.model))
+        graph = graphs[model.model]
+        if shown is not None and precision in machine.precisions(graph):
+            counted = count(graph, model_convention(contents, model.model))
             shown = _bound(bound(counted, machine, precision))
         models.append(model.model_copy(update={"bound": shown}))
     return scored.model_copy(update={"models": tuple(models)})

@@ -213,6 +213,8 @@ def _incomparable(name: FigureName, runs: Sequence[RunView]) -> str | None:
     """Return why a figure cannot be compared between these runs; None if it can."""
     workload = name.subject.partition(", ")[0]  # an ensemble's subject also has its models
     reason = differences.goal_difference(workload, runs) if name.depends_on_goal else None
+    if reason is None and (name.depends_on_goal or name.is_quality):
+        reason = differences.text_difference(workload, runs)
     if reason is None and name.counts_operations:
         reason = differences.work_difference(workload, runs)
     return reason

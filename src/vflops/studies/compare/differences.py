@@ -112,6 +112,12 @@ def goal_difference(workload: str, runs: Sequence[RunView]) -> str | None:
     return None
 
 
+def text_difference(workload: str, runs: Sequence[RunView]) -> str | None:
+    """Return why qualities that follow from the loss are not comparable; None if they are."""
+    texts = {run.validation_text[workload] for run in runs if workload in run.validation_text}
+    return "the validation data differs" if len(texts) > 1 else None
+
+
 def work_difference(workload: str, runs: Sequence[RunView]) -> str | None:
     """Return why figures that count operations are not comparable; None if they are."""
     for reason, of_runs in (

@@ -111,6 +111,19 @@ class RunView:
         return {job.record.workload: job.record.data.fingerprint for job in jobs}
 
     @cached_property
+    def validation_text(self) -> dict[str, str]:
+        """The content hash of the validation data whose loss is the quality, by workload.
+
+        The fingerprint of all data if its samples were not hashed.
+        """
+        records = [job.record for job in self.contents.training_jobs]
+        data = {record.workload: record.data for record in records if record.goal.of_loss}
+        return {
+            name: (facts.contents or {}).get("validation", facts.fingerprint)
+            for name, facts in data.items()
+        }
+
+    @cached_property
     def rules(self) -> dict[str, str]:
         """The rules by which operations are counted, by workload."""
         counted = {

@@ -19,6 +19,8 @@ class ExpectedData:
     """Size of all splits in packed form; None if unknown."""
     kept_bytes: int | None
     """Bytes that an ensemble stores per sample: the prediction and the label; None if unknown."""
+    remarks: tuple[str, ...] = ()
+    """What a plan says about the data, one sentence each."""
 
     @classmethod
     def of(

@@ -61,6 +61,9 @@ class WorkloadSpec:
     ``Workload.exhibit`` returns (no torch)."""
     expected: str | None = None
     """``package.module:function`` that returns ``ExpectedData`` for given settings (no torch)."""
+    data_remarks: str | None = None
+    """``package.module:function`` that returns remarks about accepted data, a list of sentences,
+    for given settings and ``DataFacts`` (no torch). A run shows them before it trains."""
     observer: str | None = None
     """``package.module:function`` that returns a ``JobObserver`` for a ``JobRecord``, which follows
     the job's events for the live table (no torch). None if epochs and qualities are enough."""

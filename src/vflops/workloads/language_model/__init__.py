@@ -26,4 +26,5 @@ def language_model() -> WorkloadSpec:
         exhibit="vflops.workloads.language_model.exhibit:figures",
         code="vflops.workloads.language_model.workload:LanguageModel",
         expected="vflops.workloads.language_model.expected:expected",
+        data_remarks="vflops.workloads.language_model.text_remarks:remarks",
     )

@@ -75,7 +75,7 @@ def prepare(settings: LanguageSettings, progress: Progress) -> DataFacts:
         facts["bytes per token"] = held_out.text_bytes / held_out.tokens
     if floor is not None:
         facts["floor"] = floor.loss
-        if settings.data is not None and index.recipe is not None:  # else the settings tell
+        if settings.data is not None and index.recipe is not None:  # else the settings say it
             facts |= TextRecipe.from_dict(index.recipe).facts()
         require_reachable(settings.target_probability, floor.loss)
     data = DataFacts(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from vflops.data.packed_index import INDEX
@@ -15,6 +17,7 @@ from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.language_model.loss_floor import require_reachable_on
 from vflops.workloads.language_model.raw_shards import raw_shards, require_no_vocabulary
 from vflops.workloads.language_model.settings import LanguageSettings
+from vflops.workloads.language_model.text_remarks import context_remarks
 
 _TARGET_BYTES = 8
 
@@ -26,6 +29,7 @@ def expected(settings: LanguageSettings) -> ExpectedData:
     recipe: TextRecipe | None = TextRecipe(vocabulary=vocabulary, seed=synthetic.seed)
     tokens = [_whole_blocks(synthetic.train), _whole_blocks(synthetic.validation)]
     size = sum(tokens) * (2 if vocabulary <= 1 << 16 else 4)
+    remarks: list[str] = []
     if settings.data is None:
         require_no_vocabulary(settings, "synthetic text")
     elif (shards := raw_shards(settings)) is not None:
@@ -33,8 +37,10 @@ def expected(settings: LanguageSettings) -> ExpectedData:
         tokens = [sum(shard.tokens for shard in shards.splits[name]) for name in SPLITS]
         size = sum(shard.path.stat().st_size for _, _, shard in shards.shards)
         recipe = None
+        remarks = [_headers_only(vocabulary, settings)]
     else:
-        index = _packed(Path(settings.data), settings.tokenizer).index
+        text = _packed(Path(settings.data), settings.tokenizer)
+        index, remarks = text.index, context_remarks(text, context)
         vocabulary = index.vocabulary
         tokens = [index.splits[name].tokens for name in SPLITS]
         size = sum(file.bytes for file in index.files())
@@ -45,7 +51,18 @@ def expected(settings: LanguageSettings) -> ExpectedData:
     if recipe is not None:
         require_reachable_on(settings.target_probability, recipe, windows[1] * context)
     kept = prediction_bytes((context, 1), _TARGET_BYTES * context)
-    return ExpectedData.of(windows, size, kept, vocabulary=vocabulary)
+    data = ExpectedData.of(windows, size, kept, vocabulary=vocabulary)
+    return replace(data, remarks=tuple(remarks))
+
+
+def _headers_only(vocabulary: int, settings: LanguageSettings) -> str:
+    command = f"vflops data check {shlex.quote(settings.data or '')}"
+    if settings.vocabulary is not None:
+        command += f" --vocabulary {vocabulary}"
+    return (
+        "only the headers of the shards were read, not their tokens: a run refuses tokens of "
+        f"{vocabulary:,} or more, the size of the vocabulary; {command} finds them"
+    )
 
 
 def _packed(path: Path, tokenizer: str) -> PackedText:

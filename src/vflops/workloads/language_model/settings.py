@@ -11,6 +11,9 @@ from vflops.config.section import Section
 from vflops.config.training import TrainSettings, WorkloadSettings
 from vflops.models.language.transformer_design import PUBLISHED, Style, TransformerDesign
 
+_MIN_CAPACITY = 0.01
+"""With less, the tokens that experts compute are too few to be called a training of them."""
+
 
 class TransformerSettings(Section):
     """The shape of the transformer; a ``preset`` gives all values that are not set."""
@@ -83,6 +86,12 @@ class TransformerSettings(Section):
             raise ValueError(
                 f"experts_per_token {self.experts_per_token} is above experts {self.experts}: use "
                 f"at most {self.experts}"
+            )
+        if self.experts and self.capacity < _MIN_CAPACITY:
+            raise ValueError(
+                f"capacity {self.capacity:g} gives each expert less than {_MIN_CAPACITY:g} of its "
+                "share of an even distribution, so nearly all tokens would skip their experts: use "
+                f"{_MIN_CAPACITY:g} or more"
             )
         return self
 

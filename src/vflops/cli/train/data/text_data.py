@@ -173,7 +173,9 @@ def _show_packed(packed: PackedText) -> None:
         shards = shards_text(len(split.shards), size)
         documents = count(split.documents, "document")
         left_out = f", {len(split.skipped):,} left out" if split.skipped else ""
-        print(f"{name:5}  {split.tokens:,} tokens of {documents} in {shards}{left_out}")
+        longest = packed.split(name).longest_document
+        length = f", the longest of {longest:,} tokens," if longest is not None else ""
+        print(f"{name:5}  {split.tokens:,} tokens of {documents}{length} in {shards}{left_out}")
         print_lines([f"{skipped.file}: {skipped.reason}" for skipped in split.skipped])
     print_hashes(packed)
 
