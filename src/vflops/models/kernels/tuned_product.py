@@ -32,7 +32,7 @@ _MAX_WORKSPACE, _SUMMATION, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)
 """cublasLtMatmulPreferenceAttributes_t."""
 _WORKSPACE = 64 << 20
 _EXACT_SUMS = 1 | 2
-"""Algorithms that divide a sum may add its parts in fp32 or, in place, in the type of the result."""
+"""Algorithms that divide sums may add the parts in fp32 or, in place, in the type of the result."""
 _PROPOSALS = 8
 _ROUNDS = 4
 _TIMING_MS = 5.0
