@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Style = Literal["gpt2", "llama"]
@@ -63,6 +63,19 @@ def _gpt2(layers: int, width: int, heads: int) -> TransformerDesign:
     )
 
 
+_LLAMA_8B = TransformerDesign(
+    style="llama",
+    layers=32,
+    width=4096,
+    heads=32,
+    kv_heads=8,
+    mlp_width=14_336,
+    vocabulary=128_256,
+    context=8192,
+    tied=False,
+    rope_base=500_000.0,
+)
+
 PUBLISHED: dict[str, TransformerDesign] = {
     "gpt2-124m": _gpt2(12, 768, 12),
     "gpt2-355m": _gpt2(24, 1024, 16),
@@ -79,32 +92,10 @@ PUBLISHED: dict[str, TransformerDesign] = {
         context=8192,
         rope_base=500_000.0,
     ),
-    "llama-8b": TransformerDesign(
-        style="llama",
-        layers=32,
-        width=4096,
-        heads=32,
-        kv_heads=8,
-        mlp_width=14_336,
-        vocabulary=128_256,
-        context=8192,
-        tied=False,
-        rope_base=500_000.0,
-    ),
+    "llama-8b": _LLAMA_8B,
     # Mixtral itself has no capacity: no token is without a place.
-    "mixtral-8x7b": TransformerDesign(
-        style="llama",
-        layers=32,
-        width=4096,
-        heads=32,
-        kv_heads=8,
-        mlp_width=14_336,
-        vocabulary=32_000,
-        context=8192,
-        tied=False,
-        rope_base=1_000_000.0,
-        experts=8,
-        experts_per_token=2,
+    "mixtral-8x7b": replace(
+        _LLAMA_8B, vocabulary=32_000, rope_base=1_000_000.0, experts=8, experts_per_token=2
     ),
     # Not a published model: experts of GPT-2's size, and the two best of them as in GShard.
     "moe-8x124m": TransformerDesign(experts=8, experts_per_token=2),

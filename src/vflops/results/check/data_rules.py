@@ -251,8 +251,7 @@ def check_evaluations(contents: Contents) -> Outcome:
     if not evaluations:
         where = event_location(contents.training_jobs[0], "job")
         return Outcome("cannot tell", "nothing was evaluated", where)
-    evidence = f"{count(evaluations, 'evaluation')}, each on the whole validation set"
-    return Outcome("pass", evidence)
+    return Outcome("pass", f"{count(evaluations, 'evaluation')}, each on the whole validation set")
 
 
 def _qualities(contents: Contents) -> Iterator[tuple[Event, Quality, float]]:
