@@ -13,7 +13,7 @@ COMPILE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m compileall -qq -j 0 -x '$(U
 THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 PYTEST := $(THREADS) PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist worksteal
 
-.PHONY: run image test test-cluster test-frameworks test-gpu test-machines fuzz
+.PHONY: run image test test-cluster test-frameworks test-gpu test-machines release-check fuzz
 .PHONY: pytest packages cluster-packages check format docs clean
 
 # Exit code 1 is a run that measured all but does not meet a rule, which its summary names.
@@ -70,6 +70,10 @@ test-frameworks: $(VENV)/.installed-examples .venv-tensorflow/.installed .venv-m
 # On a machine with a GPU; CI has none. Commit the record that it writes with the change.
 test-gpu: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.gpu_tests
+
+# What must hold before a release, but not for every change: the GPU tests passed on this code.
+release-check: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.gpu_tests --check
 
 # Parts of the tests on machines unlike this one; ROWS="umask-077 one-core" chooses rows, and
 # TESTS="tests/record" runs these tests instead of the rows' own. uv makes the environments of other

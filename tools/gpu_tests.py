@@ -1,7 +1,8 @@
 """Runs the GPU tests and records their outcome; ``make test-gpu`` on a machine with a GPU.
 
 CI has no GPU. The record says on which code and which device these tests last passed, and holds a
-digest of the code that they cover, so that a test without a GPU fails when that code has changed.
+digest of the code that they cover. If that code has changed since, ``make test`` warns, and
+``make release-check`` (``python -m tools.gpu_tests --check``) fails.
 
 Covered are the functions of ``src`` and ``tests`` that GPU tests call, with the module-level code
 around them, and the Triton kernels, in files that import torch. Files without torch compute the
@@ -114,9 +115,42 @@ def changed_files(record: Mapping[str, Any], root: Path = ROOT) -> list[str]:
     ]
 
 
-def gpu_test_files() -> list[Path]:
+def stale(record: Mapping[str, Any], root: Path = ROOT) -> list[str]:
+    """Return what the record does not cover: changed files, and new GPU tests and kernels."""
+    changed = [
+        f"{path} ({', '.join(record['covered'][path]['functions']) or 'module level'})"
+        for path in changed_files(record, root)
+    ]
+    kernels = [path for path in (root / "src").rglob("*.py") if "@triton.jit" in path.read_text()]
+    tests = [path for path in gpu_test_files(root) if imports_torch(path.read_text())]
+    names = {path.relative_to(root).as_posix() for path in (*tests, *kernels)}
+    return changed + [f"{name} (new)" for name in sorted(names - record["covered"].keys())]
+
+
+def stale_message(record: Mapping[str, Any], root: Path = ROOT) -> str:
+    """Return a warning that lists the changed code and the remedy; empty if the record is valid."""
+    lines = stale(record, root)
+    if not lines:
+        return ""
+    return (
+        f"changed since the GPU tests ran on {record['device']} (commit {record['commit'][:8]}), "
+        "each file with its functions that GPU tests call:\n  "
+        + "\n  ".join(lines)
+        + "\nbefore a release, run `make test-gpu` on a machine with a GPU and commit "
+        "tests/gpu-record.json"
+    )
+
+
+def check() -> int:
+    """Print what has changed since the record; return 1 if anything has."""
+    message = stale_message(json.loads(RECORD.read_bytes()))
+    print(message or "the GPU tests passed on this code", file=sys.stderr if message else None)
+    return int(bool(message))
+
+
+def gpu_test_files(root: Path = ROOT) -> list[Path]:
     """Return the test files with GPU tests: the machine may lack what the other files import."""
-    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    files = sorted((root / "tests").rglob("test_*.py"))
     mark = re.compile(r"mark\.gpu|kernel_test")
     return [path for path in files if mark.search(path.read_text(encoding="utf-8"))]
 
@@ -140,4 +174,8 @@ def _commit() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else _commit()))
+    sys.exit(
+        check()
+        if sys.argv[1:] == ["--check"]
+        else main(sys.argv[1] if len(sys.argv) > 1 else _commit())
+    )

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -16,9 +17,17 @@ import pytest
 from tests.support.paths import ROOT
 from tools.called_functions import FOLDER_VARIABLE
 from tools.code_digest import code_digest, imports_torch
-from tools.gpu_tests import RECORD, changed_files, covered, gpu_test_files, merged, outcomes
+from tools.gpu_tests import (
+    RECORD,
+    changed_files,
+    covered,
+    gpu_test_files,
+    merged,
+    outcomes,
+    stale,
+    stale_message,
+)
 
-RENEW = "run `make test-gpu` on a machine with a GPU and commit tests/gpu-record.json"
 ALLOWED_SKIPS = ("fp32 tiles", "needs two GPUs", "the backend does not say that it is determ")
 
 
@@ -28,11 +37,11 @@ def record() -> dict[str, Any]:
     return content
 
 
-def test_the_code_that_gpu_tests_cover_is_that_of_the_record(record: dict[str, Any]) -> None:
-    assert record.get("covered"), f"tests/gpu-record.json names no covered files: {RENEW}"
-    changed = changed_files(record)
-    where = f"since the GPU tests ran on {record['device']} (commit {record['commit'][:8]})"
-    assert not changed, f"changed {where}: {', '.join(changed)}; {RENEW}"
+def test_the_record_covers_this_code(record: dict[str, Any]) -> None:
+    """Nobody needs a GPU to pass the tests; ``make release-check`` fails where this warns."""
+    assert record["covered"]
+    if message := stale_message(record):
+        warnings.warn(message, stacklevel=1)
 
 
 def test_all_recorded_gpu_tests_passed_or_were_skipped_for_want_of_hardware(
@@ -41,13 +50,6 @@ def test_all_recorded_gpu_tests_passed_or_were_skipped_for_want_of_hardware(
     assert record["failed"] == []
     assert record["passed"] > 100
     assert [skip for skip in record["skipped"] if not skip.startswith(ALLOWED_SKIPS)] == []
-
-
-def test_new_files_with_gpu_tests_or_kernels_are_in_the_record(record: dict[str, Any]) -> None:
-    kernels = [path for path in (ROOT / "src").rglob("*.py") if "@triton.jit" in path.read_text()]
-    wanted = [path for path in gpu_test_files() if imports_torch(path.read_text())]
-    names = {path.relative_to(ROOT).as_posix() for path in (*wanted, *kernels)}
-    assert names <= record["covered"].keys(), RENEW
 
 
 def test_every_file_with_gpu_tests_is_run() -> None:
@@ -158,6 +160,12 @@ def test_changed_and_missing_files_are_named_and_those_without_torch_are_not_cov
     (tmp_path / "same.py").write_text(MODULE + "\n\n# a comment\n", encoding="utf-8")
     (tmp_path / "gone.py").unlink()
     assert changed_files(record, tmp_path) == ["changed.py", "gone.py"]
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "kernel.py").write_text(MODULE, encoding="utf-8")
+    changed = ["changed.py (Model.forward)", "gone.py (module level)", "src/kernel.py (new)"]
+    assert stale(record, tmp_path) == changed
+    message = stale_message({**record, "device": "H200", "commit": "0123456789"}, tmp_path)
+    assert all(line in message for line in (*changed, "H200 (commit 01234567)", "make test-gpu"))
 
 
 def test_functions_of_several_processes_are_merged() -> None:
