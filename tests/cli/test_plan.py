@@ -308,16 +308,19 @@ def test_half_a_description_of_a_machine_is_refused(vflops: Vflops) -> None:
     assert "--slots 4 without --nodes" in vflops("plan", *TINY, "--slots", 4).stderr
 
 
-def test_the_nodes_of_slurm_are_those_that_are_up(slurm: SlurmBench, vflops: Vflops) -> None:
+def test_the_nodes_of_slurm_are_those_that_are_up(
+    slurm: SlurmBench, vflops: Vflops, tmp_path: Path
+) -> None:
     slurm.drain("n3")
     planned_run = planned(vflops, *TINY, "--on", "slurm", "--ranks", 1)
     names = {name for item in planned_run["placements"] for name, _ in item["places"]}
     assert names == {"n1", "n2", "n4"}
     assert planned_run["workloads"]["image-classification"]["scale"] == 6  # two processors a node
-    three = ("--set", "launch.gpus_per_rank=2", "--models", 3)
-    by_gpu = vflops("plan", *TINY, "--on", "slurm", *three)
-    assert "Sys_scale   3 of 3 slots, 3 of 3 nodes" in by_gpu.stdout
-    assert "--set launch.ranks_per_node=1" in by_gpu.stderr
+    (tmp_path / "site.toml").write_text('partition = "gpu"\n')
+    four = ("--set", "launch.gpus_per_rank=2", "--models", 4)
+    by_gpu = vflops("plan", *TINY, "--on", "slurm", *four)
+    assert "Sys_scale   4 of 16 slots, 1 of 4 nodes" in by_gpu.stdout
+    assert "--set launch.ranks_per_node=4" in by_gpu.stderr
 
 
 @needs_two_cores

@@ -1,4 +1,7 @@
-"""A real SLURM of four nodes on this machine, in its own folder, with the faults of a site.
+"""A real SLURM on this machine, in its own folder, with the faults of a site.
+
+Four nodes have CPUs, four others also GPUs: device files that SLURM hands out like GPUs, with
+``CUDA_VISIBLE_DEVICES`` in jobs and steps, but nothing that could compute.
 
 Each daemon runs under a guard: a process that adopts the daemon's orphans and kills them all when
 its standard input ends. That happens at the end of the test run, even if it is killed.
@@ -11,6 +14,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -21,7 +25,9 @@ from pathlib import Path
 
 _PREFIX = "slurm-bench-"
 NODES = ("n1", "n2", "n3", "n4")
+GPU_NODES = ("g1", "g2", "g3", "g4")
 CPUS = 2
+GPUS, GPU_NODE_CPUS = 8, 32
 _COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol")
 _SEARCH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
@@ -58,10 +64,14 @@ MinJobAge=300
 MpiDefault=none
 GresTypes=gpu
 NodeName=n[1-4] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[4]}] \
-CPUs={cpus} RealMemory=4000 Gres=gpu:2
+CPUs={cpus} RealMemory=4000
+NodeName=g[1-4] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[5]}-{ports[8]}] \
+CPUs={gpu_node_cpus} RealMemory=512000 Gres=gpu:h100:{gpus}
 PartitionName=main Nodes=n[1-4] Default=YES MaxTime=60 PriorityTier=1
 PartitionName=urgent Nodes=n[1-4] MaxTime=60 PriorityTier=9 PreemptMode=OFF
 PartitionName=fragile Nodes=n[1-4] MaxTime=60 PriorityTier=1 PreemptMode=CANCEL
+PartitionName=gpu Nodes=g[1-4] MaxTime=60 PriorityTier=1
+PartitionName=brief Nodes=n[1-4] DefaultTime=1 MaxTime=60 PriorityTier=1
 """
 
 
@@ -97,10 +107,11 @@ def started() -> Iterator[SlurmBench]:
 
 
 class SlurmBench:
-    """Four nodes n1 to n4 with two CPUs and two fake GPUs each.
+    """Nodes n1 to n4 with two CPUs each, and g1 to g4 with 32 CPUs and eight GPUs each.
 
-    Jobs of the partition urgent preempt those of main, which are requeued, and those of fragile,
-    which end.
+    The latter are the partition gpu, and are not in the default partition. Jobs of the partition
+    urgent preempt those of main, which are requeued, and those of fragile, which end. A job of the
+    partition brief that sets no time limit has one minute.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -112,11 +123,22 @@ class SlurmBench:
     def start(self) -> None:
         """Start every daemon and wait until all nodes are idle."""
         host = socket.gethostname().split(".")[0]
-        text = _CONFIGURATION.format(folder=self.folder, host=host, ports=_ports(), cpus=CPUS)
+        text = _CONFIGURATION.format(
+            folder=self.folder,
+            host=host,
+            ports=_ports(),
+            cpus=CPUS,
+            gpus=GPUS,
+            gpu_node_cpus=GPU_NODE_CPUS,
+        )
         (self.folder / "slurm.conf").write_text(text)
-        (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/gpu[0-1]\n")
-        for number in range(2):
-            (self.folder / f"gpu{number}").touch()  # SLURM only needs a file for each GPU
+        files = f"{self.folder}/nvidia[0-{GPUS - 1}]"
+        (self.folder / "gres.conf").write_text(
+            f"NodeName=g[1-4] Name=gpu Type=h100 File={files} Flags=nvidia_gpu_env\n"
+        )
+        for number in range(GPUS):  # SLURM ignores files that are not devices
+            null = os.makedev(1, 3)
+            os.mknod(self.folder / f"nvidia{number}", stat.S_IFCHR | 0o666, null)
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
@@ -132,9 +154,9 @@ class SlurmBench:
         self._guard("munged", "--foreground", "--force", "--num-threads=2", *options)
         self.wait(lambda: (self.folder / "munge.socket").exists(), "munged")
         self.start_slurmctld()
-        for node in NODES:
+        for node in (*NODES, *GPU_NODES):
             self.start_slurmd(node)
-        self.wait(lambda: set(self.node_states().values()) == {"idle"}, "four idle nodes")
+        self.wait(lambda: set(self.node_states().values()) == {"idle"}, "eight idle nodes")
 
     def stop(self) -> None:
         """End every daemon and the processes that it started."""
@@ -160,7 +182,7 @@ class SlurmBench:
     def node_states(self) -> dict[str, str]:
         """Return the state of each node as SLURM names it: ``idle``, ``mixed``, ``down*``, …"""
         with suppress(AssertionError):
-            lines = self.run("sinfo", "-hN", "-p", "main", "-o", "%N %T").splitlines()
+            lines = self.run("sinfo", "-hN", "-p", "main,gpu", "-o", "%N %T").splitlines()
             return dict(line.split() for line in lines)
         return {}  # slurmctld does not answer yet
 
@@ -228,11 +250,11 @@ class SlurmBench:
     def reset(self) -> None:
         """Cancel all jobs and make all nodes idle, as after the start."""
         self.run("scancel", "--user=root")
-        for node in NODES:
+        for node in (*NODES, *GPU_NODES):
             guard = self._guards.get(node)
             if guard is None or "slurmd" not in map(_command, _children(guard.pid)):
                 self.start_slurmd(node)
-        self.wait(self._are_idle, "four idle nodes")
+        self.wait(self._are_idle, "eight idle nodes")
 
     def _are_idle(self) -> bool:
         """Whether all nodes are idle; resume those that are not usable."""
@@ -278,15 +300,15 @@ def _close(guard: subprocess.Popen[bytes]) -> None:
 
 
 def _ports() -> list[int]:
-    """Return a free port for slurmctld, and four consecutive ones for the nodes."""
+    """Return a free port for slurmctld, and eight consecutive ones for the nodes."""
     for first in range(17000 + os.getpid() % 500 * 20, 32000, 20):
-        ports = list(range(first, first + 5))
+        ports = list(range(first, first + 9))
         with suppress(OSError):
             for port in ports:
                 with socket.socket() as probe:
                     probe.bind(("127.0.0.1", port))
             return ports
-    raise AssertionError("no five free ports")
+    raise AssertionError("no nine free ports")
 
 
 def _children(pid: int) -> list[int]:

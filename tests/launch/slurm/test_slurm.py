@@ -238,6 +238,7 @@ def allocated(run: StandInRun, steps: list[Step], nodes: int) -> Request:
         nodes=nodes,
         tasks=2,
         gpus=1,
+        partition="gpu",
         directives=["--mem=3000"],
         local_path="/local/$SLURM_JOB_ID",
     )
@@ -258,11 +259,11 @@ def test_one_allocation_runs_its_jobs_together(slurm: SlurmBench, run: StandInRu
     agents = {name: text.split()[1:] for name, text in run.began().items()}
     local = f"/local/{job}"
     assert agents == {
-        "job-0.node-0.began": ["n1", "1", "1", "1", local],
-        "job-1.node-0.began": ["n1", "1", "1", "1", local],
-        "job-2.node-0.began": ["n2", "2", "2", "2", local],
-        "job-2.node-1.began": ["n3", "2", "2", "2", local],
-        "job-3.node-0.began": ["n4", "1", "2", "2", local],
+        "job-0.node-0.began": ["g1", "1", "1", "1", local],
+        "job-1.node-0.began": ["g1", "1", "1", "1", local],
+        "job-2.node-0.began": ["g2", "2", "2", "2", local],
+        "job-2.node-1.began": ["g3", "2", "2", "2", local],
+        "job-3.node-0.began": ["g4", "1", "2", "2", local],
     }
     for other in (0, 1, 3):  # a job that fails does not end the others
         assert (run.path / f"job-{other}.node-0.ended").exists()
@@ -275,7 +276,7 @@ def test_an_allocation_outlives_one_of_its_nodes(slurm: SlurmBench, run: StandIn
     steps = [Step(job, job, 1, 2) for job in range(4)]
     job = scheduler.submit(allocated(run, steps, nodes=4))
     slurm.wait(lambda: len(run.began()) == 4, "four agents")
-    slurm.kill_node("n4", noticed=True)
+    slurm.kill_node("g4", noticed=True)
     run.go()
     seen_when(scheduler, job, ended)
     names = sorted(path.name for path in run.path.glob("*.ended"))
@@ -291,6 +292,7 @@ def test_the_same_script_runs_in_an_existing_allocation(slurm: SlurmBench, run: 
         [
             "salloc",
             "-N2",
+            "--partition=gpu",
             "-c2",
             "--gpus-per-node=2",
             "bash",
@@ -306,7 +308,7 @@ def test_the_same_script_runs_in_an_existing_allocation(slurm: SlurmBench, run: 
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "nodes=('n1', 'n2'), cpus_per_node=(2, 2)" in done.stdout
+    assert "nodes=('g1', 'g2'), cpus_per_node=(2, 2)" in done.stdout
     assert sorted(run.began()) == ["job-0.node-0.began", "job-1.node-0.began"]
 
 
@@ -318,7 +320,7 @@ def test_a_refusal_has_the_schedulers_message_and_a_hint(
         scheduler.submit(run.request(0, partition="nope"))
     assert "Invalid partition name specified (nope)" in refused.value.message
     assert refused.value.hint == (
-        "set partition in site.toml to one of: fragile, main, urgent (sinfo lists them)"
+        "set partition in site.toml to one of: brief, fragile, gpu, main, urgent (sinfo lists them)"
     )
     with pytest.raises(UsageError, match="unrecognized option '--no-such-option'"):
         scheduler.submit(run.request(0, directives=["--no-such-option"]))
