@@ -304,7 +304,8 @@ def test_memory_follows_the_mode(vflops: Vflops) -> None:
 
 
 def test_half_a_description_of_a_machine_is_refused(vflops: Vflops) -> None:
-    assert "--nodes 4 without --slots" in vflops("plan", *TINY, "--nodes", 4).stderr
+    elsewhere = vflops("plan", *TINY, "--nodes", 4).stderr
+    assert "--nodes 4, but the jobs run on this machine" in elsewhere
     assert "--slots 4 without --nodes" in vflops("plan", *TINY, "--slots", 4).stderr
 
 
@@ -330,3 +331,12 @@ def test_the_suite_is_planned_as_it_runs(vflops: Vflops) -> None:
     assert "next: vflops run --profile laptop" in result.stderr
     scales = [line for line in result.stdout.splitlines() if line.startswith("Sys_scale")]
     assert [int(line.split()[1]) for line in scales] == [2, 1, 1]
+
+
+def test_nodes_limits_a_plan_to_so_many(slurm: SlurmBench, vflops: Vflops) -> None:
+    planned_run = planned(vflops, *TINY, "--on", "slurm", "--nodes", 2, "--ranks", 2)
+    names = {name for item in planned_run["placements"] for name, _ in item["places"]}
+    assert names == {"n1", "n2"}
+    slurm.drain("n3")
+    refused = vflops("plan", *TINY, "--on", "slurm", "--nodes", 4)
+    assert "--nodes 4, but the default partition has 3 that could take a rank" in refused.stderr

@@ -36,6 +36,7 @@ On = Annotated[
         help="Where jobs run: local or slurm; pbs, lsf and flux are untested on real clusters."
     ),
 ]
+Nodes = Annotated[int | None, typer.Option(help="Number of nodes of the scheduler to use.", min=1)]
 Container = Annotated[
     str | None,
     typer.Option(

@@ -16,6 +16,9 @@ class LaunchSettings(Section):
     start: Literal["together", "apart"] = "together"
     """With SLURM, whether all jobs share one allocation (``together``) or each job is submitted
     separately (``apart``)."""
+    nodes: int | None = Field(default=None, ge=1, le=65536)
+    """Number of whole nodes that the jobs share under a scheduler; None for as many as they
+    need."""
     ranks_per_node: int | None = Field(default=None, ge=1, le=1024)
     """Ranks per node, which may belong to several models; None for the ranks of one model."""
     cores_per_rank: int | None = Field(default=None, ge=1, le=4096)

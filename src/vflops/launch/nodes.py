@@ -19,7 +19,7 @@ def known_nodes(
     launch_backend = backend(settings.on)
     is_local = launch_backend.is_this_machine
     slots = slots or (None if is_local else settings.ranks_per_node)
-    if number is not None and slots is None:
+    if number is not None and slots is None and not launch_backend.knows_nodes:
         raise UsageError(
             f"--nodes {number} without --slots",
             hint="add --slots K, the number of ranks that a node takes",
@@ -30,6 +30,9 @@ def known_nodes(
         )
     if number is not None and slots is not None:
         return [Node(f"node {count}", slots) for count in range(1, number + 1)]
+    if number is not None:
+        settings = settings.model_copy(update={"nodes": number})
+        launch_backend.check(settings)
     nodes = launch_backend.nodes(settings, device)
     return nodes if slots is None else [Node(node.name, slots) for node in nodes]
 

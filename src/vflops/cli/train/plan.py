@@ -49,10 +49,10 @@ def plan(
     ] = None,
     scale: options.Scale = None,
     on: options.On = None,
-    nodes: Annotated[
-        int | None, typer.Option(help="Number of nodes of another machine.", min=1)
+    nodes: options.Nodes = None,
+    slots: Annotated[
+        int | None, typer.Option(help="Plan for --nodes of another machine, of K ranks.", min=1)
     ] = None,
-    slots: Annotated[int | None, typer.Option(help="With --nodes: ranks per node.", min=1)] = None,
     waves: Annotated[
         bool, typer.Option("--waves", help="Train models that do not fit at once in several waves.")
     ] = False,
@@ -92,6 +92,7 @@ def plan(
     flags: dict[str, object] = {
         "data": data,
         "launch.on": on,
+        "launch.nodes": nodes if slots is None else None,
         "bagging.waves": "true" if waves else None,
         "bagging.twins": "true" if twins else None,
         "repeat": repeat,
@@ -135,7 +136,7 @@ def plan(
         requested.profile, seed, config, [*assignments, *layout], workloads=workloads
     )
     backend(settings.launch.on).check_layout(available, mapping.ranks)
-    check_all(settings, here=nodes is None)
+    check_all(settings, here=slots is None)
     for warning in framework_warnings(settings):
         console.say(f"warning: {warning}")
     check_searches(settings)
@@ -152,6 +153,7 @@ def plan(
         **counts,
         "--ranks": ranks_per_model,
         "--on": "slurm" if elsewhere else on,
+        "--nodes": nodes if slots is None else None,
         "--data": data or ("DIR" if settings.profile in PUBLISHED_PROFILES else None),
     }
     options_shown |= {"--repeat": repeat, "--seed": seed, "--config": config}

@@ -45,6 +45,7 @@ def run(
         str | None, typer.Option("--for", help="Duration of a search: 90s, 30m, 1h, 1h30m.")
     ] = None,
     on: options.On = None,
+    nodes: options.Nodes = None,
     container: options.Container = None,
     waves: Annotated[
         bool, typer.Option("--waves", help="Train models that do not fit at once in several waves.")
@@ -89,6 +90,7 @@ def run(
         "data": data,
         "repeat": repeat,
         "launch.on": on,
+        "launch.nodes": nodes,
         "launch.container": container,
     }
     if scale is None:  # otherwise they must first make this scale on the nodes

@@ -136,6 +136,7 @@ def scale(
     ] = None,
     profile: options.Profile = None,
     on: options.On = None,
+    nodes: options.Nodes = None,
     container: options.Container = None,
     repeat: Annotated[
         int | None, typer.Option(help="Number of trainings per point, each with the next seed.")
@@ -172,7 +173,12 @@ def scale(
     given |= {"--variant": " ".join(variant) if variant else None, "--precisions": precisions}
     given["--frameworks"] = frameworks
     _check_options(chosen, given)
-    flags: dict[str, object] = {"launch.on": on, "launch.container": container, "repeat": repeat}
+    flags: dict[str, object] = {
+        "launch.on": on,
+        "launch.nodes": nodes,
+        "launch.container": container,
+        "repeat": repeat,
+    }
     flags |= options.search_flags(names[0], None, for_)
     if chosen in (Kind.WORKERS, Kind.SEARCHES):  # as in vflops run: a batch per rank follows it
         flags["train.ranks"] = ranks

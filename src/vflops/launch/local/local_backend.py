@@ -27,11 +27,16 @@ class LocalBackend(Backend):
     can_probe = True
 
     def check(self, settings: LaunchSettings) -> None:
-        """Raise UsageError if the settings name a container, which needs a scheduler."""
+        """Raise UsageError for a container or several nodes, which need a scheduler."""
         if settings.container is not None:
             raise UsageError(
                 f"the container {settings.container} needs a scheduler, but the jobs run locally",
                 hint="add --on slurm, or start vflops itself in the container",
+            )
+        if (settings.nodes or 1) > 1:
+            raise UsageError(
+                f"--nodes {settings.nodes}, but the jobs run on this machine",
+                hint="add --on slurm, or leave --nodes out",
             )
 
     def launcher(self, folder: RunFolder, records: Sequence[JobRecord]) -> LocalJobs:

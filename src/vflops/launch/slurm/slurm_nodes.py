@@ -134,7 +134,14 @@ def nodes_for_ranks(settings: LaunchSettings) -> list[Node]:
             + (f" in the partition {partition}" if partition else ""),
             hint="see sinfo; a rank needs launch.cores_per_rank and launch.gpus_per_rank",
         )
-    return list(nodes.values())
+    if settings.nodes is not None and len(nodes) < settings.nodes:
+        place = f"the partition {partition}" if partition else "the default partition"
+        place = place if allocation is None else f"the allocation {allocation.job_id}"
+        raise UsageError(
+            f"--nodes {settings.nodes}, but {place} has {len(nodes)} that could take a rank",
+            hint=f"use --nodes {len(nodes)} or fewer; sinfo lists the states of the others",
+        )
+    return list(nodes.values())[: settings.nodes]
 
 
 def _partition(settings: LaunchSettings) -> str | None:
