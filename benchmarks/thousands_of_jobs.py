@@ -28,12 +28,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.browser import Browser
+from vflops.config.launch import LaunchSettings
 from vflops.errors import Interrupted
 from vflops.launch import factory, node_description
 from vflops.launch.controller import JobProgress
-from vflops.launch.interface import Launcher
+from vflops.launch.launcher import Launcher
 from vflops.launch.node_description import describe_node
 from vflops.launch.node_group import SINGLE_NODE
+from vflops.launch.placement import THIS_MACHINE, Node
 from vflops.machine.system.gather import gather
 from vflops.machine.telemetry.sampling import Sampler
 from vflops.record.folder import RunFolder, latest
@@ -74,6 +76,14 @@ class SequentialJobs(Launcher):
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
+
+    @classmethod
+    def nodes(cls, settings: LaunchSettings, device: str) -> list[Node]:
+        """Return this machine as a node of one slot."""
+        return [Node(THIS_MACHINE, 1)]
+
+    def kill(self) -> None:
+        """Do nothing: no job outlives ``start``."""
 
     def start(self, jobs: Mapping[int, int]) -> Collection[int]:
         """Train all of ``jobs``, and return when they have ended."""

@@ -21,14 +21,13 @@ from vflops.cli.terminal.jobs_table import _summary_line
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.launch.controller import JobProgress
-from vflops.launch.factory import backend
+from vflops.launch.factory import launcher
 from vflops.launch.nodes import waves
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.results.score.figure_text import count
 from vflops.run import pipeline, validate
-from vflops.run.ensemble_shape import EnsembleShape, ensemble_shape, scale_nodes
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import load, profile, workload_settings
 
@@ -206,7 +205,6 @@ def test_jobs_in_a_queue_wait_and_its_words_are_shown() -> None:
     ("arguments", "site", "error", "hint"),
     [
         (("--on", "slurm", "--models", 16), "", "no room for 16 models", "models of 1 rank"),
-        (("--on", "pbs", "--models", 2), "", "no qsub here", "login node"),
         (("--on", "slurm"), "acount = 'x'", "unknown key 'acount'", "account"),
         (("--container", "x.sif"), "", "x.sif needs a scheduler", "add --on slurm"),
     ],
@@ -326,16 +324,6 @@ def test_of_unequal_nodes_the_smallest_gives_the_ranks(
     assert chosen.launch.ranks_per_node == 2
 
 
-def test_the_nodes_of_pbs_have_as_many_ranks_as_the_settings_say(cluster: Cluster) -> None:
-    unknown = settings("launch.on=pbs")
-    with pytest.raises(UsageError, match="accelerators of a node of pbs are not known") as caught:
-        scale_nodes(unknown.launch, "auto", 8)
-    assert "launch.ranks_per_node=K" in str(caught.value.hint)
-    described = settings("launch.on=pbs", "launch.ranks_per_node=4")
-    nodes = scale_nodes(described.launch, "auto", 8)
-    assert ensemble_shape(described, nodes, scale=8) == EnsembleShape(models=2, ranks=4)
-
-
 def test_a_command_is_bagged_only_if_its_predictions_can_be_judged(
     run_command: Command, directory: Path
 ) -> None:
@@ -386,7 +374,7 @@ def test_the_container_of_the_settings_reaches_the_script(
         folder.job_file(record.job).parent.mkdir(parents=True)
     monkeypatch.setattr(SlurmScheduler, "submit", lambda self, request: "1")
     kept = RunFolder.open(folder.path)  # as another controller finds it
-    backend("slurm").launcher(kept, records(2)).start({1: 1, 2: 1})
+    launcher(kept, records(2)).start({1: 1, 2: 1})
     script = (folder.path / "allocation-1.sh").read_text()
     assert words in script and '"new image.sif" "python3"' in script
     assert "before.sif" not in script and ('"/data:/data"' in script) == ("podman" in words)
@@ -423,12 +411,6 @@ def test_twins_repeats_and_seeds_are_planned_as_they_run(run_command: Command) -
     shown = run_command("plan", *machine, "--twins", "--repeat", 2, "--seed", 7)
     assert [line.split()[0] for line in shown.stdout.splitlines()[2:6]] == ["1", "3", "2", "4"]
     assert "--repeat 2 --seed 7 --twins" in " ".join(shown.stderr.split())
-
-
-@pytest.mark.parametrize("command", ["run", "plan", "scale", "replay"])
-def test_the_help_says_which_schedulers_were_never_seen(run_command: Command, command: str) -> None:
-    shown = " ".join(run_command(command, "--help").stdout.replace("│", " ").split())
-    assert "pbs, lsf and flux are untested on real clusters" in shown
 
 
 @pytest.mark.parametrize(

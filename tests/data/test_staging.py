@@ -29,7 +29,7 @@ from vflops.data.local_copy import LocalCopy
 from vflops.data.packed_index import INDEX, StoredFile, hash_file
 from vflops.data.staging import read_staged, stage, stage_attempt, staged_nodes
 from vflops.errors import FolderError
-from vflops.launch.local.launcher import local_jobs
+from vflops.launch.local.local_launcher import LocalLauncher
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import DataFacts, Goal, JobRecord
 from vflops.record.formats.job_events import Staged
@@ -409,7 +409,7 @@ class Trained(NamedTuple):
 def trained(planned: RunFolder, root: Path, local: Path, *jobs: int) -> Trained:
     folder = RunFolder.open(shutil.copytree(planned.path, root / planned.path.name))
     records = [JobRecord.read(folder.job_file(job)) for job in (1, 2)]  # one core each
-    launcher = local_jobs(folder, records, waves=False)
+    launcher = LocalLauncher(folder, records)
     opened: set[Path] = set()
     with pytest.MonkeyPatch.context() as patch, server().forked_ranks():
         patch.setenv("VFLOPS_LOCAL_PATH", str(local))

@@ -24,12 +24,14 @@ import pytest
 from tests.support.cores import needs_two_cores
 from tests.support.ensemble_runs import SMALL, processes_of, wait_for
 from tests.support.paths import ROOT
+from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
 from vflops.errors import Interrupted, RunFailed
 from vflops.launch import agent, controller
 from vflops.launch.controller import Controller, JobProgress
-from vflops.launch.interface import Launcher
 from vflops.launch.job_history import LEFT, attempt_histories
+from vflops.launch.launcher import Launcher
+from vflops.launch.placement import Node
 from vflops.launch.rank_failures import RankFailure
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
@@ -50,6 +52,13 @@ class FakeLauncher(Launcher):
         self.invisible: str | None = None
         self.shown: set[str] = set()
         self.elsewhere: set[int] = set()
+
+    @classmethod
+    def nodes(cls, settings: LaunchSettings, device: str) -> list[Node]:
+        return []
+
+    def kill(self) -> None:
+        self.running.clear()
 
     def start(self, jobs: Mapping[int, int]) -> Collection[int]:
         self.started.append((time.monotonic(), dict(jobs)))
@@ -75,8 +84,8 @@ class FakeLauncher(Launcher):
     def suspects(self, job: int) -> Collection[str]:
         return [f"node {job}"]
 
-    def running_elsewhere(self, job: int) -> str | None:
-        return "another agent is running it" if job in self.elsewhere else None
+    def running_elsewhere(self, job: int) -> bool:
+        return job in self.elsewhere
 
     def attempt(self, job: int, *kinds: str) -> None:
         """Claim a folder for an attempt at the job, and write these events."""

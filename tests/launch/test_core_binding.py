@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from vflops.launch.core_binding import BINDING, Topology, bind, spans, variables
-from vflops.launch.local.launcher import split_cores
+from vflops.launch.local.local_launcher import split_cores
 from vflops.launch.local.processes import LocalRanks
 from vflops.machine.probe import numbers
 from vflops.machine.visible_devices import visible_devices

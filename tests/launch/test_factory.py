@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 import re
-from typing import get_args
 
 import pytest
 
 from tests.support.paths import ROOT
-from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
-from vflops.launch.factory import backend, backends
+from vflops.launch.factory import launcher_class, launcher_names
 
-_NAMES = get_args(LaunchSettings.model_fields["on"].annotation)
+_NAMES = ("local", "slurm")
 _COMPARED = re.compile(rf"""(?:\bon\b|\.name)\s*(?:==|!=|in)\s*\(?["'](?:{"|".join(_NAMES)})["']""")
 
 
-def test_every_setting_of_launch_on_has_a_back_end() -> None:
-    assert tuple(known.name for known in backends()) == _NAMES
-    assert [known.name for known in backends() if known.is_this_machine] == ["local"]
-    assert [known.name for known in backends() if known.knows_nodes] == ["local", "slurm"]
+def test_every_built_in_launcher_has_its_name() -> None:
+    assert tuple(launcher_names()) == _NAMES
+    assert tuple(launcher_class(name).name for name in _NAMES) == _NAMES
+    assert [name for name in _NAMES if launcher_class(name).is_this_machine] == ["local"]
 
 
-def test_an_unknown_back_end_is_refused_with_the_nearest_name() -> None:
+def test_an_unknown_launcher_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UsageError, match="unknown launcher 'slrm'") as error:
-        backend("slrm")
+        launcher_class("slrm")
     assert error.value.hint == "did you mean slurm?"
 
 
-def test_nodes_of_other_schedulers_must_be_described() -> None:
-    with pytest.raises(UsageError, match="the nodes of pbs are not known") as error:
-        backend("pbs").nodes(LaunchSettings(on="pbs"), "cpu")
-    assert "--nodes N --slots K" in (error.value.hint or "")
-
-
-def test_no_other_module_compares_the_name_of_a_back_end() -> None:
+def test_no_other_module_compares_the_name_of_a_launcher() -> None:
     source = ROOT / "src" / "vflops"
-    folders = tuple(source / "launch" / folder for folder in ("local", "slurm", "psij"))
+    folders = tuple(source / "launch" / folder for folder in _NAMES)
     config = source / "config"  # lies below launch
     comparisons = [
         f"{path.relative_to(ROOT)}: {match.group()}"

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from vflops.errors import UsageError
 from vflops.launch.job_script import Request, Step
-from vflops.launch.psij import psij_script
 from vflops.launch.site import SiteSettings
 from vflops.launch.slurm.sbatch_script import allocation_script, job_script
 
@@ -146,25 +145,6 @@ def check_directives(script: str, folder: Path, line: str, image: str) -> None:
     assert set(symbols) <= {"%"}, "SLURM replaces a symbol"
     assert output.removeprefix("--output=").replace("%%", "%") == str(folder / "job.out")
     assert not any(value.startswith("--wrap") for value in values)
-
-
-@FEW
-@given(value=VALUES, line=LINES)
-def test_values_reach_the_agent_unchanged_with_psij(run: Runner, value: str, line: str) -> None:
-    folder = Path("/runs/plain")
-    wanted = request(folder, hostile_site(value, line, line, None))
-    (words,) = run(psij_script.job_script(wanted, folder, 7, "pbs"))
-    assert words[1:] == [
-        *("-P", "-m", "vflops.launch.agent", "/runs/plain", "7"),
-        *(f"ODD={expanded(value)}", f"LOCAL={expanded(line)}", ""),
-    ]
-
-
-@pytest.mark.parametrize("name", ["$(pwn)", "`pwn`", "a b", "it's", 'a"b', "a;b", "a\nb"])
-def test_psij_gets_no_path_that_its_scripts_would_expand(name: str) -> None:
-    folder = Path("/runs") / name
-    with pytest.raises(UsageError, match="pbs scripts cannot hold"):
-        psij_script.job_script(request(folder, SiteSettings()), folder, 7, "pbs")
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\rb", "\n#SBATCH --wrap=pwn\n"])

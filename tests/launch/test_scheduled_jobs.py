@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Literal, cast
 
 import pytest
 
@@ -13,16 +14,18 @@ from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
 from vflops.errors import RunFailed, UsageError
 from vflops.launch import outage, scheduled_jobs
+from vflops.launch.agent_report import AgentReport, Outcome
 from vflops.launch.job_script import Request
 from vflops.launch.outage import SchedulerUnavailable
-from vflops.launch.scheduled_jobs import ScheduledJobs, SeparateJobs
-from vflops.launch.scheduler import JobStatus, Scheduler
-from vflops.launch.site import SiteSettings
-from vflops.launch.slurm import sbatch_script
-from vflops.launch.slurm.gang_scheduled_jobs import GangScheduledJobs
+from vflops.launch.scheduler import JobStatus
+from vflops.launch.slurm import slurm_launcher
+from vflops.launch.slurm.slurm_launcher import SlurmLauncher
 from vflops.launch.submissions import Intent, read_intents, read_submission
 from vflops.record.folder import RunFolder
+from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobLost
+
+Start = Literal["together", "apart"]
 
 
 class Queue:
@@ -30,7 +33,6 @@ class Queue:
 
     name = label = "slurm"
     interval_s = 0.0
-    job_script = staticmethod(sbatch_script.job_script)
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -54,28 +56,35 @@ class Queue:
         self.stopped = list(ids)
 
 
-def jobs_of(parent: Path, kind: type[ScheduledJobs], queue: Queue, jobs: int = 4) -> ScheduledJobs:
-    folder = RunFolder.create(parent, "image-classification", tiny())
+def jobs_of(parent: Path, start: Start, queue: Queue, jobs: int = 4) -> SlurmLauncher:
+    settings = tiny().model_copy(update={"launch": LaunchSettings(on="slurm", start=start)})
+    folder = RunFolder.create(parent, "image-classification", settings)
     for job in range(1, jobs + 1):
         folder.job_file(job).parent.mkdir(parents=True)
-    return jobs_again(folder, kind, queue, jobs)
+    return jobs_again(folder, queue, jobs)
 
 
-def jobs_again(
-    folder: RunFolder, kind: type[ScheduledJobs], queue: Queue, jobs: int = 4
-) -> ScheduledJobs:
+def jobs_again(folder: RunFolder, queue: Queue, jobs: int = 4) -> SlurmLauncher:
     """Return the jobs of the same run, as another controller sees them."""
-    ranks = dict.fromkeys(range(1, jobs + 1), 1)
-    return kind(folder, cast(Scheduler, queue), SiteSettings(), LaunchSettings(on="slurm"), ranks)
+    records = [cast(JobRecord, SimpleNamespace(job=job, ranks=1)) for job in range(1, jobs + 1)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slurm_launcher, "scheduler_of_run", lambda folder, jobs: queue)
+        return SlurmLauncher(folder, records)
 
 
-def folder_of(jobs: ScheduledJobs) -> RunFolder:
+def report(job: int, message: str, outcome: Outcome = "failed") -> str:
+    """Return the line that an agent on n1 writes."""
+    line = AgentReport(node="n1", job=job, outcome=outcome, message=message)
+    return line.model_dump_json() + "\n"
+
+
+def folder_of(jobs: SlurmLauncher) -> RunFolder:
     return jobs._folder
 
 
 def test_a_job_keeps_its_nodes_after_one_of_the_allocation_is_lost(tmp_path: Path) -> None:
     queue = Queue()
-    jobs = jobs_of(tmp_path, GangScheduledJobs, queue)
+    jobs = jobs_of(tmp_path, "together", queue)
     assert jobs.start({1: 3, 2: 3, 3: 3, 4: 3}) and not jobs.start({1: 3})
     assert set(jobs.active_jobs()) == {1, 2, 3, 4}
     assert [jobs.location(job) for job in (1, 2, 3, 4)] == ["n1", "n2", "n3", "n4"]
@@ -89,7 +98,7 @@ def test_a_job_keeps_its_nodes_after_one_of_the_allocation_is_lost(tmp_path: Pat
 
 def test_a_node_that_lost_two_jobs_is_excluded_if_enough_others_are_left(tmp_path: Path) -> None:
     queue = Queue()
-    jobs = jobs_of(tmp_path, GangScheduledJobs, queue)
+    jobs = jobs_of(tmp_path, "together", queue)
     jobs.start(dict.fromkeys((1, 2, 3, 4), 3))
     jobs.active_jobs()
     assert [*jobs.suspects(2)] == ["n2"]
@@ -97,7 +106,7 @@ def test_a_node_that_lost_two_jobs_is_excluded_if_enough_others_are_left(tmp_pat
         for node in ("n2", "n2", "n3"):
             lost = JobLost(job=2, reason="", where=node, suspects=(node,))
             events.write("job-lost", **lost.model_dump(mode="json"))
-    jobs = jobs_again(folder_of(jobs), GangScheduledJobs, queue)  # as a new controller
+    jobs = jobs_again(folder_of(jobs), queue)  # as a new controller
     queue.status = JobStatus("ended", queue.status.nodes, "FAILED")
     jobs.start({2: 1})
     assert "#SBATCH --exclude=n2\n" in queue.requests[-1].script.read_text()
@@ -108,7 +117,7 @@ def test_a_node_that_lost_two_jobs_is_excluded_if_enough_others_are_left(tmp_pat
 
 def test_a_node_where_a_rank_hung_is_excluded_at_once(tmp_path: Path) -> None:
     queue = Queue()
-    jobs = jobs_of(tmp_path, SeparateJobs, queue)
+    jobs = jobs_of(tmp_path, "apart", queue)
     with folder_of(jobs).start_attempt(job=0) as events:
         for node, hung in (("n3", True), ("n1", False)):
             lost = JobLost(job=2, reason="", where=node, suspects=(node,), hung=hung)
@@ -121,7 +130,7 @@ def test_a_node_where_a_rank_hung_is_excluded_at_once(tmp_path: Path) -> None:
 
 def test_a_stop_also_reaches_a_script_that_waits_to_retry(tmp_path: Path) -> None:
     queue = Queue()
-    jobs = jobs_of(tmp_path, GangScheduledJobs, queue)
+    jobs = jobs_of(tmp_path, "together", queue)
     jobs.start({1: 3})
     jobs.stop()
     assert queue.stopped == ["1"]
@@ -132,12 +141,12 @@ class Died(BaseException):
     """The controller is killed."""
 
 
-@pytest.mark.parametrize("kind", [SeparateJobs, GangScheduledJobs])
+@pytest.mark.parametrize("start", ["apart", "together"])
 def test_a_submission_of_a_controller_that_died_is_found_by_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[ScheduledJobs]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Start
 ) -> None:
     queue = Queue()
-    jobs = jobs_of(tmp_path, kind, queue)
+    jobs = jobs_of(tmp_path, start, queue)
     folder = folder_of(jobs)
 
     def die(*arguments: object) -> None:
@@ -151,7 +160,7 @@ def test_a_submission_of_a_controller_that_died_is_found_by_its_name(
     assert folder.record.id.rpartition("-")[2] in intent.name
     assert f"#SBATCH --job-name={intent.name}\n" in queue.requests[0].script.read_text()
     assert read_submission(folder, 1) is None
-    adopted = jobs_again(folder, kind, queue)
+    adopted = jobs_again(folder, queue)
     assert [*adopted.active_jobs()] == [1] and not read_intents(folder)
     record = read_submission(folder, 1)
     assert record is not None and (record.id, record.attempt) == ("1", 1)
@@ -197,7 +206,7 @@ def test_a_scheduler_that_does_not_answer_is_waited_for(
     monkeypatch.setattr(outage, "_FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(scheduled_jobs, "_IN_FLIGHT_S", 0.0)
     queue = Absent(*submissions)
-    jobs = jobs_of(tmp_path, GangScheduledJobs, queue)
+    jobs = jobs_of(tmp_path, "together", queue)
     assert jobs.start({1: 1})
     assert len(queue.requests) == accepted  # never twice
     record = read_submission(folder_of(jobs), 1)
@@ -212,12 +221,12 @@ def test_a_scheduler_that_never_answers_is_given_up_and_the_run_can_be_resumed(
     monkeypatch.setattr(outage, "_FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(outage, "LIMIT_S", 0.01)
     monkeypatch.setattr(scheduled_jobs, "_IN_FLIGHT_S", 0.0)
-    jobs = jobs_of(tmp_path, GangScheduledJobs, Absent("no connection"))
+    jobs = jobs_of(tmp_path, "together", Absent("no connection"))
     with pytest.raises(RunFailed, match="slurm did not answer for 0 s: no connection") as error:
         jobs.start({1: 1})
     assert f"vflops resume {folder_of(jobs).path}" in (error.value.hint or "")
     queue = Queue()
-    jobs_again(folder_of(jobs), GangScheduledJobs, queue).start({1: 1})
+    jobs_again(folder_of(jobs), queue).start({1: 1})
     assert len(queue.requests) == 1
 
 
@@ -225,22 +234,20 @@ def test_an_intent_without_a_submission_is_removed_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = Queue()
-    folder = folder_of(jobs_of(tmp_path, GangScheduledJobs, queue))
+    folder = folder_of(jobs_of(tmp_path, "together", queue))
     monkeypatch.setattr(scheduled_jobs, "_IN_FLIGHT_S", 0.0)
     Intent(name="x", scheduler="slurm", script="allocation-1.sh", jobs={}).write_beside(folder)
-    jobs_again(folder, GangScheduledJobs, queue)
+    jobs_again(folder, queue)
     assert len(read_intents(folder)) == 1
     monkeypatch.setattr(scheduled_jobs, "_STALE_S", 0.0)
-    assert not jobs_again(folder, GangScheduledJobs, queue).active_jobs() and not read_intents(
-        folder
-    )
+    assert not jobs_again(folder, queue).active_jobs() and not read_intents(folder)
 
 
 def test_a_signal_is_deferred_until_the_submission_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = Queue()
-    jobs = jobs_of(tmp_path, GangScheduledJobs, queue)
+    jobs = jobs_of(tmp_path, "together", queue)
     submit = queue.submit
 
     def interrupted(request: Request) -> str:
@@ -254,35 +261,36 @@ def test_a_signal_is_deferred_until_the_submission_is_recorded(
 
 
 @pytest.mark.parametrize(
-    ("reason", "words", "suspect"),
+    ("reason", "outcome", "suspect"),
     [
-        ("NODE_FAIL", "", True),
-        ("FAILED: NonZeroExitCode, exit code 1", "", True),
-        ("FAILED", "rank 0 was killed by SIGKILL", True),
-        ("FAILED", "the node does not see the run folder /x", True),
-        ("FAILED", "the loss is not a number", False),
-        ("FAILED", "another agent is running it: /x is in use by process 5", False),
-        ("CANCELLED by 0", "", False),
-        ("PREEMPTED", "", False),
-        ("TIMEOUT", "", False),
+        ("NODE_FAIL", None, True),
+        ("FAILED: NonZeroExitCode, exit code 1", None, True),
+        ("FAILED", "killed", True),
+        ("FAILED", "hung", True),
+        ("FAILED", "unseen", True),
+        ("FAILED", "failed", False),
+        ("FAILED", "elsewhere", False),
+        ("CANCELLED by 0", None, False),
+        ("PREEMPTED", None, False),
+        ("TIMEOUT", None, False),
     ],
 )
 def test_a_node_is_suspected_only_if_it_can_be_at_fault(
-    tmp_path: Path, reason: str, words: str, suspect: bool
+    tmp_path: Path, reason: str, outcome: Outcome | None, suspect: bool
 ) -> None:
     queue = Queue()
-    jobs = jobs_of(tmp_path, SeparateJobs, queue)
+    jobs = jobs_of(tmp_path, "apart", queue)
     log = folder_of(jobs).job_file(1).with_name("job-1.log")
-    log.write_text("n1: job 1: a message of an earlier one\n")
+    log.write_text(report(1, "a message of an earlier agent"))
     jobs.start({1: 3})
     jobs.active_jobs()
     assert not jobs.suspects(1)  # it is active: it was requeued
     with log.open("a") as file:
-        file.write(f"n1: job 1: {words}\n" if words else "")
+        file.write(report(1, "its end", outcome) if outcome else "")
     queue.status = JobStatus("ended", ("n1",), reason)
     jobs.active_jobs()
     assert [*jobs.suspects(1)] == (["n1"] if suspect else [])
-    assert (jobs.running_elsewhere(1) is not None) == ("another agent" in words)
+    assert jobs.running_elsewhere(1) == (outcome == "elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -301,7 +309,7 @@ def test_a_job_that_ran_without_output_is_named(
 ) -> None:
     monkeypatch.setattr(scheduled_jobs, "_LATE_S", 0.0)
     queue = Queue()
-    jobs = jobs_of(tmp_path, SeparateJobs, queue)
+    jobs = jobs_of(tmp_path, "apart", queue)
     jobs.start({1: 3})
     queue.status = JobStatus(state, ("n3",), reason)  # type: ignore[arg-type]
     jobs.active_jobs()
@@ -316,7 +324,7 @@ def test_a_job_that_runs_long_without_output_is_named_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduled_jobs, "_SILENT_S", 0.0)
-    jobs = jobs_of(tmp_path, SeparateJobs, Queue())
+    jobs = jobs_of(tmp_path, "apart", Queue())
     jobs.start({1: 3})
     jobs.active_jobs()
     assert "running for 0 s" in (jobs.invisible_reason(1) or "")
@@ -324,14 +332,17 @@ def test_a_job_that_runs_long_without_output_is_named_too(
 
 def test_the_last_message_of_an_agent_is_the_reason(tmp_path: Path) -> None:
     queue = Queue()
-    jobs = jobs_of(tmp_path, GangScheduledJobs, queue)
+    jobs = jobs_of(tmp_path, "together", queue)
     jobs.start({1: 3, 2: 3})
     jobs.active_jobs()
     assert jobs.exit_reason(1) is None
     log = folder_of(jobs).path / "allocation-1.log"
     log.write_text(
-        "n1: job 1: an earlier fault\nn1: job 1: the disk is full\nn2: job 2: other\n"
-        "n1: job 11: not ours\nn1: job 1 was stopped by SIGTERM\n"
+        report(1, "an earlier fault")
+        + report(1, "the disk is full")
+        + '{"job": 1}\nn1: job 1: no report\n'
+        + report(2, "other").replace("n1", "n2")
+        + report(11, "not ours")
     )
     assert jobs.exit_reason(1) == "n1: job 1: the disk is full"
     queue.status = JobStatus("ended", (), "TIMEOUT")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,19 +17,16 @@ from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
 from vflops.errors import UsageError
 from vflops.launch import site
-from vflops.launch.factory import backend
+from vflops.launch.agent_report import last_report
+from vflops.launch.factory import launcher_class
 from vflops.launch.job_script import (
     AGENT,
-    ELSEWHERE,
     ELSEWHERE_CODE,
     Request,
     Step,
 )
 from vflops.launch.node_group import NodeGroup
 from vflops.launch.node_layout import NodeLayout
-from vflops.launch.outage import SchedulerUnavailable
-from vflops.launch.psij import psij_script
-from vflops.launch.psij.psij_scheduler import PsijScheduler
 from vflops.launch.site import SiteSettings, site_for
 from vflops.launch.slurm.sbatch_script import allocation_script, job_script
 from vflops.launch.slurm.slurm_nodes import (
@@ -280,9 +275,6 @@ def test_each_container_runtime_wraps_the_agent(
     for word in words:
         assert word in text
     assert text.rstrip().endswith('"python3" -P -m vflops.launch.agent /runs/a 0')
-    if runtime == "pyxis":
-        with pytest.raises(UsageError, match="pyxis needs SLURM, but the scheduler is pbs"):
-            psij_script.job_script(request(tmp_path, settings), Path("/runs/a"), 0, "pbs")
 
 
 @pytest.mark.parametrize("runtime", ["apptainer", "docker", "pyxis", None])
@@ -328,10 +320,9 @@ def test_a_scheduler_that_is_not_installed_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    for name, command in (("slurm", "sbatch"), ("pbs", "qsub"), ("lsf", "bsub"), ("flux", "flux")):
-        with pytest.raises(UsageError, match=f"no {command} here") as error:
-            backend(name).check(LaunchSettings())
-        assert "--on local" in (error.value.hint or "")
+    with pytest.raises(UsageError, match="no sbatch here") as error:
+        launcher_class("slurm").check(LaunchSettings())
+    assert "--on local" in (error.value.hint or "")
 
 
 def test_an_allocation_is_read_from_the_environment(
@@ -350,69 +341,6 @@ def test_names_of_nodes_keep_leading_zeros() -> None:
         *("n008 n009 n010 login r1c3 r1c5 r2c3 r2c5".split())
     ]
     assert [*expand_nodes("")] == []
-
-
-_QSUB = """\
-#!/bin/bash
-cp "$1" "$(dirname "$0")/submitted"
-echo 77.server
-"""
-_QSTAT = """\
-#!/bin/bash
-echo "$@" >> "$(dirname "$0")/calls"
-cat "$(dirname "$0")/state"
-"""
-
-
-def test_another_scheduler_is_used_through_psij(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """PBS with fake commands; psij was not tried with a real one."""
-    for name, text in (
-        ("qsub", _QSUB),
-        ("qstat", _QSTAT),
-        ("qdel", "#!/bin/sh\necho $1 >> $0.calls\n"),
-    ):
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-
-    def state(letter: str) -> None:
-        (tmp_path / "state").write_text(json.dumps({"Jobs": {"77.server": {"job_state": letter}}}))
-
-    state("Q")
-    scheduler = PsijScheduler("pbs", tmp_path / "work")
-    with pytest.raises(UsageError, match="a job for pbs needs a time limit"):
-        scheduler.submit(request(tmp_path, SiteSettings()))
-    settings = SiteSettings(partition="gpu", time_limit="2:00", directives=("-l place=scatter",))
-    with pytest.raises(UsageError, match="a job of 2 nodes cannot be started on pbs"):
-        scheduler.job_script(request(tmp_path, settings), tmp_path, 0)
-    wanted = request(tmp_path, settings, nodes=1)
-    wanted.script.write_text(scheduler.job_script(wanted, tmp_path, 0))
-    assert "#SBATCH" not in wanted.script.read_text()
-    (tmp_path / "qsub").write_text("#!/bin/sh\necho qsub: Connection refused >&2\nexit 111\n")
-    with pytest.raises(SchedulerUnavailable, match="Connection refused") as unavailable:
-        scheduler.submit(wanted)
-    assert not unavailable.value.may_have_succeeded
-    (tmp_path / "qsub").write_text(_QSUB)
-    assert scheduler.submit(wanted) == "77.server"
-    submitted = (tmp_path / "submitted").read_text()
-    assert "#PBS -l place=scatter" in submitted and "walltime=2:0:0" in submitted
-    assert str(wanted.script) in submitted
-
-    def until(word: str) -> None:
-        end_s = time.monotonic() + 10
-        later = PsijScheduler("pbs", tmp_path / "work")  # as another process would attach
-        while later.look(["77.server"])["77.server"].state != word:
-            assert time.monotonic() < end_s
-            time.sleep(0.1)
-
-    state("R")
-    until("running")
-    scheduler.cancel(["77.server"])
-    assert (tmp_path / "qdel.calls").read_text() == "77.server\n"
-    state("F")
-    until("ended")
 
 
 _SRUN = """\
@@ -577,7 +505,9 @@ def test_an_agent_leaves_a_job_that_another_one_is_running(tmp_path: Path) -> No
     agent = [sys.executable, *AGENT, str(folder.path), "1"]
     with locked(folder.job_lock(1), folder.path):
         done = subprocess.run(agent, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == ELSEWHERE_CODE and f": job 1: {ELSEWHERE}" in done.stderr
+    report = last_report(done.stderr.encode(), 1)
+    assert done.returncode == ELSEWHERE_CODE and report is not None
+    assert (report.outcome, "in use by process" in report.message) == ("elsewhere", True)
     assert not folder.next_attempt(1)
     wanted = Request("x", tmp_path / "a.sh", 1, 1, 1, 0, tmp_path / "out", SiteSettings())
     script = allocation_script(wanted, folder.path, [Step(1, 0, 1, 1, 3)])

@@ -16,7 +16,6 @@ from tests.support.large_ensembles import large_ensemble
 from tests.support.trained_runs import course
 from vflops.cli.terminal import run_display
 from vflops.launch import agent
-from vflops.launch.local.launcher import LocalJobs, Slot
 from vflops.publish.report.report_page import write_report
 from vflops.record.folder import RunFolder
 from vflops.record.formats import node
@@ -186,24 +185,6 @@ def test_changed_facts_of_one_node_are_not_taken_for_those_of_another(
     read = node.NodeReader()
     machines = [read(folder.attempt_folder(job, 0))[0].machine for job in (2, 3, 4)]
     assert machines == ["Test CPU", "Other CPU", "Test CPU"]
-
-
-def test_starting_many_jobs_on_this_machine_looks_at_each_lock_once(
-    ensembles: dict[int, RunFolder], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = ensembles[40]
-    looked: list[Path] = []
-    started: list[int] = []
-
-    def is_locked(lock: Path) -> bool:
-        looked.append(lock)
-        return False
-
-    monkeypatch.setattr("vflops.launch.local.launcher.is_locked", is_locked)
-    monkeypatch.setattr(LocalJobs, "_start", lambda self, job: started.append(job))
-    launcher = LocalJobs(folder, {job: [Slot(job % 2, (job % 2,))] for job in range(1, 41)})
-    assert launcher.start(dict.fromkeys(range(1, 41), 1)) == started == [1, 2]
-    assert len(looked) == 40
 
 
 def test_a_report_of_many_models_shows_distributions_and_few_rows(

@@ -32,9 +32,7 @@ Set = Annotated[
 ]
 On = Annotated[
     str | None,
-    typer.Option(
-        help="Where jobs run: local or slurm; pbs, lsf and flux are untested on real clusters."
-    ),
+    typer.Option(help="Where jobs run: local, slurm, or join: on nodes that vflops join adds."),
 ]
 Nodes = Annotated[int | None, typer.Option(help="Number of nodes of the scheduler to use.", min=1)]
 Container = Annotated[

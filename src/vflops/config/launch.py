@@ -12,7 +12,8 @@ from vflops.config.section import Section
 class LaunchSettings(Section):
     """Where the jobs of an ensemble run."""
 
-    on: Literal["local", "slurm", "pbs", "lsf", "flux"] = "local"
+    on: str = "local"
+    """The launcher: local, slurm, join, or one that another package provides."""
     start: Literal["together", "apart"] = "together"
     """With SLURM, whether all jobs share one allocation (``together``) or each job is submitted
     separately (``apart``)."""

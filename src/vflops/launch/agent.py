@@ -17,18 +17,17 @@ from pathlib import Path
 from vflops.data.staging import stage_attempt
 from vflops.errors import Interrupted, VflopsError
 from vflops.launch import core_binding
-from vflops.launch.attempt import run_job
+from vflops.launch.agent_report import AgentReport, Outcome
+from vflops.launch.attempt import RankKilled, run_job
 from vflops.launch.core_binding import Topology
 from vflops.launch.hang_watch import RankHung
 from vflops.launch.job_script import (
-    ELSEWHERE,
     ELSEWHERE_CODE,
     HUNG,
     LOCAL_PATH,
-    agent_prefix,
 )
 from vflops.launch.node_group import CORES, NodeGroup
-from vflops.launch.waiting import node_name, open_run
+from vflops.launch.waiting import UnseenFolder, node_name, open_run
 from vflops.machine.system.cpu_share import usable_cores
 from vflops.machine.system.openmp_waiting import set_waiting_policy
 from vflops.record.files.lock import InUse, locked
@@ -66,19 +65,30 @@ def main(run: str, job: str) -> int:
                 "" if CORES in os.environ else node_name(),
             )
     except Interrupted as error:
-        print(f"{node_name()}: job {job} was {error.message}", file=sys.stderr)
+        _report(job, "stopped", error)
         return _STOPPED
     except InUse as error:
-        print(f"{agent_prefix(node_name(), int(job))}{ELSEWHERE}: {error.message}", file=sys.stderr)
+        _report(job, "elsewhere", error)
         return ELSEWHERE_CODE
     except VflopsError as error:
-        print(agent_prefix(node_name(), int(job)) + error.message, file=sys.stderr)
-        print(error.hint or "", file=sys.stderr)
+        kinds: dict[type[VflopsError], Outcome] = {
+            RankHung: "hung",
+            RankKilled: "killed",
+            UnseenFolder: "unseen",
+        }
+        _report(job, kinds.get(type(error), "failed"), error)
         if isinstance(error, RankHung):
             with suppress(OSError):
                 (Path(run) / "jobs" / job / HUNG).touch()
         return error.exit_code
     return 0
+
+
+def _report(job: str, outcome: Outcome, error: VflopsError) -> None:
+    report = AgentReport(
+        node=node_name(), job=int(job), outcome=outcome, message=error.message, hint=error.hint
+    )
+    print(report.model_dump_json(), file=sys.stderr)
 
 
 def _prepare(

@@ -15,7 +15,6 @@ from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
 from vflops.interruption import SignalCounter
 from vflops.launch.hang_watch import STOPPED, HangWatch, RankHung, process_state
 from vflops.launch.heartbeat import HeartbeatBoard
-from vflops.launch.job_script import HANGS, KILLED
 from vflops.launch.local.processes import STORE, LocalRanks
 from vflops.launch.node_description import describe_node
 from vflops.launch.node_group import SINGLE_NODE, NodeGroup
@@ -47,6 +46,11 @@ _STOP_CODES = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGABRT, 1)
 Until a rank has its own session, Ctrl-C reaches it too. Libraries may abort at an exception. Python
 exits with 1 if the signal arrives after the rank's program has returned; ranks use other codes.
 """
+
+
+class RankKilled(RunFailed):
+    """A signal ended a rank; the job may succeed on another node."""
+
 
 Prepare = Callable[[Path, int, int], Mapping[str, str]]
 """Called before a node's ranks start, with the attempt's folder, the node's number and the number
@@ -152,7 +156,7 @@ def _report(attempt: Path, node: str, ranks: LocalRanks) -> None:
     }
     for rank, pid in ranks.pids().items():  # the others lost their connection to it
         if process_state(pid) == "stopped":
-            failures[rank] = RankFailure(rank, "hung", f"{HANGS}: {STOPPED}", node=node)
+            failures[rank] = RankFailure(rank, "hung", f"hangs: {STOPPED}", node=node)
     for rank, failure in failures.items():
         if not is_reported(attempt, rank):
             with suppress(VflopsError):  # the disk may be full
@@ -177,7 +181,8 @@ def _failure(path: Path, ranks: int, group: NodeGroup, codes: dict[int, int | No
     see = f"see its output: {path / f'rank-{rank}.log'}; {again}"
     if cause is not None and cause.kind == "hung":
         return RankHung(cause.text, hint=see + _PATIENT)
-    return RunFailed(
+    killed = code < 0 if cause is None else cause.kind == "killed"
+    return (RankKilled if killed else RunFailed)(
         f"rank {rank} {_how_it_ended(code)}" if cause is None else cause.text, hint=see
     )
 
@@ -186,4 +191,4 @@ def _how_it_ended(code: int) -> str:
     if code >= 0:
         return f"ended with code {code}"
     memory = " (the kernel does that when memory runs out)" if code == -signal.SIGKILL else ""
-    return f"{KILLED} {signal.Signals(-code).name}{memory}"
+    return f"was killed by {signal.Signals(-code).name}{memory}"

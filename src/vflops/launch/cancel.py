@@ -12,9 +12,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from vflops.errors import RunFailed, UsageError
-from vflops.launch.backend import CancellableJobs
-from vflops.launch.factory import backend
-from vflops.launch.interface import JOBS_ASKED
+from vflops.launch.factory import launcher
+from vflops.launch.launcher import JOBS_ASKED, Launcher
 from vflops.launch.process_signals import has_open, signal_process
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
@@ -40,36 +39,30 @@ class Cancelled:
 
 def active_jobs(folder: RunFolder, records: Sequence[JobRecord]) -> Collection[int]:
     """Return the jobs of a run that are queued or running."""
-    return _cancellable(folder, records, controlled=False).active_jobs()
+    return launcher(folder, records).active_jobs() if records else ()
 
 
 def cancel_run(folder: RunFolder, records: Sequence[JobRecord], limit_s: float) -> Cancelled:
     """Ask the controller and the jobs to write checkpoints and end; kill them after the limit."""
     end_s = time.monotonic() + limit_s
     controller = _controller(folder)
-    jobs = _cancellable(folder, records, controlled=controller is not None)
-    active = frozenset(jobs.active_jobs())
-    controller_killed = controller is not None and _end_controller(folder, controller, jobs, end_s)
-    if controller is not None and not _jobs_asked(folder):
-        jobs.controller_gone()
+    active = frozenset(active_jobs(folder, records))
+    controller_killed = controller is not None and _end_controller(folder, controller, end_s)
     with folder.in_use():  # keeps other controllers from taking over
-        killed = frozenset(_end_jobs(jobs, end_s))
+        killed: frozenset[int] = frozenset()
+        if records:
+            jobs = launcher(folder, records)
+            if controller is None or not _jobs_asked(folder):  # asking twice would kill them
+                jobs.stop()
+            killed = frozenset(_end_jobs(jobs, end_s))
+            jobs.close()
         if killed or controller_killed or (active and controller is None):
             with folder.start_attempt(job=0) as events:
                 events.write("stopped", message="cancelled by the user")
     return Cancelled(controller, controller_killed, active | killed, killed)
 
 
-def _cancellable(
-    folder: RunFolder, records: Sequence[JobRecord], *, controlled: bool
-) -> CancellableJobs:
-    launch_backend = backend(folder.record.settings.launch.on)
-    return launch_backend.cancellable(folder, records, controlled=controlled)
-
-
-def _end_controller(
-    folder: RunFolder, controller: int, jobs: CancellableJobs, end_s: float
-) -> bool:
+def _end_controller(folder: RunFolder, controller: int, end_s: float) -> bool:
     """Ask the controller to stop its jobs and itself; return whether it had to be killed."""
     lock = folder.lock
 
@@ -77,9 +70,7 @@ def _end_controller(
         return has_open(controller, lock)
 
     signal_process(controller, signal.SIGTERM, holds_lock)
-    while holds_lock() and time.monotonic() < end_s:
-        time.sleep(_POLL_S)
-        jobs.stop()  # asks the jobs that the controller cannot reach
+    _wait(lambda: not holds_lock(), end_s)
     if not holds_lock():
         return False
     signal_process(controller, signal.SIGKILL, holds_lock)
@@ -93,11 +84,9 @@ def _jobs_asked(folder: RunFolder) -> bool:
     return bool(logs) and any(event.kind == JOBS_ASKED for event in logs[-1].events)
 
 
-def _end_jobs(jobs: CancellableJobs, end_s: float) -> set[int]:
-    """Ask the active jobs to end, wait, and kill the rest; return those that were killed."""
-    while jobs.active_jobs() and time.monotonic() < end_s:
-        jobs.stop()
-        time.sleep(_POLL_S)
+def _end_jobs(jobs: Launcher, end_s: float) -> set[int]:
+    """Wait for jobs that were asked to end, and kill the rest; return those that were killed."""
+    _wait(lambda: not jobs.active_jobs(), end_s)
     killed = set(jobs.active_jobs())
     if killed:
         jobs.kill()

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from vflops.errors import Interrupted, RunFailed
 from vflops.interruption import SignalCounter, cause
-from vflops.launch.interface import JOBS_ASKED, Launcher
 from vflops.launch.job_history import EXCUSING_EVENT, LEFT, attempt_histories, excused
+from vflops.launch.launcher import JOBS_ASKED, Launcher
 from vflops.launch.node_ceilings.recorder import NodeRecorder
 from vflops.launch.rank_failures import RankFailure, root_cause
 from vflops.record.folder import RunFolder
@@ -255,7 +255,7 @@ class Controller:
         for progress in waiting:
             left_s = progress.retry_s - now_s
             progress.location = f"again in {left_s:.0f} s" if left_s > 0 else ""
-        if not due or (self._launcher.gang_scheduled and len(due) < len(waiting)):
+        if not due or (self._launcher.gang and len(due) < len(waiting)):
             return
         tries = {progress.record.job: self._attempts - progress.attempts for progress in due}
         for job in self._launcher.start(tries):
@@ -270,7 +270,7 @@ class Controller:
         progress.attempts += 1
         begun = JobBegun(
             job=progress.record.job,
-            launcher=self._launcher.name,
+            launcher=self._launcher.label,
             where=progress.location,
             attempt=progress.attempts,
         )

@@ -1,40 +1,56 @@
-"""The table of all back ends; a new back end is added here."""
+"""The launchers that ``launch.on`` can name: those of vflops and those of other packages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 
-from vflops.errors import unknown_name
+from vflops.errors import UsageError, unknown_name
 from vflops.extensions import import_object
-from vflops.launch.backend import Backend
-from vflops.launch.interface import Launcher
+from vflops.launch.launcher import Launcher
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 
-_PSIJ = "vflops.launch.psij.psij_backend:PsijBackend"
-_BACKENDS = {
-    "local": "vflops.launch.local.local_backend:LocalBackend",
-    "slurm": "vflops.launch.slurm.slurm_backend:SlurmBackend",
-    "pbs": _PSIJ,
-    "lsf": _PSIJ,
-    "flux": _PSIJ,
+GROUP = "vflops.launchers"
+"""The group of the entry points of launchers."""
+_BUILT_IN = {
+    "local": "vflops.launch.local.local_launcher:LocalLauncher",
+    "slurm": "vflops.launch.slurm.slurm_launcher:SlurmLauncher",
 }
-"""The back end of each value of ``launch.on``; its module is imported when it is used."""
+"""A launcher's module is imported when it is used."""
 
 
-def backend(name: str) -> Backend:
-    """Return the back end that ``launch.on`` names."""
-    if name not in _BACKENDS:
-        raise unknown_name("launcher", name, _BACKENDS)
-    result: Backend = import_object(_BACKENDS[name])(name)
-    return result
+def launcher_names() -> list[str]:
+    """Return all values that ``launch.on`` may have."""
+    return [*_BUILT_IN, *sorted(entry_points(group=GROUP).names - _BUILT_IN.keys())]
 
 
-def backends() -> list[Backend]:
-    """Return all back ends."""
-    return [backend(name) for name in _BACKENDS]
+def launcher_class(name: str) -> type[Launcher]:
+    """Return the launcher that ``launch.on`` names."""
+    if name in _BUILT_IN:
+        built_in: type[Launcher] = import_object(_BUILT_IN[name])
+        return built_in
+    entry = next(iter(entry_points(group=GROUP, name=name)), None)
+    if entry is None:
+        raise unknown_name("launcher", name, launcher_names())
+    origin = entry.dist.name if entry.dist else "another package"
+    try:
+        found = entry.load()
+    except Exception as error:
+        raise UsageError(
+            f"the launcher {name!r} from {origin} cannot be loaded:"
+            f" {type(error).__name__}: {error}",
+            hint=f"fix or uninstall {origin}",
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Launcher)):
+        raise UsageError(
+            f"the launcher {name!r} from {origin} is {found!r}, not a subclass of"
+            " vflops.launch.launcher.Launcher",
+            hint=f"fix or uninstall {origin}",
+        )
+    return found
 
 
 def launcher(folder: RunFolder, records: Sequence[JobRecord]) -> Launcher:
-    """Return the launcher for these jobs of a run, on the back end that its settings name."""
-    return backend(folder.record.settings.launch.on).launcher(folder, records)
+    """Return the launcher of these jobs of a run, at the place that its settings name."""
+    return launcher_class(folder.record.settings.launch.on)(folder, records)

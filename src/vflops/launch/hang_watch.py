@@ -18,7 +18,6 @@ from vflops.launch.hang_judge import (
     Silence,
 )
 from vflops.launch.heartbeat import Beat, HeartbeatBoard
-from vflops.launch.job_script import HANGS
 from vflops.launch.node_group import NodeGroup
 from vflops.launch.rank_failures import RankFailure
 from vflops.record.files.document import Data, Document
@@ -50,7 +49,7 @@ class SilentRank(Data):
     def message(self) -> str:
         """How the rank failed."""
         return (
-            f"{HANGS}: no progress for {self.silent_s:.0f} s in the phase {self.phase} "
+            f"hangs: no progress for {self.silent_s:.0f} s in the phase {self.phase} "
             f"(limit: {self.limit_s:.0f} s)" + (f", {STOPPED}" if self.stopped else "")
         )
 

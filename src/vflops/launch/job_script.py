@@ -16,20 +16,16 @@ AGENT = module_options("vflops.launch.agent")
 """What Python runs on a node."""
 CEILINGS = module_options("vflops.launch.node_ceilings")
 """What Python runs on each node before the first job, with the ranks of a job and of a node."""
+PROBE = module_options("vflops.launch.preflight.node_probe")
+"""What Python runs on a node of a preflight, with its folder and the number of the node."""
+PROBE_LOG = "preflight.log"
+"""The file in a preflight's folder with the output of all probes."""
 LOCAL_PATH = "VFLOPS_LOCAL_PATH"
 """The environment variable that gives the agents the path of the node's local storage."""
-UNSEEN = "the node does not see the run folder"
-"""What an agent prints on a node that does not have the shared file system."""
-KILLED = "was killed by"
-"""A part of the message about a rank that a signal ended."""
-HANGS = "hangs"
-"""A part of the message about a rank that makes no progress."""
 HUNG = "hung"
 """The file in a job's folder that says that a rank of its newest attempt hangs."""
-ELSEWHERE = "another agent is running it"
-"""What an agent prints if another one is already running its job."""
 ELSEWHERE_CODE = 4
-"""The exit code of such an agent; it is not retried."""
+"""The exit code of an agent whose job another one is running; it is not retried."""
 
 _SPECIAL = r'[\\"`$]'
 """The characters that bash interprets within double quotes."""
@@ -72,11 +68,6 @@ class Step:
 def script_text(site: SiteSettings, directives: Sequence[str], body: Sequence[str]) -> str:
     """Return a bash script: the scheduler's directives, the site's setup, and ``body``."""
     return "\n".join(["#!/bin/bash", *directives, "", *_setup(site), *body, ""])
-
-
-def agent_prefix(node: str, job: int) -> str:
-    """Return the prefix of an agent's messages, because jobs may share an output file."""
-    return f"{node}: job {job}: "
 
 
 def node_command(

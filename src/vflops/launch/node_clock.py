@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from vflops.errors import FolderError
 from vflops.launch.clock_server import TIMES, ClockServer, interface_towards
-from vflops.launch.factory import backend
+from vflops.launch.factory import launcher_class
 from vflops.launch.site import site_of_run
 from vflops.record.files.document import Document
 from vflops.record.folder import RunFolder
@@ -99,7 +99,7 @@ def _ping(server: socket.socket, clock: str | None) -> Clock:
 @contextmanager
 def serve_clock(folder: RunFolder) -> Iterator[None]:
     """Serve this machine's time to the run's jobs; a new controller's clock replaces the last."""
-    place = backend(folder.record.settings.launch.on)
+    place = launcher_class(folder.record.settings.launch.on)
     server = ClockServer(interface_towards(place.node_addresses(site_of_run(folder.path))))
     path = folder.path / "clock.json"
     try:
@@ -123,7 +123,7 @@ def offset_from_controller(folder: RunFolder) -> tuple[str | None, Clock]:
 
     Jobs on the controller's machine share its clock.
     """
-    if backend(folder.record.settings.launch.on).is_this_machine:
+    if launcher_class(folder.record.settings.launch.on).is_this_machine:
         return socket.gethostname(), _own_clock()
     try:
         address = ClockFile.read(folder.path / "clock.json")

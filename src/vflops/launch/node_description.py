@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from vflops.launch.factory import backend
+from vflops.launch.factory import launcher_class
 from vflops.launch.node_clock import offset_from_controller
 from vflops.launch.node_group import NodeGroup
 from vflops.launch.site import site_for
@@ -44,7 +44,7 @@ def describe_node(folder: RunFolder, attempt: Path, group: NodeGroup) -> None:
 def _image(folder: RunFolder) -> ContainerImage | None:
     """Return the image that the site runs its jobs in, with a digest of what is in it."""
     settings = folder.record.settings.launch
-    if backend(settings.on).is_this_machine:
+    if launcher_class(settings.on).is_this_machine:
         return None
     container = site_for(settings, folder.path).container
     if container is None:

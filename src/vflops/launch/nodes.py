@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vflops.config.launch import LaunchSettings
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
-from vflops.launch.factory import backend
+from vflops.launch.factory import launcher_class
 from vflops.launch.placement import Node, capacity
 from vflops.record.formats.job import JobRecord
 
@@ -15,15 +15,10 @@ from vflops.record.formats.job import JobRecord
 def known_nodes(
     settings: LaunchSettings, device: str, number: int | None = None, slots: int | None = None
 ) -> list[Node]:
-    """Return the nodes of the back end, or ``number`` nodes with ``slots`` slots each if given."""
-    launch_backend = backend(settings.on)
-    is_local = launch_backend.is_this_machine
+    """Return the nodes of the launcher, or ``number`` nodes with ``slots`` slots each if given."""
+    place = launcher_class(settings.on)
+    is_local = place.is_this_machine
     slots = slots or (None if is_local else settings.ranks_per_node)
-    if number is not None and slots is None and not launch_backend.knows_nodes:
-        raise UsageError(
-            f"--nodes {number} without --slots",
-            hint="add --slots K, the number of ranks that a node takes",
-        )
     if slots is not None and is_local and number is None:
         raise UsageError(
             f"--slots {slots} without --nodes", hint="add --nodes N, the number of nodes"
@@ -32,8 +27,8 @@ def known_nodes(
         return [Node(f"node {count}", slots) for count in range(1, number + 1)]
     if number is not None:
         settings = settings.model_copy(update={"nodes": number})
-        launch_backend.check(settings)
-    nodes = launch_backend.nodes(settings, device)
+        place.check(settings)
+    nodes = place.nodes(settings, device)
     return nodes if slots is None else [Node(node.name, slots) for node in nodes]
 
 
@@ -45,7 +40,7 @@ def usable_nodes(settings: LaunchSettings, device: str, ranks: int) -> list[Node
     out.
     """
     nodes = known_nodes(settings, device)
-    if not backend(settings.on).gang_scheduled(settings):
+    if not launcher_class(settings.on).gang_scheduled(settings):
         return nodes
     slots = settings.ranks_per_node or ranks
     usable = [Node(node.name, slots) for node in nodes if node.slots >= slots]
@@ -64,7 +59,7 @@ def waves(settings: Settings, records: Sequence[JobRecord]) -> list[Sequence[Job
 
     All jobs are one group without ``bagging.waves``, or if each job is started separately.
     """
-    gang_scheduled = backend(settings.launch.on).gang_scheduled(settings.launch)
+    gang_scheduled = launcher_class(settings.launch.on).gang_scheduled(settings.launch)
     if not settings.bagging.waves or not gang_scheduled:
         return [records]
     ranks, device = records[0].ranks, records[0].settings["train"]["device"]

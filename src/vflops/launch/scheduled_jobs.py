@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
-from vflops.launch.interface import Launcher
-from vflops.launch.job_script import (
-    ELSEWHERE,
-    HANGS,
-    KILLED,
-    UNSEEN,
-    Request,
-    Step,
-    agent_prefix,
-)
+from vflops.launch.agent_report import AgentReport, last_report
+from vflops.launch.job_script import Request, Step
+from vflops.launch.launcher import Launcher
 from vflops.launch.node_layout import MAX_LOSSES, NodeLayout
 from vflops.launch.outage import Outage, SchedulerUnavailable, patiently
 from vflops.launch.scheduler import JobStatus, Scheduler
-from vflops.launch.site import SiteSettings
+from vflops.launch.site import site_for
 from vflops.launch.submissions import (
     Intent,
     Submitted,
@@ -52,20 +43,16 @@ _NOT_THE_NODE = ("CANCELLED", "DEADLINE", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED
 class ScheduledJobs(Launcher):
     """Jobs that are identified by their recorded ids, and queried together."""
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        scheduler: Scheduler,
-        site: SiteSettings,
-        settings: LaunchSettings,
-        jobs: Mapping[int, int],
-    ) -> None:
+    gang = False
+    """Whether all jobs start together, as steps of one allocation."""
+
+    def __init__(self, folder: RunFolder, scheduler: Scheduler, jobs: Mapping[int, int]) -> None:
         """``jobs`` maps each job to its number of ranks."""
-        self.name = scheduler.label
-        self._folder, self._scheduler, self._site = folder, scheduler, site
-        self._settings, self._run = settings, folder.path.resolve()
+        self._folder, self._scheduler, self._run = folder, scheduler, folder.path.resolve()
+        self._settings = folder.record.settings.launch
+        self._site = site_for(self._settings, folder.path)
         ranks = next(iter(jobs.values()))
-        self._layout = NodeLayout(ranks, settings.ranks_per_node or ranks)
+        self._layout = NodeLayout(ranks, self._settings.ranks_per_node or ranks)
         self._adopt()
         self._submitted = {job: record for job in jobs if (record := self._read(job)) is not None}
         self._statuses: dict[str, JobStatus] = {}
@@ -73,9 +60,10 @@ class ScheduledJobs(Launcher):
         self._running_since_s: dict[str, float] = {}
         self._all_nodes: dict[str, tuple[str, ...]] = {}
 
-    @abstractmethod
-    def start(self, jobs: Mapping[int, int]) -> Collection[int]:
-        """Submit these jobs, and return those that were submitted."""
+    @property
+    def label(self) -> str:
+        """The queue, or the allocation that the user already has."""
+        return self._scheduler.label
 
     def active_jobs(self) -> Collection[int]:
         """Return the jobs that had not ended when the scheduler was last queried."""
@@ -95,8 +83,9 @@ class ScheduledJobs(Launcher):
     def exit_reason(self, job: int) -> str | None:
         """Return the scheduler's reason and the last message of the job's agent."""
         status = self._status(job)
-        reason = f"{self.name}: {status.reason}" if status and status.reason else None
-        return "; ".join(filter(None, (reason, self._agent_message(job)))) or None
+        reason = f"{self.label}: {status.reason}" if status and status.reason else None
+        report = self._agent_report(job)
+        return "; ".join(filter(None, (reason, report.text if report else None))) or None
 
     def stop(self) -> None:
         """Ask all jobs of this run, and no others, to write a checkpoint and end."""
@@ -117,27 +106,26 @@ class ScheduledJobs(Launcher):
 
     def suspects(self, job: int) -> Collection[str]:
         """Return the job's nodes, unless its end was intended or it reported an error itself."""
-        status, message = self._status(job), self._agent_message(job)
+        status, report = self._status(job), self._agent_report(job)
         if status is None or (status.reason or "").startswith(_NOT_THE_NODE):
             return ()
-        if status.state != "ended" and not self.gang_scheduled:  # it was requeued
+        if status.state != "ended" and not self.gang:  # it was requeued
             return ()
-        faults = (UNSEEN, KILLED, HANGS)
-        own_error = message is not None and not any(fault in message for fault in faults)
-        return () if own_error else self._nodes(job)
+        return () if report is not None and not report.may_be_the_node else self._nodes(job)
 
-    def running_elsewhere(self, job: int) -> str | None:
-        """Return the message of an agent that found another one running the job."""
-        message = self._agent_message(job)
-        return message if message and ELSEWHERE in message else None
+    def running_elsewhere(self, job: int) -> bool:
+        """Whether the job's agent found another one running the job."""
+        report = self._agent_report(job)
+        return report is not None and report.outcome == "elsewhere"
 
     def invisible_reason(self, job: int) -> str | None:
         """Return why a job that ran wrote nothing to the run folder; None if all is well."""
         record, status = self._submitted.get(job), self._status(job)
         if record is None or status is None or not record.script:
             return None
-        if UNSEEN in (message := self._agent_message(job) or ""):
-            return message
+        report = self._agent_report(job)
+        if report is not None and report.outcome == "unseen":
+            return report.text
         if status.state == "running" and not status.nodes:
             return None
         ran = status.state == "ended" and (status.reason or "").startswith(("FAILED", "COMPLETED"))
@@ -149,17 +137,16 @@ class ScheduledJobs(Launcher):
             if time.monotonic() >= end_s:
                 how = status.reason or f"running for {_SILENT_S:g} s"
                 nodes = ", ".join(self._nodes(job)) or "its node"
-                return f"job {job} ran on {nodes} ({self.name}: {how}) and wrote nothing here"
+                return f"job {job} ran on {nodes} ({self.label}: {how}) and wrote nothing here"
             time.sleep(0.5)
         return None
 
-    def _agent_message(self, job: int) -> str | None:
-        """Return the last message of the job's agent in the output of its script."""
+    def _agent_report(self, job: int) -> AgentReport | None:
+        """Return the last report of the job's agent in the output of its script."""
         record = self._submitted.get(job)
         if record is None or not record.script or not (log := self._log(record)).is_file():
             return None
-        lines = log.read_bytes()[record.log_start :].decode(errors="replace").splitlines()
-        return next((line for line in reversed(lines) if agent_prefix("", job) in line), None)
+        return last_report(log.read_bytes()[record.log_start :], job)
 
     def _prevent_retries(self) -> None:
         """Keep the script from retrying jobs by itself."""
@@ -188,10 +175,10 @@ class ScheduledJobs(Launcher):
     def _adopt(self) -> None:
         """Find the ids of scripts whose controller died while submitting them."""
         for intent in read_intents(self._folder):
-            if intent.scheduler != self.name:
+            if intent.scheduler != self.label:
                 continue
-            hint = f"vflops attach {self._folder.path} when {self.name} answers"
-            outage = Outage(self.name, hint=hint)
+            hint = f"vflops attach {self._folder.path} when {self.label} answers"
+            outage = Outage(self.label, hint=hint)
             native = patiently(partial(self._find, intent), outage)
             if native is not None:
                 intent.settle(self._folder, native)
@@ -216,7 +203,7 @@ class ScheduledJobs(Launcher):
         start = log.stat().st_size if log.is_file() else 0
         jobs = {
             step.job: Submitted(
-                scheduler=self.name,
+                scheduler=self.label,
                 id="",
                 attempt=self._next_attempt(step.job),
                 script=path,
@@ -226,7 +213,7 @@ class ScheduledJobs(Launcher):
             )
             for step in steps
         }
-        intent = Intent(name=request.name, scheduler=self.name, script=path, jobs=jobs)
+        intent = Intent(name=request.name, scheduler=self.label, script=path, jobs=jobs)
         atomic.write_text(request.script, script(request))
         with defer_signals():
             intent.write_beside(self._folder)
@@ -248,8 +235,8 @@ class ScheduledJobs(Launcher):
 
     def _submit_later(self, intent: Intent, request: Request, error: SchedulerUnavailable) -> None:
         """Submit a script as soon as the scheduler answers, unless it was accepted before."""
-        hint = f"nothing is lost: vflops resume {self._folder.path} when {self.name} answers"
-        outage, uncertain = Outage(self.name, hint=hint), error.may_have_succeeded
+        hint = f"nothing is lost: vflops resume {self._folder.path} when {self.label} answers"
+        outage, uncertain = Outage(self.label, hint=hint), error.may_have_succeeded
         while True:
             outage.wait(error)
             with defer_signals():
@@ -304,17 +291,3 @@ class ScheduledJobs(Launcher):
     def _read(self, job: int) -> Submitted | None:
         record = read_submission(self._folder, job)
         return record if record is not None and record.scheduler == self._scheduler.label else None
-
-
-class SeparateJobs(ScheduledJobs):
-    """Jobs that are each submitted separately."""
-
-    def start(self, jobs: Mapping[int, int]) -> Collection[int]:
-        """Submit each of the jobs."""
-        nodes, ranks, exclude = self._layout.nodes, self._layout.ranks_per_node, self._excluded()
-        for job in jobs:
-            folder, number = self._folder.job_file(job).parent, self._next_attempt(job)
-            request = self._request(f"job-{job}", folder, nodes, ranks, exclude, number)
-            script = partial(self._scheduler.job_script, run=self._run, job=job)
-            self._submit([Step(job, 0, nodes, ranks)], request, script)
-        return jobs

@@ -42,10 +42,6 @@ class Scheduler(ABC):
         self._statuses: dict[str, JobStatus] = {}
 
     @abstractmethod
-    def job_script(self, request: Request, run: Path, job: int) -> str:
-        """Return the script of a job that is submitted separately."""
-
-    @abstractmethod
     def submit(self, request: Request) -> str:
         """Submit the request's script and return the scheduler's id of the job."""
 

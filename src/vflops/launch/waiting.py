@@ -10,11 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from vflops.errors import UsageError
-from vflops.launch.job_script import UNSEEN
 from vflops.record.folder import RunFolder
 
 _LATE_S = 5.0
 """How long a new folder may take to appear on a shared file system."""
+
+
+class UnseenFolder(UsageError):
+    """A node does not have the file system of the run folder."""
 
 
 def wait_for(paths: Iterable[Path], limit_s: float) -> list[Path]:
@@ -31,10 +34,10 @@ def wait_for(paths: Iterable[Path], limit_s: float) -> list[Path]:
 
 
 def open_run(path: Path) -> RunFolder:
-    """Return the run folder; raise UsageError with ``UNSEEN`` if this node does not see it."""
+    """Return the run folder; raise UnseenFolder if this node does not see it."""
     if wait_for([path / "run.json"], _LATE_S):
-        raise UsageError(
-            f"{UNSEEN} {path}",
+        raise UnseenFolder(
+            f"the node does not see the run folder {path}",
             hint="put runs on a file system that all nodes share: choose it with --out",
         )
     return RunFolder.open(path)

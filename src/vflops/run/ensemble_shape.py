@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vflops.config.launch import LaunchSettings
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
-from vflops.launch.factory import backend
-from vflops.launch.nodes import known_nodes
+from vflops.launch.factory import launcher_class
 from vflops.launch.placement import Node, defaults
 from vflops.workloads.contract.registry import workload
 
@@ -71,25 +69,10 @@ def suite_shape(settings: Settings) -> EnsembleShape:
     )
 
 
-def scale_nodes(launch: LaunchSettings, device: str, scale: int) -> list[Node]:
-    """Return the nodes of a run of ``scale`` slots.
-
-    A scheduler whose nodes are not known is assumed to have enough of ``launch.ranks_per_node``.
-    """
-    if backend(launch.on).knows_nodes:
-        return known_nodes(launch, device)
-    if launch.ranks_per_node is None:
-        raise UsageError(
-            f"--scale {scale}: the accelerators of a node of {launch.on} are not known here",
-            hint="add --set launch.ranks_per_node=K, or use --models M --ranks P",
-        )
-    return known_nodes(launch, device, -(-scale // launch.ranks_per_node), launch.ranks_per_node)
-
-
 def layout_assignments(requested: Settings, nodes: Sequence[Node]) -> list[str]:
     """Return the setting with which models on a scheduler share nodes, unless it is given."""
     launch = requested.launch
-    if backend(launch.on).is_this_machine or launch.ranks_per_node is not None:
+    if launcher_class(launch.on).is_this_machine or launch.ranks_per_node is not None:
         return []
     return [f"launch.ranks_per_node={min(node.slots for node in nodes)}"]
 

@@ -304,7 +304,7 @@ def run_side_by_side(
     If there are too few slots and the settings allow it, the jobs run in several waves.
     """
     from vflops.launch.controller import Controller, JobProgress, no_observer
-    from vflops.launch.factory import backend, launcher
+    from vflops.launch.factory import launcher, launcher_class
     from vflops.launch.node_ceilings.recorder import NodeRecorder
     from vflops.launch.node_clock import serve_clock
     from vflops.launch.nodes import waves
@@ -314,7 +314,7 @@ def run_side_by_side(
     job_observer = workload(records[0].workload).observer
     observe = no_observer if job_observer is None else import_object(job_observer)
     progress_list: list[JobProgress] = []
-    here = backend(settings.launch.on).is_this_machine
+    here = launcher_class(settings.launch.on).is_this_machine
     recorder = None if here else NodeRecorder(folder, events, observer.note)
     with nullcontext() if here else serve_clock(folder):
         for wave in waves(settings, records):
@@ -355,9 +355,9 @@ def _show_all(
 
 def uses_agents(settings: Settings) -> bool:
     """Whether even a single job needs an agent: on other nodes, or if it is bound to cores."""
-    from vflops.launch.factory import backend
+    from vflops.launch.factory import launcher_class
 
-    elsewhere = not backend(settings.launch.on).is_this_machine
+    elsewhere = not launcher_class(settings.launch.on).is_this_machine
     return elsewhere or settings.launch.cores_per_rank is not None
 
 

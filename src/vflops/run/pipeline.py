@@ -97,7 +97,7 @@ def resume(
 
 
 def _validate(settings: Settings) -> None:
-    from vflops.launch.factory import backend
+    from vflops.launch.factory import launcher_class
     from vflops.machine.ceilings.measure import planned_items
     from vflops.models.model_registry import model
 
@@ -109,7 +109,7 @@ def _validate(settings: Settings) -> None:
                 f"count.models includes {name!r}, whose input shape is not known",
                 hint=f"count it separately: vflops count {name} --input SHAPE",
             )
-    if backend(settings.launch.on).is_this_machine:
+    if launcher_class(settings.launch.on).is_this_machine:
         planned_items(settings.micro)
 
 
@@ -170,7 +170,7 @@ def _steps(
     *,
     end_searches: bool,
 ) -> None:
-    from vflops.launch.factory import backend
+    from vflops.launch.factory import launcher_class
 
     settings = folder.record.settings
     is_described = bool(folder.history(0).events("described"))
@@ -184,7 +184,7 @@ def _steps(
         if model not in counted:
             observer.step(f"counting {model}")
             _count(folder, events, model)
-    if backend(settings.launch.on).is_this_machine:
+    if launcher_class(settings.launch.on).is_this_machine:
         _measure(folder, events, observer)
     elif not settings.micro.benchmarks:  # otherwise the nodes plan and measure before training
         events.write("plan", measurements=[])
@@ -238,9 +238,9 @@ def _describe(folder: RunFolder, events: EventWriter, prepared: Sequence[Prepare
 
 def _needs_same_machine(folder: RunFolder) -> bool:
     """Whether the remaining work must be done on the same machine."""
-    from vflops.launch.factory import backend
+    from vflops.launch.factory import launcher_class
 
-    return backend(folder.record.settings.launch.on).is_this_machine
+    return launcher_class(folder.record.settings.launch.on).is_this_machine
 
 
 def _count(folder: RunFolder, events: EventWriter, model: str) -> None:

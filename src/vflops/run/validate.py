@@ -9,7 +9,7 @@ from vflops.config.settings import Settings
 from vflops.config.training import EIGHT_BIT_PRECISIONS, TrainSettings, WorkloadSettings
 from vflops.counting.conventions import convention
 from vflops.errors import UsageError
-from vflops.launch.factory import backend
+from vflops.launch.factory import launcher_class
 from vflops.record.formats.job import DataFacts
 from vflops.train.parallel.footprint import Footprint
 from vflops.workloads.contract.registry import workload
@@ -19,7 +19,7 @@ from vflops.workloads.contract.spec import ENGINE, WorkloadSpec, check_framework
 
 def check_launch(launch: LaunchSettings) -> None:
     """Raise if no job could be started, for example because there is no scheduler."""
-    backend(launch.on).check(launch)
+    launcher_class(launch.on).check(launch)
 
 
 def check_all(settings: Settings, *, here: bool = True) -> None:
@@ -48,7 +48,7 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
     check_ensemble(settings, spec, section)
     check_framework(spec, section.train.framework)
     _require_offered(section.train, settings.launch)
-    if backend(settings.launch.on).is_this_machine:
+    if launcher_class(settings.launch.on).is_this_machine:
         _require_framework(section.train)
     _check_early_stop(spec, section.train)
     workers = spec.load_code().workers(section)
@@ -56,13 +56,13 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
         _check_workers_fit(settings, spec.name, workers, section.train)
         _check_search(settings, spec.name, section.train)
     models, waves = workers or settings.models_of(spec.name), settings.bagging.waves
-    launch_backend = backend(settings.launch.on)
-    if launch_backend.is_this_machine:
+    place = launcher_class(settings.launch.on)
+    if place.is_this_machine:
         if spec.runner == ENGINE or workers:
             _check_placement(section.train, models, settings.launch, waves=waves)
         elif models > 1:
             _check_room(section.train, models, settings.launch, waves=waves)
-    elif launch_backend.knows_nodes:
+    else:
         _check_nodes(settings.launch, section.train, models, waves)
 
 
@@ -139,7 +139,7 @@ def framework_warnings(settings: Settings) -> list[str]:
     """
     from vflops.train.backends.availability import require_framework
 
-    if backend(settings.launch.on).is_this_machine:
+    if launcher_class(settings.launch.on).is_this_machine:
         return []
     warnings = []
     for framework in {part.train.framework for part in workload_settings(settings).values()}:
@@ -154,7 +154,7 @@ def _require_offered(train: TrainSettings, launch: LaunchSettings) -> None:
     """Raise if the framework is not offered on the accelerators or nodes that a run asks for."""
     from vflops.train.backends.availability import require_offered, require_one_node
 
-    if not backend(launch.on).is_this_machine:
+    if not launcher_class(launch.on).is_this_machine:
         require_one_node(train.framework, train.ranks, launch.ranks_per_node or train.ranks)
     names_accelerator = train.device not in ("auto", "cpu")
     if names_accelerator or (launch.gpus_per_rank and train.device != "cpu"):
@@ -194,18 +194,17 @@ def _check_workers_fit(settings: Settings, name: str, workers: int, train: Train
     from vflops.launch.placement import capacity
     from vflops.results.score.figure_text import count
 
-    if backend(settings.launch.on).knows_nodes:
-        nodes = usable_nodes(settings.launch, train.device, train.ranks)
-        slots, fit = sum(node.slots for node in nodes), capacity(nodes, train.ranks, workers)
-        if 0 < fit < workers:
-            needed = f"{count(workers, 'worker')} × {count(train.ranks, 'rank')}"
-            room = f"there {'is' if slots == 1 else 'are'} {count(slots, 'slot')}"
-            is_alone = len(settings.workloads) == 1  # --workers is for a run of one search
-            option = f"--workers {fit}" if is_alone else f"--set {name}.search.workers={fit}"
-            raise UsageError(
-                f"{needed} do not fit: {room}",
-                hint=f"use {option}" + (" or fewer" if fit > 1 else ""),
-            )
+    nodes = usable_nodes(settings.launch, train.device, train.ranks)
+    slots, fit = sum(node.slots for node in nodes), capacity(nodes, train.ranks, workers)
+    if 0 < fit < workers:
+        needed = f"{count(workers, 'worker')} × {count(train.ranks, 'rank')}"
+        room = f"there {'is' if slots == 1 else 'are'} {count(slots, 'slot')}"
+        is_alone = len(settings.workloads) == 1  # --workers is for a run of one search
+        option = f"--workers {fit}" if is_alone else f"--set {name}.search.workers={fit}"
+        raise UsageError(
+            f"{needed} do not fit: {room}",
+            hint=f"use {option}" + (" or fewer" if fit > 1 else ""),
+        )
 
 
 def _check_search(settings: Settings, name: str, train: TrainSettings) -> None:

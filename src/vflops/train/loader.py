@@ -38,7 +38,7 @@ class Loader(ABC):
     def __iter__(self) -> Iterator[Inputs]:
         """Yield one batch per request."""
 
-    def close(self) -> None:  # noqa: B027  (a loader without threads has nothing to stop)
+    def close(self) -> None:
         """Stop the background thread, if any."""
 
 

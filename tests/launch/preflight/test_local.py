@@ -14,12 +14,14 @@ import pytest
 
 from tests.support.host_name import needs_host_name
 from tests.support.sample_parts import Vflops
-from vflops.launch.local.local_probes import ProbeProcesses, start_probes
+from vflops.launch.job_script import PROBE_LOG
+from vflops.launch.launcher import Probes
+from vflops.launch.local.local_launcher import LocalLauncher
 from vflops.launch.preflight.gpu_health import gpus
 from vflops.launch.preflight.preflight_findings import Order, Preflight
 from vflops.launch.preflight.preflight_run import Gatherer
-from vflops.launch.probes import LOG
 from vflops.launch.ring import ring_rounds
+from vflops.launch.scheduler import JobStatus
 from vflops.launch.site import SiteSettings
 
 
@@ -67,9 +69,9 @@ def test_wrong_use_is_refused(
 def test_two_probes_measure_together_and_end(tmp_path: Path) -> None:
     order = Order(token="t", nodes=2, read_bytes=1 << 20, limit_s=40)
     order.write(tmp_path / "order.json")
-    probes = start_probes(tmp_path, SiteSettings(), "here", probes=2)
+    probes = LocalLauncher.start_probes(tmp_path, SiteSettings(), 2, 0)
     facts = Gatherer(tmp_path, order, probes, lambda text: None).facts()
-    assert set(facts.results) == {0, 1}, (tmp_path / LOG).read_text()
+    assert set(facts.results) == {0, 1}, (tmp_path / PROBE_LOG).read_text()
     assert facts.results[0].clock is None
     reading = facts.results[1].clock
     assert reading is not None and reading.offset_s is not None
@@ -85,7 +87,7 @@ def test_two_probes_measure_together_and_end(tmp_path: Path) -> None:
 def test_a_probe_that_dies_is_reported(tmp_path: Path) -> None:
     Order(token="t", nodes=1, read_bytes=1, limit_s=5).write(tmp_path / "order.json")
     order = Order.read(tmp_path / "order.json")
-    probes = ProbeProcesses([["/bin/false"]], ["here"], tmp_path, {})
+    probes = Probes(lambda: JobStatus("ended", ("here",), None), lambda: None)
     facts = Gatherer(tmp_path, order, probes, lambda text: None).facts()
     assert (facts.hellos, facts.names) == ({}, {0: "here"})
     assert facts.faults[0] == "no answer within 5 s"

@@ -38,14 +38,11 @@ def preflight(
     """Check the nodes of a run. Shared folder, versions, free space, clocks, GPUs, network."""
     from vflops.cli.terminal.columns import columns
     from vflops.cli.terminal.console import next_step, say, shell_path
-    from vflops.errors import CheckFailed, unknown_name
+    from vflops.errors import CheckFailed
     from vflops.launch import site
-    from vflops.launch.factory import backend, backends
+    from vflops.launch.factory import launcher_class
     from vflops.launch.preflight import preflight_run
 
-    names = [known.name for known in backends() if known.can_probe]
-    if on not in names:
-        raise unknown_name("launcher", on, names)
     result, folder = preflight_run.preflight(
         out,
         on,
@@ -63,7 +60,7 @@ def preflight(
     if result.failed:
         failed = ", ".join(dict.fromkeys(finding.node for finding in result.failed))
         raise CheckFailed(f"not ready: {failed}", hint="each line above says what to do")
-    if backend(on).is_this_machine:
+    if launcher_class(on).is_this_machine:
         next_step("vflops run", "to measure this machine")
     else:
         models = f"--models {len(result.nodes)} --on {on}"

@@ -24,9 +24,9 @@ def quiet_wait(
                 hint=f"--wait-quiet --wait-limit {limit}",
             )
         return lambda: None
-    from vflops.launch.factory import backend
+    from vflops.launch.factory import launcher_class
 
-    if not backend(on).is_this_machine:
+    if not launcher_class(on).is_this_machine:
         raise UsageError(
             f"--wait-quiet waits for this machine, but the jobs run on {on}",
             hint="leave it out: the scheduler reserves the nodes",

@@ -77,7 +77,7 @@ def plan(
         search_section,
     )
     from vflops.config.profiles import PUBLISHED_PROFILES
-    from vflops.launch.factory import backend
+    from vflops.launch.factory import launcher_class
     from vflops.launch.nodes import known_nodes
     from vflops.launch.placement import plan as place_models
     from vflops.run.ensemble_shape import (
@@ -129,13 +129,13 @@ def plan(
         counts = {"--models": shape.models}
         mapping = place_models(available, shape.models, shape.ranks, waves=requested.bagging.waves)
         assignments += shape.assignments
-    is_local = backend(requested.launch.on).is_this_machine
+    is_local = launcher_class(requested.launch.on).is_this_machine
     elsewhere = is_local and nodes is not None and nodes > 1
     layout = layout_assignments(requested, available)
     settings = options.settings(
         requested.profile, seed, config, [*assignments, *layout], workloads=workloads
     )
-    backend(settings.launch.on).check_layout(available, mapping.ranks)
+    launcher_class(settings.launch.on).check_layout(available, mapping.ranks)
     check_all(settings, here=slots is None)
     for warning in framework_warnings(settings):
         console.say(f"warning: {warning}")

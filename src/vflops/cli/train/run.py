@@ -161,17 +161,17 @@ def _scale_assignments(
 ) -> list[str]:
     """Return the settings of an ensemble of ``scale`` slots, the same as in ``vflops plan``."""
     from vflops.cli.terminal.console import say
+    from vflops.launch.nodes import known_nodes
     from vflops.results.score.figure_text import count
     from vflops.run.ensemble_shape import (
         check_scalable,
         ensemble_shape,
         layout_assignments,
-        scale_nodes,
     )
 
     check_scalable(requested, scale, set_)
     devices = {section["train"]["device"] for section in requested.workloads.values()}
-    nodes = scale_nodes(requested.launch, devices.pop() if len(devices) == 1 else "auto", scale)
+    nodes = known_nodes(requested.launch, devices.pop() if len(devices) == 1 else "auto")
     shape = ensemble_shape(requested, nodes, models=models, ranks=ranks, scale=scale)
     if not quiet:
         product = f"{count(shape.models, 'model')} × {count(shape.ranks, 'rank')}"

@@ -382,14 +382,14 @@ def _parse_scales(option: str, given: object, ranks: int, settings: Settings) ->
 
 def _capacity(settings: Settings, ranks: int, option: str) -> int:
     """Return how many jobs of ``ranks`` ranks fit on this machine or in the current allocation."""
-    from vflops.launch.factory import backend
+    from vflops.launch.factory import launcher_class
     from vflops.launch.nodes import usable_nodes
     from vflops.launch.placement import capacity
     from vflops.studies.scale.scale_result import Size
     from vflops.studies.scale.shared_nodes import ranks_per_node
 
     launch = settings.launch
-    if not backend(launch.on).nodes_reserved():
+    if not launcher_class(launch.on).nodes_reserved():
         raise UsageError(
             f"{option} is needed with launch.on = {launch.on}: the size of the allocation is not"
             " known",

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from vflops.errors import UsageError
-from vflops.launch.factory import backend
+from vflops.launch.factory import launcher_class
+from vflops.launch.job_script import PROBE_LOG
+from vflops.launch.launcher import Probes
 from vflops.launch.preflight.node_probe import FAULT, measure_s
 from vflops.launch.preflight.preflight_findings import (
     Finding,
@@ -23,7 +25,6 @@ from vflops.launch.preflight.preflight_findings import (
     Roll,
 )
 from vflops.launch.preflight.verdicts import Facts, judge
-from vflops.launch.probes import LOG, Probes
 from vflops.launch.site import SiteSettings
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
@@ -53,18 +54,18 @@ def preflight(
     """
     if nodes is not None and nodes < 1:
         raise UsageError(f"--nodes {nodes} --on {on}", hint="use at least 1")
-    place = backend(on)
-    plan = place.plan_probes(nodes, site)
+    place = launcher_class(on)
+    number, unusable = place.plan_probes(nodes, site)
     folder = _new_folder(out)
     order = Order(
         token=os.urandom(8).hex(),
-        nodes=plan.nodes,
+        nodes=number,
         read_bytes=READ_BYTES,
         limit_s=limit_s,
         local=place.is_this_machine,
     )
     order.write(folder / "order.json")
-    probes = place.start_probes(folder, site, plan.nodes, gpus)
+    probes = place.start_probes(folder, site, number, gpus)
     facts = Gatherer(folder, order, probes, say).facts()
     lost = [
         Finding(
@@ -74,7 +75,7 @@ def preflight(
             verdict="fail",
             cure=f"scontrol update nodename={node.name} state=resume, once it is repaired",
         )
-        for node in plan.missing
+        for node in unusable
     ]
     result = Preflight(
         utc=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -168,7 +169,7 @@ class Gatherer:
 
     def _log(self) -> list[str]:
         with suppress(OSError):
-            log = self._folder / LOG
+            log = self._folder / PROBE_LOG
             return log.read_text(encoding="utf-8", errors="replace").splitlines()
         return []
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from vflops.errors import UsageError
 from vflops.launch.job_script import Request
 from vflops.launch.scheduler import JobStatus, Scheduler, State, last_line, require_command
-from vflops.launch.slurm import sbatch_script
 from vflops.launch.slurm.commands import (
     NO_SLURM,
     NO_SLURM_HINT,
@@ -42,10 +41,6 @@ class SlurmScheduler(Scheduler):
 
     def __init__(self) -> None:
         super().__init__(NAME, _SUBMIT)
-
-    def job_script(self, request: Request, run: Path, job: int) -> str:
-        """Return the script of a job that is submitted separately."""
-        return sbatch_script.job_script(request, run, job)
 
     def submit(self, request: Request) -> str:
         """Submit the request's script and return SLURM's id of the job."""

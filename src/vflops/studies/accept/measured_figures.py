@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from vflops.launch.factory import backend
+from vflops.launch.factory import launcher_class
 from vflops.metrics.quality import Better
 from vflops.record.readout.job_nodes import JobNodes, nodes_by_job
 from vflops.results.figures import Figure, Figures, Key, Sample, Subject, SubjectKind, figures
@@ -168,7 +168,7 @@ def _entry(found: MeasuredFigures, name: str, figure: Figure, kind: SubjectKind)
 def _only_host(run: RunView, nodes: Mapping[int, JobNodes]) -> str | None:
     """Return the host of a run on one machine; None if it is not known or there are several."""
     names = {name for job in nodes.values() for name in job.nodes}
-    if not backend(run.record.settings.launch.on).is_this_machine or len(names) != 1:
+    if not launcher_class(run.record.settings.launch.on).is_this_machine or len(names) != 1:
         return None  # the ceilings were measured where the command ran
     return names.pop()
 

@@ -111,11 +111,11 @@ def wanted_repeats(acceptance: Acceptance) -> int:
 
 def _filled(settings: Settings, workload: str) -> Settings:
     """Return the settings for as many models as the nodes of the back end take at once."""
-    from vflops.launch.factory import backend
+    from vflops.launch.factory import launcher_class
     from vflops.launch.nodes import usable_nodes
     from vflops.launch.placement import capacity
 
-    if not backend(settings.launch.on).nodes_reserved():
+    if not launcher_class(settings.launch.on).nodes_reserved():
         raise UsageError(
             f"fill_nodes = true needs known nodes, and launch.on = {settings.launch.on} has no"
             " allocation",

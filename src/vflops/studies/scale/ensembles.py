@@ -77,7 +77,7 @@ class Ensembles(Axis):
 
     def check_size(self, settings: Settings, workload: str, size: Size) -> None:
         """Raise UsageError if settings are missing, or models do not fit on the nodes at once."""
-        from vflops.launch.factory import backend
+        from vflops.launch.factory import launcher_class
         from vflops.launch.nodes import usable_nodes
         from vflops.launch.placement import plan
         from vflops.workloads.contract.registry import workload as find_workload
@@ -92,12 +92,11 @@ class Ensembles(Axis):
         spec.load_code().check_settings(section)
         if size.jobs > 1:
             spec.load_code().check_ensemble(section)
-        launch_backend = backend(settings.launch.on)
-        if launch_backend.knows_nodes:
-            device = settings.workloads[workload]["train"]["device"]
-            nodes = usable_nodes(settings.launch, device, size.ranks)
-            plan(nodes, size.jobs, size.ranks, may_wait=False)
-            launch_backend.check_layout(nodes, size.ranks)
+        place = launcher_class(settings.launch.on)
+        device = settings.workloads[workload]["train"]["device"]
+        nodes = usable_nodes(settings.launch, device, size.ranks)
+        plan(nodes, size.jobs, size.ranks, may_wait=False)
+        place.check_layout(nodes, size.ranks)
 
     def goal(self, record: JobRecord) -> tuple[str, float]:
         """Return the name of the quality measure, and its target."""

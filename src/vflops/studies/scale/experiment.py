@@ -17,7 +17,7 @@ from typing import Any
 from vflops.config.flatten import differences, flatten
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
-from vflops.launch.factory import backend
+from vflops.launch.factory import launcher_class
 from vflops.record.files import atomic
 from vflops.record.files.lock import locked
 from vflops.record.folder import RunFolder
@@ -104,7 +104,7 @@ class Experiment:
             )
         common = axis.common_settings(settings, workload, points)
         launch, device = settings.launch, settings.workloads[workload]["train"]["device"]
-        if backend(launch.on).is_this_machine and launch.cores_per_rank is None:
+        if launcher_class(launch.on).is_this_machine and launch.cores_per_rank is None:
             largest = max(size.slots for size in points)
             common["launch.cores_per_rank"] = _cores_per_slot(device, largest)
         shared = ranks_per_node(launch, device, points)

@@ -13,7 +13,7 @@ from functools import partial
 from vflops.config.frameworks import NAMES
 from vflops.config.settings import Settings
 from vflops.errors import UsageError, unknown_name
-from vflops.launch.factory import backend
+from vflops.launch.factory import launcher_class
 from vflops.results.score.figure_text import number
 from vflops.studies.scale import scale_charts
 from vflops.studies.scale.point_figures import EnsembleFigures
@@ -44,7 +44,7 @@ class FrameworkComparison(Variants):
         if reason is not None:
             return reason
         loaded = settings()
-        if not backend(loaded.launch.on).is_this_machine:
+        if not launcher_class(loaded.launch.on).is_this_machine:
             return None
         from vflops.run.validate import require_framework_for
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
 from vflops.launch import nodes as launch_nodes
-from vflops.launch.factory import backend
+from vflops.launch.factory import launcher_class
 from vflops.launch.node_layout import NodeLayout
 from vflops.launch.placement import Node, capacity
 from vflops.studies.scale.scale_result import Size
@@ -17,14 +17,12 @@ def ranks_per_node(launch: LaunchSettings, device: str, sizes: Sequence[Size]) -
     """Return ``launch.ranks_per_node`` or, if it is not set, the slots of a node of the scheduler.
 
     If nodes differ, smaller ones may be left out: all points must fit and, of the numbers with
-    which they do, this is the one with the most slots. Return None if the nodes are not known, and
-    for this machine, which is a single node.
+    which they do, this is the one with the most slots. Return None for this machine, which is
+    a single node.
     """
-    launch_backend = backend(launch.on)
-    if launch.ranks_per_node is not None or launch_backend.is_this_machine:
+    place = launcher_class(launch.on)
+    if launch.ranks_per_node is not None or place.is_this_machine:
         return launch.ranks_per_node
-    if not launch_backend.knows_nodes:
-        return None
     nodes = launch_nodes.known_nodes(launch, device)
     alike = {slots: _at_least(nodes, slots) for slots in {node.slots for node in nodes}}
     choices = sorted(alike, key=lambda slots: (slots * len(alike[slots]), slots), reverse=True)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
-from vflops.launch.factory import backend
+from vflops.launch.factory import launcher_class
 from vflops.results.score.figure_text import NOT_REACHED, number
 from vflops.studies.scale import scale_charts, usage_view
 from vflops.studies.scale.axis import marks
@@ -59,7 +59,9 @@ class Variants(Ensembles):
             if _contradicts(error):
                 return error.message
             raise  # an unknown setting or value
-        if not backend(loaded.launch.on).is_this_machine:  # other nodes' devices are not known
+        if not launcher_class(
+            loaded.launch.on
+        ).is_this_machine:  # other nodes' devices are not known
             return None
         from vflops.machine.devices import pick
         from vflops.train.precision import Precision

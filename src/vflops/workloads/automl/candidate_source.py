@@ -23,7 +23,7 @@ class CandidateSource(ABC):
         """Why no more candidates will come, if that is worth reporting."""
         return None
 
-    def close(self) -> None:  # noqa: B027  (only a search has something to stop)
+    def close(self) -> None:
         """Release resources at the end of the worker."""
 
 

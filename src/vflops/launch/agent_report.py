@@ -1,0 +1,50 @@
+"""How an agent's attempt at a job ended early: a line of JSON in its output.
+
+Agents of several jobs may share an output file, and a node that does not see the run folder can
+write nowhere else.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Literal
+
+from pydantic import ValidationError
+
+from vflops.record.files.document import Data
+from vflops.record.files.strict_json import parse_json
+
+Outcome = Literal["stopped", "elsewhere", "unseen", "hung", "killed", "failed"]
+"""The job was stopped; another agent runs it; the node does not see the run folder; or a rank hung,
+was killed by a signal, or ended with an error."""
+
+
+class AgentReport(Data):
+    """The last line of an agent that did not finish its job."""
+
+    node: str
+    job: int
+    outcome: Outcome
+    message: str
+    hint: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The node, the job and the message."""
+        return f"{self.node}: job {self.job}: {self.message}"
+
+    @property
+    def may_be_the_node(self) -> bool:
+        """Whether the node may be the reason, instead of the job."""
+        return self.outcome in ("unseen", "hung", "killed")
+
+
+def last_report(output: bytes, job: int) -> AgentReport | None:
+    """Return the newest report about a job in the output of one or more agents."""
+    for line in reversed(output.splitlines()):
+        if line.startswith(b"{"):
+            with suppress(ValueError, ValidationError):
+                report = AgentReport.model_validate(parse_json(line))
+                if report.job == job:
+                    return report
+    return None

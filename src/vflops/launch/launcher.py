@@ -1,0 +1,153 @@
+"""The public interface of launchers: where the jobs of a run are started, watched and stopped.
+
+The setting ``launch.on`` names a launcher. A package can provide its own through an entry point in
+the group ``vflops.launchers``: a subclass of ``Launcher``. The class knows the place before there
+is a run; an instance has the jobs of one run. Whether a job has ended is read from the job's log,
+so a launcher only needs to know whether something still runs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from vflops.config.launch import LaunchSettings
+from vflops.errors import UsageError
+from vflops.launch.placement import Node
+from vflops.launch.scheduler import JobStatus
+from vflops.launch.site import SiteSettings
+from vflops.record.folder import RunFolder
+from vflops.record.formats.job import JobRecord
+
+JOBS_ASKED = "jobs-asked"
+"""The event that a controller writes when it asks all its jobs to end."""
+
+
+@dataclass(frozen=True)
+class UnusableNode:
+    """A node that the scheduler would not give to a job."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Probes:
+    """A preflight's probes that were started, one per node."""
+
+    look: Callable[[], JobStatus]
+    """Returns whether the probes are queued, running or ended, and on which nodes."""
+    stop: Callable[[], None]
+    """Ends the probes that still run."""
+
+
+class Launcher(ABC):
+    """Starts the jobs of a run and reports whether they run."""
+
+    name: ClassVar[str]
+    """The value of ``launch.on``."""
+    is_this_machine: ClassVar[bool] = False
+    """Whether jobs are processes on the machine that the command runs on."""
+    gang: bool = False
+    """Whether ``start`` starts all jobs or none."""
+
+    @classmethod
+    def check(cls, settings: LaunchSettings) -> None:
+        """Raise UsageError if no job could be started with these settings."""
+
+    @classmethod
+    @abstractmethod
+    def nodes(cls, settings: LaunchSettings, device: str) -> list[Node]:
+        """Return the nodes that jobs can use, with the number of ranks that each can take."""
+
+    @classmethod
+    def gang_scheduled(cls, settings: LaunchSettings) -> bool:
+        """Whether all jobs start at once, as soon as all of them are due."""
+        return False
+
+    @classmethod
+    def nodes_reserved(cls) -> bool:
+        """Whether the nodes are already reserved for the user, instead of shared by a queue."""
+        return False
+
+    @classmethod
+    def node_addresses(cls, site: SiteSettings) -> Sequence[str]:
+        """Return names or addresses of nodes that jobs may get; empty if they are not known."""
+        return ()
+
+    @classmethod
+    def check_layout(cls, nodes: Sequence[Node], ranks: int) -> None:
+        """Raise UsageError if a model of ``ranks`` ranks cannot be laid out on these nodes."""
+
+    @classmethod
+    def plan_probes(
+        cls, nodes: int | None, site: SiteSettings
+    ) -> tuple[int, Sequence[UnusableNode]]:
+        """Return how many of ``nodes`` nodes a preflight can check, and the unusable ones."""
+        raise UsageError(
+            f"vflops preflight cannot start its probes on {cls.name}",
+            hint="run it in the allocation, on one of the nodes: vflops preflight",
+        )
+
+    @classmethod
+    def start_probes(cls, folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Probes:
+        """Start a probe on each of the nodes, with ``gpus`` GPUs each."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def __init__(self, folder: RunFolder, records: Sequence[JobRecord]) -> None:
+        """Find those of the jobs that earlier controllers have started; start none."""
+
+    @property
+    def label(self) -> str:
+        """The name of the place in the record of a job's start."""
+        return self.name
+
+    @abstractmethod
+    def start(self, jobs: Mapping[int, int]) -> Collection[int]:
+        """Start an attempt at those of the jobs that can run now, and return their numbers.
+
+        ``jobs`` maps each job to the attempts that it has left; a launcher may itself retry jobs
+        that die.
+        """
+
+    @abstractmethod
+    def active_jobs(self) -> Collection[int]:
+        """Return the jobs that are queued or running, with one query for all of them."""
+
+    @abstractmethod
+    def location(self, job: int) -> str:
+        """Return a short description of where a job runs, or of what it waits for."""
+
+    @abstractmethod
+    def exit_reason(self, job: int) -> str | None:
+        """Return what the launcher knows about how the newest attempt at a job ended."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ask every active job of the run to write a checkpoint and end."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End the jobs of the run that are still queued or running."""
+
+    def suspects(self, job: int) -> Collection[str]:
+        """Return the nodes that may have caused the newest attempt to die; empty if not known."""
+        return ()
+
+    def running_elsewhere(self, job: int) -> bool:
+        """Whether the newest attempt ended at once because another agent runs the job."""
+        return False
+
+    def invisible_reason(self, job: int) -> str | None:
+        """Return why the run folder cannot be seen from the job's nodes; None if it can."""
+        return None
+
+    def expect_end(self) -> None:
+        """Look soon whether jobs have ended, because their logs say so."""
+
+    def close(self) -> None:
+        """Release what is held for the run: it is over, or its controller ends."""

@@ -1,0 +1,283 @@
+"""Runs jobs as processes on this machine, each on its own cores and devices."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from vflops import interruption
+from vflops.config.launch import LaunchSettings
+from vflops.errors import UsageError
+from vflops.launch.core_binding import Topology, bind
+from vflops.launch.job_script import AGENT, ELSEWHERE_CODE, LOCAL_PATH, PROBE, PROBE_LOG
+from vflops.launch.launcher import Launcher, Probes, UnusableNode
+from vflops.launch.node_group import CORES
+from vflops.launch.placement import THIS_MACHINE, Node, plan
+from vflops.launch.process_signals import signal_process
+from vflops.launch.scheduler import JobStatus
+from vflops.launch.site import SiteSettings
+from vflops.machine.system.cpu_share import usable_cores
+from vflops.machine.visible_devices import visible_devices
+from vflops.record.files import atomic
+from vflops.record.folder import RunFolder
+from vflops.record.formats.job import JobRecord
+
+_CUDA = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The cores of one rank, which no other slot has, and its device if there are any."""
+
+    number: int
+    cores: tuple[int, ...]
+    device: int | None = None
+
+
+class LocalLauncher(Launcher):
+    """Jobs with one agent each, a process that outlives this one.
+
+    Agents that an earlier controller started are recognised by their command, which names the run
+    folder and the job. Only a controller starts agents, and a run has one at a time.
+    """
+
+    name = "local"
+    is_this_machine = True
+
+    @classmethod
+    def check(cls, settings: LaunchSettings) -> None:
+        """Raise UsageError for a container or several nodes, which need a scheduler."""
+        if settings.container is not None:
+            raise UsageError(
+                f"the container {settings.container} needs a scheduler, but the jobs run locally",
+                hint="add --on slurm, or start vflops itself in the container",
+            )
+        if (settings.nodes or 1) > 1:
+            raise UsageError(
+                f"--nodes {settings.nodes}, but the jobs run on this machine",
+                hint="add --on slurm, or leave --nodes out",
+            )
+
+    @classmethod
+    def nodes(cls, settings: LaunchSettings, device: str) -> list[Node]:
+        """Return this machine as the only node."""
+        from vflops.machine.devices import rank_capacity  # imports torch
+
+        return [Node(THIS_MACHINE, rank_capacity(device, settings.cores_per_rank)[0])]
+
+    @classmethod
+    def nodes_reserved(cls) -> bool:
+        """Return True: this machine does not have to be allocated."""
+        return True
+
+    @classmethod
+    def plan_probes(
+        cls, nodes: int | None, site: SiteSettings
+    ) -> tuple[int, Sequence[UnusableNode]]:
+        """Return a plan for one node."""
+        if nodes is not None and nodes > 1:
+            raise UsageError(
+                f"--nodes {nodes} --on {cls.name}",
+                hint="this machine is one node: leave --nodes out",
+            )
+        return 1, ()
+
+    @classmethod
+    def start_probes(cls, folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Probes:
+        """Start probes on this machine; tests use more than one to see how they meet."""
+        local = {LOCAL_PATH: os.path.expandvars(site.local_path)} if site.local_path else {}
+        with (folder / PROBE_LOG).open("ab") as log:
+            processes = [
+                subprocess.Popen(
+                    [sys.executable, *PROBE, str(folder), str(number)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    env={**os.environ, **local},
+                )
+                for number in range(nodes)
+            ]
+        names = (socket.gethostname(),) * nodes
+
+        def look() -> JobStatus:
+            running = any(process.poll() is None for process in processes)
+            return JobStatus("running" if running else "ended", names, None)
+
+        return Probes(look, lambda: _end_sessions(processes))
+
+    def __init__(self, folder: RunFolder, records: Sequence[JobRecord]) -> None:
+        self._folder, self._records = folder, records
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        jobs = {record.job for record in records}
+        self._adopted = {job: pid for job, pid in agents_of(folder).items() if job in jobs}
+        self._slots: dict[int, list[Slot]] = {}
+
+    def start(self, jobs: Mapping[int, int]) -> Collection[int]:
+        """Start the agents of those jobs whose slots are free."""
+        self._slots = self._slots or _divide_machine(self._folder, self._records)
+        used = {slot.number for job in self.active_jobs() for slot in self._slots[job]}
+        started = []
+        for job in jobs:
+            slots = {slot.number for slot in self._slots[job]}
+            if used.isdisjoint(slots):
+                self._start(job)
+                used |= slots
+                started.append(job)
+        return started
+
+    def _start(self, job: int) -> None:
+        cores = [core for slot in self._slots[job] for core in slot.cores]
+        devices = [str(slot.device) for slot in self._slots[job] if slot.device is not None]
+        variables = {CORES: ",".join(map(str, cores))}
+        if devices:
+            variables[_CUDA] = ",".join(devices)
+        path = self._log(job)
+        try:
+            with path.open("ab") as output, interruption.protected():  # it outlives this process
+                self._processes[job] = subprocess.Popen(
+                    [sys.executable, *AGENT, str(self._folder.path), str(job)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    env={**os.environ, **variables},
+                )
+        except OSError as error:
+            raise atomic.cannot_write(path, error) from error
+
+    def _log(self, job: int) -> Path:
+        return self._folder.job_file(job).parent / "agent.log"
+
+    def active_jobs(self) -> Collection[int]:
+        """Return the jobs with a running agent, started here or by an earlier controller."""
+        return self._pids().keys()
+
+    def location(self, job: int) -> str:
+        """Return the job's devices, or its cores."""
+        slots = self._slots.get(job, ())
+        devices = [str(slot.device) for slot in slots if slot.device is not None]
+        if devices:
+            return f"device {', '.join(devices)}"
+        cores = [str(core) for slot in slots for core in slot.cores]
+        return f"core {', '.join(cores)}" if cores else ""
+
+    def exit_reason(self, job: int) -> str | None:
+        """Return the exit code or the signal of an agent that was started here."""
+        code = self._exit_code(job)
+        if code is None:
+            return None
+        if code < 0:
+            return f"its agent was killed by {signal.Signals(-code).name}"
+        return f"its agent ended with code {code}, see {self._log(job)}"
+
+    def running_elsewhere(self, job: int) -> bool:
+        """Whether the agent's exit code says that another one has the job."""
+        return self._exit_code(job) == ELSEWHERE_CODE
+
+    def stop(self) -> None:
+        """Ask every agent to stop, including those that an earlier controller started."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill the agents, and with them their ranks."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for job, pid in self._pids().items():
+            signal_process(pid, number, partial(_is_agent, pid, self._folder, job))
+
+    def _pids(self) -> dict[int, int]:
+        """Return the processes of the agents that run, by job."""
+        started = {
+            job: process.pid for job, process in self._processes.items() if process.poll() is None
+        }
+        self._adopted = {
+            job: pid for job, pid in self._adopted.items() if job_of(pid, self._folder) == job
+        }
+        return self._adopted | started
+
+    def _exit_code(self, job: int) -> int | None:
+        process = self._processes.get(job)
+        return process.poll() if process is not None else None
+
+
+def split_cores(
+    topology: Topology,
+    cores: Sequence[int],
+    slots: int,
+    *,
+    devices: Sequence[int] = (),
+    cores_per_slot: int | None = None,
+) -> list[Slot]:
+    """Return ``slots`` equal shares of the cores near their devices; other cores stay unused."""
+    shares = [part.cores for part in bind(topology, cores, slots, devices)]
+    size = cores_per_slot
+    if size is not None and any(len(share) < size for share in shares):
+        ordered = topology.order(cores)  # as many as requested, even across NUMA nodes
+        shares = [tuple(ordered[k * size : (k + 1) * size]) for k in range(slots)]
+    shares = [share[:size] for share in shares] or [tuple(cores)] * slots
+    return [Slot(k, share, devices[k] if devices else None) for k, share in enumerate(shares)]
+
+
+def agents_of(folder: RunFolder) -> dict[int, int]:
+    """Return the process ids of the run's agents on this machine, by job."""
+    pids = (int(path.name) for path in Path("/proc").glob("[0-9]*"))
+    jobs = ((job_of(pid, folder), pid) for pid in pids)
+    return {job: pid for job, pid in jobs if job is not None}
+
+
+def job_of(pid: int, folder: RunFolder) -> int | None:
+    """Return the job of this run that the process is the agent of; None if it is not an agent."""
+    with suppress(OSError, ValueError, IndexError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        at = words.index("vflops.launch.agent")
+        if words[at - 1] == "-m":
+            run = Path(f"/proc/{pid}/cwd").readlink() / words[at + 1]
+            if run.resolve() == folder.path.resolve():
+                return int(words[at + 2])
+    return None
+
+
+def _is_agent(pid: int, folder: RunFolder, job: int) -> bool:
+    return job_of(pid, folder) == job
+
+
+def _divide_machine(folder: RunFolder, records: Sequence[JobRecord]) -> dict[int, list[Slot]]:
+    """Return the slots of each job, which run side by side."""
+    from vflops.machine.devices import rank_capacity  # imports torch
+
+    settings = folder.record.settings
+    ranks, per_rank = records[0].ranks, settings.launch.cores_per_rank
+    count, devices = rank_capacity(records[0].settings["train"]["device"], per_rank)
+    number = count if devices else min(count, len(records) * ranks)
+    planned = plan([Node(THIS_MACHINE, number)], len(records), ranks, waves=settings.bagging.waves)
+    # The user may have hidden some devices.
+    visible = visible_devices({_CUDA: os.environ.get(_CUDA, "")})
+    gpus = (visible if len(visible) >= number else range(number)) if devices else ()
+    parts = split_cores(
+        Topology.read(), usable_cores(), number, devices=gpus, cores_per_slot=per_rank
+    )
+    slots_of: dict[int, list[Slot]] = {}
+    for record, placement in zip(records, planned.placements, strict=True):
+        slots_of[record.job] = [parts[slot] for _, slots in placement.places for slot in slots]
+    return slots_of
+
+
+def _end_sessions(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Terminate each process and all that it started, then kill what is left."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            for process in processes:
+                process.wait(timeout=5)

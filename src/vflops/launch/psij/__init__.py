@@ -1,1 +1,0 @@
-"""The back end of PBS, LSF and Flux, through psij."""
