@@ -11,12 +11,14 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from vflops.errors import Interrupted
 
@@ -102,7 +104,31 @@ def leave(number: int, frame: FrameType | None = None) -> None:
         end_process(f"error: {cause_of(number)}")
 
 
-def end_process(*lines: str) -> None:
+def run_and_end(program: Callable[..., int], *arguments: Any) -> NoReturn:
+    """Call ``program`` and end this process with the exit code that it returns.
+
+    Python is not finalised, so nothing that is registered with ``atexit`` runs: ``program`` must
+    have closed its files. That is how every process ends that has used torch.distributed, whose
+    threads may want the interpreter's lock while Python finalises; Python 3.11 then ends them in
+    a way that aborts the process, after all of its work is done.
+    """
+    code = 1
+    try:
+        code = program(*arguments)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if code and not isinstance(ended.code, int):
+            print(ended.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(AttributeError, OSError, ValueError):  # no stream, or a full disk
+                stream.flush()
+        os._exit(code)
+
+
+def end_process(*lines: str) -> NoReturn:
     """Print lines and end the process at once with the exit code of an interruption.
 
     Libraries are not finalised, which for torch can take seconds.

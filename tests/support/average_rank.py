@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from vflops.config.parallel import CommunicationSettings
+from vflops.interruption import run_and_end
 from vflops.train.communication import average, exchange_gradients
 from vflops.train.communication.codec import Residuals
 
@@ -192,7 +193,8 @@ def write_results(results: dict[str, Any]) -> None:
         Path(sys.argv[1], "found.json").write_text(json.dumps(results))
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Average in every way, or die, and write the results."""
     torch.set_num_threads(1)
     store = f"file://{sys.argv[1]}/store"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
@@ -207,4 +209,9 @@ if __name__ == "__main__":
         "scaled": {precision: scaled(precision) for precision in ("int8", "powersgd")},
     }
     write_results(parts)
-    dist.destroy_process_group()
+    dist.barrier()
+    return 0
+
+
+if __name__ == "__main__":
+    run_and_end(main)

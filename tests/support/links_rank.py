@@ -18,6 +18,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from vflops.interruption import run_and_end
+
 _ROUNDS = 5
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "int8": torch.int8}
 
@@ -47,7 +49,8 @@ def median_s(call: Callable[[], object]) -> float:
     return statistics.median(times[1:])
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Connect, measure, and write the figures."""
     torch.set_num_threads(1)
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store = os.environ["VFLOPS_STORE"]
@@ -62,4 +65,8 @@ if __name__ == "__main__":
     if rank == 0:
         Path(sys.argv[2]).write_text(json.dumps(figures))
     dist.barrier()
-    dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    run_and_end(main)

@@ -65,6 +65,8 @@ def main(run: str, job: str) -> int:
                 "" if CORES in os.environ else node_name(),
             )
     except Interrupted as error:
+        if folder.ended(record.job):  # it was stopped too late
+            return 0
         _report(job, "stopped", error)
         return _STOPPED
     except InUse as error:

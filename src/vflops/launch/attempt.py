@@ -15,7 +15,7 @@ from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
 from vflops.interruption import SignalCounter
 from vflops.launch.hang_watch import STOPPED, HangWatch, RankHung, process_state
 from vflops.launch.heartbeat import HeartbeatBoard
-from vflops.launch.local.processes import STORE, LocalRanks
+from vflops.launch.local.processes import GRACE_S, STORE, LocalRanks
 from vflops.launch.node_description import describe_node
 from vflops.launch.node_group import SINGLE_NODE, NodeGroup
 from vflops.launch.rank_failures import NODE, RankFailure, is_reported, root_cause
@@ -67,6 +67,9 @@ def run_job(
 ) -> int:
     """Run this node's part of a new attempt at the job, and return the attempt's number.
 
+    The job has ended if its log says so, whatever the exit codes of its ranks: they had written all
+    of their files before. Only without that do exit codes count.
+
     ``node`` is the name of the node in messages; empty for the user's own machine. Raise
     Interrupted if the job was stopped, and another VflopsError if it failed.
     """
@@ -96,12 +99,16 @@ def run_job(
         with suppress(OSError):
             (path / "store").unlink()
     codes = ranks.poll()
+    if tail.ended:
+        if stop.count:  # no other job must be started
+            raise Interrupted(f"stopped{stop.why}")
+        return attempt
     stopped = (Interrupted.exit_code, *(_STOP_CODES if stop.count else ()))
     if any(code in stopped for code in codes):
         raise Interrupted(f"stopped{stop.why}")
     if any(codes):
         raise _failure(path, record.ranks, group, dict(zip(local_ranks, codes, strict=True)))
-    if stop.count:  # the job has finished anyway, but no other must be started
+    if stop.count:
         raise Interrupted(f"stopped{stop.why}")
     return attempt
 
@@ -116,10 +123,18 @@ def _watch(
 ) -> None:
     """Wait until the ranks have ended; ask them to stop on a first signal, kill on a second.
 
-    ``report`` writes how ranks have failed.
+    ``report`` writes how ranks have failed. Ranks that are left after the job has ended are killed.
     """
     asked_s: float | None = None
+    ended_s: float | None = None
     while True:
+        tail.read()
+        if tail.ended:
+            ended_s = ended_s or time.monotonic()
+            if not ranks.pids() or time.monotonic() - ended_s > GRACE_S or stop.count > 1:
+                return  # the caller kills those that are left
+            time.sleep(_POLL_S)
+            continue
         failed = ranks.failed() if asked_s is None else {}
         if failed:
             report(ranks)
@@ -130,7 +145,6 @@ def _watch(
             if failed:
                 report(ranks)
             return
-        tail.read()
         if stop.count and asked_s is None:
             asked_s = time.monotonic()
             on_event("stopping", {})

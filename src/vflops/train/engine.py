@@ -53,6 +53,7 @@ def run(context: JobContext) -> None:
         context.write_event("job", engine.start_event(threads))
         engine.train()
         write_data_read(context, group, workload.read_splits())
+        group.barrier()  # a rank that left early would take its connections with it
 
 
 @dataclass

@@ -15,8 +15,9 @@ from pathlib import Path
 from vflops.data.staging import read_staged, staged_nodes
 from vflops.errors import Interrupted, VflopsError
 from vflops.extensions import import_object
-from vflops.interruption import Signalled, end_process, recovered
+from vflops.interruption import Signalled, recovered, run_and_end
 from vflops.launch.heartbeat import Heartbeat
+from vflops.launch.rank_completion import complete, forget, wait_for_ranks
 from vflops.launch.rank_failures import NODE, RankFailure
 from vflops.record.files.cache import keep_compiled_kernels
 from vflops.record.folder import History, RunFolder
@@ -28,6 +29,9 @@ from vflops.train.phase_clock import Clock
 from vflops.train.signals import StopRequest
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.spec import ENGINE
+
+_COMPLETE_S = 600.0
+"""How long the first rank waits for others that have trained with it to write their files."""
 
 
 def main(run: str, job: str, attempt: str) -> int:
@@ -67,8 +71,13 @@ def main(run: str, job: str, attempt: str) -> int:
             stop.set_unsaved_work(True)  # a runner that only polls
             with recovered():
                 runner(context)
-            if events is not None:
-                events.write("end")
+            if events is None:
+                complete(attempt_folder, rank)
+                return 0
+            limit_s = _COMPLETE_S if spec.runner == ENGINE or spec.is_search else None
+            wait_for_ranks(attempt_folder, record.ranks, limit_s, clock.tick)
+            events.write("end")
+            forget(attempt_folder, record.ranks)
             return 0
         except (Interrupted, Signalled) as error:
             if events is not None:
@@ -118,7 +127,4 @@ def _write_error(folder: Path, rank: int, message: str, hint: str | None, exit_c
 
 
 if __name__ == "__main__":
-    code = main(*sys.argv[1:4])
-    if code == Interrupted.exit_code:
-        end_process()
-    sys.exit(code)
+    run_and_end(main, *sys.argv[1:4])

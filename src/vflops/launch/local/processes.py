@@ -11,13 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from vflops.launch.core_binding import BINDING
+from vflops.launch.rank_completion import is_complete
 from vflops.machine.probe import numbers
 from vflops.record.files import atomic
 
 STORE = "VFLOPS_STORE"
 """The variable with the address where the ranks of several nodes meet; one node uses a file."""
-_GRACE_S = 10.0
-"""How long the other ranks may take to end after one of them failed."""
+GRACE_S = 10.0
+"""How long ranks may take to end after one of them failed, or after the job has ended."""
 
 
 class LocalRanks:
@@ -38,6 +39,7 @@ class LocalRanks:
         binding = environment.get(BINDING)
         cores = [numbers(part) for part in binding.split(";")] if binding else []
         self._ranks = range(ranks) if local_ranks is None else local_ranks
+        self._logs = logs
         self._processes: list[subprocess.Popen[bytes]] = []
         self.failures: dict[int, int] = {}
         """The exit codes of the ranks that failed before the others were ended."""
@@ -79,11 +81,11 @@ class LocalRanks:
         return {rank: process.pid for rank, process in pairs if process.poll() is None}
 
     def failed(self) -> dict[int, int]:
-        """Return the exit codes of the ranks that have failed so far."""
+        """Return the exit codes of the ranks that have failed so far, with files missing."""
         codes = zip(self._ranks, self.poll(), strict=True)
-        return {rank: code for rank, code in codes if code}
+        return {rank: code for rank, code in codes if code and not is_complete(self._logs, rank)}
 
-    def running(self, grace_s: float = _GRACE_S) -> bool:
+    def running(self, grace_s: float = GRACE_S) -> bool:
         """Whether the job is running; if a rank has failed, end the others after ``grace_s``."""
         if self.failed():
             self._wait(grace_s)

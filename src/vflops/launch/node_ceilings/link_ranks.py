@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from vflops.interruption import run_and_end
 from vflops.launch.node_ceilings.exchange import Exchange, LinkSize, Result
 from vflops.launch.node_ceilings.link_tasks import LinkTask, link_rounds
 from vflops.launch.node_layout import NodeLayout
@@ -95,7 +96,7 @@ def _take_part(
     for rank in range(start, start + task.ranks_per_node):
         child = os.fork()
         if child == 0:
-            os._exit(_run(task, rank, backend, meeting, seconds, seed, result))
+            run_and_end(_run, task, rank, backend, meeting, seconds, seed, result)
         children[child] = rank
     fault = _wait(children, CONNECT_S + seconds + _LEAVE_S)
     if fault and not result.is_file():
@@ -145,4 +146,4 @@ def _wait(children: dict[int, int], limit_s: float) -> str | None:
 
 
 if __name__ == "__main__":
-    os._exit(main(sys.argv[1:]))  # an orderly exit of torch takes a second
+    run_and_end(main, sys.argv[1:])

@@ -9,7 +9,6 @@ affects no other; pairs that share no node are timed at the same time.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import statistics
 import sys
 import time
@@ -21,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from vflops.interruption import run_and_end
 from vflops.launch.preflight.node_probe import READY_S, ROUND_S
 from vflops.launch.preflight.preflight_findings import Hello, Link, Links, Roll
 from vflops.launch.ring import ring_rounds
@@ -62,7 +62,9 @@ class LinkTest:
     def _in_child(self, nodes: tuple[int, ...], end_s: float) -> Link:
         """Measure one group in a child process: after a fault NCCL exits, and gloo is unusable."""
         receiving, sending = _FORK.Pipe(duplex=False)
-        process = _FORK.Process(target=self._report, args=(sending, nodes, end_s), daemon=True)
+        process = _FORK.Process(
+            target=run_and_end, args=(self._report, sending, nodes, end_s), daemon=True
+        )
         process.start()
         sending.close()
         try:
@@ -78,13 +80,13 @@ class LinkTest:
             process.join()
         return Link(nodes=nodes, bandwidth=bandwidth, fault=fault)
 
-    def _report(self, sending: Connection, nodes: tuple[int, ...], end_s: float) -> None:
+    def _report(self, sending: Connection, nodes: tuple[int, ...], end_s: float) -> int:
         try:
             sending.send((self._bandwidth(nodes, end_s), None))
         except Exception as error:  # backends raise many kinds of errors
             lines = str(error).strip().splitlines() or [type(error).__name__]
             sending.send((None, lines[0][:300]))
-        os._exit(0)  # an orderly exit of torch takes a second
+        return 0
 
     def _bandwidth(self, nodes: tuple[int, ...], end_s: float) -> float:
         limit = timedelta(seconds=max(end_s - time.monotonic(), 1.0))
@@ -137,6 +139,11 @@ class LinkTest:
             torch.accelerator.synchronize()
 
 
+def main(folder: str, node: str) -> int:
+    """Measure the links of a node; return the exit code."""
+    LinkTest(Path(folder), int(node)).measure()
+    return 0
+
+
 if __name__ == "__main__":
-    LinkTest(Path(sys.argv[1]), int(sys.argv[2])).measure()
-    os._exit(0)
+    run_and_end(main, *sys.argv[1:3])

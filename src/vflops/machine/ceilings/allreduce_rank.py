@@ -23,6 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vflops.interruption import run_and_end
+
 if TYPE_CHECKING:
     from vflops.machine.ceilings.allreduce_steps import Rank
 
@@ -49,7 +51,7 @@ def main(arguments: list[str]) -> int:
         child = os.fork()
         if child == 0:
             _die_with(leader)
-            os._exit(_run(make, rank, int(ranks), backend, Path(folder), end_s, int(seed)))
+            run_and_end(_run, make, rank, int(ranks), backend, Path(folder), end_s, int(seed))
         children[child] = rank
     return _watch(children, Path(folder))
 
@@ -102,4 +104,4 @@ def _die_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    os._exit(main(sys.argv[1:]))  # an orderly exit of torch takes a second
+    run_and_end(main, sys.argv[1:])

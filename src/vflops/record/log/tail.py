@@ -20,6 +20,8 @@ class Tail:
         self.path = path
         self._on_event = on_event
         self._offset = 0
+        self.ended = False
+        """Whether the log has the event ``end``, by which a job is judged."""
 
     def read(self) -> None:
         """Pass every complete new line to the listener."""
@@ -34,4 +36,5 @@ class Tail:
         for line in complete_lines.split(b"\n")[:-1]:
             event = parse_line(line)
             if event is not None:  # `vflops check` reports an invalid line
+                self.ended = self.ended or event.kind == "end"
                 self._on_event(event.kind, event.data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -41,18 +41,22 @@ def joined_backend(
     precision: Precision,
     device: torch.device,
 ) -> Iterator[tuple[RankGroup, Backend]]:
-    """Yield the ranks of a job and this rank's backend; leave the ranks at the end."""
+    """Yield the ranks of a job and this rank's backend; leave the ranks at the end.
+
+    After an error they are not left: that may wait for the other ranks, and the error must be
+    written first.
+    """
     record = context.record
     if settings.framework == "pytorch":
         plan = parallel_plan(context.rank, record.ranks, device, context.store, settings)
-        with closing(plan):
-            backend = TorchBackend(settings, workload, plan, precision, device, record.seed)
-            yield plan, backend
+        yield plan, TorchBackend(settings, workload, plan, precision, device, record.seed)
+        plan.close()
         return
     require_framework(settings.framework)
     _require_first_accelerator(settings.framework, record.ranks, device)
-    with closing(_ranks(context)) as group:
-        yield group, _array_backend(context, settings, workload, group, precision)
+    group = _ranks(context)
+    yield group, _array_backend(context, settings, workload, group, precision)
+    group.close()
 
 
 def _ranks(context: JobContext) -> RankGroup:

@@ -5,7 +5,6 @@ Ranks find each other through a scheduler, a process that the first rank starts.
 
 from __future__ import annotations
 
-import atexit
 import math
 import os
 import socket
@@ -28,14 +27,12 @@ from mindspore.communication import init
 mindspore.set_device("CPU")
 init()
 """
-_LEAVE_S = 60
 
 
 def name_rank(recipe: Recipe) -> None:
     """Set the variables by which ranks find each other; start the scheduler on the first rank.
 
-    The scheduler ends when all ranks have left. The first rank waits for that, after MindSpore has
-    left: without the scheduler, the other ranks could not leave.
+    The scheduler ends with the first rank; ranks end without leaving it (see ``run_and_end``).
     """
     host, port = recipe.addresses[0].rsplit(":", 1)
     os.environ |= {
@@ -46,12 +43,11 @@ def name_rank(recipe: Recipe) -> None:
         "MS_SCHED_PORT": port,
     }
     if recipe.rank == 0:
-        scheduler = subprocess.Popen(
+        subprocess.Popen(
             [sys.executable, SAFE_PATH, "-c", _SCHEDULER.format(parent=os.getpid())],
             env={**os.environ, "MS_ROLE": "MS_SCHED"},
             stdin=subprocess.DEVNULL,
         )
-        atexit.register(scheduler.wait, _LEAVE_S)  # before MindSpore registers its own
 
 
 def join_ranks(ms: Any) -> None:

@@ -81,15 +81,14 @@ def run(context: JobContext) -> None:
     threads = use_threads(device, context.local_ranks or record.ranks)
     precision = Precision.named(settings.train.precision, device)
     plan = parallel_plan(context.rank, record.ranks, device, context.store, settings.train)
-    try:
-        torch.backends.cudnn.benchmark_limit = _TRIED_ALGORITHMS
-        with precision.settings():
-            if record.segment is not None:
-                train_again(context, record.segment, plan, precision, device, threads)
-            else:
-                Worker(context, settings, plan, precision, device, threads).run()
-    finally:
-        plan.close()
+    torch.backends.cudnn.benchmark_limit = _TRIED_ALGORITHMS
+    with precision.settings():
+        if record.segment is not None:
+            train_again(context, record.segment, plan, precision, device, threads)
+        else:
+            Worker(context, settings, plan, precision, device, threads).run()
+    plan.barrier()
+    plan.close()  # not after an error, which is written first
 
 
 @dataclass
