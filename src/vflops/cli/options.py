@@ -77,10 +77,12 @@ def settings(
     assignments: list[str],
     *,
     workloads: str | None = None,
+    keep_batch_per_rank: bool = False,
 ) -> Settings:
     """Return the settings of a profile, changed by the file, then ``--set``, then ``--seed``.
 
     ``workloads`` is the name of one workload, ``suite`` for all of them, or None.
+    ``keep_batch_per_rank`` is for experiments, whose points have different numbers of ranks.
     """
     from vflops.config.profiles import for_single_workload, for_suite
     from vflops.machine.system.cpu_share import available_cpus
@@ -94,7 +96,12 @@ def settings(
     if workloads == "suite":
         chosen_profile = for_suite(chosen_profile, available_cpus())
     seed_assignment = [] if seed is None else [f"seed={seed}"]
-    loaded = load(chosen_profile, config, [*assignments, *seed_assignment])
+    loaded = load(
+        chosen_profile,
+        config,
+        [*assignments, *seed_assignment],
+        keep_batch_per_rank=keep_batch_per_rank,
+    )
     return loaded if workloads in (None, "suite") else for_single_workload(loaded)
 
 

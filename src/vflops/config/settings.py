@@ -12,6 +12,7 @@ from vflops.config.bagging import BaggingSettings
 from vflops.config.flatten import flatten
 from vflops.config.launch import LaunchSettings
 from vflops.config.names import BENCHMARKS, OPT_IN_BENCHMARKS, PRECISIONS
+from vflops.config.parallel import ParallelSettings
 from vflops.config.section import Section
 from vflops.config.toml import parse_assignment, read_toml
 from vflops.config.training import WorkloadSettings
@@ -106,14 +107,20 @@ SettingsTypes = Mapping[str, type[WorkloadSettings]]
 
 
 def load_settings(
-    base: Settings, file: Path | None, assignments: Sequence[str], types: SettingsTypes
+    base: Settings,
+    file: Path | None,
+    assignments: Sequence[str],
+    types: SettingsTypes,
+    *,
+    keep_batch_per_rank: bool = False,
 ) -> Settings:
     """Return ``base`` changed by a TOML file and then by ``section.key=value`` assignments.
 
     A key that is not a section of a run belongs to its workloads: ``train.epochs=3`` applies to
     every workload with that setting, ``image-classification.train.epochs=3`` only to that workload.
     ``parallel.mode`` is short for ``train.parallel.mode``, also after the name of a workload.
-    ``train.batch_per_rank`` is replaced by the ``train.batch`` that follows from it.
+    ``train.batch_per_rank`` is replaced by the ``train.batch`` that follows from it; with
+    ``keep_batch_per_rank`` it is kept as well, so that the batch follows changed ranks.
     """
     data = base.model_dump()
     changes = [] if file is None else [(read_toml(file), f" in {file}")]
@@ -123,7 +130,7 @@ def load_settings(
     for change, where in changes:
         _apply(data, change, where=where)
     given = {name for change, _ in changes for name in flatten(change)}
-    _replace_batches_per_rank(data, given)
+    _replace_batches_per_rank(data, given, keep=keep_batch_per_rank)
     _let_presets_decide(data, given)
     settings = _validate(Settings, data, "", base.model_dump())
     try:
@@ -137,25 +144,37 @@ def load_settings(
     return settings.model_copy(update={"workloads": sections})
 
 
-def _replace_batches_per_rank(data: dict[str, Any], given: Set[str]) -> None:
-    """Replace ``train.batch_per_rank`` by ``train.batch``; ``given`` names what the user set."""
+def _replace_batches_per_rank(data: dict[str, Any], given: Set[str], *, keep: bool) -> None:
+    """Replace ``train.batch_per_rank`` by ``train.batch``; ``given`` names what the user set.
+
+    Ranks that share one copy of the model count as one. A batch that the user set stays as it is.
+    """
     for workload, section in data["workloads"].items():
         train = section.get("train", {})
         per_rank, ranks = train.get("batch_per_rank"), train.get("ranks")
         if not (isinstance(per_rank, int) and isinstance(ranks, int) and per_rank > 0):
             continue  # none, or one that validation rejects
-        batch = per_rank * ranks
+        copies = _copies(train.get("parallel", {}), ranks)
+        batch, kept = per_rank * copies, per_rank if keep else None
         prefixes = ("", f"{workload}.", f"workloads.{workload}.")
         if not given.isdisjoint(f"{prefix}train.batch" for prefix in prefixes):
             is_set = not given.isdisjoint(f"{prefix}train.batch_per_rank" for prefix in prefixes)
             if is_set and train["batch"] != batch:
                 raise UsageError(
                     f"train.batch is {train['batch']}, but train.batch_per_rank {per_rank} × "
-                    f"{ranks} ranks is {batch}",
+                    f"{copies} {'ranks' if copies == ranks else 'copies of the model'} is {batch}",
                     hint="set only one of them",
                 )
-            batch = train["batch"]
-        train |= {"batch": batch, "batch_per_rank": None}
+            batch, kept = train["batch"], None
+        train |= {"batch": batch, "batch_per_rank": kept}
+
+
+def _copies(parallel: dict[str, Any], ranks: int) -> int:
+    """Return the number of copies of a model that are trained on samples of their own."""
+    try:
+        return ParallelSettings.model_validate(parallel).shares(ranks)
+    except ValidationError:  # raised again, with a message, when the settings are validated
+        return ranks
 
 
 def _let_presets_decide(data: dict[str, Any], given: Set[str]) -> None:

@@ -9,7 +9,9 @@ from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.launch.factory import launcher_class
 from vflops.launch.placement import Node, defaults
+from vflops.run.validate import most_copies
 from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.run_settings import workload_settings
 
 _COUNTS = ("train.ranks", "bagging.models", "models")
 """The settings of P and M, without the name of a workload."""
@@ -47,6 +49,8 @@ def ensemble_shape(
     set_models, set_ranks = _counts_from_settings(requested)
     if models and scale is None:
         set_ranks = set_ranks or 1  # as a run of these options
+    if ranks is None and set_ranks is None and scale is None:
+        set_ranks = _suited_ranks(requested, nodes)
     chosen = defaults(
         nodes,
         set_models if models is None else models,
@@ -54,6 +58,14 @@ def ensemble_shape(
         scale=scale,
     )
     return EnsembleShape(*chosen)
+
+
+def _suited_ranks(requested: Settings, nodes: Sequence[Node]) -> int | None:
+    """Return the ranks that all batches suit if those are fewer than a node has slots."""
+    sections = workload_settings(requested)
+    known = [most_copies(requested.profile, workload(k), v.train) for k, v in sections.items()]
+    most = min((copies for copies in known if copies is not None), default=None)
+    return most if most is not None and most < min(node.slots for node in nodes) else None
 
 
 def suite_shape(settings: Settings) -> EnsembleShape:

@@ -22,7 +22,7 @@ from vflops.results.score.training_score import training_scores
 from vflops.run.captured_graphs import counted_before
 from vflops.run.training_cost import Estimate, Speed, Training, bounding_speed, measured_speed
 from vflops.run.training_cost import estimate as estimate_training
-from vflops.run.validate import check_model
+from vflops.run.validate import check_batch, check_model
 from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import workload_settings
@@ -74,6 +74,7 @@ def check_searches(settings: Settings) -> None:
         if spec.is_search and spec.expected is not None:
             data: ExpectedData = import_object(spec.expected)(section)
             check_model(spec, section, data.facts)
+            check_batch(settings.profile, spec, section.train, data.facts.train)
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class _WorkloadEstimator:
         data = self._data()
         with self.show_step(f"checking the model of {self.spec.name}"):
             footprint = check_model(self.spec, self.section, data.facts)
+        check_batch(self.settings.profile, self.spec, self.section.train, data.facts.train)
         work = self._work(data.facts)
         counted, parameters = None, None
         if isinstance(work, Graph):

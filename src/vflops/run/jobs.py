@@ -83,6 +83,7 @@ def prepare(settings: Settings, progress: Progress) -> list[PreparedWorkload]:
         spec = workload(name)
         data = spec.load_code().prepare_data(section, progress)
         validate.check_model(spec, section, data)
+        validate.check_batch(settings.profile, spec, section.train, data.train)
         prepared.append(PreparedWorkload(spec, section, data))
         prepared[-1].goal(settings.profile)
     return prepared

@@ -16,6 +16,11 @@ from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import workload_settings
 from vflops.workloads.contract.spec import ENGINE, WorkloadSpec, check_framework
 
+_LEAST_STEPS = 20
+"""Steps of an epoch below which a recipe is not that of its profile any more."""
+_LEAST_SAMPLES = 8
+"""Samples of a batch below which the batch norm of a rank has no statistics."""
+
 
 def check_launch(launch: LaunchSettings) -> None:
     """Raise if no job could be started, for example because there is no scheduler."""
@@ -64,6 +69,52 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
             _check_room(section.train, models, settings.launch, waves=waves)
     else:
         _check_nodes(settings.launch, section.train, models, waves)
+
+
+def check_batch(
+    profile: str, spec: WorkloadSpec, train: TrainSettings, samples: int | None = None
+) -> None:
+    """Raise if the batch of a profile does not suit this many ranks, but suits fewer.
+
+    Each copy of the model needs enough samples of a batch, and an epoch enough batches. A batch
+    that the user chose is not questioned. ``samples`` is the size of the training set, if known.
+    """
+    most = most_copies(profile, spec, train, samples)
+    if most is None or train.shares <= most:
+        return
+    if _of_profile(profile, spec).batch_per_rank:
+        few = f"{(samples or 0) // train.batch} steps an epoch, fewer than {_LEAST_STEPS}"
+    else:
+        few = f"{train.batch // train.shares} samples a rank, fewer than {_LEAST_SAMPLES}"
+    raise UsageError(
+        f"{spec.name} with profile {profile} has a batch of {train.batch}: {train.ranks} ranks"
+        f" leave {few}",
+        hint=f"use --ranks {most * (train.ranks // train.shares)} or fewer, or set another"
+        " train.batch",
+    )
+
+
+def most_copies(
+    profile: str, spec: WorkloadSpec, train: TrainSettings, samples: int | None = None
+) -> int | None:
+    """Return the largest number of copies of the model that the batch of the profile suits.
+
+    Return None for a batch that the user chose, or that is too small for a single copy already.
+    """
+    if profile not in spec.profiles:
+        return None
+    default = _of_profile(profile, spec)
+    per_copy = default.batch_per_rank
+    if train.batch != (per_copy * train.shares if per_copy else default.batch):
+        return None
+    if per_copy:
+        return (samples // (per_copy * _LEAST_STEPS) or None) if samples else None
+    most = default.batch // _LEAST_SAMPLES
+    return max((n for n in range(1, most + 1) if default.batch % n == 0), default=None)
+
+
+def _of_profile(profile: str, spec: WorkloadSpec) -> TrainSettings:
+    return spec.profile(profile).train
 
 
 def check_model(spec: WorkloadSpec, section: WorkloadSettings, data: DataFacts) -> Footprint | None:

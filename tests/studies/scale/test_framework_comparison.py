@@ -37,7 +37,7 @@ def found() -> Scale:
 
 
 def test_the_table_has_what_a_framework_costs(found: Scale) -> None:
-    axis = axis_of("frameworks", "rank", found.variants)
+    axis = axis_of("frameworks", found.variants)
     header, first, second, third = axis.table(found)
     assert header[:3] == ("framework", "M × P", "samples/s")
     rows = [dict(zip(header, row, strict=True)) for row in (first, second)]
@@ -52,7 +52,7 @@ def test_the_table_has_what_a_framework_costs(found: Scale) -> None:
 
 
 def test_the_page_draws_every_figure(found: Scale) -> None:
-    axis = axis_of("frameworks", "rank", found.variants)
+    axis = axis_of("frameworks", found.variants)
     names = [curve.id for curve in axis.curves(found)]
     assert {"flops", "time-to-quality", "compilation", "memory"} <= set(names)
     assert axis.title == "Frameworks"

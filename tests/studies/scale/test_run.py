@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.scale_points import point
-from tests.support.scale_points import scale as hand_made
 from vflops.cli import options
-from vflops.cli.train.scale import Batch, Kind, scale
+from vflops.cli.train.scale import Kind, scale
 from vflops.errors import UsageError
 from vflops.launch.placement import Node
 from vflops.record.folder import RunFolder
@@ -120,10 +118,8 @@ def test_wrong_words_are_refused_before_anything_is_made(tmp_path: Path) -> None
         (searching, {"scales": "1,2"}, "--scales 1,2 does not apply to --kind workers"),
         (searching, {"workers": "0"}, "--workers 0: expected integers of 1 or more"),
         (searching, {"repeat": 2}, "--repeat 2 does not apply to --kind workers"),
-        (searching, {"batch": Batch.RANK}, "--batch rank does not apply to --kind workers"),
         (searching, {"kind": Kind.WEAK}, "--kind weak does not apply to automl, which is a search"),
         (searching, {"for_": "soon"}, "'soon' is not a duration"),
-        ("suite", {"kind": Kind.WORKERS}, "--kind workers does not apply to "),
         (
             "language-model",
             {"kind": Kind.FRAMEWORKS},
@@ -227,32 +223,3 @@ def test_points_are_those_that_fit_unless_they_are_given(
     assert [str(size) for size in made[3]] == expected
     if "for_" in words:
         assert made[4].workloads["automl"]["search"]["duration_s"] == 6
-
-
-def test_the_suite_runs_each_training_in_a_folder_and_writes_a_page_of_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ran: list[tuple[str, str]] = []
-    epochs: list[int] = []
-
-    def run(self: Experiment, watch: object) -> Scale:
-        ran.append((self.workload, str(self.folder.relative_to(tmp_path))))
-        assert self.settings.telemetry.kernels
-        epochs.append(self.settings.workloads[self.workload]["train"]["epochs"])
-        self.folder.mkdir(parents=True)
-        return hand_made(point(1, 1, 1e9), kind="kernels").model_copy(
-            update={"workload": self.workload}
-        )
-
-    monkeypatch.setattr(Experiment, "run", run)
-    monkeypatch.setattr("vflops.studies.scale.joint_page.chart_library", str)
-    given: dict[str, Any] = {"kind": Kind.KERNELS, "profile": "tiny", "scales": "1", "quiet": True}
-    own = ["image-classification.train.epochs=3", "workloads.extreme-weather.train.epochs=2"]
-    scale("suite", **given, set_=own, out=tmp_path / "e")
-    trainings = ("image-classification", "extreme-weather", "language-model")
-    assert ran == [(name, f"e/{name}") for name in trainings]
-    assert epochs[:2] == [3, 2]
-    assert "extreme-weather/scale.html" in (tmp_path / "e" / "scale.html").read_text()
-    said = capsys.readouterr().out
-    assert "\nextreme-weather\n" in said
-    assert "\nall      " in said

@@ -26,7 +26,8 @@ from vflops.run.pipeline import conclude
 from vflops.studies.scale.axis import axis_of
 from vflops.studies.scale.ensemble_figures import _ceilings
 from vflops.studies.scale.ensembles import Ensembles
-from vflops.studies.scale.experiment import Experiment, sizes
+from vflops.studies.scale.experiment import Experiment
+from vflops.studies.scale.kinds import sizes
 from vflops.studies.scale.point_figures import EnsembleFigures
 from vflops.studies.scale.scale_charts import HorizontalAxis, Row, lines
 from vflops.studies.scale.scale_page import write_page
@@ -51,7 +52,8 @@ def experiment(folder: Path, points: list[Size], *changes: str, kind: Kind = "we
 
 
 def settings(*changes: str) -> Settings:
-    return load(profile("tiny", ["image-classification"]), None, changes)
+    base = profile("tiny", ["image-classification"])
+    return load(base, None, changes, keep_batch_per_rank=True)
 
 
 def test_weak_scaling_adds_models_of_the_same_size() -> None:
@@ -137,6 +139,7 @@ def test_one_model_is_timed_as_an_ensemble_is(
     done = score["trainings"][0]["speed"]["ops_training"]
     assert found.window_s == pytest.approx(window_s)
     assert found.flops == pytest.approx(done / window_s)
+    assert found.flops_epoch == pytest.approx(done / (30 + 3 + 1.5))  # no evaluations
     assert found.vflops == pytest.approx(done / window_s)  # the target was reached exactly
     assert (found.quality, found.quality_alone) == (0.8, 0.8)
     assert (found.repeats, found.attempts) == (1, 1)
@@ -149,6 +152,7 @@ def test_repeats_of_an_ensemble_become_means(
         return SimpleNamespace(
             window_s=10.0 * achieved,
             flops=flops,
+            flops_epoch=None if partial else 5e9,
             penalty=0.5,
             achieved=achieved,
             mean_quality=achieved - 0.1,
@@ -180,6 +184,7 @@ def test_repeats_of_an_ensemble_become_means(
     folder = RunFolder.create(tmp_path, "image-classification", settings())
     found = Ensembles("weak").figures(folder, Size(2, 1))
     assert (found.flops, found.flops_least, found.flops_most) == (3e9, 2e9, 4e9)
+    assert found.flops_epoch is None  # one repeat does not have it
     assert found.vflops == 1.5e9
     assert found.window_s == pytest.approx(7)
     assert found.quality == pytest.approx(0.7)
@@ -221,10 +226,12 @@ def test_slots_are_as_large_at_every_point_as_the_largest_allows(tmp_path: Path)
         assert each == {cores // largest}
 
 
-@pytest.mark.parametrize(("same", "batch"), [("rank", 64), ("model", 32)])
-def test_the_batch_of_a_rank_or_of_a_model_stays(tmp_path: Path, same: Any, batch: int) -> None:
-    axis, size = axis_of("trade-off", same), Size(1, 2)
-    made = Experiment(tmp_path, "image-classification", axis, (size,), settings())
+@pytest.mark.parametrize(("given", "batch"), [(["train.batch_per_rank=32"], 64), ([], 32)])
+def test_the_batch_of_a_rank_or_of_a_model_stays(
+    tmp_path: Path, given: list[str], batch: int
+) -> None:
+    axis, size = axis_of("trade-off"), Size(1, 2)
+    made = Experiment(tmp_path, "image-classification", axis, (size,), settings(*given))
     found = made.point_settings(size).workloads["image-classification"]["train"]
     assert (found["ranks"], found["batch"]) == (2, batch)
 
@@ -240,8 +247,9 @@ def test_the_batch_grows_with_the_copies_of_a_model_and_not_with_its_parts(
         sharing |= {"train.accumulate": "4"}
     if mode == "mixed":
         sharing |= {"train.parallel.mesh": "[2, 2]"}
-    axis, sizes = axis_of("bagging-vs-data", "rank", (), sharing), (Size(1, 1), Size(1, 4))
-    made = Experiment(tmp_path, "image-classification", axis, sizes, settings())
+    axis, sizes = axis_of("bagging-vs-data", (), sharing), (Size(1, 1), Size(1, 4))
+    given = settings("train.batch_per_rank=32")
+    made = Experiment(tmp_path, "image-classification", axis, sizes, given)
     one, four = (
         made.point_settings(size).workloads["image-classification"]["train"] for size in sizes
     )
@@ -263,7 +271,8 @@ def on_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch, slots: list[int], *p
     monkeypatch.setattr(f"{slurm}.current_allocation", lambda: None)
     monkeypatch.setattr(f"{slurm}.nodes_for_ranks", lambda launch: nodes)
     monkeypatch.setattr("vflops.run.validate.check_launch", lambda launch: None)
-    made = experiment(folder, list(points), "launch.on=slurm", "train.device=cpu")
+    given = ("launch.on=slurm", "train.device=cpu", "train.batch_per_rank=32")
+    made = experiment(folder, list(points), *given)
     (found,) = {made.point_settings(size).launch.ranks_per_node for size in points}
     assert found is not None
     return found
@@ -465,7 +474,7 @@ def test_the_page_shows_every_pair_and_says_what_is_missing(
     for chart in ("trade-off", "flops", "vflops", "time"):
         assert f'id="{chart}"' in page
     cells = re.findall(r'<td class="n">([^<]*)</td>', page)
-    assert cells[:4] == ["4 × 1", "250", "4.00 GFLOPS", "100.0 %"]
+    assert cells[:5] == ["4 × 1", "250", "4.00 GFLOPS", "—", "100.0 %"]
     assert "75.0 %" in cells
 
 

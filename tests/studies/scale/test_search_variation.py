@@ -34,7 +34,7 @@ from vflops.workloads.automl.replay import SearchLedger
 from vflops.workloads.automl.search_events import Turn
 from vflops.workloads.contract.run_settings import load, profile
 
-AXIS = SearchVariation()
+AXIS = SearchVariation("searches")
 SIZES = variation_sizes(2, 1, 1)
 
 
@@ -191,7 +191,7 @@ def test_another_target_evaluates_complete_runs_again(
 ) -> None:
     folder, _, _ = ran
     sizes, settings = tuple(SIZES), load(profile("tiny", ["automl"]), None, ["seed=7"])
-    axis = SearchVariation(error=0.6)
+    axis = SearchVariation("searches", error=0.6)
     found = Experiment(folder, "automl", axis, sizes, settings).result()
     assert [own.ops_to_target for _, own in found.completed(SearchFigures)] == [OPS] * 4
     assert axis.next_step(found, tmp_path) == (

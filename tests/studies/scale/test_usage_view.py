@@ -60,7 +60,7 @@ def test_one_size_has_bars_and_a_variant_has_all_of_its_traffic() -> None:
     both = alone.model_copy(
         update={"kind": "optimisations", "points": (first, second), "variants": (plain,)}
     )
-    axis = axis_of("optimisations", "rank", (plain,))
+    axis = axis_of("optimisations", (plain,))
     (chart,) = (curve.chart for curve in axis.curves(both) if curve.id == "bandwidth")
     rows = chart["layer"][0].get("data", chart.get("data"))["values"]
     assert [(row["series"], row["value"]) for row in rows] == [("original", 2.005e9)]

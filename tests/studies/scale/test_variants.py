@@ -19,7 +19,8 @@ from vflops.run.observer import RunObserver
 from vflops.run.pipeline import conclude
 from vflops.studies.scale.axis import Axis, axis_of
 from vflops.studies.scale.ensembles import Ensembles
-from vflops.studies.scale.experiment import Experiment, sizes
+from vflops.studies.scale.experiment import Experiment
+from vflops.studies.scale.kinds import sizes
 from vflops.studies.scale.point_figures import CeilingFigure, EnsembleFigures
 from vflops.studies.scale.scale_page import write_page
 from vflops.studies.scale.scale_result import Kind, Point, Scale, Size, Variant
@@ -37,7 +38,7 @@ def settings(*changes: str) -> Settings:
 def made(
     place: Path, variants: tuple[Variant, ...], scales: list[int], kind: Kind = "precisions"
 ) -> Experiment:
-    axis = axis_of(kind, "rank", variants)
+    axis = axis_of(kind, variants)
     return Experiment.create(place, WORKLOAD, axis, sizes(kind, scales, 1, variants), settings())
 
 
@@ -77,7 +78,7 @@ def scale(variants: tuple[Variant, ...], *points: Point, kind: Kind = "precision
 
 
 def axis(found: Scale) -> Axis:
-    return axis_of(found.kind, found.same_batch, found.variants)
+    return axis_of(found.kind, found.variants)
 
 
 @pytest.fixture
@@ -361,7 +362,7 @@ def test_only_the_first_precision_measures_ceilings_and_only_those_that_it_needs
 ) -> None:
     variants = precisions(["fp32", "mixed-bf16"])
     points, without = sizes("precisions", [1], 1, variants), settings("micro.benchmarks=[]")
-    axis = axis_of("precisions", "rank", variants)
+    axis = axis_of("precisions", variants)
     experiment = Experiment.create(tmp_path, WORKLOAD, axis, points, without)
     first, second = (experiment.point_settings(size).micro for size in points)
     assert (first.benchmarks, first.precisions) == (("gemm", "convolution"), ("fp32", "bf16"))
@@ -460,7 +461,7 @@ def test_figures_of_a_run_have_time_factor_and_bytes(
     handmade_run.end()
     conclude(handmade_run.folder, RunObserver())
     variants = precisions(["fp32"])
-    found = axis_of("precisions", "rank", variants).figures(handmade_run.folder, Size(1, 2, "fp32"))
+    found = axis_of("precisions", variants).figures(handmade_run.folder, Size(1, 2, "fp32"))
     assert isinstance(found, EnsembleFigures)
     assert found.time_to_quality_s == pytest.approx(47)
     assert found.penalty == pytest.approx(1)

@@ -18,6 +18,7 @@ from vflops.cli.schemas import schemas
 from vflops.cli.train import scale
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
+from vflops.launch.placement import Node
 from vflops.run.observer import RunObserver
 from vflops.run.pipeline import conclude
 from vflops.studies.scale.axis import axis_of
@@ -229,12 +230,12 @@ def test_what_a_search_could_not_be_run_with_is_refused_first(tmp_path: Path) ->
 def test_each_accelerator_has_the_batch_of_the_profile_at_every_point(
     ranks: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded: list[Settings] = []
-    monkeypatch.setattr(scale, "_experiment", lambda _, settings, choice: loaded.append(settings))
-    monkeypatch.setattr(scale, "run_experiments", lambda *_, **__: None)
-    scale.scale("automl", workers="1,2", ranks=ranks, profile="aiperf")
-    section = loaded[0].workloads["automl"]
-    for workers in (1, 2):
-        changes = AXIS.changes(section, Size(workers, ranks or 1))
-        assert section["train"]["batch"] == 448 * changes["train.ranks"]
-        assert "train.batch" not in changes
+    made: list[Experiment] = []
+    places = [Node("a", 16)]
+    monkeypatch.setattr("vflops.launch.nodes.usable_nodes", lambda launch, device, ranks: places)
+    monkeypatch.setattr(scale, "run_experiment", lambda experiment, **_: made.append(experiment))
+    monkeypatch.setattr("vflops.run.validate._check_room", lambda *_, **__: None)
+    scale.scale("automl", workers="1,2", ranks=ranks, profile="aiperf", on="local")
+    for size in made[0].sizes:
+        train = made[0].point_settings(size).workloads["automl"]["train"]
+        assert (train["ranks"], train["batch"]) == (ranks or 1, 448 * (ranks or 1))

@@ -1,9 +1,8 @@
-"""Runs the experiments of ``vflops scale``, and prints their tables."""
+"""Runs an experiment of ``vflops scale``, and prints its tables."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,30 +12,18 @@ if TYPE_CHECKING:
     from vflops.studies.scale.scale_result import Scale
 
 
-def run_experiments(experiments: list[Experiment], folder: Path, *, quiet: bool) -> None:
-    """Run all experiments, and print their figures; with several, write a page for all."""
+def run_experiment(experiment: Experiment, *, quiet: bool) -> None:
+    """Run an experiment, and print its figures."""
     from vflops.cli.terminal import console
     from vflops.cli.terminal.run_display import Progress
     from vflops.errors import CheckFailed
-    from vflops.studies.scale.joint_page import write_joint_page
 
-    for experiment in experiments:  # shown before hours are spent on the other points
-        _print_refused(experiment)
-    results = []
-    for experiment in experiments:
-        with Progress(quiet=quiet) as progress:
-            results.append(experiment.run(progress.observer))
-        if len(experiments) > 1:
-            typer.echo(f"\n{experiment.workload}")
-        _print_result(experiment, results[-1])
-    page = experiments[0].page_file
-    if len(experiments) > 1:
-        page = folder / page.name
-        axes = [experiment.axis for experiment in experiments]
-        write_joint_page(list(zip(results, axes, strict=True)), page)
-        typer.echo(f"\nall      {console.shell_path(page)}")
-    console.open_page(page, "the curves")
-    if any(result.failed for result in results):
+    _print_refused(experiment)  # shown before hours are spent on the other points
+    with Progress(quiet=quiet) as progress:
+        result = experiment.run(progress.observer)
+    print_result(experiment, result)
+    console.open_page(experiment.page_file, "the curves")
+    if result.failed:
         raise typer.Exit(CheckFailed.exit_code)
 
 
@@ -50,7 +37,7 @@ def _print_refused(experiment: Experiment) -> None:
         typer.echo(columns(refusals) + "\n")
 
 
-def _print_result(experiment: Experiment, result: Scale) -> None:
+def print_result(experiment: Experiment, result: Scale) -> None:
     """Print the tables of an experiment, its warnings, and where its files are."""
     from vflops.cli.terminal import console
     from vflops.cli.terminal.columns import columns

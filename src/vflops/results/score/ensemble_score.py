@@ -91,7 +91,7 @@ def _score(
     # Models may also have waited in a queue: one started after another had finished.
     in_waves = contents.folder.record.settings.bagging.waves or max(starts) >= min(ends)
     # In waves, M models do not train their epochs in the time of one.
-    epoch = _epoch(members, scores) if is_known and not in_waves else None
+    epoch = epoch_work(members, scores) if is_known and not in_waves else None
     return EnsembleScore(
         workload=ensembled.workload,
         repeat=ensembled.repeat,
@@ -187,7 +187,7 @@ def training_window_s(members: Sequence[TrainedJob]) -> float:
     return max(ends) - min(timeline.start_s(member) for member in members)
 
 
-def _epoch(
+def epoch_work(
     members: Sequence[TrainedJob], scores: Sequence[TrainingScore]
 ) -> tuple[int, float] | None:
     """Return operations and time, whose quotient is the FLOPS of HPC AI500 V3.0, eq. 4 and 6.

@@ -4,44 +4,58 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from vflops.config.settings import Settings
+from vflops.extensions import import_object
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.results.score.figure_text import count
+from vflops.studies.scale.kinds import KINDS
 from vflops.studies.scale.point_figures import EnsembleFigures, Figures, SearchFigures
 from vflops.studies.scale.scale_charts import Curve
 from vflops.studies.scale.scale_result import (
     GroupFigure,
     Kind,
     Point,
-    SameBatch,
     Scale,
     Size,
     Variant,
 )
 
 
+@dataclass(frozen=True)
 class Axis(ABC):
-    """Everything that differs between kinds of experiments; a new kind is a subclass."""
+    """What grows from point to point, and the figures of a point."""
 
     kind: Kind
-    job: str
-    """What grows: ``model`` or ``worker``."""
-    same_batch: SameBatch | None = None
     variants: tuple[Variant, ...] = ()
     """The variants that are compared at every size; if empty, only sizes are compared."""
-    sharing: Mapping[str, str] = MappingProxyType({})
+    sharing: Mapping[str, str] = field(default_factory=dict)
     """Settings of how ranks share a model, for points with several ranks."""
-    heading: str = "Figures"
+    error: float | None = None
+    """The target error of searches; None for the largest valid error of the settings."""
+    job: ClassVar[str] = "model"
+    """What grows: ``model`` or ``worker``."""
+    heading: ClassVar[str] = "Figures"
     """The heading of the table."""
-    named_columns: int = 0
+    named_columns: ClassVar[int] = 0
     """The number of leading table columns that are text."""
-    row_per_point: bool = True
+    row_per_point: ClassVar[bool] = True
     """Whether the rows of the table are the points, in order."""
+
+    @property
+    def title(self) -> str:
+        """The name of the experiment."""
+        return KINDS[self.kind].title
+
+    @property
+    def paper_figure(self) -> str:
+        """The figures of the papers that the experiment draws."""
+        return KINDS[self.kind].figure
 
     def words(self, size: Size) -> str:
         """Return a size as text, such as ``2 models × 1 rank``."""
@@ -98,16 +112,6 @@ class Axis(ABC):
     def figures(self, folder: RunFolder, size: Size) -> EnsembleFigures | SearchFigures:
         """Return the figures of a complete run of this size."""
 
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """The name of the experiment."""
-
-    @property
-    @abstractmethod
-    def paper_figure(self) -> str:
-        """The figures of the papers that the experiment draws."""
-
     @abstractmethod
     def table(self, scale: Scale) -> list[Sequence[str]]:
         """Return the column names of the table, and one row per point."""
@@ -144,38 +148,13 @@ class Axis(ABC):
 
 def axis_of(
     kind: Kind,
-    same_batch: SameBatch | None = "rank",
     variants: tuple[Variant, ...] = (),
     sharing: Mapping[str, str] = MappingProxyType({}),
     error: float | None = None,
 ) -> Axis:
     """Return the axis of an experiment of this kind."""
-    if kind == "searches":
-        from vflops.studies.scale.search_variation import SearchVariation
-
-        return SearchVariation(sharing=sharing, error=error)
-    if variants:
-        from vflops.studies.scale.framework_comparison import FrameworkComparison
-        from vflops.studies.scale.precisions import Precisions
-        from vflops.studies.scale.variants import Variants
-
-        kinds: dict[str, type[Variants]] = {
-            "precisions": Precisions,
-            "frameworks": FrameworkComparison,
-        }
-        found = kinds.get(kind, Variants)
-        return found(kind, same_batch or "rank", sharing=sharing, variants=variants)
-    if kind == "workers":
-        from vflops.studies.scale.worker_scaling import Workers
-
-        return Workers(sharing=sharing)
-    if kind == "kernels":
-        from vflops.studies.scale.kernel_shares import KernelShares
-
-        return KernelShares(same_batch=same_batch or "rank", sharing=sharing)
-    from vflops.studies.scale.ensembles import Ensembles
-
-    return Ensembles(kind, same_batch or "rank", sharing=sharing)
+    axis: Axis = import_object(KINDS[kind].axis)(kind, variants, dict(sharing), error)
+    return axis
 
 
 def checks_failed(folder: RunFolder) -> int:

@@ -15,7 +15,7 @@ from vflops.record.formats.job_events import Exchanged, FrameworkCounted
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Timeline
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.score.ensemble_score import training_window_s
+from vflops.results.score.ensemble_score import epoch_work, training_window_s
 from vflops.results.score.node_usage import NodeUsage, node_usage
 from vflops.results.score.score_file import EnsembleScore, Score, TrainingScore
 from vflops.studies.scale.axis import checks_failed
@@ -48,6 +48,7 @@ def ensemble_figures(folder: RunFolder, size: Size) -> EnsembleFigures:
         window_s=round(mean([repeat.window_s for repeat in repeats]), 6),
         usage=_usage(contents),
         flops=mean(rates) if known else None,
+        flops_epoch=_mean_of_known([repeat.flops_epoch for repeat in repeats]),
         flops_least=min(rates) if known else None,
         flops_most=max(rates) if known else None,
         vflops=mean(valid) if valid else None,
@@ -94,6 +95,7 @@ class _Repeat(NamedTuple):
 
     window_s: float
     flops: float | None
+    flops_epoch: float | None
     quality_factor: float | None
     quality: float
     alone: float
@@ -104,6 +106,7 @@ def _ensemble_repeat(score: EnsembleScore) -> _Repeat:
     return _Repeat(
         score.window_s,
         score.flops,
+        score.flops_epoch,
         score.penalty,
         score.achieved,
         score.mean_quality,
@@ -121,7 +124,15 @@ def _single_model_repeat(contents: Contents, score: TrainingScore) -> _Repeat:
     )
     known = score.speed is not None and window_s > 0
     rate = flops(ops=score.speed.ops_training, time_s=window_s) if score.speed and known else None
-    return _Repeat(window_s, rate, factor, achieved, achieved)
+    epoch = epoch_work([trained], [score]) if known else None
+    by_epoch = flops(ops=epoch[0], time_s=epoch[1]) if epoch else None
+    return _Repeat(window_s, rate, by_epoch, factor, achieved, achieved)
+
+
+def _mean_of_known(values: Sequence[float | None]) -> float | None:
+    """Return the mean; None if a value is not known."""
+    known = [value for value in values if value is not None]
+    return mean(known) if len(known) == len(values) else None
 
 
 def _time_to_quality(scores: Sequence[TrainingScore]) -> float | None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
-from vflops.config.parallel import ParallelSettings
 from vflops.config.settings import Settings
-from vflops.config.toml import parse_assignment
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -29,51 +27,41 @@ from vflops.studies.scale.scale_charts import (
     HorizontalAxis,
     Row,
 )
-from vflops.studies.scale.scale_result import Kind, Point, SameBatch, Scale, Size
+from vflops.studies.scale.scale_result import Point, Scale, Size
 from vflops.units import percent, quantity, seconds
 from vflops.workloads.contract.run_settings import workload_settings
-
-TITLES: dict[str, str] = {
-    "weak": "Weak scaling",
-    "bagging-vs-data": "Bagging against data parallelism",
-    "trade-off": "Models against ranks",
-}
-"""The title of each kind of experiment."""
-FIGURES: dict[str, str] = {
-    "weak": "figures 5 and 6 of HPC AI500 V3.0",
-    "bagging-vs-data": "figure 9 of HPC AI500 V3.0",
-    "trade-off": "figure 7 of HPC AI500 V3.0",
-}
-"""The figure of the paper that each kind of experiment draws."""
 
 
 @dataclass(frozen=True)
 class Ensembles(Axis):
     """An axis along which the number of models grows, or the number of ranks per model."""
 
-    kind: Kind
-    same_batch: SameBatch = "rank"
-    job: str = "model"
-    sharing: Mapping[str, str] = field(default_factory=dict)
-
     def changes(self, section: dict[str, Any], size: Size) -> dict[str, Any]:
-        """Return the settings with the number of models and ranks of ``size``, and its batch.
-
-        The batch of a model grows with its copies, unless ``same_batch`` is ``model``.
-        """
-        train, settings = section["train"], self.settings_for(size)
-        batch = train["batch"]
-        if self.same_batch == "rank":
-            batch = (
-                batch // _copies(train, {}, train["ranks"]) * _copies(train, settings, size.ranks)
-            )
+        """Return the number of models and ranks, and how these share a model."""
         return {
             "bagging.models": size.jobs,
             "models": size.jobs,
             "train.ranks": size.ranks,
-            "train.batch": batch,
-            **settings,
+            **self.settings_for(size),
         }
+
+    def unsupported_reason(self, settings: Callable[[], Settings], workload: str) -> str | None:
+        """Return how settings contradict each other, or that the batch is too small."""
+        from vflops.run.validate import check_batch
+        from vflops.workloads.contract.registry import workload as find_workload
+
+        try:
+            loaded = settings()
+        except UsageError as error:
+            if _contradicts(error):
+                return error.message
+            raise  # an unknown setting or value
+        (section,) = workload_settings(loaded).values()
+        try:
+            check_batch(loaded.profile, find_workload(workload), section.train)
+        except UsageError as error:
+            return f"{error.message}: {error.hint}"
+        return None
 
     def check_size(self, settings: Settings, workload: str, size: Size) -> None:
         """Raise UsageError if settings are missing, or models do not fit on the nodes at once."""
@@ -106,28 +94,26 @@ class Ensembles(Axis):
         """Return the means over the repeats; a single model is timed like an ensemble."""
         return ensemble_figures(folder, size)
 
-    @property
-    def title(self) -> str:
-        """The title of the kind of experiment."""
-        return TITLES[self.kind]
-
-    @property
-    def paper_figure(self) -> str:
-        """The figure of the paper that the experiment draws."""
-        return FIGURES[self.kind]
-
     def table(self, scale: Scale) -> list[Sequence[str]]:
         """Return speed, time and quality of every point."""
         quality = scale.quality_name or "quality"
         valid = scale.vflops_name
         second = scale.speed_unit if self._is_trade_off else "slots"
-        names = (second, "FLOPS", "efficiency", valid, "efficiency", "time", quality, "alone")
+        speeds = ("FLOPS", "of an epoch", "efficiency", valid, "efficiency")
+        names = (second, *speeds, "time", quality, "alone")
         rows: list[Sequence[str]] = [("M × P", *names)]
         for point in scale.points:
             figures = point.figures
             if not isinstance(figures, EnsembleFigures):
                 slots = "—" if self._is_trade_off else str(point.size.slots)
-                rows.append((self._name(point), slots, *("—",) * 6, "not complete"))
+                rows.append(
+                    (
+                        self._name(point),
+                        slots,
+                        *("—",) * 7,
+                        "refused" if point.refused else "not complete",
+                    )
+                )
                 continue
             rows.append(
                 (
@@ -136,6 +122,7 @@ class Ensembles(Axis):
                     if self._is_trade_off
                     else str(point.size.slots),
                     quantity(figures.flops, "FLOPS"),
+                    quantity(figures.flops_epoch, "FLOPS"),
                     percent(figures.efficiency),
                     quantity(figures.vflops, "VFLOPS"),
                     percent(figures.efficiency_valid),
@@ -187,6 +174,8 @@ class Ensembles(Axis):
         ideal = scale_charts.ideal(scale, "rate", max(across.ticks or (1,)))
         if self.kind == "weak":
             rows = [row._replace(series="FLOPS") for row in speed]
+            epoch = self.rows(scale, lambda f: f.flops_epoch)
+            rows += [row._replace(series="FLOPS of an epoch") for row in epoch]
             rows += [row._replace(series="VFLOPS") for row in valid]
             drawn = scale_charts.lines([*rows, *ideal], across, "FLOPS, VFLOPS", form=SI)
             speeds = [Curve("flops", f"FLOPS and {scale.vflops_name}", drawn)]
@@ -233,7 +222,9 @@ class Ensembles(Axis):
         return (
             "Slots: M × P, equation 5 of HPC AI500 V3.0. Time: from the first step of the first"
             " model to the end of the last model’s training, including its last evaluation. FLOPS:"
-            " operations of all models divided by that time. Efficiency: FLOPS (VFLOPS) per slot"
+            " operations of all models divided by that time. Of an epoch: operations of an epoch"
+            " divided by its training time, without evaluations and compilation (equations 4"
+            " and 6). Efficiency: FLOPS (VFLOPS) per slot"
             f" relative to {base}. Quality: that of the ensemble; alone: the mean of single models."
             f"{self._speed_note} If a point was repeated, figures are means.{scale.open_note}"
         )
@@ -282,14 +273,7 @@ class Ensembles(Axis):
         return [name for is_on, name in both if is_on]
 
 
-def _copies(train: Mapping[str, Any], changes: Mapping[str, str], ranks: int) -> int:
-    """Return the number of copies of a model: ranks, or groups of ranks, with separate samples."""
-    parallel = dict(train["parallel"])
-    for key, value in changes.items():
-        section, _, name = key.removeprefix("train.").rpartition(".")
-        if section == "parallel":
-            parallel |= parse_assignment(f"{name}={value}", example="mode=sharded")
-    try:
-        return ParallelSettings.model_validate(parallel).shares(ranks)
-    except ValidationError:  # raised again, with a message, when the point's settings are loaded
-        return ranks
+def _contradicts(error: UsageError) -> bool:
+    """Whether the error is about valid settings that contradict each other."""
+    cause = error.__cause__
+    return isinstance(cause, ValidationError) and cause.errors()[0]["type"] == "value_error"

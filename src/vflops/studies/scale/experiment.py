@@ -21,48 +21,16 @@ from vflops.launch.factory import launcher_class
 from vflops.record.files import atomic
 from vflops.record.files.lock import locked
 from vflops.record.folder import RunFolder
+from vflops.record.formats.job import DataFacts
 from vflops.run.continued import existing_run, run_to_end
 from vflops.run.observer import RunObserver
 from vflops.studies.scale.axis import Axis
-from vflops.studies.scale.scale_result import Kind, Point, Scale, Size, Variant
+from vflops.studies.scale.scale_result import Point, SameBatch, Scale, Size
 from vflops.studies.scale.shared_nodes import ranks_per_node
 from vflops.workloads.contract.run_settings import load
 
 _MAX_NAMED = 4
 """The largest number of settings that an error message names."""
-
-
-def sizes(
-    kind: Kind,
-    scales: Sequence[int],
-    ranks: int = 1,
-    variants: Sequence[Variant] = (),
-    models: Sequence[int] = (),
-) -> list[Size]:
-    """Return the sizes of the points of an experiment, from the given ``scales``.
-
-    For a trade-off there is a single scale, and a point for each of ``models``, by default for each
-    of its divisors.
-    """
-    if kind in ("precisions", "data-parallel", "kernels"):
-        pairs = [(1, scale) for scale in scales]
-    elif kind == "bagging-vs-data":
-        both = [pair for scale in scales for pair in ((scale, ranks), (1, scale * ranks))]
-        pairs = list(dict.fromkeys(both))
-    elif kind == "trade-off":
-        (scale,) = scales
-        divisors = [m for m in range(scale, 0, -1) if scale % m == 0]
-        if others := [m for m in models if m not in divisors]:
-            raise UsageError(
-                f"--scales {others[0]}: {others[0]} models do not divide the {scale} slots of a"
-                " trade-off",
-                hint=f"choose from {', '.join(map(str, reversed(divisors)))}",
-            )
-        pairs = [(m, scale // m) for m in divisors if m in (models or divisors)]
-    else:
-        pairs = [(scale, ranks) for scale in scales]
-    names: list[str | None] = [variant.name for variant in variants] or [None]
-    return [Size(*pair, name) for pair in pairs for name in names]
 
 
 @dataclass(frozen=True)
@@ -77,41 +45,39 @@ class Experiment:
     """The settings of all points, except those that the axis changes."""
     refused: Mapping[Size, str] = field(default_factory=dict)
     """The points that cannot be run here, each with the reason."""
+    name: str = "scale"
+    """The name of its files, without their ending."""
+    shared: Mapping[Size, str] = field(default_factory=dict)
+    """The folders of points that are the same run as a point of another experiment."""
 
     @property
     def page_file(self) -> Path:
         """The path of ``scale.html``."""
-        return self.folder / "scale.html"
+        return self.folder / f"{self.name}.html"
 
     @property
     def figures_file(self) -> Path:
         """The path of ``scale.json``."""
-        return self.folder / "scale.json"
+        return self.folder / f"{self.name}.json"
 
     @classmethod
     def create(
-        cls, folder: Path, workload: str, axis: Axis, points: Sequence[Size], settings: Settings
+        cls,
+        folder: Path,
+        workload: str,
+        axis: Axis,
+        points: Sequence[Size],
+        settings: Settings,
+        *,
+        name: str = "scale",
     ) -> Experiment:
-        """Return an experiment; raise UsageError if its points cannot be run.
-
-        On this machine, the largest point determines the number of cores per slot; on a scheduler,
-        the nodes determine how many ranks share one.
-        """
-        if settings.bagging.waves:
-            raise UsageError(
-                "bagging.waves = true: models that wait for others do not show scaling",
-                hint="leave bagging.waves out",
-            )
-        common = axis.common_settings(settings, workload, points)
-        launch, device = settings.launch, settings.workloads[workload]["train"]["device"]
-        if launcher_class(launch.on).is_this_machine and launch.cores_per_rank is None:
-            largest = max(size.slots for size in points)
-            common["launch.cores_per_rank"] = _cores_per_slot(device, largest)
-        shared = ranks_per_node(launch, device, points)
-        if shared is not None:
-            common["launch.ranks_per_node"] = shared
-        experiment = cls(folder, workload, axis, tuple(points), _changed(settings, common))
-        refused = experiment._check()
+        """Return an experiment; raise UsageError if its points cannot be run."""
+        common = {**axis.common_settings(settings, workload, points)}
+        common |= layout_settings(settings, workload, points)
+        experiment = cls(
+            folder, workload, axis, tuple(points), changed(settings, common), name=name
+        )
+        refused = experiment.check()
         if len(refused) == len(experiment.sizes):
             raise UsageError(
                 f"no point of this experiment can be run here: {next(iter(refused.values()))}",
@@ -126,23 +92,48 @@ class Experiment:
             changes |= self.axis.base_settings(self.settings)
         earlier = self.axis.follows(size)
         previous = None if earlier is None else self._folder_of(earlier)
-        return self.axis.final_settings(_changed(self.settings, changes), size, previous)
+        own = load(self.settings, None, _assignments(changes))
+        return self.axis.final_settings(own, size, previous)
+
+    def check_data(self, watch: RunObserver) -> None:
+        """Prepare the data of all points; raise if it does not suit one of them."""
+        from vflops.run.validate import check_batch, check_model
+        from vflops.workloads.contract.registry import workload
+        from vflops.workloads.contract.run_settings import workload_settings
+
+        spec = workload(self.workload)
+        prepared: dict[str, DataFacts] = {}
+        for size in self.sizes:
+            if size in self.refused or self._must_wait(size):
+                continue
+            settings = self.point_settings(size)
+            (section,) = workload_settings(settings).values()
+            key = section.model_dump_json(exclude={"train", "models"})
+            if key not in prepared:
+                prepared[key] = spec.load_code().prepare_data(section, watch.progress)
+            check_model(spec, section, prepared[key])
+            check_batch(settings.profile, spec, section.train, prepared[key].train)
 
     def run(self, watch: RunObserver) -> Scale:
         """Run the missing points, and write the figures and the page after each of them."""
         from vflops.studies.scale.scale_page import write_page
 
+        watch.step("checking the data and the settings of all points")
+        self.check_data(watch)
         atomic.make_folder(self.folder)
         with locked(self.folder / ".lock", self.folder):
             sizes = [size for size in self.sizes if size not in self.refused]
             for number, size in enumerate(sizes, start=1):
                 watch.step(f"point {number} of {len(sizes)}: {self.axis.words(size)}")
-                parent = self.folder / str(size)
-                run_to_end(parent, self.workload, self.point_settings(size), watch)
+                run_to_end(self.parent(size), self.workload, self.point_settings(size), watch)
                 scale = self.result()
                 scale.write(self.figures_file)
                 write_page(scale, self.page_file)
         return scale
+
+    def parent(self, size: Size) -> Path:
+        """Return the folder of a point, in which its run folder is."""
+        return self.folder / self.shared.get(size, str(size))
 
     def result(self) -> Scale:
         """Return the result with the figures of all points that are complete so far."""
@@ -155,7 +146,7 @@ class Experiment:
             on=self.settings.launch.on,
             cores_per_rank=self.settings.launch.cores_per_rank,
             threads_per_rank=self._threads_per_rank(),
-            same_batch=self.axis.same_batch,
+            same_batch=self._same_batch,
             quality_name=goal[0],
             target=goal[1],
             variants=self.axis.variants,
@@ -164,12 +155,20 @@ class Experiment:
             groups=self.axis.groups(points),
         ).with_efficiency()
 
+    @property
+    def _same_batch(self) -> SameBatch | None:
+        """What has the same batch at all points; tuning chooses the batch of a search."""
+        if self.axis.job == "worker":
+            return None
+        train = self.settings.workloads[self.workload]["train"]
+        return "rank" if train.get("batch_per_rank") else "model"
+
     def _point(self, size: Size) -> Point:
         if size in self.refused:
             return Point(**size._asdict(), refused=self.refused[size], run=None, figures=None)
         folder = self._folder_of(size)
         run = None if folder is None else str(folder.path.relative_to(self.folder))
-        complete = folder is not None and _is_complete(folder)
+        complete = folder is not None and is_complete(folder)
         return Point(
             **size._asdict(),
             run=run,
@@ -201,12 +200,12 @@ class Experiment:
         """Whether the settings of a point are not known before another one is complete."""
         earlier = self.axis.follows(size)
         previous = None if earlier is None else self._folder_of(earlier)
-        return earlier is not None and (previous is None or not _is_complete(previous))
+        return earlier is not None and (previous is None or not is_complete(previous))
 
     def _folder_of(self, size: Size) -> RunFolder | None:
-        return existing_run(self.folder / str(size))
+        return existing_run(self.parent(size))
 
-    def _check(self) -> dict[Size, str]:
+    def check(self) -> dict[Size, str]:
         """Return the points that cannot be run here, each with the reason.
 
         Raise the errors that any point would raise, before the first one is run.
@@ -237,7 +236,7 @@ class Experiment:
         return refused
 
 
-def _is_complete(folder: RunFolder) -> bool:
+def is_complete(folder: RunFolder) -> bool:
     """Whether a run has ended and has its results."""
     has_results = all(path.is_file() for path in folder.result_files)
     return has_results and folder.history(0).state.complete
@@ -266,8 +265,35 @@ def _flat_settings(settings: Settings) -> dict[str, Any]:
     return flat
 
 
-def _changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    return load(settings, None, [f"{key}={value}" for key, value in changes.items()])
+def layout_settings(settings: Settings, workload: str, points: Sequence[Size]) -> dict[str, Any]:
+    """Return the settings with which a slot is the same at all points.
+
+    On this machine, the largest point determines the number of cores per slot; on a scheduler, the
+    nodes determine how many ranks share one.
+    """
+    if settings.bagging.waves:
+        raise UsageError(
+            "bagging.waves = true: models that wait for others do not show scaling",
+            hint="leave bagging.waves out",
+        )
+    found: dict[str, Any] = {}
+    launch, device = settings.launch, settings.workloads[workload]["train"]["device"]
+    if launcher_class(launch.on).is_this_machine and launch.cores_per_rank is None:
+        largest = max(size.slots for size in points)
+        found["launch.cores_per_rank"] = _cores_per_slot(device, largest)
+    shared = ranks_per_node(launch, device, points)
+    if shared is not None:
+        found["launch.ranks_per_node"] = shared
+    return found
+
+
+def changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """Return the settings with changes; the batch per rank stays known for further ones."""
+    return load(settings, None, _assignments(changes), keep_batch_per_rank=True)
+
+
+def _assignments(changes: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={value}" for key, value in changes.items()]
 
 
 def _cores_per_slot(device: str, slots: int) -> int:

@@ -54,16 +54,6 @@ class FrameworkComparison(Variants):
             return f"{error.message}: {error.hint}" if error.hint else error.message
         return None
 
-    @property
-    def title(self) -> str:
-        """The title of the kind of experiment."""
-        return "Frameworks"
-
-    @property
-    def paper_figure(self) -> str:
-        """The row of the paper's table that the experiment is about."""
-        return "table 2 of HPC AI500 V3.0, row framework"
-
     def _columns(self, scale: Scale) -> tuple[str, ...]:
         quality = scale.quality_name or "quality"
         speed = (scale.speed_unit, "FLOPS", scale.vflops_name, "speed-up", "compilation", "memory")

@@ -13,7 +13,7 @@ from vflops.publish.report.training_charts import WIDTH
 from vflops.studies.scale.ensembles import Ensembles
 from vflops.studies.scale.point_figures import EnsembleFigures
 from vflops.studies.scale.scale_charts import Curve, HorizontalAxis
-from vflops.studies.scale.scale_result import Kind, Scale, Size
+from vflops.studies.scale.scale_result import Scale, Size
 from vflops.units import percent
 
 _COLOURS = (*SERIES[:7], "#b6bec9", "#7f7f7f")
@@ -26,26 +26,15 @@ _LABELLED = 0.07
 class KernelShares(Ensembles):
     """An axis along which one model gets more ranks, while a few of its steps are profiled."""
 
-    kind: Kind = "kernels"
-    heading: str = "Shares of kernel time"
-    named_columns: int = 1
-    row_per_point: bool = False
+    heading = "Shares of kernel time"
+    named_columns = 1
+    row_per_point = False
 
     def common_settings(
         self, settings: Settings, workload: str, sizes: Sequence[Size]
     ) -> dict[str, Any]:
         """Return the setting that profiles a few steps."""
         return {"telemetry.kernels": "true"}
-
-    @property
-    def title(self) -> str:
-        """The title of the kind of experiment."""
-        return "Kinds of kernels"
-
-    @property
-    def paper_figure(self) -> str:
-        """The figure of the paper that the experiment draws."""
-        return "figure 2 of HPC AI500 V2.0"
 
     def table(self, scale: Scale) -> list[Sequence[str]]:
         """Return one row per kind of kernel, with its share at every number of ranks."""

@@ -66,6 +66,9 @@ class EnsembleFigures(Figures):
     repeats: int
     flops: float | None
     """Operations of all models divided by ``window_s``; None if not known."""
+    flops_epoch: float | None = None
+    """By equations 4 and 6 of HPC AI500 V3.0: operations of an epoch of all models divided by the
+    training time of an epoch of the slowest, without evaluations; None if not known."""
     flops_least: float | None
     """The minimum over the repeats."""
     flops_most: float | None

@@ -37,16 +37,6 @@ class Precisions(Variants):
         measured = [name for name in dict.fromkeys(named) if name in CEILING_PRECISIONS]
         return {"micro.benchmarks": list(_CEILINGS), "micro.precisions": measured}
 
-    @property
-    def title(self) -> str:
-        """The title of the kind of experiment."""
-        return "Quality against scale"
-
-    @property
-    def paper_figure(self) -> str:
-        """The figure of the paper that the experiment draws."""
-        return "figure 1 of HPC AI500 V2.0"
-
     def _columns(self, scale: Scale) -> tuple[str, ...]:
         quality, against = scale.quality_name or "quality", f"against {self._first}"
         speed = ("FLOPS", scale.vflops_name, "speed-up")

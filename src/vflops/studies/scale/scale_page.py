@@ -13,7 +13,7 @@ from vflops.studies.scale.usage_view import usage_note
 
 def write_page(scale: Scale, path: Path) -> None:
     """Write the page; incomplete points appear only in its table."""
-    axis = axis_of(scale.kind, scale.same_batch, scale.variants, scale.sharing)
+    axis = axis_of(scale.kind, scale.variants, scale.sharing)
     page = render(
         "scale.html",
         title=f"{axis.title}: {scale.workload}",

@@ -23,7 +23,7 @@ from vflops.studies.scale import scale_charts, usage_view
 from vflops.studies.scale.axis import marks
 from vflops.studies.scale.point_figures import SearchFigures
 from vflops.studies.scale.scale_charts import Curve, Moment, Row
-from vflops.studies.scale.scale_result import GroupFigure, Kind, Point, Scale, Size
+from vflops.studies.scale.scale_result import GroupFigure, Point, Scale, Size
 from vflops.studies.scale.worker_scaling import Workers
 from vflops.units import percent, quantity, seconds
 
@@ -44,10 +44,7 @@ def variation_sizes(seeds: int, workers: int, ranks: int) -> list[Size]:
 class SearchVariation(Workers):
     """An axis along which the seed of a search changes; every search is followed by a replay."""
 
-    kind: Kind = "searches"
-    named_columns: int = 1
-    error: float | None = None
-    """The target error; None for the largest valid error of the settings."""
+    named_columns = 1
 
     def words(self, size: Size) -> str:
         """Return a point as text, such as ``search 1 (2 workers × 1 rank)``."""
@@ -107,16 +104,6 @@ class SearchVariation(Workers):
             for figure in _FIGURES
             for group in (SEARCH, REPLAY)
         )
-
-    @property
-    def title(self) -> str:
-        """The title of the experiment."""
-        return "Searches against replays"
-
-    @property
-    def paper_figure(self) -> str:
-        """The figure of the paper that the experiment draws."""
-        return "figure 2 of HPC AI500 V3.0"
 
     def table(self, scale: Scale) -> list[Sequence[str]]:
         """Return one row per run: what it took to the target, and in total."""

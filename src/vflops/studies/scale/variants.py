@@ -8,10 +8,8 @@ more ranks of one model.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-
-from pydantic import ValidationError
 
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
@@ -22,25 +20,15 @@ from vflops.studies.scale.axis import marks
 from vflops.studies.scale.ensembles import Ensembles
 from vflops.studies.scale.point_figures import EnsembleFigures
 from vflops.studies.scale.scale_charts import SI, Curve, HorizontalAxis
-from vflops.studies.scale.scale_result import Point, Scale, Size, Variant
+from vflops.studies.scale.scale_result import Point, Scale, Size
 from vflops.units import percent, quantity, seconds
-
-_TITLES = {
-    "optimisations": "Optimisations",
-    "data-parallel": "Data parallelism",
-}
-_FIGURES = {
-    "optimisations": "figure 8 of HPC AI500 V3.0",
-    "data-parallel": "figures 4 and 5 of HPC AI500 V2.0",
-}
 
 
 @dataclass(frozen=True)
 class Variants(Ensembles):
     """An axis with several variants at every size; each is compared with the first variant."""
 
-    variants: tuple[Variant, ...] = field(kw_only=True)
-    named_columns: int = 1
+    named_columns = 1
 
     def words(self, size: Size) -> str:
         """Return a size as text, such as ``mixed, 1 model × 2 ranks``."""
@@ -52,16 +40,12 @@ class Variants(Ensembles):
         return {**super().settings_for(size), **variant.settings}
 
     def unsupported_reason(self, settings: Callable[[], Settings], workload: str) -> str | None:
-        """Return how settings contradict each other, or that the device lacks the precision."""
-        try:
-            loaded = settings()
-        except UsageError as error:
-            if _contradicts(error):
-                return error.message
-            raise  # an unknown setting or value
-        if not launcher_class(
-            loaded.launch.on
-        ).is_this_machine:  # other nodes' devices are not known
+        """Return also that the device lacks the precision."""
+        reason = super().unsupported_reason(settings, workload)
+        if reason is not None:
+            return reason
+        loaded = settings()
+        if not launcher_class(loaded.launch.on).is_this_machine:  # others are unknown
             return None
         from vflops.machine.devices import pick
         from vflops.train.precision import Precision
@@ -73,16 +57,6 @@ class Variants(Ensembles):
         except UsageError as error:
             return error.message
         return None
-
-    @property
-    def title(self) -> str:
-        """The title of the kind of experiment."""
-        return _TITLES[self.kind]
-
-    @property
-    def paper_figure(self) -> str:
-        """The figure of the paper that the experiment draws."""
-        return _FIGURES[self.kind]
 
     @property
     def _first(self) -> str:
@@ -227,12 +201,6 @@ def _flops(figures: EnsembleFigures) -> float | None:
 
 def _vflops(figures: EnsembleFigures) -> float | None:
     return figures.vflops
-
-
-def _contradicts(error: UsageError) -> bool:
-    """Whether the error is about valid settings that contradict each other."""
-    cause = error.__cause__
-    return isinstance(cause, ValidationError) and cause.errors()[0]["type"] == "value_error"
 
 
 def signed(change: float | None) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from vflops.config.settings import Settings
@@ -20,7 +20,7 @@ from vflops.studies.scale import scale_charts, usage_view
 from vflops.studies.scale.axis import Axis, checks_failed, marks
 from vflops.studies.scale.point_figures import SearchFigures
 from vflops.studies.scale.scale_charts import Curve, HorizontalAxis, Moment, Row
-from vflops.studies.scale.scale_result import Kind, Point, Scale, Size
+from vflops.studies.scale.scale_result import Point, Scale, Size
 from vflops.units import percent, quantity
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.contract.run_settings import workload_settings
@@ -32,9 +32,7 @@ _CONVERGED = {None: "cannot tell", True: "yes", False: "no"}
 class Workers(Axis):
     """An axis along which the number of workers grows; all searches have one duration and seed."""
 
-    kind: Kind = "workers"
-    job: str = "worker"
-    sharing: Mapping[str, str] = field(default_factory=dict)
+    job = "worker"
 
     def common_settings(
         self, settings: Settings, workload: str, sizes: Sequence[Size]
@@ -82,16 +80,6 @@ class Workers(Axis):
             deviations=tuple(search_text.deviations(score)),
             moments=score.moments,
         )
-
-    @property
-    def title(self) -> str:
-        """The title of the experiment."""
-        return "Score against workers"
-
-    @property
-    def paper_figure(self) -> str:
-        """The figures of the paper that the experiment draws."""
-        return "figures 4 and 5 of AIPerf"
 
     def table(self, scale: Scale) -> list[Sequence[str]]:
         """Return both scores for every number of workers, and the figures behind them."""

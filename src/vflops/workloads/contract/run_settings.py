@@ -34,9 +34,17 @@ def _profile_of(name: str, profile: str) -> WorkloadSettings:
     )
 
 
-def load(base: Settings, file: Path | None, assignments: Sequence[str]) -> Settings:
+def load(
+    base: Settings,
+    file: Path | None,
+    assignments: Sequence[str],
+    *,
+    keep_batch_per_rank: bool = False,
+) -> Settings:
     """Return ``base`` changed by a TOML file and then by ``section.key=value`` assignments."""
-    return load_settings(base, file, assignments, _types(base))
+    return load_settings(
+        base, file, assignments, _types(base), keep_batch_per_rank=keep_batch_per_rank
+    )
 
 
 def workload_settings(settings: Settings) -> dict[str, WorkloadSettings]:

@@ -147,7 +147,8 @@ def reference() -> WeatherSettings:
         ),
         train=TrainSettings(
             epochs=50,
-            batch=32,
+            batch=8,  # fits an accelerator of 32 GB in fp32
+            batch_per_rank=8,
             learning_rate=0.16,
             linear_scaling=True,
             weight_decay=1e-4,

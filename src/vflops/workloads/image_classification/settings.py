@@ -138,6 +138,7 @@ def reference() -> ImageSettings:
         train=TrainSettings(
             epochs=90,
             batch=256,
+            batch_per_rank=256,
             learning_rate=0.256,
             linear_scaling=True,
             momentum=0.875,

@@ -1,0 +1,154 @@
+"""``vflops scale --paper``: lists the points of a paper's figures, runs them, prints the values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from vflops.errors import UsageError
+
+if TYPE_CHECKING:
+    from vflops.config.settings import Settings
+    from vflops.studies.scale.paper_study import PaperStudy, PlannedPoint
+
+
+def check_paper_options(paper: str, given: Mapping[str, object]) -> None:
+    """Raise if options are given that the figures of a paper determine."""
+    for option, value in given.items():
+        if value is not None:
+            raise UsageError(
+                f"{option} {value} does not apply to --paper {paper}, whose points are those of the"
+                " paper",
+                hint="leave it out, or leave out --paper",
+            )
+
+
+def data_assignments(texts: Sequence[str], workloads: Sequence[str]) -> list[str]:
+    """Return the settings of ``--data WORKLOAD=DIR``; DIR alone is for the only workload."""
+    found = []
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not equals and len(workloads) == 1:
+            name, path = workloads[0], text
+        if name not in workloads or not path:
+            raise UsageError(
+                f"--data {text}: expected WORKLOAD=DIR",
+                hint=f"the workloads are {', '.join(workloads)}",
+            )
+        found.append(f"{name}.data={path}")
+    return found
+
+
+def paper_study(
+    paper: str,
+    workload: str | None,
+    out: Path | None,
+    profile: str | None,
+    assignments: Sequence[str],
+    data: Sequence[str],
+    load: Callable[..., Settings],
+    ranks: int | None,
+    for_: str | None,
+) -> PaperStudy:
+    """Return the study of a paper with the options of the command."""
+    from vflops.cli.options import search_flags
+    from vflops.studies.scale.paper_study import PaperStudy, ceiling_precisions
+    from vflops.studies.scale.papers import PAPERS
+
+    found = PAPERS[paper]
+    names = [name for name in found.workloads if workload in (None, name)]
+    if not names:
+        raise UsageError(
+            f"--paper {paper} has no figure of {workload}",
+            hint=f"its workloads are {', '.join(found.workloads)}",
+        )
+    search = search_flags(names[0], None, for_)
+    common = [f"{key}={value}" for key, value in search.items() if value is not None]
+    common += [*found.settings, *assignments]
+    settings = {}
+    for name in names:
+        others = tuple(f"{other}." for other in found.workloads if other != name)
+        own = [
+            text
+            for text in (*common, *data_assignments(data, names))
+            if not text.removeprefix("workloads.").startswith(others)
+        ]
+        base = load(profile or found.profile, assignments=own, workloads=name)
+        precisions = ceiling_precisions(found, name, base)
+        own.insert(0, f"micro.precisions={precisions}")
+        settings[name] = load(base.profile, assignments=own, workloads=name)
+    folder = out or Path("runs") / f"paper-{paper}"
+    return PaperStudy.create(found, folder, settings, ranks)
+
+
+def run_study(study: PaperStudy, like: Path | None, *, quiet: bool) -> None:
+    """List the points, run those that are missing, and print the values beside the paper's."""
+    from vflops.cli.terminal import console
+    from vflops.cli.terminal.columns import columns, heading
+    from vflops.cli.terminal.run_display import Progress
+    from vflops.errors import CheckFailed, RunFailed
+    from vflops.studies.scale.paper_page import comparison
+
+    earlier = console.read_run(like) if like else None
+    with console.working("estimating the time of the points"):
+        points = study.planned(earlier)
+    _print_points(points)
+    with Progress(quiet=quiet) as progress:
+        study.run(progress.observer)
+    results = list(study.results())
+    for figure in study.paper.figures:
+        scales = [scale for part, scale in results if part.figure is figure]
+        typer.echo("\n" + heading(f"{figure.name}: {figure.shows}"))
+        typer.echo(columns(comparison(figure, scales)))
+    for folder, why in study.failures.items():
+        console.say(f"failed: {console.shell_path(folder)}: {why}")
+    broken = study.failed_checks()
+    for folder in broken:
+        typer.echo(f"some rules are not met: vflops check {console.shell_path(folder)}")
+    console.open_page(study.page_file, "the figures")
+    if study.failures:
+        raise typer.Exit(RunFailed.exit_code)
+    if broken:
+        raise typer.Exit(CheckFailed.exit_code)
+
+
+def _print_points(points: Sequence[PlannedPoint]) -> None:
+    """Print the points in the order in which they are run, with their node-hours."""
+    from vflops.cli.terminal import console
+    from vflops.cli.terminal.columns import columns
+    from vflops.units import seconds
+
+    rows = [["workload", "M × P", "figures", "nodes", "time", "node-hours", "state"]]
+    for point in points:
+        variant = f", {point.size.variant}" if point.size.variant else ""
+        hours = point.node_hours
+        rows.append(
+            [
+                f"{point.part.experiment.workload}{variant}",
+                f"{point.size.jobs} × {point.size.ranks}",
+                ", ".join(point.figures),
+                str(point.nodes),
+                "—" if point.time_s is None else seconds(point.time_s),
+                "—" if hours is None else f"{hours:,.3g}",
+                point.state,
+            ]
+        )
+    typer.echo(columns(rows, right=(3, 4, 5)))
+    refused: dict[str, None] = {}
+    for point in points:
+        why = point.part.experiment.refused.get(point.size)
+        if why is not None:
+            refused[f"refused {point.size.variant or ''}: {why}"] = None
+    for line in refused:
+        console.say(line)
+    missing = [point for point in points if point.state == "to run"]
+    known = [point.node_hours for point in missing if point.node_hours is not None]
+    total = f"{len(missing)} of {len(points)} points to run"
+    if known:
+        total += f", {sum(known):,.3g} node-hours for {len(known)} of them"
+    if len(known) < len(missing):
+        total += "; the time of a training is known from --like RUN, or after its first point"
+    typer.echo(f"\n{total}\n")

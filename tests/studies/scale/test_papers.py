@@ -1,0 +1,164 @@
+"""The figures of the papers: their points, shared runs, order, and the values beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.scale_points import point, scale
+from vflops.cli.train.paper import check_paper_options, data_assignments
+from vflops.errors import UsageError
+from vflops.launch.placement import Node
+from vflops.studies.scale.paper_page import comparison, operation_counts
+from vflops.studies.scale.paper_study import PaperStudy, ceiling_precisions
+from vflops.studies.scale.papers import PAPERS, V2, V3, doubling, ends, every
+from vflops.studies.scale.scale_result import Point
+from vflops.workloads.contract.run_settings import load, profile
+
+
+def study(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *changes: str, profile_name: str = ""
+) -> PaperStudy:
+    """The study on eight nodes of eight GPUs."""
+    paper = PAPERS[name]
+    nodes = [Node(f"node{number}", 8) for number in range(8)]
+    slurm = "vflops.launch.slurm.slurm_backend"
+    monkeypatch.setattr("vflops.studies.scale.paper_study.known_nodes", lambda *_: nodes)
+    for module in ("nodes.known_nodes", "nodes.usable_nodes"):
+        monkeypatch.setattr(f"vflops.launch.{module}", lambda *_: nodes)
+    monkeypatch.setattr(f"{slurm}.require_slurm", lambda: None)
+    monkeypatch.setattr("vflops.run.validate.check_launch", lambda launch: None)
+    given = ["launch.on=slurm", "launch.nodes=8", "launch.gpus_per_rank=1", *changes]
+    settings = {
+        workload: load(
+            profile(profile_name or paper.profile, [workload]),
+            None,
+            [*paper.settings, *given],
+            keep_batch_per_rank=True,
+        )
+        for workload in paper.workloads
+    }
+    return PaperStudy.create(paper, folder, settings, None)
+
+
+def names(made: PaperStudy, workload: str) -> list[str]:
+    planned = [p for p in made.planned() if p.part.experiment.workload == workload]
+    return [f"{p.size} {', '.join(p.figures)} {p.nodes}" for p in planned]
+
+
+def test_v3_on_64_gpus_has_the_points_of_the_paper_and_no_run_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = study("v3", tmp_path, monkeypatch)
+    assert (made.nodes, made.ranks) == (8, 8)
+    images = names(made, "image-classification")
+    # mixed-fp16 is the profile's own precision, so mixed of figure 8 is the run of figure 5.
+    assert images[:8] == [
+        "1x8 5 and 6, 9, 8 1",
+        "2x8 5 and 6, 9, 8 2",
+        "3x8 5 and 6, 8 3",
+        "4x8 5 and 6, 9, 8 4",
+        "5x8 5 and 6, 8 5",
+        "6x8 5 and 6, 8 6",
+        "7x8 5 and 6, 8 7",
+        "8x8 5 and 6, 9, 7, 8 8",
+    ]
+    assert images[8:13] == ["1x16 9 2", "1x32 9 4", "1x64 9, 7 8", "4x16 7 8", "original/1x8 8 1"]
+    assert len(images) == 8 + 3 + 1 + 2 * 8
+    assert len(names(made, "extreme-weather")) == 8 + 3 + 2 * 8
+    figures = [p.figures[0] for p in made.planned()]
+    assert figures == sorted(figures, key=["5 and 6", "9", "7", "8"].index)
+
+
+def test_v2_and_aiperf_have_the_points_of_the_papers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = names(study("v2", tmp_path / "v2", monkeypatch), "image-classification")
+    scales = (8, 16, 32, 64)
+    kinds = ("original", "mixed", "compression", "mixed+compression")
+    assert [line.split()[0] for line in images[:16]] == [
+        f"{k}/1x{s}" for s in scales for k in kinds
+    ]
+    assert images[:2] == ["original/1x8 4 and 5, 1 1", "mixed/1x8 4 and 5, 1, 2 1"]
+    assert len(images) == 16  # figures 1 and 2 need no run of their own
+    workers = study("aiperf", tmp_path / "aiperf", monkeypatch)
+    assert names(workers, "automl") == [f"{w}x8 4 and 5 {w}" for w in (1, 2, 4, 8)]
+    first = workers.planned()[-1]
+    assert first.time_s == 3600
+    assert first.node_hours == 8
+
+
+def test_every_accelerator_has_the_batch_of_the_recipe_and_ceilings_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = study("v3", tmp_path, monkeypatch)
+    for planned in made.planned():
+        settings = planned.part.experiment.point_settings(planned.size)
+        (section,) = settings.workloads.values()
+        per_rank = {"image-classification": 256, "extreme-weather": 8}
+        expected = per_rank[planned.part.experiment.workload] * planned.size.ranks
+        assert section["train"]["batch"] == expected
+        assert settings.micro.benchmarks
+
+
+def test_a_batch_that_is_too_small_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The profile laptop has 64 images: 4 for each of 16 ranks."""
+    made = study("v3", tmp_path, monkeypatch, profile_name="laptop")
+    refused = {str(p.size) for p in made.planned() if p.state == "refused"}
+    assert {"1x16", "1x32", "1x64", "4x16"} <= refused
+
+
+def test_numbers_of_nodes() -> None:
+    assert every(8) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert (doubling(8), doubling(6), doubling(1)) == ([1, 2, 4, 8], [1, 2, 4, 6], [1])
+    assert every(12) == [1, 2, 4, 8, 12]
+    assert (ends(8), ends(2), ends(1)) == ([1, 4, 8], [1, 2], [1])
+
+
+def test_the_papers_values_stand_beside_those_of_the_same_point() -> None:
+    figure = V2.figures[0]
+
+    def variant(ranks: int, efficiency: float) -> Point:
+        plain = point(1, ranks, ranks * efficiency * 1e12)
+        return plain.model_copy(update={"variant": "original"})
+
+    measured = scale(variant(8, 1.0), variant(16, 0.9), variant(64, 0.7), kind="data-parallel")
+    rows = {row[0]: row[1:] for row in comparison(figure, [measured])}
+    name = "efficiency, image-classification, original"
+    assert rows[f"{name}, 16 GPUs"] == ("0.91", "0.90 at 1 × 16")
+    assert rows[f"{name}, 32 GPUs"] == ("0.85", "—")
+    assert rows[f"{name}, 64 GPUs"] == ("0.71", "0.70 at 1 × 64")
+
+
+def test_table_vii_is_counted_by_the_papers_rules() -> None:
+    """By the paper's own program; tables I and II as printed count a convolution more."""
+    rows = operation_counts()
+    for _, _, _, analytic, printed, original in rows[1:]:
+        assert float(original) == pytest.approx(float(analytic), rel=0.004)
+        assert float(printed) == pytest.approx(float(analytic), rel=0.02)
+
+
+def test_ceilings_are_those_of_all_variants() -> None:
+    base = profile("reference", ["image-classification"])
+    assert ceiling_precisions(V3, "image-classification", base) == ["fp16", "fp32"]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: data_assignments(["DIR"], ["a", "b"]), "--data DIR: expected WORKLOAD=DIR"),
+        (lambda: data_assignments(["c=DIR"], ["a", "b"]), "--data c=DIR: expected WORKLOAD=DIR"),
+        (lambda: check_paper_options("v3", {"--scales": "1"}), "--scales 1 does not apply to"),
+    ],
+)
+def test_wrong_options_are_refused(call: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        call()
+
+
+def test_data_of_a_single_workload_needs_no_name() -> None:
+    assert data_assignments(["DIR"], ["a"]) == data_assignments(["a=DIR"], ["a"]) == ["a.data=DIR"]
