@@ -24,7 +24,7 @@ def study(
     """The study on eight nodes of eight GPUs."""
     paper = PAPERS[name]
     nodes = [Node(f"node{number}", 8) for number in range(8)]
-    slurm = "vflops.launch.slurm.slurm_backend"
+    slurm = "vflops.launch.slurm.slurm_launcher"
     monkeypatch.setattr("vflops.studies.scale.paper_study.known_nodes", lambda *_: nodes)
     for module in ("nodes.known_nodes", "nodes.usable_nodes"):
         monkeypatch.setattr(f"vflops.launch.{module}", lambda *_: nodes)

@@ -212,7 +212,7 @@ def test_points_are_those_that_fit_unless_they_are_given(
     places = [Node("a", 4), Node("b", 2)]
     monkeypatch.setattr("vflops.launch.nodes.usable_nodes", lambda launch, device, ranks: places)
     monkeypatch.setattr("vflops.launch.nodes.known_nodes", lambda launch, device: places)
-    monkeypatch.setattr("vflops.launch.slurm.slurm_backend.current_allocation", lambda: object())
+    monkeypatch.setattr("vflops.launch.slurm.slurm_launcher.current_allocation", lambda: object())
     monkeypatch.setattr("vflops.studies.scale.experiment.Experiment.create", of)
     with pytest.raises(Stopped):
         scale(workload, profile="tiny", **words)

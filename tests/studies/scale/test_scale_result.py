@@ -266,7 +266,7 @@ def test_a_point_that_does_not_fit_is_refused_before_any_runs(tmp_path: Path) ->
 def on_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch, slots: list[int], *points: Size) -> int:
     """The ranks per node of an experiment on a cluster whose nodes have these slots."""
     nodes = [Node(f"node{number}", each) for number, each in enumerate(slots)]
-    slurm = "vflops.launch.slurm.slurm_backend"
+    slurm = "vflops.launch.slurm.slurm_launcher"
     monkeypatch.setattr(f"{slurm}.require_slurm", lambda: None)
     monkeypatch.setattr(f"{slurm}.current_allocation", lambda: None)
     monkeypatch.setattr(f"{slurm}.nodes_for_ranks", lambda launch: nodes)
