@@ -15,7 +15,8 @@ from tests.support.links_bench import Host, Ranks, hosts, train
 from tests.support.links_codec import CODED
 from tests.support.links_start import Starter
 from tests.support.paths import SUPPORT
-from vflops.machine import devices
+from vflops.launch import sizing
+from vflops.launch.placement import THIS_MACHINE, NodeResources
 from vflops.metrics.traffic import POWERSGD_START
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import Exchanged, JobStarted, Progressed
@@ -123,7 +124,8 @@ def _trained(point: Point, steps: int, places: list[Host], folder: Path, starter
         [*WORK, *sizes, *point.settings, f"bagging.models={len(jobs)}"],
     )
     run = RunFolder.create(folder, "image-classification", settings)
-    devices.rank_capacity = lambda *_: (len(places), False)  # a host each, whatever cores are here
+    machine = NodeResources(THIS_MACHINE, cores=len(places))  # a host each
+    sizing.this_machine = lambda device: machine
     with run.start_attempt(0) as events:
         training.plan(run, events, None, lambda what, done, whole: None)
     before = sum(place.sent_bytes() for place in places)

@@ -44,7 +44,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, no site but its own, nothing of a scheduler's."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_CPUS_PER_NODE"):
+    for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -56,6 +56,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     nodes = programs / "nodes"
     answers = {
         "sinfo": f'case "$*" in *partition=nowhere*) ;; *%R*) echo main ;; *) cat {nodes} ;; esac',
+        "scontrol": "echo 'JobId=7   Nodes=n[2-3] CPU_IDs=0 Mem=1000 GRES='",
         "sbatch": "echo 'allocation failure: Invalid partition name specified' >&2; exit 1",
     }
     for name, answer in answers.items():
@@ -63,7 +64,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
         (programs / name).chmod(0o755)
 
     def of(*states: str, more: str = "") -> None:
-        lines = [f"n{k}|2|(null)|{state}|main*|none\n" for k, state in enumerate(states, start=1)]
+        lines = [
+            f"n{k}|2|4000|(null)|{state}|main*|none\n" for k, state in enumerate(states, start=1)
+        ]
         nodes.write_text("".join(lines) + more)
         monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
 
@@ -148,7 +151,7 @@ def test_busy_nodes_count_and_lost_ones_do_not(cluster: Cluster) -> None:
 
 
 def test_nodes_are_those_of_the_partition_that_jobs_get(cluster: Cluster, directory: Path) -> None:
-    cluster("idle", "idle", more="g1|2|(null)|idle|gpu|none\n")
+    cluster("idle", "idle", more="g1|2|4000|(null)|idle|gpu|none\n")
     with pytest.raises(UsageError, match="on 2 nodes with 2 slots"):
         admitted("bagging.models=3")
     for site in ('partition = "nowhere"', 'directives = ["--ntasks-per-core=1", "-p nowhere"]'):
@@ -165,7 +168,6 @@ def test_a_held_allocation_is_all_there_is(
     (directory / "site.toml").write_text('partition = "nowhere"')  # the allocation has its own
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[2-3]")
-    monkeypatch.setenv("SLURM_JOB_CPUS_PER_NODE", "1(x2)")
     admitted("bagging.models=2", "launch.start=apart")
     with pytest.raises(UsageError, match="on 2 nodes with 2 slots"):
         admitted("bagging.models=3", "launch.start=apart")
@@ -265,7 +267,7 @@ def test_a_scale_is_the_same_in_a_run_and_its_plan(
     (chosen,) = given
     assert chosen.models_of(IMAGES) == models
     assert chosen.workloads[IMAGES]["train"]["ranks"] == ranks
-    assert chosen.launch.ranks_per_node == per_node
+    assert (chosen.launch.ranks_per_node or ranks) == per_node
     planned = run_command("plan", *TINY, "--on", "slurm", *arguments, "--json")
     assert planned.returncode == 0, planned.stderr
     whole = json.loads(planned.stdout)["workloads"][IMAGES]
@@ -309,7 +311,7 @@ def test_a_scale_that_cannot_be_is_refused_with_the_nearest(
 def test_of_unequal_nodes_the_smallest_gives_the_ranks(
     cluster: Cluster, run_command: Command, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    cluster("idle", "idle", more="n3|4|(null)|idle|main*|none\n")
+    cluster("idle", "idle", more="n3|4|4000|(null)|idle|main*|none\n")
     given: list[Settings] = []
 
     def stop(*rest: object, **more: object) -> None:
@@ -320,8 +322,8 @@ def test_of_unequal_nodes_the_smallest_gives_the_ranks(
     monkeypatch.setattr(validate, "check_all", stop)
     run_command(command, *TINY, "--on", "slurm", "--scale", 6)
     (chosen,) = given
-    assert (chosen.bagging.models, chosen.workloads[IMAGES]["train"]["ranks"]) == (3, 2)
-    assert chosen.launch.ranks_per_node == 2
+    assert (chosen.models_of(IMAGES), chosen.workloads[IMAGES]["train"]["ranks"]) == (3, 2)
+    assert chosen.launch.ranks_per_node is None  # those of one model
 
 
 def test_a_command_is_bagged_only_if_its_predictions_can_be_judged(
@@ -340,7 +342,7 @@ def test_a_command_is_bagged_only_if_its_predictions_can_be_judged(
     assert not (directory / "runs").exists()
     alone = run_command("plan", *words, "--nodes", 1, "--slots", 2)
     assert alone.returncode == 0, alone.stderr
-    assert "--models 1 --ranks 2" in alone.stderr
+    assert "--models 1 --ranks 1" in alone.stderr
     assert "--set 'command.command={python} train.py'" in " ".join(alone.stderr.split())
     both = run_command(
         "plan", *words, "--set", "quality=accuracy", "--models", 2, "--nodes", 1, "--slots", 2

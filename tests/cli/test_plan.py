@@ -313,15 +313,21 @@ def test_the_nodes_of_slurm_are_those_that_are_up(
     slurm: SlurmBench, vflops: Vflops, tmp_path: Path
 ) -> None:
     slurm.drain("n3")
-    planned_run = planned(vflops, *TINY, "--on", "slurm", "--ranks", 1)
-    names = {name for item in planned_run["placements"] for name, _ in item["places"]}
-    assert names == {"n1", "n2", "n4"}
-    assert planned_run["workloads"]["image-classification"]["scale"] == 6  # two processors a node
+    planned_run = planned(vflops, *TINY, "--on", "slurm", "--nodes", 3)
+    places = [item["places"] for item in planned_run["placements"]]
+    assert places == [[["n1", [0]]], [["n2", [0]]], [["n4", [0]]]]  # a model has a node's cores
+
+
+def test_gpus_are_the_slots_of_a_node(slurm: SlurmBench, vflops: Vflops, tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text('partition = "gpu"\n')
-    four = ("--set", "launch.gpus_per_rank=2", "--models", 4)
-    by_gpu = vflops("plan", *TINY, "--on", "slurm", *four)
-    assert "Sys_scale   4 of 16 slots, 1 of 4 nodes" in by_gpu.stdout
-    assert "--set launch.ranks_per_node=4" in by_gpu.stderr
+    on_gpus = (*TINY, "--on", "slurm", "--set", "train.batch=64")
+    whole = vflops("plan", *on_gpus, "--nodes", 4)
+    assert "Sys_scale   32 of 32 slots, 4 of 4 nodes" in whole.stdout
+    assert "--models 4 --ranks 8 --on slurm --nodes 4" in " ".join(whole.stderr.split())
+    halved = vflops("plan", *on_gpus, "--nodes", 4, "--set", "launch.gpus_per_rank=2")
+    assert "Sys_scale   16 of 16 slots, 4 of 4 nodes" in halved.stdout
+    one = vflops("plan", *on_gpus)
+    assert "1 model of 8 ranks" in one.stdout
 
 
 @needs_two_cores

@@ -16,9 +16,10 @@ from vflops.config.profiles import tiny
 from vflops.launch import node_description
 from vflops.launch.core_binding import Topology, bind, spans
 from vflops.launch.node_group import NodeGroup
+from vflops.launch.sizing import this_machine
 from vflops.machine import host
 from vflops.machine.ceilings.memory_bandwidth import array_sizes
-from vflops.machine.devices import Device, rank_capacity
+from vflops.machine.devices import Device
 from vflops.machine.system import cpu_share
 from vflops.machine.system.gather import gather
 from vflops.machine.telemetry.sampling import Sampler
@@ -52,7 +53,7 @@ def here(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
 def test_cores_and_their_quota(here: Machine) -> None:
     assert cpu_share.usable_cores() == list(here.cores)
     assert cpu_share.available_cpus() == here.usable_cpus
-    assert rank_capacity("cpu") == (here.usable_cpus, False)
+    assert this_machine("cpu").cores == here.usable_cpus
 
 
 def test_the_last_level_cache(here: Machine) -> None:

@@ -132,9 +132,9 @@ class SlurmBench:
             gpu_node_cpus=GPU_NODE_CPUS,
         )
         (self.folder / "slurm.conf").write_text(text)
-        files = f"{self.folder}/nvidia[0-{GPUS - 1}]"
+        devices = f"{self.folder}/nvidia[0-{GPUS - 1}]"
         (self.folder / "gres.conf").write_text(
-            f"NodeName=g[1-4] Name=gpu Type=h100 File={files} Flags=nvidia_gpu_env\n"
+            f"NodeName=g[1-4] Name=gpu Type=h100 File={devices} Flags=nvidia_gpu_env\n"
         )
         for number in range(GPUS):  # SLURM ignores files that are not devices
             null = os.makedev(1, 3)

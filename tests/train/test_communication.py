@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from tests.support.team_runs import DEEP, Team, Trained
 from tests.support.train_runs import losses, planned, run_ranks
 from vflops.config.training import TrainSettings
+from vflops.launch.placement import THIS_MACHINE, NodeResources
 from vflops.metrics.traffic import bytes_sent
 from vflops.record.formats.job_events import DataRead, Exchanged, JobStarted
 from vflops.record.log.events import Log
@@ -20,7 +21,8 @@ def trained(path: Path, *assignments: str, ranks: int, **environment: str) -> Lo
     settings = [f"train.{assignment}" for assignment in ("warmup_epochs=0", *assignments)]
     with pytest.MonkeyPatch.context() as patch:
         # As many ranks as the test wants, however few cores there are.
-        patch.setattr("vflops.machine.devices.rank_capacity", lambda *_: (ranks, False))
+        machine = NodeResources(THIS_MACHINE, cores=ranks)
+        patch.setattr("vflops.launch.sizing.this_machine", lambda device: machine)
         folder = planned(path, f"train.ranks={ranks}", *settings)
     return run_ranks(folder, ranks, **environment)
 

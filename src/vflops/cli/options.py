@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from vflops.config.settings import Settings
+    from vflops.run.run_size import RunSize
 
 Run = Annotated[
     Path | None, typer.Argument(help="A run folder; by default the newest under runs/.")
@@ -103,6 +104,37 @@ def settings(
         keep_batch_per_rank=keep_batch_per_rank,
     )
     return loaded if workloads in (None, "suite") else for_single_workload(loaded)
+
+
+def sized_settings(
+    profile: str | None,
+    seed: int | None,
+    config: Path | None,
+    assignments: list[str],
+    *,
+    workloads: str,
+    scale: int | None = None,
+    models: int | None = None,
+    ranks: int | None = None,
+    slots: int | None = None,
+) -> tuple[Settings, RunSize]:
+    """Return the settings of a run with M and P as they fit the nodes, and these sizes.
+
+    ``models`` and ``ranks`` are options that have to make the ``scale``, if there is one; ``slots``
+    are those of ``launch.nodes`` nodes that are not known here.
+    """
+    from vflops.config.settings import given_settings
+    from vflops.run.run_size import check_scalable, size_run
+
+    requested = settings(profile, seed, config, assignments, workloads=workloads)
+    if scale is not None:
+        check_scalable(requested, scale, assignments)
+    given = given_settings(config, assignments)
+    size = size_run(requested, given, scale=scale, models=models, ranks=ranks, slots=slots)
+    if not size.assignments:
+        return requested, size
+    changed = [*assignments, *size.assignments]
+    return settings(requested.profile, seed, config, changed, workloads=workloads), size
 
 
 def framework_flags(workload: str | None, framework: str | None) -> dict[str, object]:

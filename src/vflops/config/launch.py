@@ -23,9 +23,10 @@ class LaunchSettings(Section):
     ranks_per_node: int | None = Field(default=None, ge=1, le=1024)
     """Ranks per node, which may belong to several models; None for the ranks of one model."""
     cores_per_rank: int | None = Field(default=None, ge=1, le=4096)
-    """Cores per rank. If None, a rank gets one core under a scheduler, and an equal share of all
-    cores on a local machine."""
-    gpus_per_rank: int = Field(default=0, ge=0, le=16)
+    """Cores per rank. If None, the cores of a node are divided among its slots."""
+    gpus_per_rank: int | None = Field(default=None, ge=0, le=16)
+    """GPUs per rank. If None, 1 on nodes with GPUs unless ``train.device`` is ``cpu``, else 0.
+    With ``train.device=cpu``, 1 requests GPUs that are not used: a trial of the layout."""
     container: str | None = Field(default=None, min_length=1, pattern=r"^[^\r\n]+$")
     """Container image for the jobs, which overrides the image in ``site.toml``; the container
     runtime is still taken from there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -123,13 +123,9 @@ def load_settings(
     ``keep_batch_per_rank`` it is kept as well, so that the batch follows changed ranks.
     """
     data = base.model_dump()
-    changes = [] if file is None else [(read_toml(file), f" in {file}")]
-    for assignment in assignments:
-        change = parse_assignment(assignment, example="micro.budget_s=20")
-        changes.append((change, f" in --set {assignment}"))
-    for change, where in changes:
+    for change, where in _changes(file, assignments):
         _apply(data, change, where=where)
-    given = {name for change, _ in changes for name in flatten(change)}
+    given = given_settings(file, assignments)
     _replace_batches_per_rank(data, given, keep=keep_batch_per_rank)
     _let_presets_decide(data, given)
     settings = _validate(Settings, data, "", base.model_dump())
@@ -142,6 +138,22 @@ def load_settings(
         raise
     sections = {name: section.model_dump(mode="json") for name, section in checked.items()}
     return settings.model_copy(update={"workloads": sections})
+
+
+def given_settings(file: Path | None, assignments: Sequence[str]) -> set[str]:
+    """Return the names of the settings in a TOML file and in assignments, as they are written."""
+    return {name for change, _ in _changes(file, assignments) for name in flatten(change)}
+
+
+def _changes(
+    file: Path | None, assignments: Sequence[str]
+) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield the changes, and where each comes from."""
+    if file is not None:
+        yield read_toml(file), f" in {file}"
+    for assignment in assignments:
+        change = parse_assignment(assignment, example="micro.budget_s=20")
+        yield change, f" in --set {assignment}"
 
 
 def _replace_batches_per_rank(data: dict[str, Any], given: Set[str], *, keep: bool) -> None:

@@ -50,6 +50,8 @@ class Request:
     """Nodes that the job must not get."""
     measures: bool = False
     """Whether the nodes measure their ceilings before the first job."""
+    gpu_type: str | None = None
+    memory_mb_per_task: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The layout of jobs of equal size on nodes of equal size."""
+"""The steps of an allocation: jobs of equal size on nodes of equal size, as planned."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vflops.errors import UsageError
 from vflops.launch.job_script import Step
+from vflops.launch.placement import Node, plan
 
 MAX_LOSSES = 2
 """After it has lost this many jobs, a node gets no further ones."""
@@ -42,9 +43,15 @@ class NodeLayout:
         ``jobs`` maps each job to the attempts that it has left. In one allocation a job is tried at
         most ``MAX_LOSSES`` times, because its node is then excluded from the next allocation.
         """
-        sharing = max(self.slots // self.ranks, 1)
-        nodes, ranks = self.nodes, self.ranks_per_node
+        nodes = [Node(str(number), self.slots) for number in range(len(jobs) * self.nodes)]
+        placements = plan(nodes, len(jobs), self.ranks).placements
         return [
-            Step(job, index // sharing * nodes, nodes, ranks, min(tries, MAX_LOSSES))
-            for index, (job, tries) in enumerate(jobs.items())
+            Step(
+                job,
+                int(placement.places[0][0]),
+                len(placement.places),
+                len(placement.places[0][1]),
+                min(tries, MAX_LOSSES),
+            )
+            for (job, tries), placement in zip(jobs.items(), placements, strict=True)
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from vflops.config.launch import LaunchSettings
 from vflops.config.settings import Settings
@@ -12,24 +13,17 @@ from vflops.launch.placement import Node, capacity
 from vflops.record.formats.job import JobRecord
 
 
-def known_nodes(
-    settings: LaunchSettings, device: str, number: int | None = None, slots: int | None = None
-) -> list[Node]:
-    """Return the nodes of the launcher, or ``number`` nodes with ``slots`` slots each if given."""
+def known_nodes(settings: LaunchSettings, device: str, slots: int | None = None) -> list[Node]:
+    """Return the nodes of the launcher or, with ``slots``, ``launch.nodes`` described ones."""
     place = launcher_class(settings.on)
-    is_local = place.is_this_machine
-    slots = slots or (None if is_local else settings.ranks_per_node)
-    if slots is not None and is_local and number is None:
+    if slots is None:
+        place.check(settings)
+        return place.nodes(settings, device)
+    if settings.nodes is None:
         raise UsageError(
             f"--slots {slots} without --nodes", hint="add --nodes N, the number of nodes"
         )
-    if number is not None and slots is not None:
-        return [Node(f"node {count}", slots) for count in range(1, number + 1)]
-    if number is not None:
-        settings = settings.model_copy(update={"nodes": number})
-        place.check(settings)
-    nodes = place.nodes(settings, device)
-    return nodes if slots is None else [Node(node.name, slots) for node in nodes]
+    return [Node(f"node {count}", slots) for count in range(1, settings.nodes + 1)]
 
 
 def usable_nodes(settings: LaunchSettings, device: str, ranks: int) -> list[Node]:
@@ -43,7 +37,7 @@ def usable_nodes(settings: LaunchSettings, device: str, ranks: int) -> list[Node
     if not launcher_class(settings.on).gang_scheduled(settings):
         return nodes
     slots = settings.ranks_per_node or ranks
-    usable = [Node(node.name, slots) for node in nodes if node.slots >= slots]
+    usable = [replace(node, slots=slots) for node in nodes if node.slots >= slots]
     if not usable:
         largest = max(node.slots for node in nodes)
         raise UsageError(

@@ -25,11 +25,32 @@ _NEAREST = 3
 
 
 @dataclass(frozen=True)
+class NodeResources:
+    """What a node offers to jobs."""
+
+    name: str
+    cores: int
+    memory_mb: int | None = None
+    gpus: int = 0
+    gpu_type: str | None = None
+
+
+@dataclass(frozen=True)
 class Node:
     """A computer and its slots: accelerators or, if it has none, shares of its CPUs."""
 
     name: str
     slots: int
+    resources: NodeResources | None = None
+    """None for a node that the user described by its slots."""
+    gpus_per_slot: int = 0
+    fixed: bool = False
+    """Whether the user set the number of slots."""
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether a slot is an accelerator; it is on nodes that the user described."""
+        return self.gpus_per_slot > 0 or self.resources is None
 
 
 @dataclass(frozen=True)

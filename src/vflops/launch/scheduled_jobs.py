@@ -15,8 +15,10 @@ from vflops.launch.job_script import Request, Step
 from vflops.launch.launcher import Launcher
 from vflops.launch.node_layout import MAX_LOSSES, NodeLayout
 from vflops.launch.outage import Outage, SchedulerUnavailable, patiently
+from vflops.launch.placement import Node
 from vflops.launch.scheduler import JobStatus, Scheduler
 from vflops.launch.site import site_for
+from vflops.launch.sizing import RankShare, rank_share
 from vflops.launch.submissions import (
     Intent,
     Submitted,
@@ -262,18 +264,32 @@ class ScheduledJobs(Launcher):
     ) -> Request:
         """Return the request for a script; ``number`` counts its submissions."""
         run = self._folder.record.id.rpartition("-")[2]
+        share = self._share()
         return Request(
             name=f"vflops-{run}-{stem}" + (f"-{number}" if number > 1 else ""),
             script=folder / f"{stem}.sh",
             nodes=nodes,
             tasks_per_node=tasks,
-            cores_per_task=self._settings.cores_per_rank or 1,
-            gpus_per_task=self._settings.gpus_per_rank,
+            cores_per_task=share.cores,
+            gpus_per_task=share.gpus,
+            gpu_type=share.gpu_type,
+            memory_mb_per_task=share.memory_mb,
             output=folder / f"{stem}.log",
             site=self._site,
             exclude=tuple(exclude),
             measures=bool(self._folder.record.settings.micro.benchmarks),
         )
+
+    def _nodes_for_ranks(self) -> Sequence[Node]:
+        """Return the nodes that the scheduler may give to the jobs."""
+        return ()
+
+    def _share(self) -> RankShare:
+        """Return what each rank gets, the same on all nodes that have room for its node's ranks."""
+        layout, whole = self._layout, self._site.exclusive or self._scheduler.owns_nodes
+        used = layout.ranks_per_node if whole and not self.gang else layout.slots
+        nodes = [node for node in self._nodes_for_ranks() if node.slots >= used]
+        return rank_share(nodes, used, self._settings, whole=whole)
 
     def _excluded(self) -> list[str]:
         """Return the nodes that lost too many jobs of this run, under any controller.

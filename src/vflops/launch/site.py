@@ -42,6 +42,12 @@ def _variables(environment: dict[str, str]) -> dict[str, str]:
     return environment
 
 
+def _gpu_type(text: str) -> str:
+    if not re.fullmatch(r"[\w.-]+", text):
+        raise ValueError("expected the name of a type like 'h100', see sinfo -o %G")
+    return text
+
+
 _TIME = re.compile(r"(?:(?P<d>\d{1,5})-)?(?P<h>\d{1,5}):(?P<m>[0-5]\d)(?::(?P<s>[0-5]\d))?")
 
 
@@ -69,6 +75,9 @@ class SiteSettings(Section):
     account: _Line | None = None
     partition: _Line | None = None
     """The partition, which some schedulers call queue."""
+    gpu_type: Annotated[str, AfterValidator(_gpu_type)] | None = None
+    """The type of GPU in SLURM's generic resources, such as ``h100``; needed where a site requires
+    typed requests, or has several types."""
     time_limit: Annotated[str, AfterValidator(_time)] | None = None
     """``[days-]hours:minutes[:seconds]``; by default that of the partition."""
     directives: tuple[Annotated[_Line, AfterValidator(_option)], ...] = ()
@@ -80,6 +89,11 @@ class SiteSettings(Section):
     python: _Line | None = None
     """The interpreter on the nodes; by default this one, or ``python3`` in a container."""
     container: ContainerSettings | None = None
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether jobs have their nodes for themselves."""
+        return any(option.split("=")[0] == "--exclusive" for option in self.directives)
 
     @property
     def interpreter(self) -> str:

@@ -170,18 +170,3 @@ def first_line(error: BaseException) -> str:
 
 def _device_hint(names: list[str], setting: str) -> str:
     return f"set {setting} to one of: {', '.join(['auto', *names])}"
-
-
-def rank_capacity(name: str, cores_per_rank: int | None = None) -> tuple[int, bool]:
-    """Return how many ranks fit on this machine, and whether they compute on accelerators."""
-    cores = cpu_share.available_cpus()
-    by_cores = cores // (cores_per_rank or 1)
-    if by_cores < 1:
-        raise UsageError(
-            f"launch.cores_per_rank = {cores_per_rank}, but there are {cores} processor cores",
-            hint=f"use at most {cores}",
-        )
-    if pick(name, "train.device").torch_device.type == "cpu":
-        return by_cores, False
-    devices = 1 if ":" in name else torch.accelerator.device_count()
-    return min(devices, by_cores) if cores_per_rank else devices, True

@@ -297,16 +297,17 @@ def _check_placement(
 
 def _check_room(train: TrainSettings, models: int, launch: LaunchSettings, *, waves: bool) -> None:
     """Raise if this machine has too few devices for the ranks of all models."""
-    from vflops.launch.placement import THIS_MACHINE, Node, plan
-    from vflops.machine.devices import pick, rank_capacity
+    from vflops.launch.placement import plan
+    from vflops.launch.sizing import local_node
+    from vflops.machine.devices import pick
 
     name, ranks = train.device, train.ranks
     device = pick(name, "train.device").torch_device
-    count, on_accelerators = rank_capacity(name, launch.cores_per_rank)
-    slot = f"{device.type} device" if on_accelerators else "processor core"
+    node = local_node(launch, name)
+    count, slot = node.slots, f"{device.type} device" if node.accelerated else "processor core"
     if ranks > count:
         raise UsageError(
             f"{ranks} ranks do not fit on this machine: it has room for {count}, one {slot} each",
             hint=f"use --ranks {count}" + (" or fewer" if count > 1 else ""),
         )
-    plan([Node(THIS_MACHINE, count)], models, ranks, waves=waves)
+    plan([node], models, ranks, waves=waves)

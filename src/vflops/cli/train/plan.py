@@ -78,21 +78,14 @@ def plan(
     )
     from vflops.config.profiles import PUBLISHED_PROFILES
     from vflops.launch.factory import launcher_class
-    from vflops.launch.nodes import known_nodes
-    from vflops.launch.placement import plan as place_models
-    from vflops.run.ensemble_shape import (
-        check_scalable,
-        ensemble_shape,
-        layout_assignments,
-        suite_shape,
-    )
     from vflops.run.estimate import check_searches
+    from vflops.run.run_size import place_models
     from vflops.run.validate import check_all, framework_warnings
 
     flags: dict[str, object] = {
         "data": data,
         "launch.on": on,
-        "launch.nodes": nodes if slots is None else None,
+        "launch.nodes": nodes,
         "bagging.waves": "true" if waves else None,
         "bagging.twins": "true" if twins else None,
         "repeat": repeat,
@@ -106,36 +99,32 @@ def plan(
         *(f"{key}={value}" for key, value in flags.items() if value is not None),
     ]
     workloads = workload or "suite"
-    requested = options.settings(profile, seed, config, assignments, workloads=workloads)
-    devices = {section["train"]["device"] for section in requested.workloads.values()}
-    device = devices.pop() if len(devices) == 1 else "auto"
-    if scale is not None:
-        check_scalable(requested, scale, set_ or [])
-    available = known_nodes(requested.launch, device, nodes, slots)
-    search = search_section(requested)
-    if search is not None:
-        ranks_per_model: int | None = search["train"]["ranks"]
-        counts: dict[str, object] = {"--workers": search["search"]["workers"], "--for": for_}
-        unused = {"--models": models, "--like": like, "--waves": waves}
-        check_no_ensemble_options(requested, unused)
-        mapping = place_workers(available, search)
-    elif workload is None and not any((models, ranks, scale, nodes, slots)):
-        shape = suite_shape(requested)  # each workload as the suite has it
-        ranks_per_model, counts = None, {}
-        mapping = place_models(available, shape.models, shape.ranks, waves=requested.bagging.waves)
-    else:
-        shape = ensemble_shape(requested, available, models=models, ranks=ranks, scale=scale)
-        ranks_per_model = shape.ranks
-        counts = {"--models": shape.models}
-        mapping = place_models(available, shape.models, shape.ranks, waves=requested.bagging.waves)
-        assignments += shape.assignments
-    is_local = launcher_class(requested.launch.on).is_this_machine
-    elsewhere = is_local and nodes is not None and nodes > 1
-    layout = layout_assignments(requested, available)
-    settings = options.settings(
-        requested.profile, seed, config, [*assignments, *layout], workloads=workloads
+    settings, size = options.sized_settings(
+        profile,
+        seed,
+        config,
+        assignments,
+        workloads=workloads,
+        scale=scale,
+        models=models,
+        ranks=ranks,
+        slots=slots,
     )
-    launcher_class(settings.launch.on).check_layout(available, mapping.ranks)
+    search = search_section(settings)
+    largest = size.largest if search is not None else size.largest_ensemble
+    if search is not None:
+        counts: dict[str, object] = {"--workers": largest.models, "--for": for_}
+        unused = {"--models": models, "--like": like, "--waves": waves}
+        check_no_ensemble_options(settings, unused)
+        mapping = place_workers(largest.nodes, search)
+    else:
+        counts = {} if workload is None else {"--models": largest.models}
+        mapping = place_models(largest, waves=settings.bagging.waves)
+    ranks_shown = None if workload is None and ranks is None else largest.ranks
+    is_local = launcher_class(settings.launch.on).is_this_machine
+    elsewhere = is_local and nodes is not None and nodes > 1
+    layout = [item for item in size.assignments if item.startswith("launch.")]
+    launcher_class(settings.launch.on).check_layout(largest.nodes, largest.ranks)
     check_all(settings, here=slots is None)
     for warning in framework_warnings(settings):
         console.say(f"warning: {warning}")
@@ -151,9 +140,9 @@ def plan(
         "--profile": settings.profile,
         "--framework": framework,
         **counts,
-        "--ranks": ranks_per_model,
+        "--ranks": ranks_shown,
         "--on": "slurm" if elsewhere else on,
-        "--nodes": nodes if slots is None else None,
+        "--nodes": nodes if elsewhere or slots is None else None,
         "--data": data or ("DIR" if settings.profile in PUBLISHED_PROFILES else None),
     }
     options_shown |= {"--repeat": repeat, "--seed": seed, "--config": config}
@@ -165,8 +154,6 @@ def plan(
         for word in (name, options_shown[name])
     ]
     command += ["--waves"] * settings.bagging.waves + ["--twins"] * settings.bagging.twins
-    if elsewhere:
-        layout = [f"launch.ranks_per_node={slots}"]
     for assignment in (*(set_ or ()), *layout):
         command += ["--set", assignment]
     why = "run it there; --on slurm submits it" if elsewhere else "run it"

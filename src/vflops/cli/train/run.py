@@ -82,8 +82,10 @@ def run(
     metrics_file: options.MetricsFile = None,
 ) -> None:
     """Run a workload, or the whole suite, and write its report."""
+    from vflops.cli.terminal.console import say
     from vflops.cli.terminal.quiet_wait import quiet_wait
     from vflops.cli.terminal.run_display import Progress, with_metrics
+    from vflops.results.score.figure_text import count
     from vflops.run import pipeline
 
     flags: dict[str, object] = {
@@ -106,11 +108,21 @@ def run(
         assignments.append("telemetry.kernels=true")
     assignments = [*(set_ or []), *assignments]
     workloads = workload or "suite"
-    settings = options.settings(profile, seed, config, assignments, workloads=workloads)
-    if scale is not None:
-        assignments += _scale_assignments(settings, scale, models, ranks, set_ or [], quiet=quiet)
-        settings = options.settings(
-            settings.profile, seed, config, assignments, workloads=workloads
+    settings, size = options.sized_settings(
+        profile,
+        seed,
+        config,
+        assignments,
+        workloads=workloads,
+        scale=scale,
+        models=models,
+        ranks=ranks,
+    )
+    if scale is not None and not quiet:
+        say(
+            f"scale {scale} = {count(size.largest.models, 'model')} × "
+            f"{count(size.largest.ranks, 'rank')}; a rank has an accelerator or, without one, a CPU"
+            " share"
         )
     if waves and all(settings.models_of(name) == 1 for name in settings.workloads):
         raise UsageError(
@@ -148,35 +160,6 @@ def _challenged(settings: Settings, path: Path, *, quiet: bool) -> tuple[Setting
         say(f"{issued}; {signature}")
         say(f"run {answered.number} of it: seed {answered.seed}")
     return seeded, answered
-
-
-def _scale_assignments(
-    requested: Settings,
-    scale: int,
-    models: int | None,
-    ranks: int | None,
-    set_: list[str],
-    *,
-    quiet: bool,
-) -> list[str]:
-    """Return the settings of an ensemble of ``scale`` slots, the same as in ``vflops plan``."""
-    from vflops.cli.terminal.console import say
-    from vflops.launch.nodes import known_nodes
-    from vflops.results.score.figure_text import count
-    from vflops.run.ensemble_shape import (
-        check_scalable,
-        ensemble_shape,
-        layout_assignments,
-    )
-
-    check_scalable(requested, scale, set_)
-    devices = {section["train"]["device"] for section in requested.workloads.values()}
-    nodes = known_nodes(requested.launch, devices.pop() if len(devices) == 1 else "auto")
-    shape = ensemble_shape(requested, nodes, models=models, ranks=ranks, scale=scale)
-    if not quiet:
-        product = f"{count(shape.models, 'model')} × {count(shape.ranks, 'rank')}"
-        say(f"scale {scale} = {product}; a rank has an accelerator or, without one, a CPU share")
-    return [*shape.assignments, *layout_assignments(requested, nodes)]
 
 
 def resume(

@@ -24,6 +24,7 @@ from vflops.launch.placement import THIS_MACHINE, Node, plan
 from vflops.launch.process_signals import signal_process
 from vflops.launch.scheduler import JobStatus
 from vflops.launch.site import SiteSettings
+from vflops.launch.sizing import local_node
 from vflops.machine.system.cpu_share import usable_cores
 from vflops.machine.visible_devices import visible_devices
 from vflops.record.files import atomic
@@ -69,9 +70,7 @@ class LocalLauncher(Launcher):
     @classmethod
     def nodes(cls, settings: LaunchSettings, device: str) -> list[Node]:
         """Return this machine as the only node."""
-        from vflops.machine.devices import rank_capacity  # imports torch
-
-        return [Node(THIS_MACHINE, rank_capacity(device, settings.cores_per_rank)[0])]
+        return [local_node(settings, device)]
 
     @classmethod
     def nodes_reserved(cls) -> bool:
@@ -253,18 +252,17 @@ def _is_agent(pid: int, folder: RunFolder, job: int) -> bool:
 
 def _divide_machine(folder: RunFolder, records: Sequence[JobRecord]) -> dict[int, list[Slot]]:
     """Return the slots of each job, which run side by side."""
-    from vflops.machine.devices import rank_capacity  # imports torch
-
-    settings = folder.record.settings
-    ranks, per_rank = records[0].ranks, settings.launch.cores_per_rank
-    count, devices = rank_capacity(records[0].settings["train"]["device"], per_rank)
-    number = count if devices else min(count, len(records) * ranks)
+    settings, device = folder.record.settings, records[0].settings["train"]["device"]
+    launch, ranks = settings.launch, records[0].ranks
+    node = local_node(launch, device)
+    number = node.slots if node.accelerated else min(node.slots, len(records) * ranks)
     planned = plan([Node(THIS_MACHINE, number)], len(records), ranks, waves=settings.bagging.waves)
-    # The user may have hidden some devices.
+    # The user may have hidden some devices, or named the only one to use.
     visible = visible_devices({_CUDA: os.environ.get(_CUDA, "")})
-    gpus = (visible if len(visible) >= number else range(number)) if devices else ()
+    shown = visible if len(visible) >= number else range(number)
+    gpus = shown if node.accelerated and ":" not in device else ()
     parts = split_cores(
-        Topology.read(), usable_cores(), number, devices=gpus, cores_per_slot=per_rank
+        Topology.read(), usable_cores(), number, devices=gpus, cores_per_slot=launch.cores_per_rank
     )
     slots_of: dict[int, list[Slot]] = {}
     for record, placement in zip(records, planned.placements, strict=True):

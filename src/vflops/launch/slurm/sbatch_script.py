@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,11 +46,10 @@ with_retries() {  # the arguments of step, then how many times to try it
 def job_script(request: Request, run: Path, job: int) -> str:
     """Return the script of a job that is submitted separately; it starts one agent per node."""
     nodes, tasks = request.nodes, request.tasks_per_node
-    gpus = tasks * request.gpus_per_task
     parts = [
         f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1",
-        f"--cpus-per-task={tasks * request.cores_per_task}",
-        *([f"--gpus-per-node={gpus}"] if gpus else []),
+        f"--cpus-per-task={tasks * request.cores_per_task} --mem=0",
+        _gpus(request, tasks * request.gpus_per_task),
         "--kill-on-bad-exit=1",
         node_command(request.site, run, str(job), request.gpus_per_task > 0),
     ]
@@ -82,7 +82,7 @@ def allocation_script(
         '--nodelist="$(IFS=,; echo "${nodes[*]:$2:$3}")"',
         '--nodes="$3" --ntasks="$3" --ntasks-per-node=1',
         f"--cpus-per-task=$(($4 * {cores}))",
-        *([f"--gpus-per-node=$(($4 * {gpus}))"] if gpus else []),
+        _gpus(request, f"$(($4 * {gpus}))" if gpus else 0),
         options,
         node_command(request.site, run, '"$1"', gpus > 0, program),
     ]
@@ -119,13 +119,21 @@ def allocation_script(
 def _all_nodes(request: Request, name: str) -> str:
     """Return the command that runs one task with all resources of the job on each node."""
     nodes, tasks = request.nodes, request.tasks_per_node
-    gpus = tasks * request.gpus_per_task
     parts = [
         f"srun --job-name={name} --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1",
         f'--nodelist="$SLURM_JOB_NODELIST" --cpus-per-task={tasks * request.cores_per_task}',
-        "--mem=0" + (f" --gpus-per-node={gpus}" if gpus else ""),
+        f"--mem=0 {_gpus(request, tasks * request.gpus_per_task)}",
     ]
     return " \\\n  ".join([*parts, ""])
+
+
+def _gpus(request: Request, number: object) -> str:
+    """Return the option for so many GPUs of each node, which all versions and sites accept.
+
+    Without it, a step would take all GPUs of its job.
+    """
+    kind = f"{request.gpu_type}:" if request.gpu_type else ""
+    return f"--gres=gpu:{kind}{number}" if number else "--gres=none"
 
 
 def step_name(run: Path) -> str:
@@ -135,13 +143,24 @@ def step_name(run: Path) -> str:
 
 def _script(request: Request, body: Sequence[str], more: Sequence[str] = ()) -> str:
     # The site's directives come last, so that they take precedence.
-    options = (*_directives(request), *more, *request.site.directives)
-    return script_text(request.site, [f"#SBATCH {option}" for option in options], body)
+    options = (*_directives(request), *more, *map(_directive, request.site.directives))
+    # Steps would inherit these from the allocation, and SLURM refuses them beside --gres.
+    forget = 'for name in "${!SLURM_GPU@}" "${!SLURM_TRES_PER@}"; do unset "$name"; done'
+    return script_text(request.site, [f"#SBATCH {option}" for option in options], [forget, *body])
+
+
+def _directive(text: str) -> str:
+    """Return an option of the site as sbatch reads it: a value with spaces in quotes."""
+    name, equals, value = text.partition("=")
+    if not equals or not re.search(r"\s", value) or value[0] in "\"'":
+        return text
+    return f"{name}={quoted(value)}"
 
 
 def _directives(request: Request) -> list[str]:
     """Return the options of sbatch."""
     site, tasks = request.site, request.tasks_per_node
+    gpus = tasks * request.gpus_per_task
     options: dict[str, object] = {
         "job-name": request.name,
         "output": _file_pattern(request.output),
@@ -149,7 +168,8 @@ def _directives(request: Request) -> list[str]:
         "nodes": request.nodes,
         "ntasks-per-node": tasks,
         "cpus-per-task": request.cores_per_task,
-        "gpus-per-node": tasks * request.gpus_per_task or None,
+        "gres": _gpus(request, gpus).partition("=")[2] if gpus else None,
+        "mem": _memory(request),
         "account": site.account,
         "partition": site.partition,
         "time": _time(site.time_limit_s),
@@ -158,6 +178,16 @@ def _directives(request: Request) -> list[str]:
     if (site.time_limit_s or 0) > 10 * _WARNING_S:
         options["signal"] = f"USR1@{_WARNING_S}"
     return [f"--{key}={quoted(value)}" for key, value in options.items() if value is not None]
+
+
+def _memory(request: Request) -> str | None:
+    """Return the memory per node, unless the site sets it or does not manage it."""
+    directives = request.site.directives
+    if request.memory_mb_per_task is None or any(text.startswith("--mem") for text in directives):
+        return None
+    if request.site.exclusive:
+        return "0"  # all
+    return f"{request.tasks_per_node * request.memory_mb_per_task}M"
 
 
 def _file_pattern(path: Path) -> str:

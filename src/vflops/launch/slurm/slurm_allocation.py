@@ -34,17 +34,19 @@ class AllocationScheduler(SlurmScheduler):
     machines, it is recognised by its steps.
     """
 
+    owns_nodes = True
+
     def __init__(self, allocation: Allocation, folder: Path) -> None:
         """``folder`` is the run folder, which has the scripts; steps are named after it."""
         super().__init__()
         self.label = f"{_LABEL}{allocation.job_id}"
-        self._allocation, self._folder = allocation, folder
+        self.allocation, self._folder = allocation, folder
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._chosen: dict[str, tuple[str, ...]] = {}
 
     def submit(self, request: Request) -> str:
         """Start the script in a new session and return its name."""
-        job, nodes = self._allocation.job_id, self._allocation.nodes
+        job, nodes = self.allocation.job_id, self.allocation.nodes
         if request.nodes > len(nodes):
             raise UsageError(
                 f"{request.nodes} nodes are needed, but the allocation {job} has {len(nodes)}",
@@ -98,7 +100,7 @@ class AllocationScheduler(SlurmScheduler):
 
     def _status_of(self, script: str) -> JobStatus:
         process = self._started.get(script)
-        nodes = self._chosen.get(script, self._allocation.nodes)
+        nodes = self._chosen.get(script, self.allocation.nodes)
         code = process.poll() if process is not None else None
         try:
             if is_locked(self._lock(script)) or (process is None and self._steps()):
@@ -115,7 +117,7 @@ class AllocationScheduler(SlurmScheduler):
 
     def _steps(self) -> list[str]:
         """Return the ids of this run's steps in the allocation."""
-        job = self._allocation.job_id
+        job = self.allocation.job_id
         command = ["squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i|%j"]
         done = run_command(command)
         if done.returncode != 0:
@@ -158,7 +160,7 @@ def running_allocation(job: str) -> Allocation | None:
     command = ["squeue", "--noheader", "--states=RUNNING", f"--jobs={job}", "--format=%N"]
     done = query(command)
     nodes = tuple(expand_nodes(done.stdout.strip())) if done.returncode == 0 else ()
-    return Allocation(job, nodes, ()) if nodes else None
+    return Allocation(job, nodes) if nodes else None
 
 
 def _any_queued(known: Sequence[Submitted]) -> bool:

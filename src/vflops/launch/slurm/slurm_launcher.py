@@ -57,7 +57,7 @@ class SlurmLauncher(ScheduledJobs):
     def nodes(cls, settings: LaunchSettings, device: str) -> list[Node]:
         """Return the nodes of the partition that are up, or those of the current allocation."""
         require_slurm()
-        return nodes_for_ranks(settings)
+        return nodes_for_ranks(settings, device, current_allocation())
 
     @classmethod
     def gang_scheduled(cls, settings: LaunchSettings) -> bool:
@@ -108,6 +108,7 @@ class SlurmLauncher(ScheduledJobs):
     def __init__(self, folder: RunFolder, records: Sequence[JobRecord]) -> None:
         jobs = {record.job: record.ranks for record in records}
         super().__init__(folder, scheduler_of_run(folder, [*jobs]), jobs)
+        self._device = records[0].settings["train"]["device"] if records else "auto"
         reserved = isinstance(self._scheduler, AllocationScheduler)
         self.gang = reserved or self._settings.start == "together"
 
@@ -118,6 +119,11 @@ class SlurmLauncher(ScheduledJobs):
         """
         site.copy_to_run(self._folder.path)
         return self._start_together(jobs) if self.gang else self._start_apart(jobs)
+
+    def _nodes_for_ranks(self) -> Sequence[Node]:
+        scheduler = self._scheduler
+        allocation = scheduler.allocation if isinstance(scheduler, AllocationScheduler) else None
+        return nodes_for_ranks(self._settings, self._device, allocation)
 
     def _start_together(self, jobs: Mapping[int, int]) -> Collection[int]:
         if self.active_jobs():

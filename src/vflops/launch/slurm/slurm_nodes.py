@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
-from vflops.launch.placement import Node
-from vflops.launch.site import site_for
+from vflops.launch.placement import Node, NodeResources
+from vflops.launch.site import SiteSettings, site_for
+from vflops.launch.sizing import sized
 from vflops.launch.slurm.commands import command_failed, partition_hint, query, run_command
 
 _UNUSABLE = ("down", "drain", "error", "fail", "future", "inval", "unk")
@@ -25,6 +27,7 @@ class SlurmNode:
 
     name: str
     cpus: int
+    memory_mb: int
     resources: str
     """Generic resources, such as GPUs: ``gpu:a100:4(S:0-1),…``."""
     state: str
@@ -48,7 +51,6 @@ class Allocation:
 
     job_id: str
     nodes: tuple[str, ...]
-    cpus_per_node: tuple[int, ...]
 
 
 def list_nodes(partition: str | None) -> list[SlurmNode]:
@@ -56,15 +58,16 @@ def list_nodes(partition: str | None) -> list[SlurmNode]:
 
     A node is listed once for each of its partitions.
     """
-    command = ["sinfo", "--noheader", "--Node", "--format=%N|%c|%G|%T|%P|%E"]
+    command = ["sinfo", "--noheader", "--Node", "--format=%N|%c|%m|%G|%T|%P|%E"]
     done = query([*command, *([f"--partition={partition}"] if partition else [])])
     if done.returncode != 0:
         raise command_failed("sinfo", done.stderr)
     nodes = []
     for line in done.stdout.splitlines():
-        name, cpus, resources, state, node_partition, reason = line.strip().split("|", 5)
+        name, cpus, memory, resources, state, node_partition, reason = line.strip().split("|", 6)
         in_default = node_partition.endswith("*")
-        nodes.append(SlurmNode(name, int(cpus), resources, state, reason, in_default))
+        memory_mb = int(memory.rstrip("+"))
+        nodes.append(SlurmNode(name, int(cpus), memory_mb, resources, state, reason, in_default))
     return nodes
 
 
@@ -81,11 +84,7 @@ def current_allocation() -> Allocation | None:
     job, nodes = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_NODELIST")
     if not job or not nodes:
         return None
-    cpus: list[int] = []
-    for part in os.environ.get("SLURM_JOB_CPUS_PER_NODE", "").split(","):
-        if match := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part):
-            cpus += [int(match[1])] * int(match[2] or 1)
-    return Allocation(job, tuple(expand_nodes(nodes)), tuple(cpus))
+    return Allocation(job, tuple(expand_nodes(nodes)))
 
 
 def expand_nodes(nodes: str) -> Iterator[str]:
@@ -102,51 +101,115 @@ def expand_nodes(nodes: str) -> Iterator[str]:
                 yield from expand_nodes(f"{head}{number:0{len(first)}}{tail}")
 
 
-def nodes_for_ranks(settings: LaunchSettings) -> list[Node]:
-    """Return the nodes that can run ranks, with their number of slots.
-
-    They are the nodes of the current allocation, or else those of the site's partition.
-    """
-    allocation = current_allocation()
-    partition = _partition(settings) if allocation is None else None
+def node_resources(settings: LaunchSettings, allocation: Allocation | None) -> list[NodeResources]:
+    """Return what the nodes that are up offer: those of the allocation, or of the partition."""
+    site = site_for(settings)
+    if allocation is not None:
+        return allocated_resources(allocation, site.gpu_type)
+    partition = partition_of(site)
     listed = list_nodes(partition)
     if partition and not listed:
         raise _no_partition(partition)
-    cpus: dict[str, int] = {}
-    if allocation is not None:
-        cpus = dict(zip(allocation.nodes, allocation.cpus_per_node, strict=False))
     # Jobs that name no partition go to the default one, if the site has one.
-    default = partition is None and allocation is None and any(node.in_default for node in listed)
-    nodes: dict[str, Node] = {}  # a node is listed once for each of its partitions
-    for node in listed:
-        if not node.usable:
-            continue
-        if allocation is not None and node.name not in allocation.nodes:
-            continue
-        if default and not node.in_default:
-            continue
-        slots = _slots(settings, cpus.get(node.name, node.cpus), node.resources)
-        if slots:
-            nodes[node.name] = Node(node.name, slots)
+    default = partition is None and any(node.in_default for node in listed)
+    usable = {  # a node is listed once for each of its partitions
+        node.name: node for node in listed if node.usable and (node.in_default or not default)
+    }
+    gpus = {name: gpus_of(node.resources) for name, node in usable.items()}
+    kind = site.gpu_type or _most_frequent_type(gpus.values())
+    return [
+        _resources(name, node.cpus, node.memory_mb, gpus[name], kind)
+        for name, node in usable.items()
+    ]
+
+
+def allocated_resources(allocation: Allocation, gpu_type: str | None) -> list[NodeResources]:
+    """Return what an allocation has on each of its nodes that are up."""
+    command = ["scontrol", "show", "job", "--details", "--oneliner", allocation.job_id]
+    done = query(command)
+    pattern = r"Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+) GRES=(\S*)"
+    found = {}
+    for nodes, cpus, memory, gres in re.findall(pattern, done.stdout):
+        cores = sum(
+            int(last or first) - int(first) + 1
+            for first, last in re.findall(r"(\d+)(?:-(\d+))?", cpus)
+        )
+        gpus = gpus_of(gres)
+        kind = gpu_type or _most_frequent_type([gpus])
+        for name in expand_nodes(nodes):
+            found[name] = _resources(name, cores, int(memory), gpus, kind)
+    down = {node.name for node in list_nodes(None) if not node.usable}
+    return [found[name] for name in allocation.nodes if name in found and name not in down]
+
+
+def gpus_of(resources: str) -> dict[str, int]:
+    """Return the number of GPUs of each type in SLURM's generic resources; ``""`` has no type."""
+    counts: dict[str, int] = {}
+    for kind, number in re.findall(r"(?:^|,)gpu:(?:([^:,(]+):)?(\d+)", resources):
+        counts[kind] = counts.get(kind, 0) + int(number)
+    return counts
+
+
+def _most_frequent_type(gpus: Iterable[Mapping[str, int]]) -> str | None:
+    """Return the type of GPU that the nodes have most of; None if none has a type."""
+    counts = sum((Counter(owned) for owned in gpus), Counter())
+    typed = [(number, kind) for kind, number in counts.items() if kind]
+    return max(typed)[1] if typed else None
+
+
+def _resources(
+    name: str, cores: int, memory_mb: int, gpus: Mapping[str, int], gpu_type: str | None
+) -> NodeResources:
+    """Return the resources of a node; of its GPUs those of one type, if they have types."""
+    number = gpus.get("" if gpu_type is None else gpu_type, 0)
+    # SLURM's default for the memory is 1 MB: the site does not manage it.
+    return NodeResources(
+        name, cores, memory_mb if memory_mb > 1 else None, number, gpu_type if number else None
+    )
+
+
+def nodes_for_ranks(
+    settings: LaunchSettings, device: str, allocation: Allocation | None
+) -> list[Node]:
+    """Return the nodes that can take ranks, with their number of slots.
+
+    They are the nodes of the allocation, or else those of the site's partition.
+    """
+    site = site_for(settings)
+    partition = partition_of(site)
+    place = f"the partition {partition}" if partition else "the default partition"
+    if allocation is not None:
+        place = f"the allocation {allocation.job_id}"
+    resources = node_resources(settings, allocation)
+    nodes = sized(resources, settings, device)
+    with_gpus = [item.name for item in resources if item.gpus]
+    if device == "cpu" and settings.gpus_per_rank is None and len(with_gpus) == len(resources) > 0:
+        raise UsageError(
+            f"the nodes of {place} have GPUs, but train.device is cpu",
+            hint="leave train.device out; to train on their CPUs add --set launch.gpus_per_rank=0,"
+            " to try the layout of GPUs without using them --set launch.gpus_per_rank=1",
+        )
+    if device not in ("auto", "cpu") and not with_gpus:
+        raise UsageError(
+            f"train.device is {device}, but SLURM lists no GPU in {place}",
+            hint="set another partition in site.toml, or leave train.device out; sinfo -o '%P %G'"
+            " lists the GPUs of each partition",
+        )
     if not nodes:
         raise UsageError(
-            "SLURM has no node that could take a rank"
-            + (f" in the partition {partition}" if partition else ""),
+            f"SLURM has no node that could take a rank in {place}",
             hint="see sinfo; a rank needs launch.cores_per_rank and launch.gpus_per_rank",
         )
     if settings.nodes is not None and len(nodes) < settings.nodes:
-        place = f"the partition {partition}" if partition else "the default partition"
-        place = place if allocation is None else f"the allocation {allocation.job_id}"
         raise UsageError(
             f"--nodes {settings.nodes}, but {place} has {len(nodes)} that could take a rank",
             hint=f"use --nodes {len(nodes)} or fewer; sinfo lists the states of the others",
         )
-    return list(nodes.values())[: settings.nodes]
+    return nodes
 
 
-def _partition(settings: LaunchSettings) -> str | None:
+def partition_of(site: SiteSettings) -> str | None:
     """Return the site's partition; a ``--partition`` in its directives takes precedence."""
-    site = site_for(settings)
     names = re.findall(r"(?m)^(?:--partition[= ]|-p ?)(\S+)", "\n".join(site.directives))
     return names[-1] if names else site.partition
 
@@ -155,18 +218,3 @@ def _no_partition(name: str) -> UsageError:
     done = run_command(["sbatch", "--test-only", f"--partition={name}", "--wrap=true"])
     message = (done.stderr.strip().splitlines() or ["no such partition"])[-1].rpartition(": ")[2]
     return UsageError(f"slurm: {message} ({name})", hint=partition_hint())
-
-
-def _slots(settings: LaunchSettings, cpus: int, resources: str) -> int:
-    """Return the number of ranks that a node can take.
-
-    If ``launch.ranks_per_node`` is set, it is that number, or 0 if the node is too small for it.
-    """
-    slots = cpus // (settings.cores_per_rank or 1)
-    if settings.gpus_per_rank:
-        gpus = sum(int(count) for count in re.findall(r"gpu:(?:[^:,(]+:)?(\d+)", resources))
-        slots = min(gpus // settings.gpus_per_rank, slots)
-    required = settings.ranks_per_node
-    if required is None:
-        return slots
-    return required if required <= slots else 0

@@ -298,8 +298,9 @@ def _assignments(changes: Mapping[str, Any]) -> list[str]:
 
 def _cores_per_slot(device: str, slots: int) -> int:
     """Return the cores per slot, which are equal at every point."""
-    from vflops.machine.devices import rank_capacity
-    from vflops.machine.system.cpu_share import available_cpus
+    from vflops.config.launch import LaunchSettings
+    from vflops.launch.sizing import local_node, rank_share
 
-    count, devices = rank_capacity(device)
-    return max(available_cpus() // (count if devices else slots), 1)
+    node = local_node(LaunchSettings(), device)
+    slots = node.slots if node.accelerated else min(slots, node.slots)
+    return rank_share([node], slots, LaunchSettings()).cores
