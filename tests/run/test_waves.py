@@ -15,9 +15,8 @@ from vflops.results.score.scoring import score
 def test_models_in_waves_have_an_allocation_a_wave(slurm: SlurmBench, tmp_path: Path) -> None:
     for node in ("n2", "n3", "n4"):
         slurm.drain(node)
-    process = started(
-        tmp_path, "--on", "slurm", "--models", "2", "--waves", "--set", "synthetic.train=64"
-    )
+    settings = ("--set", "synthetic.train=64", "--set", "launch.cores_per_rank=2")
+    process = started(tmp_path, "--on", "slurm", "--models", "2", "--waves", *settings)
     folder = ended(process, tmp_path)
     history = folder.history()
     assert history.events("ensemble")[-1].payload(Ensembled).jobs == (1, 2)
