@@ -35,7 +35,7 @@ def usable_nodes(settings: LaunchSettings, device: str, ranks: int) -> list[Node
     """
     nodes = known_nodes(settings, device)
     if not launcher_class(settings.on).gang_scheduled(settings):
-        return nodes
+        return nodes[: settings.nodes]
     slots = settings.ranks_per_node or ranks
     usable = [replace(node, slots=slots) for node in nodes if node.slots >= slots]
     if not usable:
@@ -45,7 +45,7 @@ def usable_nodes(settings: LaunchSettings, device: str, ranks: int) -> list[Node
             hint=f"use --ranks {largest}, or --set launch.ranks_per_node={largest} for models that"
             " span nodes",
         )
-    return usable
+    return usable[: settings.nodes]
 
 
 def waves(settings: Settings, records: Sequence[JobRecord]) -> list[Sequence[JobRecord]]:

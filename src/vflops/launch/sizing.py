@@ -35,6 +35,8 @@ class Asked:
     ranks: int | None = None
     nodes: int | None = None
     scale: int | None = None
+    most_ranks: int | None = None
+    """The largest number of ranks that the batch suits; larger defaults are reduced to it."""
 
 
 @dataclass(frozen=True)
@@ -189,9 +191,11 @@ def shape(
         models, ranks = defaults(nodes, models, ranks, scale=asked.scale)
     elif asked.nodes is None:
         models = models or 1
-        ranks = ranks or defaults(nodes, models, None)[1]
+        ranks = ranks or _suited(defaults(nodes, models, None)[1], asked.most_ranks)
     else:
-        models, ranks = _of_given_nodes(nodes, models, ranks, accelerated=accelerated)
+        models, ranks = _of_given_nodes(
+            nodes, models, ranks, asked.most_ranks, accelerated=accelerated
+        )
     slots = nodes[0].slots
     spread = asked.nodes is not None or not accelerated
     if cluster and asked.scale is None and spread and not nodes[0].fixed and ranks < slots:
@@ -202,17 +206,28 @@ def shape(
 
 
 def _of_given_nodes(
-    nodes: Sequence[Node], models: int | None, ranks: int | None, *, accelerated: bool
+    nodes: Sequence[Node],
+    models: int | None,
+    ranks: int | None,
+    most_ranks: int | None,
+    *,
+    accelerated: bool,
 ) -> tuple[int, int]:
     """Return M and P for a run that uses all of the nodes."""
     slots = nodes[0].slots
     if models is None:
-        ranks = ranks or slots
+        ranks = ranks or _suited(slots, most_ranks)
         one_each = not accelerated and not nodes[0].fixed and ranks <= slots
         return (len(nodes), ranks) if one_each else defaults(nodes, None, ranks)
     if ranks is None and models <= len(nodes):
-        ranks = slots * (len(nodes) // models)
-    return models, ranks or defaults(nodes, models, None)[1]
+        ranks = _suited(slots * (len(nodes) // models), most_ranks)
+    return models, ranks or _suited(defaults(nodes, models, None)[1], most_ranks)
+
+
+def _suited(ranks: int, most: int | None) -> int:
+    """Return the number of ranks or, if that is more than ``most``, its largest divisor."""
+    fewer = [n for n in range(1, min(ranks, most or ranks) + 1) if ranks % n == 0]
+    return max(fewer)
 
 
 def _equal_nodes(available: Sequence[Node], asked: Asked) -> list[Node]:

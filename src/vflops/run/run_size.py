@@ -14,7 +14,9 @@ from vflops.launch.factory import launcher_class
 from vflops.launch.nodes import known_nodes
 from vflops.launch.placement import Plan, plan
 from vflops.launch.sizing import Asked, Shape, shape
+from vflops.run.validate import most_copies
 from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.run_settings import workload_settings
 from vflops.workloads.contract.spec import ENGINE
 
 _COUNTS = ("train.ranks", "bagging.models", "models")
@@ -59,6 +61,7 @@ def size_run(
     launch = requested.launch
     place = launcher_class(launch.on)
     cluster = not place.is_this_machine or slots is not None
+    sections = workload_settings(requested)
     shapes, assignments = {}, []
     for name, section in requested.workloads.items():
         spec, train = workload(name), section["train"]
@@ -74,7 +77,8 @@ def size_run(
             set_models, set_ranks = set_models or 1, set_ranks or 1
         elif not spec.is_search and not _several_ranks(train):
             set_ranks = set_ranks or 1
-        asked = Asked(set_models, set_ranks, number if cluster else None, scale)
+        most = most_copies(requested.profile, spec, sections[name].train)
+        asked = Asked(set_models, set_ranks, number if cluster else None, scale, most)
         found = shape(
             nodes,
             asked,

@@ -14,7 +14,6 @@ from functools import cached_property
 from math import ceil
 from pathlib import Path
 
-from vflops.config.launch import LaunchSettings
 from vflops.config.settings import Settings
 from vflops.config.training import CEILING_PRECISIONS
 from vflops.errors import Interrupted, UsageError, VflopsError
@@ -243,7 +242,8 @@ def machine_size(settings: Settings, ranks: int | None) -> tuple[int, int]:
     (section,) = settings.workloads.values()
     device = section["train"]["device"]
     nodes = known_nodes(launch, device)
-    degree = ranks or (_accelerators(launch, device, nodes) or 1)
+    smallest = min(nodes, key=lambda node: node.slots)
+    degree = ranks or (smallest.slots if smallest.accelerated else 1)
     number = capacity(nodes, degree)
     if number == 0:
         raise UsageError(
@@ -252,16 +252,6 @@ def machine_size(settings: Settings, ranks: int | None) -> tuple[int, int]:
             hint="use fewer --ranks",
         )
     return (number if launch.nodes is None else min(number, launch.nodes)), degree
-
-
-def _accelerators(launch: LaunchSettings, device: str, nodes: Sequence[Node]) -> int:
-    """Return the accelerators of the smallest node; 0 if ranks compute on CPUs."""
-    if launcher_class(launch.on).is_this_machine:
-        from vflops.machine.devices import rank_capacity
-
-        number, on_accelerators = rank_capacity(device)
-        return number if on_accelerators else 0
-    return min(node.slots for node in nodes) if launch.gpus_per_rank else 0
 
 
 def _variants(figure: PaperFigure, workload: str, settings: Settings) -> tuple[Variant, ...]:
