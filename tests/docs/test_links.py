@@ -16,7 +16,14 @@ WIDTH = 100
 _SOURCES = (".py", ".html", ".toml", ".md")
 _PATH = re.compile(r"(?:src|tests|docs|benchmarks|examples)/[\w./-]*\w/?")
 _MODULE = re.compile(r"vflops(?:\.[a-z_]\w*)+(?:\.[A-Z]\w*)?")
-_NAMES = {"vflops.prom", "vflops.rules", "vflops.models", "vflops.bootstraps", "vflops.workloads"}
+_NAMES = {
+    "vflops.prom",
+    "vflops.rules",
+    "vflops.models",
+    "vflops.bootstraps",
+    "vflops.workloads",
+    "vflops.launchers",
+}
 """That look like modules: entry point groups and files."""
 
 
