@@ -10,7 +10,7 @@ from tests.support.paths import ROOT
 from vflops.errors import UsageError
 from vflops.launch.factory import launcher_class, launcher_names
 
-_NAMES = ("local", "slurm")
+_NAMES = ("local", "slurm", "join")
 _COMPARED = re.compile(rf"""(?:\bon\b|\.name)\s*(?:==|!=|in)\s*\(?["'](?:{"|".join(_NAMES)})["']""")
 
 

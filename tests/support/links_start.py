@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from vflops.train.parent_death import die_with
+from vflops.launch.parent_death import die_with
 
 _CLONE_NEWNET = 0x40000000
 _POLL_S = 0.02

@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "train.predict": ("predict",),
     "train.listing": ("list",),
     "cluster.preflight": ("preflight",),
+    "cluster.join": ("join",),
     "cluster.control": ("attach", "cancel"),
     "results.score": ("score",),
     "results.check": ("check",),

@@ -1,8 +1,8 @@
 """The process that runs a job's ranks on one node: ``python -m vflops.launch.agent RUN JOB``.
 
-It outlives the process that started it, and holds the job's lock while it runs, so that no second
-agent runs the same job. On one machine ``VFLOPS_CORES`` names its cores; in a scheduler's step of
-several nodes each node has an agent, and the first one leads.
+It holds the job's lock while it runs, so that no second agent runs the same job. On one machine it
+outlives the process that started it. ``VFLOPS_CORES`` names its cores; if a job runs on several
+nodes, each node has an agent, and the first one leads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from vflops.launch.job_script import (
     HUNG,
     LOCAL_PATH,
 )
-from vflops.launch.node_group import CORES, NodeGroup
+from vflops.launch.node_group import CORES, GROUP, NodeGroup
+from vflops.launch.parent_death import PARENT, die_with
 from vflops.launch.waiting import UnseenFolder, node_name, open_run
 from vflops.machine.system.cpu_share import usable_cores
 from vflops.machine.system.openmp_waiting import set_waiting_policy
@@ -45,6 +46,8 @@ and the largest code becomes that of the step.
 def main(run: str, job: str) -> int:
     """Run one attempt at the job and return the exit code."""
     set_waiting_policy()
+    if PARENT in os.environ:  # a node that joined the run; the nodes would not agree about its jobs
+        die_with(int(os.environ[PARENT]))
     if CORES in os.environ:
         os.sched_setaffinity(0, {int(core) for core in os.environ[CORES].split(",")})
     try:
@@ -62,7 +65,7 @@ def main(run: str, job: str) -> int:
                 lambda kind, data: None,
                 group,
                 partial(_prepare, folder, record),
-                "" if CORES in os.environ else node_name(),
+                "" if CORES in os.environ and GROUP not in os.environ else node_name(),
             )
     except Interrupted as error:
         if folder.ended(record.job):  # it was stopped too late

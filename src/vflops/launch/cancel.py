@@ -55,7 +55,6 @@ def cancel_run(folder: RunFolder, records: Sequence[JobRecord], limit_s: float) 
             if controller is None or not _jobs_asked(folder):  # asking twice would kill them
                 jobs.stop()
             killed = frozenset(_end_jobs(jobs, end_s))
-            jobs.close()
         if killed or controller_killed or (active and controller is None):
             with folder.start_attempt(job=0) as events:
                 events.write("stopped", message="cancelled by the user")

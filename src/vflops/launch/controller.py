@@ -254,7 +254,10 @@ class Controller:
         due = [progress for progress in waiting if progress.retry_s <= now_s]
         for progress in waiting:
             left_s = progress.retry_s - now_s
-            progress.location = f"again in {left_s:.0f} s" if left_s > 0 else ""
+            job = progress.record.job
+            progress.location = (
+                f"again in {left_s:.0f} s" if left_s > 0 else self._launcher.location(job)
+            )
         if not due or (self._launcher.gang and len(due) < len(waiting)):
             return
         tries = {progress.record.job: self._attempts - progress.attempts for progress in due}

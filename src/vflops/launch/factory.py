@@ -16,6 +16,7 @@ GROUP = "vflops.launchers"
 _BUILT_IN = {
     "local": "vflops.launch.local.local_launcher:LocalLauncher",
     "slurm": "vflops.launch.slurm.slurm_launcher:SlurmLauncher",
+    "join": "vflops.launch.join.join_launcher:JoinLauncher",
 }
 """A launcher's module is imported when it is used."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,6 +16,8 @@ EXCUSING_EVENT = "candidate-failed"
 The worker of a search has recorded that its candidate cannot be trained, and the next attempt skips
 the candidate.
 """
+MAX_LOSSES = 2
+"""After it has lost this many jobs, a node gets no further ones."""
 LEFT = "its jobs were left running"
 """The message of a run whose controller stopped while its jobs continue."""
 
@@ -57,6 +59,20 @@ def attempt_histories(folder: RunFolder) -> Mapping[int, AttemptHistory]:
                 if job.given_up is not None:
                     job.losses, job.given_up = 0, None
     return histories
+
+
+def nodes_that_lost_jobs(folder: RunFolder) -> list[str]:
+    """Return the nodes that lost too many jobs of this run, under any controller.
+
+    A node where a rank hung is among them at once, because each hang takes minutes to notice; but
+    not if it is only one of several that may be at fault.
+    """
+    events = (event for log in folder.job_history(0) for event in log.events)
+    losses = [event.payload(JobLost) for event in events if event.kind == "job-lost"]
+    counts = Counter(node for loss in losses for node in loss.suspects)
+    certain = [loss.suspects[0] for loss in losses if loss.hung and len(loss.suspects) == 1]
+    counts.update(certain * MAX_LOSSES)
+    return sorted(node for node, count in counts.items() if count >= MAX_LOSSES)
 
 
 def excused(log: Log) -> bool:

@@ -9,7 +9,8 @@ so a launcher only needs to know whether something still runs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -74,11 +75,6 @@ class Launcher(ABC):
         return False
 
     @classmethod
-    def node_addresses(cls, site: SiteSettings) -> Sequence[str]:
-        """Return names or addresses of nodes that jobs may get; empty if they are not known."""
-        return ()
-
-    @classmethod
     def check_layout(cls, nodes: Sequence[Node], ranks: int) -> None:
         """Raise UsageError if a model of ``ranks`` ranks cannot be laid out on these nodes."""
 
@@ -96,6 +92,12 @@ class Launcher(ABC):
     def start_probes(cls, folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Probes:
         """Start a probe on each of the nodes, with ``gpus`` GPUs each."""
         raise NotImplementedError
+
+    @classmethod
+    @contextmanager
+    def controlling(cls, folder: RunFolder) -> Iterator[None]:
+        """Do what nodes need while this process controls the run, for example serve its clock."""
+        yield
 
     @abstractmethod
     def __init__(self, folder: RunFolder, records: Sequence[JobRecord]) -> None:
@@ -148,6 +150,3 @@ class Launcher(ABC):
 
     def expect_end(self) -> None:
         """Look soon whether jobs have ended, because their logs say so."""
-
-    def close(self) -> None:
-        """Release what is held for the run: it is over, or its controller ends."""

@@ -6,7 +6,7 @@ import queue
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import ClassVar
@@ -14,7 +14,6 @@ from typing import ClassVar
 from vflops.errors import FolderError
 from vflops.launch.clock_server import TIMES, ClockServer, interface_towards
 from vflops.launch.factory import launcher_class
-from vflops.launch.site import site_of_run
 from vflops.record.files.document import Document
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import Clock
@@ -97,10 +96,12 @@ def _ping(server: socket.socket, clock: str | None) -> Clock:
 
 
 @contextmanager
-def serve_clock(folder: RunFolder) -> Iterator[None]:
-    """Serve this machine's time to the run's jobs; a new controller's clock replaces the last."""
-    place = launcher_class(folder.record.settings.launch.on)
-    server = ClockServer(interface_towards(place.node_addresses(site_of_run(folder.path))))
+def serve_clock(folder: RunFolder, nodes: Sequence[str] = ()) -> Iterator[None]:
+    """Serve this machine's time to the run's jobs; a new controller's clock replaces the last.
+
+    ``nodes`` are names or addresses of nodes that may run the jobs, if they are known.
+    """
+    server = ClockServer(interface_towards(nodes))
     path = folder.path / "clock.json"
     try:
         address = ClockFile(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from vflops.launch.factory import launcher_class
 from vflops.launch.node_clock import offset_from_controller
 from vflops.launch.node_group import NodeGroup
 from vflops.launch.site import site_for
+from vflops.launch.waiting import node_name
 from vflops.machine.system.gather import gather
 from vflops.machine.system.installed_files import installed_digest
 from vflops.record.folder import RunFolder
@@ -32,7 +32,7 @@ def describe_node(folder: RunFolder, attempt: Path, group: NodeGroup) -> None:
         node=group.node,
         nodes=group.nodes,
         host=host,
-        name=os.environ.get("SLURMD_NODENAME", host),
+        name=node_name(),
         package_sha256=installed_package().sha256,
         reference=reference,
         clock=clock,

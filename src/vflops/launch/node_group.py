@@ -14,7 +14,11 @@ from vflops.record.files.document import Document
 from vflops.record.folder import RunFolder
 
 CORES = "VFLOPS_CORES"
-"""The variable with the cores of an agent on this machine; a scheduler's steps do not have it."""
+"""The variable with the cores of an agent; a scheduler's steps do not have it."""
+GROUP = "VFLOPS_GROUP"
+"""The variable with this node's number in the group, the number of nodes and the group's token."""
+ADDRESS = "VFLOPS_ADDRESS"
+"""The variable with the address at which other nodes reach this one; by default its host name."""
 _MEET_S = 120.0
 """How long an agent waits for the leader's claim, which a shared file system may show late."""
 
@@ -38,17 +42,27 @@ class NodeGroup:
     """The same on all nodes of one start of a job, and different for every start."""
     port: socket.socket | None = None
     """Where the ranks of several nodes meet: the port is reserved while this socket is open."""
+    address: str = ""
+    """Where the other nodes reach this one."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> NodeGroup:
-        """Return the group of the current SLURM step; outside of SLURM, that of a single node."""
+        """Return the group that the variables of this process describe, or a single node's.
+
+        A node that joined a run gives them to its agents, and SLURM to the tasks of a step.
+        """
+        address = environment.get(ADDRESS) or socket.gethostname()
+        if GROUP in environment:
+            number, count, token = environment[GROUP].split(maxsplit=2)
+            node, nodes = int(number), int(count)
+            return cls(node, nodes, token, _port() if node == 0 and nodes > 1 else None, address)
         if CORES in environment or "SLURM_STEP_ID" not in environment:
             return cls()
         start = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
         node = int(environment.get("SLURM_NODEID", "0"))
         nodes = int(environment.get("SLURM_STEP_NUM_NODES", "1"))
         token = ".".join(environment.get(name, "0") for name in start)
-        return cls(node, nodes, token, _port() if node == 0 and nodes > 1 else None)
+        return cls(node, nodes, token, _port() if node == 0 and nodes > 1 else None, address)
 
     @property
     def leads(self) -> bool:
@@ -73,7 +87,7 @@ class NodeGroup:
         attempt = folder.claim_attempt(job)
         if self.port is None:
             return attempt, None
-        store = f"tcp://{socket.gethostname()}:{self.port.getsockname()[1]}"
+        store = f"tcp://{self.address}:{self.port.getsockname()[1]}"
         claim = Claim(token=self.token, store=store)
         claim.write(folder.attempt_folder(job, attempt) / "claim.json")
         return attempt, claim.store

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vflops.errors import UsageError
+from vflops.launch.job_history import MAX_LOSSES
 from vflops.launch.job_script import Step
 from vflops.launch.placement import Node, plan
-
-MAX_LOSSES = 2
-"""After it has lost this many jobs, a node gets no further ones."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,7 @@ from vflops.errors import UsageError
 from vflops.launch.agent_report import AgentReport, last_report
 from vflops.launch.job_script import Request, Step
 from vflops.launch.launcher import Launcher
-from vflops.launch.node_layout import MAX_LOSSES, NodeLayout
+from vflops.launch.node_layout import NodeLayout
 from vflops.launch.outage import Outage, SchedulerUnavailable, patiently
 from vflops.launch.placement import Node
 from vflops.launch.scheduler import JobStatus, Scheduler
@@ -28,7 +27,6 @@ from vflops.launch.submissions import (
 )
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job_events import JobLost
 
 _SILENT_S = 120.0
 """How long a job may run before its output must be in the run folder."""
@@ -290,19 +288,6 @@ class ScheduledJobs(Launcher):
         used = layout.ranks_per_node if whole and not self.gang else layout.slots
         nodes = [node for node in self._nodes_for_ranks() if node.slots >= used]
         return rank_share(nodes, used, self._settings, whole=whole)
-
-    def _excluded(self) -> list[str]:
-        """Return the nodes that lost too many jobs of this run, under any controller.
-
-        A node where a rank hung is excluded at once, because each hang takes minutes to notice;
-        but not if it is only one of several that may be at fault.
-        """
-        events = (event for log in self._folder.job_history(0) for event in log.events)
-        losses = [event.payload(JobLost) for event in events if event.kind == "job-lost"]
-        counts = Counter(node for loss in losses for node in loss.suspects)
-        certain = [loss.suspects[0] for loss in losses if loss.hung and len(loss.suspects) == 1]
-        counts.update(certain * MAX_LOSSES)
-        return sorted(node for node, count in counts.items() if count >= MAX_LOSSES)
 
     def _read(self, job: int) -> Submitted | None:
         record = read_submission(self._folder, job)

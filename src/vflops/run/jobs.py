@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -307,7 +306,6 @@ def run_side_by_side(
     from vflops.launch.controller import Controller, JobProgress, no_observer
     from vflops.launch.factory import launcher, launcher_class
     from vflops.launch.node_ceilings.recorder import NodeRecorder
-    from vflops.launch.node_clock import serve_clock
     from vflops.launch.nodes import waves
 
     settings = folder.record.settings
@@ -317,22 +315,21 @@ def run_side_by_side(
     progress_list: list[JobProgress] = []
     here = launcher_class(settings.launch.on).is_this_machine
     recorder = None if here else NodeRecorder(folder, events, observer.note)
-    with nullcontext() if here else serve_clock(folder):
-        for wave in waves(settings, records):
-            waiting = records[len(progress_list) + len(wave) :]
-            later = [JobProgress(record, observer=observe(record)) for record in waiting]
-            controller = Controller(
-                folder,
-                events,
-                launcher(folder, wave),
-                wave,
-                attempts=settings.bagging.attempts,
-                ops_per_sample=ops,
-                observe=observe,
-                show=partial(_show_all, observer.jobs, tuple(progress_list), later),
-                recorder=recorder,
-            )
-            progress_list += controller.run()
+    for wave in waves(settings, records):
+        waiting = records[len(progress_list) + len(wave) :]
+        later = [JobProgress(record, observer=observe(record)) for record in waiting]
+        controller = Controller(
+            folder,
+            events,
+            launcher(folder, wave),
+            wave,
+            attempts=settings.bagging.attempts,
+            ops_per_sample=ops,
+            observe=observe,
+            show=partial(_show_all, observer.jobs, tuple(progress_list), later),
+            recorder=recorder,
+        )
+        progress_list += controller.run()
     if recorder is not None:
         recorder.finish()
     ended = [record.job for record in records if folder.ended(record.job)]

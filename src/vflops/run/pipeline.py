@@ -121,13 +121,16 @@ def _attempt(
     *,
     end_searches: bool = False,
 ) -> None:
+    from vflops.launch.factory import launcher_class
+
     with folder.in_use(), folder.start_attempt(job=0) as events:
         try:
             events.write("start", workload=folder.record.workload)
             for job in changed:
                 events.write("job-rearranged", **job.model_dump(mode="json"))
             folder.pass_on_changes()  # also those of an attempt that died before it did
-            _steps(folder, events, observer, prepared, end_searches=end_searches)
+            with launcher_class(folder.record.settings.launch.on).controlling(folder):
+                _steps(folder, events, observer, prepared, end_searches=end_searches)
         except (KeyboardInterrupt, Interrupted) as error:
             events.write("stopped", message=_reason(error))
             raise

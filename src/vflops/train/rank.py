@@ -17,6 +17,7 @@ from vflops.errors import Interrupted, VflopsError
 from vflops.extensions import import_object
 from vflops.interruption import Signalled, recovered, run_and_end
 from vflops.launch.heartbeat import Heartbeat
+from vflops.launch.parent_death import die_with
 from vflops.launch.rank_completion import complete, forget, wait_for_ranks
 from vflops.launch.rank_failures import NODE, RankFailure
 from vflops.record.files.cache import keep_compiled_kernels
@@ -24,7 +25,6 @@ from vflops.record.folder import History, RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import Checkpointed, Finished
 from vflops.train.context import JobContext
-from vflops.train.parent_death import die_with
 from vflops.train.phase_clock import Clock
 from vflops.train.signals import StopRequest
 from vflops.workloads.contract.registry import workload

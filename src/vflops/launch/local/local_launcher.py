@@ -161,8 +161,8 @@ class LocalLauncher(Launcher):
         return self._pids().keys()
 
     def location(self, job: int) -> str:
-        """Return the job's devices, or its cores."""
-        slots = self._slots.get(job, ())
+        """Return the devices or cores of a job that was started."""
+        slots = self._slots.get(job, ()) if job in self._processes else ()
         devices = [str(slot.device) for slot in slots if slot.device is not None]
         if devices:
             return f"device {', '.join(devices)}"

@@ -78,6 +78,7 @@ class NodeCeilings:
     def __init__(self, folder: RunFolder, group: NodeGroup, name: str, layout: NodeLayout) -> None:
         self._folder, self._name, self._layout = folder, name, layout
         self._micro, self._seed = folder.record.settings.micro, folder.record.settings.seed
+        self._address = group.address or socket.gethostname()
         self._token = group.token or f"{name}-{os.getpid()}"
         self._exchange = Exchange(folder.path, self._token, group.node, group.nodes)
 
@@ -86,7 +87,7 @@ class NodeCeilings:
         rounds = link_rounds(self._exchange.nodes, self._layout) if self._wants_links else []
         accelerators = available()[1:]
         kind = accelerators[0].partition(":")[0] if accelerators else None
-        self._exchange.introduce(self._name, socket.gethostname(), kind, len(rounds))
+        self._exchange.introduce(self._name, self._address, kind, len(rounds))
         everyone = self._exchange.others_present(_START_S)
         if everyone and self._all_known(rounds):
             self._leave()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
 from vflops.launch import site
+from vflops.launch.job_history import nodes_that_lost_jobs
 from vflops.launch.job_script import PROBE, PROBE_LOG, Request, Step
 from vflops.launch.launcher import Probes, UnusableNode
+from vflops.launch.node_clock import serve_clock
 from vflops.launch.node_layout import NodeLayout
 from vflops.launch.placement import Node
 from vflops.launch.scheduled_jobs import ScheduledJobs
@@ -70,11 +73,6 @@ class SlurmLauncher(ScheduledJobs):
         return current_allocation() is not None
 
     @classmethod
-    def node_addresses(cls, site: SiteSettings) -> Sequence[str]:
-        """Return addresses of nodes of the partition."""
-        return node_addresses(site.partition)
-
-    @classmethod
     def check_layout(cls, nodes: Sequence[Node], ranks: int) -> None:
         """Raise UsageError if a model would have different numbers of ranks on its nodes."""
         NodeLayout(ranks, min(node.slots for node in nodes))
@@ -105,6 +103,13 @@ class SlurmLauncher(ScheduledJobs):
         atomic.write_text(request.script, allocation_script(request, folder, steps, PROBE))
         return _submit_probes(slurm_scheduler(folder), request)
 
+    @classmethod
+    @contextmanager
+    def controlling(cls, folder: RunFolder) -> Iterator[None]:
+        """Serve this machine's clock to the nodes."""
+        with serve_clock(folder, node_addresses(site.site_of_run(folder.path).partition)):
+            yield
+
     def __init__(self, folder: RunFolder, records: Sequence[JobRecord]) -> None:
         jobs = {record.job: record.ranks for record in records}
         super().__init__(folder, scheduler_of_run(folder, [*jobs]), jobs)
@@ -131,13 +136,21 @@ class SlurmLauncher(ScheduledJobs):
         steps = self._layout.steps(jobs)
         nodes = max(step.first_node + step.nodes for step in steps)
         number = 1 + len(list(self._folder.path.glob("allocation-*.sh")))
-        folder, slots, exclude = self._folder.path, self._layout.slots, self._excluded()
+        folder, slots, exclude = (
+            self._folder.path,
+            self._layout.slots,
+            nodes_that_lost_jobs(self._folder),
+        )
         request = self._request(f"allocation-{number}", folder, nodes, slots, exclude, 1)
         self._submit(steps, request, partial(allocation_script, run=self._run, steps=steps))
         return jobs
 
     def _start_apart(self, jobs: Mapping[int, int]) -> Collection[int]:
-        nodes, ranks, exclude = self._layout.nodes, self._layout.ranks_per_node, self._excluded()
+        nodes, ranks, exclude = (
+            self._layout.nodes,
+            self._layout.ranks_per_node,
+            nodes_that_lost_jobs(self._folder),
+        )
         for job in jobs:
             folder, number = self._folder.job_file(job).parent, self._next_attempt(job)
             request = self._request(f"job-{job}", folder, nodes, ranks, exclude, number)

@@ -109,7 +109,7 @@ def advice(rule: str, on: str) -> str:
 
 def whole_nodes(on: str) -> str:
     """Return how to keep other jobs off the nodes of a scheduler."""
-    return _WHOLE_NODES.get(on, f"request whole nodes from {on}")
+    return _WHOLE_NODES.get(on, "use whole nodes, without other programs")
 
 
 def with_advice(finding: Finding, on: str) -> str:

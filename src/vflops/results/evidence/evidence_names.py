@@ -16,7 +16,7 @@ from vflops.record.files.read_once import folder_entries
 MANIFEST, SIGNATURE = "manifest.json", "manifest.json.sig"
 DERIVED = ("score.json", "findings.json", "report.html")
 """Files derived from the record by ``vflops score``, ``check`` and ``report``."""
-_SCRATCH = ("weights", "staging")
+_SCRATCH = ("weights", "staging", "join")
 """Scratch folders of a running job: weights, scheduler scripts, staged data."""
 _STATE = re.compile(
     r"jobs/[0-9]{1,9}/checkpoint/step-[0-9]{9,12}\.state|weights/r[0-9]{5,9}-w[0-9]{5,9}\.state"

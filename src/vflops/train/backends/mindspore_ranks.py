@@ -20,7 +20,7 @@ from vflops.train.backends.array_backend import Recipe
 Shape = tuple[int, ...]
 
 _SCHEDULER = """
-from vflops.train.parent_death import die_with
+from vflops.launch.parent_death import die_with
 die_with({parent})
 import mindspore
 from mindspore.communication import init

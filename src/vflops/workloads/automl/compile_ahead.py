@@ -21,13 +21,13 @@ from threading import Lock
 import torch
 
 from vflops.data.staging import read_staged
+from vflops.launch.parent_death import die_with
 from vflops.python_start import module_command
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
 from vflops.train.parallel.factory import SingleRank
-from vflops.train.parent_death import die_with
 from vflops.train.phase_clock import Clock
 from vflops.train.precision import Precision
 from vflops.train.rank_device import rank_device, use_threads

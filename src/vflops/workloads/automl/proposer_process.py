@@ -17,12 +17,12 @@ from itertools import count
 from pathlib import Path
 
 from vflops.errors import FolderError, RunFailed, VflopsError
+from vflops.launch.parent_death import die_with
 from vflops.machine.system.cpu_share import available_cpus
 from vflops.python_start import module_command
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.train.context import JobContext
-from vflops.train.parent_death import die_with
 from vflops.workloads.automl.backoff import Backoff
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.proposer import Proposer, first_network

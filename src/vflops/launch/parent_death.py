@@ -8,6 +8,8 @@ import signal
 import sys
 from contextlib import suppress
 
+PARENT = "VFLOPS_PARENT"
+"""The variable with the process id of a parent with which an agent is to end."""
 _SET_PARENT_DEATH_SIGNAL = 1
 
 

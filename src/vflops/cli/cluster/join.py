@@ -1,0 +1,56 @@
+"""``vflops join``: adds this node to a run whose controller waits for nodes."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vflops.cli import options
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(join)
+
+
+def join(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="Run folder, or a folder of runs: the newest one that waits.", metavar="RUN"
+        ),
+    ],
+    lead: Annotated[
+        bool, typer.Option("--lead", help="Also control the run, as vflops resume does.")
+    ] = False,
+    allow_command: options.AllowCommand = False,
+) -> None:
+    """Add this node to a run that was started with --on join, until the run has ended.
+
+    Start it once on every node, with mpiexec, pbsdsh, jsrun, flux run, pdsh, ssh or srun.
+    """
+    from vflops.cli.terminal.console import next_step, say, shell_path
+    from vflops.cli.train.run import resume
+    from vflops.errors import RunFailed
+    from vflops.launch.join.joined_node import join_run, newest_open_run
+    from vflops.python_start import module_command
+
+    if lead:
+        node = subprocess.Popen(
+            module_command("vflops", "join", run), stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            resume(run, allow_command=allow_command, quiet=False)
+        finally:
+            node.wait()
+        return
+    folder = newest_open_run(run)
+    code = join_run(folder, say)
+    if code:
+        raise RunFailed(
+            "the run has not ended well", hint=f"see its report: vflops report {shell_path(folder)}"
+        )
+    next_step(f"vflops report {shell_path(folder)}", "to read the result")

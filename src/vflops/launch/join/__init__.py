@@ -1,0 +1,1 @@
+"""Nodes that join a run, started by whatever launcher a site has."""

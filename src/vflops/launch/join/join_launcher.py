@@ -1,0 +1,470 @@
+"""Runs jobs on the nodes that join the run, whatever started them there."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+from vflops.config.launch import LaunchSettings
+from vflops.errors import Interrupted, UsageError, VflopsError
+from vflops.launch import site
+from vflops.launch.agent_report import AgentReport, last_report
+from vflops.launch.job_history import LEFT, nodes_that_lost_jobs
+from vflops.launch.join.join_files import (
+    BEAT_S,
+    FOLDER,
+    LOST_S,
+    ControllerFile,
+    NodeFile,
+    OrdersFile,
+    SignOfLife,
+    Task,
+    controller_file,
+    orders_file,
+    read_nodes,
+    read_orders,
+)
+from vflops.launch.launcher import Launcher
+from vflops.launch.node_clock import serve_clock
+from vflops.launch.node_layout import NodeLayout
+from vflops.launch.placement import Node
+from vflops.launch.sizing import sized, this_machine
+from vflops.record.files import atomic
+from vflops.record.folder import RunFolder
+from vflops.record.formats.job import JobRecord
+from vflops.record.installed_package import installed_package
+from vflops.text import printable
+
+_WRONG_CLOCK_S = 10.0
+"""A node whose clock differs by more is refused, as by a preflight."""
+_LOOK_S = 0.2
+"""How often the files of the nodes are read."""
+
+
+@dataclass
+class _JoinedNode:
+    """A node as the controller sees it."""
+
+    file: NodeFile
+    orders: OrdersFile
+    life: SignOfLife
+    lost: bool = False
+    free: set[int] = field(default_factory=set)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be given tasks."""
+        return not (self.lost or self.file.leaving or self.orders.refused)
+
+
+class JoinLauncher(Launcher):
+    """Nodes that ran ``vflops join RUN``; each has a long-lived agent that takes tasks."""
+
+    name = "join"
+
+    @classmethod
+    def check(cls, settings: LaunchSettings) -> None:
+        """Raise UsageError if the number of nodes is missing, or a container is named."""
+        if settings.nodes is None:
+            raise UsageError(
+                "--on join without --nodes",
+                hint="add --nodes N, the number of nodes that will run vflops join",
+            )
+        site.site_for(settings)
+        if settings.container is not None or site.find_site().container is not None:
+            raise UsageError(
+                "nodes that join a run start their own container",
+                hint="leave the container out here, and run vflops join in it on every node",
+            )
+
+    @classmethod
+    def nodes(cls, settings: LaunchSettings, device: str) -> list[Node]:
+        """Return as many nodes as will join; they are assumed to be like this machine."""
+        here = this_machine(device)
+        names = (f"node {number}" for number in range(1, (settings.nodes or 1) + 1))
+        return sized([replace(here, name=name) for name in names], settings, device)
+
+    @classmethod
+    def nodes_reserved(cls) -> bool:
+        """Return True: whoever starts the nodes has reserved them."""
+        return True
+
+    @classmethod
+    def check_layout(cls, nodes: Sequence[Node], ranks: int) -> None:
+        """Raise UsageError if a model would have different numbers of ranks on its nodes."""
+        NodeLayout(ranks, min(node.slots for node in nodes))
+
+    @classmethod
+    @contextmanager
+    def controlling(cls, folder: RunFolder) -> Iterator[None]:
+        """Serve this machine's clock and show the nodes that the controller lives, then its end."""
+        path = controller_file(folder.path)
+        atomic.make_folder(path.parent)
+        site.copy_to_run(folder.path)
+        ended = threading.Event()
+        beats = count(int(time.time()))  # above those of earlier controllers
+
+        def write(over: str | None = None, *, complete: bool = False) -> None:
+            ControllerFile(
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                beat=next(beats),
+                over=over,
+                complete=complete,
+            ).write(path, private=True)
+
+        def show_life() -> None:
+            while not ended.wait(BEAT_S):
+                with suppress(VflopsError):  # the disk may be full for a while
+                    write()
+
+        over, complete = "was interrupted", False
+        beating = threading.Thread(target=show_life, name="vflops-join", daemon=True)
+        try:
+            with serve_clock(folder):
+                write()
+                beating.start()
+                _say(f"on every node: vflops join {folder.path}")
+                yield
+            over, complete = "is complete", True
+        except VflopsError as error:
+            if not isinstance(error, Interrupted):
+                over = f"has failed: {error.message}"
+            elif error.message == LEFT:
+                over = ""
+            raise
+        finally:
+            ended.set()
+            if beating.is_alive():
+                beating.join()
+            if over:
+                with suppress(VflopsError):
+                    write(over, complete=complete)
+
+    def __init__(self, folder: RunFolder, records: Sequence[JobRecord]) -> None:
+        settings = folder.record.settings
+        self._folder, self._run, self._settings = folder, folder.path, settings.launch
+        self._records = {record.job: record for record in records}
+        ranks = records[0].ranks
+        self._wanted = self._settings.nodes or 1
+        slots = self._settings.ranks_per_node or -(-len(records) * ranks // self._wanted)
+        self._ranks, self._min_slots = ranks, slots
+        self._device = records[0].settings["train"]["device"]
+        self._measures = bool(settings.micro.benchmarks)
+        self._nodes: dict[str, _JoinedNode] = {}
+        self._reasons: dict[int, str] = {}
+        self._last: dict[int, tuple[str, ...]] = {}
+        self._read_from: dict[Path, int] = {}
+        self._looked_s = float("-inf")
+        self._measuring = ""
+        self._versions: dict[str, str] | None = None
+        self._begun = any(folder.next_attempt(job) for job in self._records)
+        self._look()
+
+    def start(self, jobs: Mapping[int, int]) -> Collection[int]:
+        """Start those of the jobs for which there is room, once all nodes have joined."""
+        self._look()
+        if not self._all_present() or self._are_measuring():
+            return ()
+        faulty = nodes_that_lost_jobs(self._folder)
+        started = [job for job in jobs if self._start(job, faulty)]
+        self._begun = self._begun or bool(started)
+        return started
+
+    def active_jobs(self) -> Collection[int]:
+        """Return the jobs with a task that has not ended, on nodes that live."""
+        self._look()
+        return {int(task.arguments[0]) for _, task in self._active() if task.program == "agent"}
+
+    def location(self, job: int) -> str:
+        """Return the job's nodes, or which nodes are missing."""
+        if job in self.active_jobs():
+            return ", ".join(self._last.get(job, ()))
+        names = [node.file.name for node in self._usable()]
+        if not self._begun and len(names) < self._wanted:
+            known = f": {', '.join(names)} joined" if names else ""
+            missing = self._wanted - len(names)
+            return f"waiting for {missing} of {self._wanted} nodes{known}"
+        if self._measuring:
+            return "measuring ceilings"
+        return "" if names else "no node is left: run vflops join on one"
+
+    def exit_reason(self, job: int) -> str | None:
+        """Return that its node was lost, or the last message of its agents."""
+        report = self._report(job)
+        return (
+            "; ".join(filter(None, (self._reasons.get(job), report.text if report else None)))
+            or None
+        )
+
+    def suspects(self, job: int) -> Collection[str]:
+        """Return the lost nodes of the job, or all if it reported no error of its own."""
+        if job in self._reasons:
+            lost = {node.file.name for node in self._nodes.values() if node.lost}
+            return tuple(name for name in self._last.get(job, ()) if name in lost)
+        report = self._report(job)
+        if report is not None and not report.may_be_the_node:
+            return ()
+        return self._last.get(job, ())
+
+    def running_elsewhere(self, job: int) -> bool:
+        """Whether the job's agent found another one running the job."""
+        report = self._report(job)
+        return report is not None and report.outcome == "elsewhere"
+
+    def stop(self) -> None:
+        """Ask all tasks to write a checkpoint and end."""
+        self._change({"stops": 1})
+
+    def kill(self) -> None:
+        """End all tasks."""
+        self._change({"killed": True})
+
+    def _change(self, change: Mapping[str, object]) -> None:
+        for node in self._nodes.values():
+            active = {task.id for owner, task in self._active() if owner is node}
+            if not active:
+                continue
+            tasks = []
+            for task in node.orders.tasks:
+                if task.id in active:
+                    stops = task.stops + int("stops" in change)
+                    task = task.model_copy(update={**change, "stops": stops})
+                tasks.append(task)
+            self._give(node, tuple(tasks))
+
+    def _look(self) -> None:
+        """Read what the nodes write; admit new ones and notice those that are lost."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s < _LOOK_S:
+            return
+        self._looked_s = now_s
+        for file in read_nodes(self._run):
+            node = self._nodes.get(file.token)
+            if node is None:
+                orders = read_orders(self._run, file.token)
+                node = _JoinedNode(file, orders or OrdersFile(slots=1), SignOfLife(now_s))
+                node.life.silent_s(file.beat, now_s)
+                self._nodes[file.token] = node
+                if orders is None and not file.leaving:
+                    self._admit(node)
+                else:
+                    self._adopt(node)
+            node.file = file
+            silent_s = node.life.silent_s(file.beat, now_s)
+            if not node.lost and not file.leaving and silent_s > LOST_S:
+                self._lose(node, silent_s)
+            elif node.lost and silent_s < LOST_S:  # it was suspended; its tasks were given away
+                node.lost = False
+                self._free_slots(node)
+            if not node.lost:
+                self._free_slots(node)
+
+    def _admit(self, node: _JoinedNode) -> None:
+        """Give the node its first orders: none yet, or why it is refused."""
+        reason = self._refusal(node)
+        slots = max(node.file.accelerators if self._on_accelerators(node) else 0, self._min_slots)
+        refused, hint = reason or (None, None)
+        node.orders = OrdersFile(slots=slots, refused=refused, hint=hint)
+        node.orders.write(orders_file(self._run, node.file.token), private=True)
+        if refused is not None:
+            _say(f"refused {node.file.name}: {refused}")
+            return
+        self._versions = self._versions or node.file.versions
+        node.free = set(range(slots))
+        _say(f"{node.file.name} has joined: {self._resources(node)}")
+
+    def _adopt(self, node: _JoinedNode) -> None:
+        """Take over a node of an earlier controller."""
+        if node.usable:
+            self._versions = self._versions or node.file.versions
+        for task in node.orders.tasks:
+            if task.program == "agent":
+                job = int(task.arguments[0])
+                self._last[job] = (*self._last.get(job, ()), node.file.name)
+        self._free_slots(node)
+
+    def _refusal(self, node: _JoinedNode) -> tuple[str, str] | None:
+        """Return why the node gets no jobs, and what to do; None if it is welcome."""
+        file, clock = node.file, node.file.clock
+        for other in self._nodes.values():
+            if other is not node and other.usable and other.file.name == file.name:
+                return (
+                    f"{file.name} has joined already (process {other.file.pid} there)",
+                    "start vflops join once on every node",
+                )
+        own = installed_package().sha256
+        if file.package_sha256 != own:
+            return (
+                f"{file.name} has another vflops than the controller on {socket.gethostname()}",
+                "use one installation on all nodes",
+            )
+        for part, version in file.versions.items():
+            if self._versions is not None and self._versions.get(part) != version:
+                return (
+                    f"{file.name} has {part} {version}, the other nodes {self._versions.get(part)}",
+                    "use one installation on all nodes",
+                )
+        if (
+            clock.offset_s is not None
+            and abs(clock.offset_s) - (clock.uncertainty_s or 0.0) > _WRONG_CLOCK_S
+        ):
+            return (
+                f"the clock of {file.name} differs by {clock.offset_s:+.1f} s from that of "
+                f"{socket.gethostname()}",
+                "correct it, for example with chrony, and join again",
+            )
+        if self._on_accelerators(node):
+            slots, what = file.accelerators, "accelerators"
+        else:
+            slots, what = file.cores // (self._settings.cores_per_rank or 1), "cores"
+        if slots < self._min_slots:
+            return (
+                f"{file.name} has {slots} {what}, but {self._min_slots} ranks run on each node",
+                "start the run with fewer --models or --ranks, or more --nodes",
+            )
+        return None
+
+    def _on_accelerators(self, node: _JoinedNode) -> bool:
+        wanted = self._device != "cpu" or self._settings.gpus_per_rank
+        return node.file.accelerators > 0 and bool(wanted)
+
+    def _resources(self, node: _JoinedNode) -> str:
+        text = f"{node.file.cores} cores"
+        if node.file.accelerators:
+            idle = node.file.accelerators - (self._min_slots if self._on_accelerators(node) else 0)
+            text += f", {node.file.accelerators} accelerators"
+            text += f" ({idle} of them stay idle)" if idle > 0 else ""
+        return f"{text}; {len(self._usable())} of {self._wanted} nodes"
+
+    def _lose(self, node: _JoinedNode, silent_s: float) -> None:
+        """Give up a node: end what its jobs have on other nodes."""
+        node.lost = True
+        jobs = {task.arguments[0] for task in self._unfinished(node) if task.program == "agent"}
+        text = f"{node.file.name} is lost: no sign of life for {silent_s:.0f} s"
+        _say(text)
+        for job in jobs:
+            self._reasons[int(job)] = text
+        # If it comes back, it must not go on with jobs that run elsewhere by then.
+        for other in self._nodes.values():
+            mine = [
+                task.model_copy(update={"killed": True})
+                if task.program == "agent" and task.arguments[0] in jobs and not task.killed
+                else task
+                for task in other.orders.tasks
+            ]
+            if mine != list(other.orders.tasks):
+                self._give(other, tuple(mine))
+
+    def _usable(self) -> list[_JoinedNode]:
+        return [node for node in self._nodes.values() if node.usable]
+
+    def _unfinished(self, node: _JoinedNode) -> list[Task]:
+        return [task for task in node.orders.tasks if task.id not in node.file.ended]
+
+    def _active(self) -> list[tuple[_JoinedNode, Task]]:
+        return [
+            (node, task)
+            for node in self._nodes.values()
+            if not (node.lost or node.file.leaving)
+            for task in self._unfinished(node)
+        ]
+
+    def _free_slots(self, node: _JoinedNode) -> None:
+        used = {slot for task in self._unfinished(node) for slot in task.slots}
+        node.free = set(range(node.orders.slots)) - used
+
+    def _all_present(self) -> bool:
+        """Whether jobs can start: all nodes have joined, or jobs have been started before."""
+        number = len(self._usable())
+        return number >= (1 if self._begun else self._wanted)
+
+    def _are_measuring(self) -> bool:
+        """Have all nodes measure their ceilings once; return whether they still do."""
+        if not self._measures:
+            return False
+        nodes = self._usable()
+        if not self._measuring and not self._begun:
+            self._measuring = f"ceilings-{os.urandom(4).hex()}"
+            ranks, slots = str(self._ranks), str(min(node.orders.slots for node in nodes))
+            for number, node in enumerate(nodes):
+                task = Task(
+                    id=self._measuring,
+                    program="ceilings",
+                    arguments=(ranks, slots),
+                    node=number,
+                    nodes=len(nodes),
+                    token=self._measuring,
+                    slots=tuple(range(node.orders.slots)),
+                    log=f"{FOLDER}/{node.file.name}.ceilings.log",
+                )
+                self._give(node, (*node.orders.tasks, task))
+        return any(task.program == "ceilings" for _, task in self._active())
+
+    def _start(self, job: int, faulty: Collection[str]) -> bool:
+        """Give a job to nodes with room for it; return whether there were any."""
+        chosen = self._choose(faulty)
+        if not chosen:
+            return False
+        token = f"job-{job}-{os.urandom(4).hex()}"
+        per_node = self._ranks // len(chosen)
+        self._reasons.pop(job, None)
+        self._last[job] = tuple(node.file.name for node in chosen)
+        for path in self._logs(job):
+            self._read_from[path] = path.stat().st_size
+        for number, node in enumerate(chosen):
+            slots = tuple(sorted(node.free))[:per_node]
+            task = Task(
+                id=token,
+                program="agent",
+                arguments=(str(job),),
+                node=number,
+                nodes=len(chosen),
+                token=token,
+                slots=slots,
+                log=f"jobs/{job}/agent{f'-{node.file.name}' if number else ''}.log",
+            )
+            self._give(node, (*node.orders.tasks, task))
+            self._free_slots(node)
+        return True
+
+    def _choose(self, faulty: Collection[str]) -> list[_JoinedNode]:
+        """Return the nodes for a job: the fewest, those with the least room first.
+
+        Those that lost jobs are used only if there are no others.
+        """
+        healthy = [node for node in self._usable() if node.file.name not in faulty]
+        nodes = sorted(healthy or self._usable(), key=lambda node: len(node.free))
+        for number in range(1, min(len(nodes), self._ranks) + 1):
+            if self._ranks % number == 0:
+                room = [node for node in nodes if len(node.free) >= self._ranks // number]
+                if len(room) >= number:
+                    return room[:number]
+        return []
+
+    def _give(self, node: _JoinedNode, tasks: tuple[Task, ...]) -> None:
+        node.orders = node.orders.model_copy(update={"tasks": tasks})
+        node.orders.write(orders_file(self._run, node.file.token), private=True)
+
+    def _report(self, job: int) -> AgentReport | None:
+        """Return the newest report of the job's agents; the first node's says most."""
+        outputs = (path.read_bytes()[self._read_from.get(path, 0) :] for path in self._logs(job))
+        reports = (last_report(output, job) for output in outputs)
+        return next((report for report in reports if report is not None), None)
+
+    def _logs(self, job: int) -> list[Path]:
+        return sorted(
+            self._folder.job_file(job).parent.glob("agent*.log"), key=lambda p: len(p.name)
+        )
+
+
+def _say(text: str) -> None:
+    print(f"  {printable(text)}", file=sys.stderr, flush=True)

@@ -1,0 +1,321 @@
+"""The long-lived agent of a node that joins a run: ``vflops join RUN`` on every node."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+
+import vflops
+from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
+from vflops.interruption import SignalCounter
+from vflops.launch.core_binding import Topology
+from vflops.launch.job_script import AGENT, CEILINGS, LOCAL_PATH
+from vflops.launch.join.join_files import (
+    BEAT_S,
+    FOLDER,
+    LOST_S,
+    ControllerFile,
+    NodeFile,
+    OrdersFile,
+    SignOfLife,
+    Task,
+    controller_file,
+    node_file,
+    read_nodes,
+    read_orders,
+)
+from vflops.launch.local.local_launcher import split_cores
+from vflops.launch.node_clock import offset_from_controller
+from vflops.launch.node_group import ADDRESS, CORES, GROUP
+from vflops.launch.parent_death import PARENT
+from vflops.launch.site import site_for
+from vflops.launch.waiting import node_name, open_run
+from vflops.machine.system.cpu_share import usable_cores
+from vflops.machine.visible_devices import visible_devices
+from vflops.record.files import atomic
+from vflops.record.folder import RunFolder
+from vflops.record.installed_package import installed_package
+
+_FIRST_WORD_S = 120.0
+"""How long a node waits for a controller that it has never seen."""
+_ORPHANED_S = 600.0
+"""How long a node without tasks waits for another controller after the last one has died."""
+_PATIENCE_S = 90.0
+"""How long its tasks may take to write checkpoints when the node leaves."""
+_POLL_S = 0.2
+_PROGRAMS = {"agent": AGENT, "ceilings": CEILINGS}
+
+Say = Callable[[str], None]
+
+
+def join_run(path: Path, say: Say) -> int:
+    """Take tasks of the run until it has ended; return 0 if it ended well.
+
+    Raise UsageError if the controller refuses the node, and Interrupted if it was asked to leave.
+    """
+    folder = open_run(path)
+    owner = folder.path.stat().st_uid
+    if owner != os.getuid():
+        raise UsageError(
+            f"{folder.path} belongs to the user with the id {owner}, and its jobs would run as you",
+            hint="join runs that you have started yourself",
+        )
+    _wait_for_controller(folder)
+    with SignalCounter() as stop:
+        return JoinedNode(folder, say).run(stop)
+
+
+class JoinedNode:
+    """This node's part in a run."""
+
+    def __init__(self, folder: RunFolder, say: Say) -> None:
+        self._folder, self._run, self._say = folder, folder.path, say
+        self._tasks: dict[str, subprocess.Popen[bytes]] = {}
+        self._stops: dict[str, int] = {}
+        self._me = describe(folder)
+        self._controller, self._answers = SignOfLife(time.monotonic()), True
+
+    def run(self, stop: SignalCounter) -> int:
+        """Start and end tasks as the controller's orders say."""
+        self._write()
+        welcome, next_beat_s = False, 0.0
+        while not stop.count:
+            controller = ControllerFile.read(controller_file(self._run))
+            orders = read_orders(self._run, self._me.token)
+            if orders is not None:
+                if orders.refused is not None:
+                    raise UsageError(orders.refused, hint=orders.hint)
+                if not welcome:
+                    self._say(f"joined {self._run.name} as {self._me.name}; waiting for its jobs")
+                welcome = True
+                self._follow(orders)
+            running = self._running()
+            if controller.over is not None and not running:
+                self._leave()
+                self._say(f"{self._run.name} {controller.over}")
+                return 0 if controller.complete else RunFailed.exit_code
+            self._watch_controller(controller, waiting=not running)
+            if time.monotonic() >= next_beat_s or self._news():
+                next_beat_s = time.monotonic() + BEAT_S
+                self._write()
+            time.sleep(_POLL_S)
+        self._end_tasks(stop)
+        self._leave()
+        raise Interrupted(
+            f"{self._me.name} left {self._run.name}{stop.why}; its jobs continue on other nodes",
+            hint=f"let it return: vflops join {self._run}",
+        )
+
+    def _follow(self, orders: OrdersFile) -> None:
+        for task in orders.tasks:
+            process = self._tasks.get(task.id)
+            if process is None:
+                if task.id not in self._me.ended and not (task.stops or task.killed):
+                    self._start(task, orders.slots)
+                elif task.id not in self._me.ended:  # it was stopped before it was started
+                    self._me = self._ended({task.id: Interrupted.exit_code})
+                continue
+            if process.poll() is not None:
+                continue
+            if task.killed:
+                _signal(process, signal.SIGKILL)
+            elif task.stops > self._stops.get(task.id, 0):
+                self._stops[task.id] = task.stops
+                _signal(process, signal.SIGTERM)
+
+    def _start(self, task: Task, slots: int) -> None:
+        variables = {
+            GROUP: f"{task.node} {task.nodes} {task.token}",
+            ADDRESS: self._me.address,
+            PARENT: str(os.getpid()),
+            **_resources(self._folder, task, slots),
+            **_site_variables(self._folder),
+        }
+        command = [sys.executable, *_PROGRAMS[task.program], str(self._run), *task.arguments]
+        path = self._run / task.log
+        try:
+            with path.open("ab") as output:
+                self._tasks[task.id] = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    env={**os.environ, **variables},
+                )
+        except OSError as error:
+            raise atomic.cannot_write(path, error) from error
+        what = f"job {task.arguments[0]}" if task.program == "agent" else "measuring ceilings"
+        self._say(what + (f", node {task.node + 1} of {task.nodes}" if task.nodes > 1 else ""))
+
+    def _running(self) -> bool:
+        return any(process.poll() is None for process in self._tasks.values())
+
+    def _news(self) -> bool:
+        """Note the exit codes of tasks that have ended; return whether there are any."""
+        codes = {
+            task: process.returncode
+            for task, process in self._tasks.items()
+            if task not in self._me.ended and process.poll() is not None
+        }
+        self._me = self._ended(codes)
+        return bool(codes)
+
+    def _ended(self, codes: Mapping[str, int]) -> NodeFile:
+        return self._me.model_copy(update={"ended": {**self._me.ended, **codes}})
+
+    def _watch_controller(self, controller: ControllerFile, *, waiting: bool) -> None:
+        """Say if the controller is silent; give up if there is nothing left to do without it."""
+        silent_s = self._controller.silent_s(controller.beat, time.monotonic())
+        resume = f"vflops join --lead {self._run}"
+        if silent_s > LOST_S and self._answers:
+            self._say(f"no sign of life from the controller on {controller.host}: {resume}")
+        elif silent_s < LOST_S and not self._answers:
+            self._say(f"the run has a controller again, on {controller.host}")
+        self._answers = silent_s <= LOST_S
+        if silent_s > _ORPHANED_S and waiting:
+            self._leave()
+            raise RunFailed(
+                f"{self._run.name} has had no controller for {_ORPHANED_S:g} s", hint=resume
+            )
+
+    def _end_tasks(self, stop: SignalCounter) -> None:
+        """Ask all tasks to write checkpoints, and kill them after a while or a second signal."""
+        for process in self._tasks.values():
+            _signal(process, signal.SIGTERM)
+        end_s = time.monotonic() + _PATIENCE_S
+        while self._running() and time.monotonic() < end_s and stop.count < 2:
+            self._write()
+            time.sleep(_POLL_S)
+        for process in self._tasks.values():
+            _signal(process, signal.SIGKILL)
+
+    def _leave(self) -> None:
+        """Say so in the file; the exit codes come with it."""
+        for process in self._tasks.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=5)
+        self._news()
+        self._me = self._me.model_copy(update={"leaving": True})
+        with suppress(VflopsError):  # the disk may be full
+            self._write()
+
+    def _write(self) -> None:
+        self._me = self._me.model_copy(update={"beat": self._me.beat + 1})
+        self._me.write(node_file(self._run, self._me.token), private=True)
+
+
+def describe(folder: RunFolder) -> NodeFile:
+    """Return this node as it presents itself to the controller; it imports torch."""
+    from vflops.machine.devices import available
+
+    _, clock = offset_from_controller(folder)
+    name = node_name()
+    return NodeFile(
+        token=f"{name}-{os.urandom(4).hex()}",
+        name=name,
+        address=_address(folder),
+        pid=os.getpid(),
+        package_sha256=installed_package().sha256,
+        versions={
+            "vflops": vflops.__version__,
+            "Python": platform.python_version(),
+            "torch": metadata.version("torch"),
+        },
+        cores=len(usable_cores()),
+        accelerators=len(available()) - 1,
+        clock=clock,
+    )
+
+
+def newest_open_run(path: Path) -> Path:
+    """Return ``path`` or, if it is a folder of runs, the newest one that waits for nodes.
+
+    A run that is being created is waited for, because a job script starts both at once.
+    """
+    end_s = time.monotonic() + _FIRST_WORD_S
+    while True:
+        if (path / "run.json").is_file():
+            return path
+        runs = sorted(path.glob(f"*/{FOLDER}/controller.json"), reverse=True)
+        for file in runs:
+            with suppress(VflopsError):
+                if ControllerFile.read(file).over is None:
+                    return file.parents[1]
+        if time.monotonic() > end_s:
+            raise UsageError(
+                f"{path} is neither a run nor a folder with a run that nodes can join",
+                hint="start one: vflops run WORKLOAD --on join --nodes N --out FOLDER",
+            )
+        with suppress(OSError):
+            os.listdir(path)  # noqa: PTH208  drops what NFS caches as absent
+        time.sleep(_POLL_S)
+
+
+def _wait_for_controller(folder: RunFolder) -> None:
+    """Wait for a controller; raise UsageError if none has ever been seen from this node."""
+    end_s = time.monotonic() + _FIRST_WORD_S
+    while not controller_file(folder.path).is_file():
+        on = folder.record.settings.launch.on
+        if on != "join" or time.monotonic() > end_s:
+            raise UsageError(
+                f"no controller of {folder.path} waits for nodes: "
+                + (f"its jobs run on {on}" if on != "join" else "none is seen from this node"),
+                hint=f"lead it from here: vflops join --lead {folder.path}"
+                if on == "join"
+                else "start a run for nodes that join: vflops run WORKLOAD --on join --nodes N",
+            )
+        time.sleep(_POLL_S)
+
+
+def _address(folder: RunFolder) -> str:
+    """Return the address of this node's interface towards the controller and the other nodes."""
+    from vflops.launch.clock_server import LOOPBACK, interface_towards
+
+    hosts = {node.address for node in read_nodes(folder.path)}
+    with suppress(VflopsError):
+        hosts.add(ControllerFile.read(controller_file(folder.path)).host)
+    found = interface_towards(hosts - {socket.gethostname()}) or interface_towards(())
+    return found if found and found != LOOPBACK else socket.gethostname()
+
+
+def _resources(folder: RunFolder, task: Task, slots: int) -> dict[str, str]:
+    """Return the variables with the cores and accelerators of the task's slots."""
+    from vflops.machine.devices import available
+
+    number = len(available()) - 1
+    visible = visible_devices({"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "")})
+    devices = (visible if len(visible) >= slots else range(slots)) if number >= slots else ()
+    per_rank = folder.record.settings.launch.cores_per_rank
+    parts = split_cores(
+        Topology.read(), usable_cores(), slots, devices=devices, cores_per_slot=per_rank
+    )
+    mine = [parts[slot] for slot in task.slots]
+    variables = {CORES: ",".join(str(core) for part in mine for core in part.cores)}
+    if devices:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(str(part.device) for part in mine)
+    return variables
+
+
+def _site_variables(folder: RunFolder) -> dict[str, str]:
+    """Return the variables of ``site.toml``; a site's modules are loaded by its own launcher."""
+    site = site_for(folder.record.settings.launch, folder.path)
+    values = dict(site.environment)
+    if site.local_path is not None:
+        values[LOCAL_PATH] = site.local_path
+    return {name: os.path.expandvars(value) for name, value in values.items()}
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            process.send_signal(number)

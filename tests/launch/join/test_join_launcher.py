@@ -1,0 +1,264 @@
+"""The controller's part of a run on joining nodes, with files as nodes write them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from vflops.config.launch import LaunchSettings
+from vflops.config.profiles import tiny
+from vflops.errors import Interrupted, RunFailed, UsageError
+from vflops.launch.agent_report import AgentReport
+from vflops.launch.job_history import LEFT
+from vflops.launch.join import join_launcher
+from vflops.launch.join.join_files import (
+    ControllerFile,
+    NodeFile,
+    OrdersFile,
+    controller_file,
+    node_file,
+    orders_file,
+    read_orders,
+)
+from vflops.launch.join.join_launcher import JoinLauncher
+from vflops.record.folder import RunFolder
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.node import Clock
+from vflops.record.installed_package import installed_package
+
+_SAME_CLOCK = Clock(offset_s=0.001, uncertainty_s=0.001)
+
+
+class Run:
+    """A run and the nodes that a test lets join it."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, **launch: object) -> None:
+        settings = tiny().model_copy(
+            update={
+                "launch": LaunchSettings.model_validate({"on": "join", "nodes": 2, **launch}),
+                "micro": tiny().micro.model_copy(update={"benchmarks": ()}),
+            }
+        )
+        self.folder = RunFolder.create(root, "image-classification", settings)
+        controller_file(self.folder.path).parent.mkdir()
+        self.now_s = 1000.0
+        monkeypatch.setattr(join_launcher, "time", SimpleNamespace(monotonic=self._time))
+        self.nodes: dict[str, NodeFile] = {}
+
+    def _time(self) -> float:
+        return self.now_s
+
+    def launcher(self, jobs: int, ranks: int = 1) -> JoinLauncher:
+        records = []
+        for job in range(1, jobs + 1):
+            self.folder.job_file(job).parent.mkdir(parents=True, exist_ok=True)
+            train = {"train": {"device": "cpu"}}
+            records.append(cast(JobRecord, SimpleNamespace(job=job, ranks=ranks, settings=train)))
+        return JoinLauncher(self.folder, records)
+
+    def node(self, key: str, /, **changes: object) -> NodeFile:
+        """Write what a node writes at its next beat."""
+        before = self.nodes.get(
+            key,
+            NodeFile(
+                token=f"{key}-1",
+                name=key,
+                address=key,
+                pid=7,
+                package_sha256=installed_package().sha256,
+                versions={"torch": "2.13"},
+                cores=4,
+                accelerators=0,
+                clock=_SAME_CLOCK,
+            ),
+        )
+        after = before.model_copy(update={"beat": before.beat + 1, **changes})
+        self.nodes[key] = after
+        self.now_s += 0.3  # the controller reads the files no more often
+        after.write(node_file(self.folder.path, after.token))
+        return after
+
+    def beat(self, *names: str, seconds: float = 1.0) -> None:
+        self.now_s += seconds
+        for name in names:
+            self.node(name)
+
+    def orders(self, name: str) -> OrdersFile:
+        orders = read_orders(self.folder.path, self.nodes[name].token)
+        assert orders is not None
+        return orders
+
+    def jobs_of(self, name: str) -> dict[str, tuple[int, ...]]:
+        return {task.arguments[0]: task.slots for task in self.orders(name).tasks}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    return Run(tmp_path, monkeypatch)
+
+
+def test_jobs_wait_for_all_nodes_and_say_for_how_many(run: Run) -> None:
+    jobs = run.launcher(4)
+    assert jobs.location(1) == "waiting for 2 of 2 nodes"
+    run.node("n1")
+    run.beat("n1")
+    assert jobs.start({1: 1, 2: 1, 3: 1, 4: 1}) == ()
+    assert jobs.location(1) == "waiting for 1 of 2 nodes: n1 joined"
+    run.node("n2")
+    run.beat("n1", "n2")
+    assert jobs.start({1: 1, 2: 1, 3: 1, 4: 1}) == [1, 2, 3, 4]
+    assert run.orders("n1").slots == run.orders("n2").slots == 2
+    assert {**run.jobs_of("n1"), **run.jobs_of("n2")}.keys() == {"1", "2", "3", "4"}
+    assert sorted(run.jobs_of("n1").values()) == sorted(run.jobs_of("n2").values()) == [(0,), (1,)]
+    assert set(jobs.active_jobs()) == {1, 2, 3, 4}
+
+
+def test_a_model_of_several_nodes_has_one_task_on_each(run: Run) -> None:
+    jobs = run.launcher(1, ranks=4)
+    run.node("n1"), run.node("n2")
+    assert jobs.start({1: 1}) == [1]
+    (first,), (second,) = run.orders("n1").tasks, run.orders("n2").tasks
+    assert (first.node, second.node, first.nodes) == (0, 1, 2)
+    assert first.token == second.token and first.slots == second.slots == (0, 1)
+    assert jobs.location(1) == "n1, n2"
+
+
+def test_a_lost_node_gives_its_jobs_to_the_others(run: Run) -> None:
+    jobs = run.launcher(1, ranks=4)
+    run.node("n1"), run.node("n2"), run.node("n3")
+    jobs.start({1: 3})
+    run.beat("n1", "n3", seconds=6)
+    assert set(jobs.active_jobs()) == {1}
+    run.beat("n1", "n3", seconds=6)
+    run.node("n1")
+    jobs.active_jobs()
+    assert (jobs.exit_reason(1) or "").startswith("n2 is lost: no sign of life for 1")
+    assert [*jobs.suspects(1)] == ["n2"]
+    (left,) = run.orders("n1").tasks
+    assert left.killed and set(jobs.active_jobs()) == {1}  # its other half is still being ended
+    run.beat("n3")
+    run.node("n1", ended={left.id: -9})
+    assert not jobs.active_jobs()
+    run.beat("n1", "n3")
+    assert jobs.start({1: 2}) == [1]
+    assert jobs.location(1) == "n1, n3"
+    (lost,) = run.orders("n2").tasks
+    assert lost.killed, "if it comes back, it must not go on with the job"
+
+
+def test_a_node_that_returns_is_used_again(run: Run) -> None:
+    jobs = run.launcher(2)
+    run.node("n1"), run.node("n2")
+    jobs.start({1: 1})
+    run.node("n1", leaving=True, ended={})
+    run.beat("n2")
+    assert jobs.start({2: 1}) == [2] and run.jobs_of("n2").keys() == {"2"}
+    run.beat("n2")
+    run.node("n1", token="n1-2", leaving=False)
+    run.beat("n1", "n2")
+    assert jobs.start({1: 1}) == [1]
+    assert run.jobs_of("n1").keys() == {"1"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"name": "n1", "pid": 9}, "n1 has joined already (process 7 there)"),
+        ({"package_sha256": "0" * 64}, "has another vflops than the controller"),
+        ({"versions": {"torch": "2.12"}}, "n2 has torch 2.12, the other nodes 2.13"),
+        (
+            {"clock": Clock(offset_s=-60.0, uncertainty_s=0.1)},
+            "the clock of n2 differs by -60.0 s",
+        ),
+        ({"cores": 1}, "n2 has 1 cores, but 2 ranks run on each node"),
+    ],
+)
+def test_a_node_that_cannot_take_part_is_told_why(
+    run: Run, changes: dict[str, object], reason: str
+) -> None:
+    jobs = run.launcher(2, ranks=2)
+    run.node("n1")
+    run.beat("n1")
+    jobs.active_jobs()
+    run.node("n2", **changes)
+    run.beat("n1")
+    assert jobs.start({1: 1, 2: 1}) == ()
+    refused = run.orders("n2")
+    assert reason in (refused.refused or "") and refused.hint
+
+
+def test_another_controller_finds_the_jobs(run: Run) -> None:
+    run.node("n1"), run.node("n2")
+    first = run.launcher(2)
+    first.start({1: 1, 2: 1})
+    run.beat("n1", "n2")
+    later = run.launcher(2)
+    assert set(later.active_jobs()) == {1, 2}
+    assert {later.location(1), later.location(2)} <= {"n1", "n2"}
+    later.stop()
+    tasks = [task for name in ("n1", "n2") for task in run.orders(name).tasks]
+    assert [task.stops for task in tasks] == [1, 1]
+    later.kill()
+    assert all(task.killed for name in ("n1", "n2") for task in run.orders(name).tasks)
+
+
+def test_an_agent_says_why_its_job_ended(run: Run) -> None:
+    jobs = run.launcher(1)
+    run.node("n1"), run.node("n2")
+    log = run.folder.job_file(1).with_name("agent.log")
+    old = AgentReport(node="n9", job=1, outcome="failed", message="an earlier one")
+    log.write_text(old.model_dump_json() + "\n")
+    jobs.start({1: 1})
+    assert jobs.exit_reason(1) is None
+    report = AgentReport(node="n1", job=1, outcome="elsewhere", message="in use")
+    with log.open("a") as file:
+        file.write(report.model_dump_json() + "\n")
+    assert jobs.exit_reason(1) == "n1: job 1: in use"
+    assert jobs.running_elsewhere(1) and not jobs.suspects(1)
+
+
+@pytest.mark.parametrize(
+    ("error", "over", "complete"),
+    [
+        (None, "is complete", True),
+        (KeyboardInterrupt(), "was interrupted", False),
+        (RunFailed("no disk"), "has failed: no disk", False),
+        (Interrupted(LEFT), None, False),
+    ],
+)
+def test_nodes_learn_how_the_run_ended(
+    tmp_path: Path, error: BaseException | None, over: str | None, complete: bool
+) -> None:
+    folder = RunFolder.create(tmp_path, "image-classification", tiny())
+    try:
+        with JoinLauncher.controlling(folder):
+            file = ControllerFile.read(controller_file(folder.path))
+            assert file.over is None
+            end_s = time.monotonic() + 10
+            while ControllerFile.read(controller_file(folder.path)).beat == file.beat:
+                assert time.monotonic() < end_s, "the controller shows no sign of life"
+                time.sleep(0.1)
+            if error is not None:
+                raise error
+    except (KeyboardInterrupt, RunFailed, Interrupted):
+        pass
+    file = ControllerFile.read(controller_file(folder.path))
+    assert (file.over, file.complete) == (over, complete)
+
+
+def test_the_number_of_nodes_is_needed() -> None:
+    with pytest.raises(UsageError, match="without --nodes"):
+        JoinLauncher.check(LaunchSettings(on="join"))
+    with pytest.raises(UsageError, match="start their own container"):
+        JoinLauncher.check(LaunchSettings(on="join", nodes=2, container="x.sif"))
+
+
+def test_files_of_other_nodes_are_left_alone(run: Run) -> None:
+    run.node("n1")
+    run.launcher(1)
+    assert orders_file(run.folder.path, "n1-1").is_file()
+    assert not orders_file(run.folder.path, "n2-1").exists()
