@@ -38,7 +38,7 @@ from vflops.launch.node_clock import offset_from_controller
 from vflops.launch.node_group import ADDRESS, CORES, GROUP
 from vflops.launch.parent_death import PARENT
 from vflops.launch.site import site_for
-from vflops.launch.waiting import node_name, open_run
+from vflops.launch.waiting import UnseenFolder, node_name, open_run
 from vflops.machine.system.cpu_share import usable_cores
 from vflops.machine.visible_devices import visible_devices
 from vflops.record.files import atomic
@@ -47,6 +47,8 @@ from vflops.record.installed_package import installed_package
 
 _FIRST_WORD_S = 120.0
 """How long a node waits for a controller that it has never seen."""
+_UNSEEN_S = 10.0
+"""How long a folder may take to appear on a shared file system."""
 _ORPHANED_S = 600.0
 """How long a node without tasks waits for another controller after the last one has died."""
 _PATIENCE_S = 90.0
@@ -240,9 +242,10 @@ def describe(folder: RunFolder) -> NodeFile:
 def newest_open_run(path: Path) -> Path:
     """Return ``path`` or, if it is a folder of runs, the newest one that waits for nodes.
 
-    A run that is being created is waited for, because a job script starts both at once.
+    A run that is being created is waited for, because a job script starts both at once. Raise
+    UnseenFolder if the folder does not appear on this node.
     """
-    end_s = time.monotonic() + _FIRST_WORD_S
+    start_s = time.monotonic()
     while True:
         if (path / "run.json").is_file():
             return path
@@ -251,7 +254,13 @@ def newest_open_run(path: Path) -> Path:
             with suppress(VflopsError):
                 if ControllerFile.read(file).over is None:
                     return file.parents[1]
-        if time.monotonic() > end_s:
+        waited_s = time.monotonic() - start_s
+        if waited_s > _UNSEEN_S and not path.is_dir():
+            raise UnseenFolder(
+                f"the node does not see the run folder {path}",
+                hint="put runs on a file system that all nodes share: choose it with --out",
+            )
+        if waited_s > _FIRST_WORD_S:
             raise UsageError(
                 f"{path} is neither a run nor a folder with a run that nodes can join",
                 hint="start one: vflops run WORKLOAD --on join --nodes N --out FOLDER",
