@@ -106,10 +106,12 @@ def test_every_accelerator_has_the_batch_of_the_recipe_and_ceilings_are_measured
 def test_a_batch_that_is_too_small_is_refused_before_anything_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The profile laptop has 64 images: 4 for each of 16 ranks."""
+    """The profile laptop has 64 images, so 4 for each of 16 ranks, and 4 climate frames."""
     made = study("v3", tmp_path, monkeypatch, profile_name="laptop")
+    assert (made.nodes, made.ranks) == (8, 4)
     refused = {str(p.size) for p in made.planned() if p.state == "refused"}
-    assert {"1x16", "1x32", "1x64", "4x16"} <= refused
+    assert {"1x16", "1x32"} <= refused
+    assert "2x4" not in refused
 
 
 def test_numbers_of_nodes() -> None:

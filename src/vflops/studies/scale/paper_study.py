@@ -26,12 +26,15 @@ from vflops.record.readout.contents import Contents
 from vflops.results.score.figure_text import count
 from vflops.run.continued import existing_run, run_to_end
 from vflops.run.observer import RunObserver
+from vflops.run.validate import most_copies
 from vflops.studies.scale import variant_choice
 from vflops.studies.scale.axis import axis_of
 from vflops.studies.scale.experiment import Experiment, changed, is_complete, layout_settings
 from vflops.studies.scale.kinds import KINDS, sizes
 from vflops.studies.scale.papers import Paper, PaperFigure
 from vflops.studies.scale.scale_result import Scale, Size, Variant
+from vflops.workloads.contract.registry import workload as find_workload
+from vflops.workloads.contract.run_settings import workload_settings
 
 _HOUR_S = 3600.0
 
@@ -84,7 +87,7 @@ class PaperStudy:
         ranks: int | None,
     ) -> PaperStudy:
         """Return the study; raise UsageError if the settings of a point are not valid."""
-        nodes, degree = machine_size(next(iter(settings.values())), ranks)
+        nodes, degree = machine_size(settings, ranks)
         parts: list[Part] = []
         for workload, own in settings.items():
             chosen = [
@@ -228,22 +231,24 @@ class PaperStudy:
         return list(found)
 
 
-def machine_size(settings: Settings, ranks: int | None) -> tuple[int, int]:
-    """Return the number of nodes and the ranks of a model: its accelerators, or 1 without any.
+def machine_size(settings: Mapping[str, Settings], ranks: int | None) -> tuple[int, int]:
+    """Return the number of nodes and the ranks of a model: by default the accelerators of a node.
 
-    On CPUs a share of a node is counted as a node, and so is each model of ``ranks`` ranks.
+    Without accelerators a model has one rank. If the batch of a workload does not suit as many
+    ranks as there are accelerators, a model has fewer. On CPUs a share of a node is counted as a
+    node, and so is each model of ``ranks`` ranks.
     """
-    launch = settings.launch
+    first = next(iter(settings.values()))
+    launch = first.launch
     if not launcher_class(launch.on).nodes_reserved() and launch.nodes is None:
         raise UsageError(
             f"--nodes is needed with launch.on = {launch.on}: the size of the machine is not known",
             hint="add --nodes N",
         )
-    (section,) = settings.workloads.values()
-    device = section["train"]["device"]
-    nodes = known_nodes(launch, device)
+    (section,) = first.workloads.values()
+    nodes = known_nodes(launch, section["train"]["device"])
     smallest = min(nodes, key=lambda node: node.slots)
-    degree = ranks or (smallest.slots if smallest.accelerated else 1)
+    degree = ranks or (_suited(settings, smallest.slots) if smallest.accelerated else 1)
     number = capacity(nodes, degree)
     if number == 0:
         raise UsageError(
@@ -252,6 +257,18 @@ def machine_size(settings: Settings, ranks: int | None) -> tuple[int, int]:
             hint="use fewer --ranks",
         )
     return (number if launch.nodes is None else min(number, launch.nodes)), degree
+
+
+def _suited(settings: Mapping[str, Settings], slots: int) -> int:
+    """Return the largest number of ranks, up to ``slots``, that the batches of all suit."""
+    most = slots
+    for name, own in settings.items():
+        train = workload_settings(own)[name].train
+        copies = most_copies(own.profile, find_workload(name), train) or most
+        most = min(most, copies)
+        if train.batch_per_rank is None:
+            most = max(ranks for ranks in range(1, most + 1) if train.batch % ranks == 0)
+    return most
 
 
 def _variants(figure: PaperFigure, workload: str, settings: Settings) -> tuple[Variant, ...]:
