@@ -42,6 +42,10 @@ class RunFailed(VflopsError):
     exit_code = 3
 
 
+class OutOfMemory(RunFailed):
+    """A step needs more memory than the device has."""
+
+
 class Interrupted(VflopsError):
     """The user stopped the run; the files that it has written are kept."""
 

@@ -10,7 +10,7 @@ from typing import Self
 import torch
 
 from vflops.config.training import TrainSettings
-from vflops.errors import Interrupted, RunFailed
+from vflops.errors import Interrupted, OutOfMemory
 from vflops.machine.devices import first_line
 from vflops.record.formats.job_events import ExhibitSkipped, Fallback, JobStarted, Resumed, Tested
 from vflops.train.backends.backend import Backend
@@ -227,7 +227,7 @@ class Engine:
             )
             self.context.write_event("resumed", resumed)
 
-    def _out_of_memory(self, error: Exception) -> RunFailed:
+    def _out_of_memory(self, error: Exception) -> OutOfMemory:
         train = self.settings
         fits = self.backend.fitting_batch(train.rank_batch)
         batch = fits * train.shares * train.accumulate if fits else None
@@ -237,7 +237,7 @@ class Engine:
                 f"--set train.batch={batch} would fit, or --set train.accumulate="
                 f"{train.accumulate * -(-train.rank_batch // (fits or 1))} with the same batch"
             )
-        return RunFailed(
+        return OutOfMemory(
             f"out of memory on {self.device} with {train.rank_batch} samples at once "
             f"(batch {train.batch}, {train.ranks} ranks): {first_line(error)}",
             hint=hint,

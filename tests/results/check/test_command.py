@@ -70,9 +70,16 @@ def test_findings_of_another_set_are_shown_and_not_kept(
     good, _ = two
     result = vflops("check", good, "--rules", "hpcai500-v2")
     assert result.returncode == 1
-    assert "rule set hpcai500-v2/8" in result.stdout
+    assert "rule set hpcai500-v2/9" in result.stdout
     assert "1 of 14 rules is not met: workload" in result.stderr
     assert not (good / "findings.json").exists()
     result = vflops("check", good, "--rules", "hpcai500-v4")
     assert result.returncode == 2
     assert "unknown rule set 'hpcai500-v4'" in result.stderr
+
+
+def test_a_level_can_be_required(vflops: Vflops, run_folder: RunFolder) -> None:
+    """The run has profile tiny: another network and recipe, other data."""
+    result = vflops("check", run_folder.path, "--level", "hardware")
+    assert result.returncode == 1
+    assert "level hardware cannot be claimed" in result.stderr

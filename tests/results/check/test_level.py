@@ -155,3 +155,20 @@ def test_a_workload_that_is_not_installed_leaves_it_open(handmade_run: HandmadeR
     handmade_run.plan(job(1, workload="elsewhere"))
     handmade_run.attempt(1, 1000.0, *course(0.8))
     assert levels(Contents(handmade_run.folder)).reason == "unknown workload 'elsewhere'"
+
+
+@pytest.mark.parametrize(
+    ("train", "level", "layers"),
+    [
+        ({"precision": "mixed-bf16"}, "hardware", []),
+        ({"compile": "off"}, "hardware", ["framework"]),
+        ({"compile": "off"}, "system", []),
+        ({"ghosts": 2, "momentum": 0.5}, "system", ["workload implementation", "hyper-parameters"]),
+        ({"epochs": 80}, "system", ["problem domain"]),
+    ],
+)
+def test_the_layers_that_keep_a_run_from_a_level_are_named(
+    handmade_run: HandmadeRun, train: dict[str, Any], level: Any, layers: list[str]
+) -> None:
+    levels = found(handmade_run, {}, **train)
+    assert [layer.layer for layer in levels.above(level)] == layers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -227,3 +228,38 @@ def test_streams_of_turns_and_seeds_differ() -> None:
         found = proposer(settings(), candidates, seed).propose(at, KnownResults((), ()))
         digests.add(found.architecture.digest)
     assert len(digests) >= 7  # of 8; chance may draw one twice
+
+
+def test_tuning_offers_batches_that_fit_and_hears_of_those_that_did_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spaces: list[Space] = []
+    heard: list[TuningResult] = []
+
+    def suggest(space: Space, results: Sequence[TuningResult], seed: int) -> Setting:
+        spaces.append(space)
+        heard.extend(results)
+        return Setting(space.batches[-1], 3)
+
+    monkeypatch.setattr(propose, "suggest", suggest)
+    failed = candidate(turn(0, 1)).model_copy(
+        update={"hyper": Hyperparameters(batch=64, kernel=3), "tuned": True}
+    )
+    candidates = {turn(0, 0).name: candidate(turn(0, 0)), failed.turn.name: failed}
+    known = KnownResults(
+        (
+            CandidateResult(turn(0, 0), trained(turn(0, 0).name, 0.5)),
+            CandidateResult(failed.turn, None, out_of_memory=True),
+        ),
+        (turn(0, 0), failed.turn),
+    )
+    chosen = settings(tune_from=2)
+    first = candidates[turn(0, 0).name].architecture
+    limits = limits_of(chosen, chosen.batches[-1])
+    bytes_needed = architecture_cost.memory_bytes(first, limits.batch, limits.bytes_per_value)
+    unlimited = proposer(chosen, candidates)
+    unlimited.propose(turn(1, 0), known)
+    replace(unlimited, memory_bytes=bytes_needed // 2).propose(turn(1, 0), known)
+    assert spaces[0].batches == chosen.batches
+    assert spaces[1].batches and set(spaces[1].batches) < set(chosen.batches)
+    assert [(tried.setting, tried.accuracy) for tried in heard[:1]] == [(Setting(64, 3), None)]

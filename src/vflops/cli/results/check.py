@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,17 @@ import typer
 from vflops.cli.terminal.columns import columns, heading
 
 if TYPE_CHECKING:
+    from vflops.record.readout.contents import Contents
     from vflops.results.check.findings import Findings
+    from vflops.results.check.level import Level
+
+
+class LevelName(StrEnum):
+    """The levels that can be required; any run of the same problem is at level free."""
+
+    HARDWARE = "hardware"
+    SYSTEM = "system"
+
 
 Runs = Annotated[
     list[Path] | None, typer.Argument(help="Run folders; by default the newest under runs/.")
@@ -31,6 +42,13 @@ Received = Annotated[
     str | None,
     typer.Option(help="With --challenge-signers: when the runs were handed in, in UTC."),
 ]
+RequiredLevel = Annotated[
+    LevelName | None,
+    typer.Option(
+        help="Level that the runs must claim: hardware (the reference code on another machine) or"
+        " system (another framework, too)."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; a list for several runs.")]
 
 
@@ -44,11 +62,13 @@ def check(
     rules: Rules = None,
     challenge_signers: ChallengeSigners = None,
     received: Received = None,
+    level: RequiredLevel = None,
     json: Json = False,
 ) -> None:
     """Check runs by the rules. Exit code 0 only if all runs meet all rules."""
     from vflops.cli.results.score import write_result
     from vflops.cli.terminal import console
+    from vflops.errors import CheckFailed
     from vflops.publish.evidence.challenges import demand
     from vflops.results.check.checking import check as check_run
     from vflops.results.check.checking import demand_challenge
@@ -57,6 +77,7 @@ def check(
     received_s = _received_s(received, challenge_signers)
     results: list[tuple[str, Findings]] = []
     folders = []
+    above: list[str] = []
     for run in runs or (None,):
         contents = console.read_run(run)
         findings = check_run(contents, rules)
@@ -67,15 +88,38 @@ def check(
             findings = demand_challenge(findings, contents, required)
         results.append((console.shell_path(contents.folder.path), findings))
         folders.append(contents.folder)
+        above += [] if level is None else _above_level(contents, level.value)
     if json:
         _print_json([findings for _, findings in results])
     else:
         for (name, findings), folder in zip(results, folders, strict=True):
             on = folder.record.settings.launch.on
             _print_table(name if len(results) > 1 else "", findings, on)
+    for line in above:
+        console.say(line)
+    if above and level is not None:
+        raise CheckFailed(
+            f"level {level.value} cannot be claimed: {len(above)} layers differ from the reference"
+            if len(above) > 1
+            else f"level {level.value} cannot be claimed: a layer differs from the reference"
+        )
     _raise_if_broken(results, rules)
     if not json:
         console.open_report(folders[0])
+
+
+def _above_level(contents: Contents, level: Level) -> list[str]:
+    """Return a line per layer that keeps a run from claiming the level."""
+    from vflops.cli.terminal import console
+    from vflops.results.check.level import levels
+
+    name, found = console.shell_path(contents.folder.path), levels(contents)
+    if found.reason is not None:
+        return [f"{name}: the level is not known: {found.reason}"]
+    return [
+        f"{name}: {layer.layer} differs: {', '.join(map(str, layer.differences))}"
+        for layer in found.above(level)
+    ]
 
 
 def _received_s(received: str | None, challenge_signers: Path | None) -> float | None:

@@ -114,7 +114,7 @@ def plan(
     largest = size.largest if search is not None else size.largest_ensemble
     if search is not None:
         counts: dict[str, object] = {"--workers": largest.models, "--for": for_}
-        unused = {"--models": models, "--like": like, "--waves": waves}
+        unused = {"--models": models, "--waves": waves}
         check_no_ensemble_options(settings, unused)
         mapping = place_workers(largest.nodes, search)
     else:
@@ -129,10 +129,10 @@ def plan(
     for warning in framework_warnings(settings):
         console.say(f"warning: {warning}")
     check_searches(settings)
+    earlier = console.read_run(like) if like else None
     if search is not None:
-        plan_search(settings, mapping, json=json)
+        plan_search(settings, mapping, earlier, json=json)
     else:
-        earlier = console.read_run(like) if like else None
         _plan_models(settings, mapping, earlier, json=json)
     if json:
         return

@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from vflops.config.settings import Settings
     from vflops.launch.placement import Node, Plan
+    from vflops.record.readout.contents import Contents
 
 _SHOWN = 3
 """Number of workers shown at either end of a long plan."""
@@ -25,8 +26,8 @@ def search_section(settings: Settings) -> dict[str, Any] | None:
     return section if workload(name).is_search else None
 
 
-def show_search(name: str, section: Mapping[str, Any]) -> None:
-    """Print what is known about a search before it runs."""
+def show_search(name: str, section: Mapping[str, Any], earlier: Contents | None = None) -> None:
+    """Print what is known about a search before it runs; ``earlier`` tells its speed."""
     from vflops.cli.terminal.columns import columns, heading
     from vflops.results.score.figure_text import count
     from vflops.units import seconds
@@ -39,11 +40,28 @@ def show_search(name: str, section: Mapping[str, Any]) -> None:
         ["workers", f"{search['workers']:,}"],
         ["time", f"{seconds(search['duration_s'])}{candidate_limit}"],
         ["operations", "not known in advance: they depend on the candidates"],
+        *_until_valid(section, earlier),
         *([["disk", kept]] if section["train"]["segments"] else []),
         ["repeat as fixed work", "vflops replay RUN, once it has finished"],
     ]
     typer.echo("\n" + heading(name))
     typer.echo(columns(facts))
+
+
+def _until_valid(section: Mapping[str, Any], earlier: Contents | None) -> list[list[str]]:
+    """Return how long the search must last to be valid, at the speed of an earlier one."""
+    from vflops.results.score.scoring import score
+    from vflops.workloads.automl.search_length import planned_rows
+    from vflops.workloads.automl.settings import AutomlSettings
+    from vflops.workloads.image_classification.expected import expected
+
+    settings = AutomlSettings.model_validate(section)
+    searches = score(earlier).searches if earlier is not None else ()
+    speed = None
+    if earlier is not None and searches and searches[0].ops_per_s:
+        ranks = sum(worker.record.ranks for worker in earlier.workers)
+        speed = searches[0].ops_per_s / ranks * settings.train.ranks
+    return planned_rows(settings, expected(settings).facts, speed)
 
 
 def check_no_ensemble_options(settings: Settings, given: Mapping[str, object]) -> None:
@@ -75,7 +93,9 @@ def place_workers(available: Sequence[Node], section: Mapping[str, Any]) -> Plan
         ) from error
 
 
-def plan_search(settings: Settings, mapping: Plan, *, json: bool = False) -> None:
+def plan_search(
+    settings: Settings, mapping: Plan, earlier: Contents | None, *, json: bool = False
+) -> None:
     """Print the placement of a search's workers and its duration."""
     import json as json_
 
@@ -98,4 +118,4 @@ def plan_search(settings: Settings, mapping: Plan, *, json: bool = False) -> Non
         table[_SHOWN:-_SHOWN] = [["…", f"{len(table) - 2 * _SHOWN:,} more"]]
     typer.echo(columns([["worker", "node: slots"], *table], right=(0,)))
     ((name, section),) = settings.workloads.items()
-    show_search(name, section)
+    show_search(name, section, earlier)

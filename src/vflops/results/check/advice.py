@@ -71,7 +71,6 @@ ADVICE = {
     "closed": "leave the settings of the task to the profile; vflops score shows what differs",
     "published-data": "train on all of the published data with --data",
     "precision": "train in an allowed precision: --set train.precision=mixed-bf16",
-    "repeats": "add --repeat 4",
     "ceilings": "run it again with its micro-benchmarks",
     "level": "install the package of the workload, and check again",
     "ensemble": "train all models at the same time, on enough nodes",

@@ -89,8 +89,9 @@ _LAYER_OF: dict[str, str] = {
 """The layer by name or prefix of a setting; the longest prefix counts.
 
 All other settings are hyper-parameters."""
-_IGNORED = frozenset({"data", "box_order"})
-"""Settings that do not change the problem: the path of the data and the column order of boxes."""
+_IGNORED = frozenset({"data", "box_order", "train.batch_per_rank"})
+"""Settings that do not change the problem: the path of the data and the column order of boxes; and
+the batch per rank of a profile, of which a run records the batch that follows."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,14 @@ class Levels:
         """The differences that make the level ``system`` or ``free``."""
         layers = [layer for layer in self.layers if layer.level == self.code != "hardware"]
         return tuple(difference for layer in layers for difference in layer.differences)
+
+    def above(self, level: Level) -> list[LayerLevel]:
+        """Return the layers whose differences the level does not allow."""
+        return [
+            layer
+            for layer in self.layers
+            if layer.level is None or LEVELS.index(layer.level) > LEVELS.index(level)
+        ]
 
     @property
     def other_problem(self) -> tuple[Difference, ...]:

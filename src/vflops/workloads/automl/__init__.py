@@ -25,5 +25,6 @@ def automl() -> WorkloadSpec:
         runner="vflops.workloads.automl.worker:run",
         observer="vflops.workloads.automl.worker_progress:observer",
         is_search=True,
+        data_remarks="vflops.workloads.automl.search_length:remarks",
         expected="vflops.workloads.image_classification.expected:expected",
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from vflops.record.formats.job import DataFacts
-from vflops.workloads.automl.architecture import morphs
+from vflops.workloads.automl.architecture import architecture_cost, morphs
 from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.architecture.morphs import Limits, Morph
 from vflops.workloads.automl.architecture.starting_networks import resnet
@@ -65,13 +65,15 @@ class Proposer:
     """A function that returns the earlier proposal of a turn."""
     distances: DistancesTo = distances_to
     """How the distances of architectures are computed."""
+    memory_bytes: int | None = None
+    """Memory that a rank can use; None if it is not known."""
 
     def propose(self, turn: Turn, known: KnownResults) -> Candidate:
         """Return the candidate of a turn."""
         began_s = time.monotonic()
         rng = random.Random(f"{self.seed} {turn.name}")  # the same numbers on every machine
         chosen = self._first(turn) or self._search(known, rng)
-        hyper, tuned = self._hyperparameters(turn, known, rng)
+        hyper, tuned = self._hyperparameters(chosen.architecture, turn, known, rng)
         chosen, hyper = self._grow_kernels(chosen, hyper, known)
         max_epochs = self.settings.train.epochs
         return Candidate(
@@ -123,15 +125,28 @@ class Proposer:
         ]
 
     def _hyperparameters(
-        self, turn: Turn, known: KnownResults, rng: random.Random
+        self, network: Architecture, turn: Turn, known: KnownResults, rng: random.Random
     ) -> tuple[Hyperparameters, bool]:
-        """Return the hyperparameters and whether they are tuned, which begins in a later round."""
+        """Return the hyperparameters and whether they are tuned, which begins in a later round.
+
+        Tuning chooses among the batches with which the network fits the memory.
+        """
         settings = self.settings
         if turn.round + 1 < settings.search.tune_from:
             return Hyperparameters(batch=settings.train.batch), False
-        space = Space(settings.batches, tuple(sorted(settings.search.kernels)))
+        batches = [batch for batch in settings.batches if self._fits(network, batch)]
+        batches = batches or [min(settings.batches)]
+        space = Space(tuple(batches), tuple(sorted(settings.search.kernels)))
         suggested = suggest(space, self._tuning_results(turn, known), rng.getrandbits(32))
         return Hyperparameters(batch=suggested.batch, kernel=suggested.kernel), True
+
+    def _fits(self, network: Architecture, batch: int) -> bool:
+        """Whether a step of the network with this batch fits the memory of a rank, by estimate."""
+        if self.memory_bytes is None:
+            return True
+        limits = limits_of(self.settings, batch)
+        needed = architecture_cost.memory_bytes(network, limits.batch, limits.bytes_per_value)
+        return needed <= self.memory_bytes
 
     def _tuning_results(self, turn: Turn, known: KnownResults) -> list[TuningResult]:
         """Return the results that hyperparameters are tuned from: of all workers, or of its own.
@@ -139,13 +154,19 @@ class Proposer:
         Results without a kernel size were not tuned, and were trained for fewer epochs.
         """
         pooled = self.settings.search.tuning == "pooled"
-        return [
-            TuningResult(Setting(hyper.batch, hyper.kernel), result.trained.accuracy)
-            for result in known.results
-            if (pooled or result.turn.worker == turn.worker)
-            and result.trained is not None
-            and (hyper := result.trained.hyper).kernel is not None
-        ]
+        found = []
+        for result in known.results:
+            if not pooled and result.turn.worker != turn.worker:
+                continue
+            if result.trained is not None:
+                hyper, accuracy = result.trained.hyper, result.trained.accuracy
+            elif result.out_of_memory:
+                hyper, accuracy = self.candidate(result.turn).hyper, None
+            else:
+                continue
+            if hyper.kernel is not None:
+                found.append(TuningResult(Setting(hyper.batch, hyper.kernel), accuracy))
+        return found
 
     def _grow_kernels(
         self, chosen: _DerivedArchitecture, hyper: Hyperparameters, known: KnownResults

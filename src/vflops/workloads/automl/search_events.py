@@ -121,6 +121,8 @@ class WorkerBegun(Data):
     """How many seconds of its time are left."""
     clock: str | None = None
     """What is wrong with the machine's clock, if anything."""
+    memory_bytes: int | None = Field(default=None, ge=1)
+    """Memory that a rank can use, measured by the first attempt; tuning offers no larger batch."""
 
 
 class WorkerWaiting(Data):
@@ -212,6 +214,8 @@ class CandidateFailed(Data):
     message: str
     samples: NonNegative = 0
     """Samples of the completed steps; their operations count."""
+    out_of_memory: bool = False
+    """Whether it needs more memory than the device has, which tuning avoids."""
 
 
 class CandidateCut(Data):

@@ -13,7 +13,12 @@ from vflops.record.folder import RunFolder
 from vflops.record.log.tail import Listener, Tail
 from vflops.record.readout.trained_job import PROGRESS_EVENTS
 from vflops.workloads.automl.candidate_history import CandidateTracker
-from vflops.workloads.automl.search_events import CandidateCut, CandidateTrained, Turn
+from vflops.workloads.automl.search_events import (
+    CandidateCut,
+    CandidateFailed,
+    CandidateTrained,
+    Turn,
+)
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,8 @@ class CandidateResult:
     turn: Turn
     trained: CandidateTrained | None
     """None if it could not be trained."""
+    out_of_memory: bool = False
+    """Whether it could not be trained for lack of memory."""
 
 
 class SharedResults:
@@ -65,8 +72,9 @@ class SharedResults:
                 return
             outcome = tracker.take(kind, data)
             if outcome is not None and not isinstance(outcome, CandidateCut):
-                trained = outcome if isinstance(outcome, CandidateTrained) else None
                 turn = Turn.named(outcome.candidate)
-                self.results[outcome.candidate] = CandidateResult(turn, trained)
+                trained = outcome if isinstance(outcome, CandidateTrained) else None
+                too_large = isinstance(outcome, CandidateFailed) and outcome.out_of_memory
+                self.results[outcome.candidate] = CandidateResult(turn, trained, too_large)
 
         return take

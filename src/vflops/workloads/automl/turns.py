@@ -26,11 +26,11 @@ class KnownResults:
 
     @property
     def sha256(self) -> str:
-        """A hash of the candidates' names and accuracies."""
+        """A hash of the candidates' names and accuracies, and of which ran out of memory."""
         lines = (
             f"{result.turn.name} {result.trained.search_accuracy!r}"
             if result.trained
-            else result.turn.name
+            else result.turn.name + " out of memory" * result.out_of_memory
             for result in self.results
         )
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()

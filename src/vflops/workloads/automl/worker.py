@@ -16,8 +16,9 @@ from pathlib import Path
 
 import torch
 
-from vflops.errors import FolderError, Interrupted, RunFailed
+from vflops.errors import FolderError, Interrupted, OutOfMemory, RunFailed
 from vflops.machine.devices import first_line, is_out_of_memory
+from vflops.machine.host import free_memory_bytes
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import Evaluated
 from vflops.train.context import JobContext
@@ -68,6 +69,8 @@ _TRIED_ALGORITHMS = 4
 
 With ten, torch's default, this takes half a minute for a network with large kernels.
 """
+_USABLE = 0.9
+"""Share of the memory that weights and activations can take; workspaces take the rest."""
 _CHECKPOINT_AFTER_S = 20.0
 """A candidate that has trained for less time is not checkpointed."""
 
@@ -89,6 +92,15 @@ def run(context: JobContext) -> None:
             Worker(context, settings, plan, precision, device, threads).run()
     plan.barrier()
     plan.close()  # not after an error, which is written first
+
+
+def usable_memory(device: torch.device, ranks: int) -> int:
+    """Return the memory that each of the ``ranks`` ranks of this node can use."""
+    if device.type == "cpu":
+        available = free_memory_bytes() // ranks
+    else:
+        available = torch.accelerator.get_memory_info(device)[1]
+    return int(available * _USABLE)
 
 
 @dataclass
@@ -152,7 +164,12 @@ class Worker:
             len(history.ended),
         )
         self.images = JobImages(self.context.record.data)  # candidates share what was compared
-        began = WorkerBegun(worker=self.index, left_s=left_s, clock=clock_fault)
+        self.memory_bytes = history.memory_bytes or usable_memory(
+            self.device, self.context.local_ranks or self.context.record.ranks
+        )
+        began = WorkerBegun(
+            worker=self.index, left_s=left_s, clock=clock_fault, memory_bytes=self.memory_bytes
+        )
         self.context.write_event("worker", began)
 
     @property
@@ -180,7 +197,8 @@ class Worker:
         if self.settings.search.ledger is not None:
             return ReplaySource(self.buffer, self.shared, self.settings.search.turn_s)
         worker = self.index if self.settings.own_proposals else None
-        return SearchSource(ProposerProcess(self.context), self.buffer, worker)
+        proposer = ProposerProcess(self.context, self.memory_bytes)
+        return SearchSource(proposer, self.buffer, worker)
 
     def _train(self, claimed: ClaimedCandidate) -> None:
         """Train a candidate, and write its outcome."""
@@ -201,15 +219,23 @@ class Worker:
         except CandidateUnbuildable as error:
             self._fail(turn, error.message)
         except (RunFailed, FolderError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and not is_out_of_memory(error):
-                raise
-            self._fail(turn, first_line(error))
+            too_large = isinstance(error, OutOfMemory)
+            if isinstance(error, RuntimeError):
+                too_large = is_out_of_memory(error)
+                if not too_large:
+                    raise
+            self._fail(turn, first_line(error), out_of_memory=too_large)
             if self.plan.ranks > 1:  # other ranks may be within a step: restart the worker
                 raise
 
-    def _fail(self, turn: Turn, message: str) -> None:
+    def _fail(self, turn: Turn, message: str, *, out_of_memory: bool = False) -> None:
         """Report that a candidate cannot be trained."""
-        failed = CandidateFailed(candidate=turn.name, message=message, samples=self._samples)
+        failed = CandidateFailed(
+            candidate=turn.name,
+            message=message,
+            samples=self._samples,
+            out_of_memory=out_of_memory,
+        )
         self.context.write_event("candidate-failed", failed)
 
     def _attempt(self, candidate: Candidate, unfinished: UnfinishedCandidate | None) -> None:

@@ -12,7 +12,7 @@ from vflops.record.formats.job_events import Evaluated, Finished
 from vflops.record.log.boot import monotonic_clock_id
 from vflops.record.log.events import Event, Log
 from vflops.workloads.automl.candidate_history import CandidateTracker
-from vflops.workloads.automl.search_events import Turn
+from vflops.workloads.automl.search_events import Turn, WorkerBegun
 
 _CLOCK_TOLERANCE_S = 1.0
 """Differences between wall clock and monotonic clock up to this are normal."""
@@ -43,6 +43,12 @@ class WorkerHistory:
     def begun(self) -> bool:
         """Whether any attempt began to work."""
         return any(event.kind == "worker" for event in self._events())
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory of a rank as the first attempt measured it, so that proposals stay equal."""
+        began = [event.payload(WorkerBegun) for event in self._events() if event.kind == "worker"]
+        return began[0].memory_bytes if began else None
 
     @property
     def ended(self) -> frozenset[str]:

@@ -34,7 +34,7 @@ def chance(seed: int) -> Choice:
 
 
 def best(tried: list[TuningResult]) -> float:
-    return max(record.accuracy for record in tried)
+    return max(record.accuracy or 0.0 for record in tried)
 
 
 def test_it_beats_chance_with_the_same_budget() -> None:
@@ -50,7 +50,7 @@ def test_it_maximises() -> None:
     suggested = [suggest(SPACE, tried, seed) for seed in range(12)]
     assert mean(setting.batch for setting in suggested) < 100
     assert mean(setting.kernel for setting in suggested) < 8
-    worse = [TuningResult(record.setting, 0.9 - record.accuracy) for record in tried]
+    worse = [TuningResult(record.setting, 0.9 - (record.accuracy or 0.0)) for record in tried]
     suggested = [suggest(SPACE, worse, seed) for seed in range(12)]
     assert mean(setting.batch for setting in suggested) > 160
 
@@ -90,3 +90,11 @@ def test_an_accuracy_must_be_a_number() -> None:
 def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     suggest(SPACE, tuned(chance(1), 6), 1)
     assert capfd.readouterr() == ("", "")
+
+
+def test_it_avoids_settings_that_ran_out_of_memory() -> None:
+    """They count as worse than the worst that was trained, although nothing is known of them."""
+    tried = [TuningResult(Setting(16 + 8 * (i % 3), 3), 0.5) for i in range(10)]
+    tried += [TuningResult(Setting(240 + 8 * (i % 3), 3), None) for i in range(10)]
+    suggested = [suggest(SPACE, tried, seed) for seed in range(12)]
+    assert mean(setting.batch for setting in suggested) < 128

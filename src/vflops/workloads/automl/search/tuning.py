@@ -30,7 +30,8 @@ class TuningResult:
     """A setting that was tried, and its validation accuracy."""
 
     setting: Setting
-    accuracy: float
+    accuracy: float | None
+    """None if it ran out of memory."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ def suggest(space: Space, results: Sequence[TuningResult], seed: int) -> Setting
     """Return the setting to try next.
 
     Results of settings outside the space (a batch that had to be reduced, a larger kernel) are
-    ignored.
+    ignored. A setting that ran out of memory counts as worse than all that did not.
     """
     for result in results:
-        if not isfinite(result.accuracy):
+        if result.accuracy is not None and not isfinite(result.accuracy):
             raise ValueError(f"the accuracy of {result.setting} is {result.accuracy}")
     import optuna  # takes half a second, so only when tuning
     from optuna.distributions import BaseDistribution, IntDistribution
@@ -81,8 +82,13 @@ def suggest(space: Space, results: Sequence[TuningResult], seed: int) -> Setting
                 "batch": space.batches.index(result.setting.batch),
                 "kernel": space.kernels.index(result.setting.kernel),
             }
+            # TPE ignores trials that failed, but learns from those that were pruned.
+            states = optuna.trial.TrialState
+            state = states.PRUNED if result.accuracy is None else states.COMPLETE
             study.add_trial(
-                optuna.create_trial(params=params, distributions=indices, value=result.accuracy)
+                optuna.create_trial(
+                    params=params, distributions=indices, value=result.accuracy, state=state
+                )
             )
     chosen = study.ask(indices).params
     return Setting(space.batches[chosen["batch"]], space.kernels[chosen["kernel"]])
