@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.sample_parts import Vflops
 from vflops.errors import UsageError
-from vflops.launch.factory import launcher_class, launcher_names
+from vflops.launch.factory import GROUP, launcher_class, launcher_names
+from vflops.record.folder import RunFolder
+from vflops.record.formats.job_events import JobBegun
 
 _NAMES = ("local", "slurm", "join")
 _COMPARED = re.compile(rf"""(?:\bon\b|\.name)\s*(?:==|!=|in)\s*\(?["'](?:{"|".join(_NAMES)})["']""")
@@ -24,6 +30,32 @@ def test_an_unknown_launcher_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UsageError, match="unknown launcher 'slrm'") as error:
         launcher_class("slrm")
     assert error.value.hint == "did you mean slurm?"
+
+
+def test_a_launcher_of_another_package_runs_jobs(tmp_path: Path, vflops_alone: Vflops) -> None:
+    example = ROOT / "examples" / "vflops-one-by-one"
+    project = tomllib.loads((example / "pyproject.toml").read_text())["project"]
+    ((name, target),) = project["entry-points"][GROUP].items()
+    metadata = tmp_path / "site" / "vflops_one_by_one-0.1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(f"Name: {project['name']}\nVersion: 0.1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {target}\n")
+    path = f"{tmp_path / 'site'}:{example / 'src'}:{os.environ['PYTHONPATH']}"
+    listed = " ".join(vflops_alone("list", PYTHONPATH=path, COLUMNS="200").stdout.split())
+    assert "one-by-one One agent at a time" in listed and "(from vflops-one-by-one)" in listed
+    small = ["synthetic.train=64", "synthetic.validation=16", "train.batch=16", "train.epochs=1"]
+    small += ["train.warmup_epochs=0", "micro.benchmarks=[]", "train.device=cpu"]
+    words = [word for item in small for word in ("--set", item)]
+    done = vflops_alone(
+        *("run", "image-classification", "--profile", "tiny", "--models", 2, "--on", name, *words),
+        PYTHONPATH=path,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    history = RunFolder.open(run).history(0)
+    assert [e.payload(JobBegun).launcher for e in history.events("job-begun")] == [name, name]
+    kinds = [e.kind for e in history.logs[0].events if e.kind in ("job-begun", "job-ended")]
+    assert kinds == ["job-begun", "job-ended"] * 2, "one after the other"
 
 
 def test_no_other_module_compares_the_name_of_a_launcher() -> None:

@@ -26,6 +26,14 @@ def launcher_names() -> list[str]:
     return [*_BUILT_IN, *sorted(entry_points(group=GROUP).names - _BUILT_IN.keys())]
 
 
+def origin(name: str) -> str:
+    """Return the package that provides the launcher."""
+    entry = next(iter(entry_points(group=GROUP, name=name)), None)
+    if name in _BUILT_IN or entry is None:
+        return "vflops"
+    return entry.dist.name if entry.dist else "another package"
+
+
 def launcher_class(name: str) -> type[Launcher]:
     """Return the launcher that ``launch.on`` names."""
     if name in _BUILT_IN:
@@ -34,20 +42,20 @@ def launcher_class(name: str) -> type[Launcher]:
     entry = next(iter(entry_points(group=GROUP, name=name)), None)
     if entry is None:
         raise unknown_name("launcher", name, launcher_names())
-    origin = entry.dist.name if entry.dist else "another package"
+    provider = origin(name)
     try:
         found = entry.load()
     except Exception as error:
         raise UsageError(
-            f"the launcher {name!r} from {origin} cannot be loaded:"
+            f"the launcher {name!r} from {provider} cannot be loaded:"
             f" {type(error).__name__}: {error}",
-            hint=f"fix or uninstall {origin}",
+            hint=f"fix or uninstall {provider}",
         ) from error
     if not (isinstance(found, type) and issubclass(found, Launcher)):
         raise UsageError(
-            f"the launcher {name!r} from {origin} is {found!r}, not a subclass of"
+            f"the launcher {name!r} from {provider} is {found!r}, not a subclass of"
             " vflops.launch.launcher.Launcher",
-            hint=f"fix or uninstall {origin}",
+            hint=f"fix or uninstall {provider}",
         )
     return found
 

@@ -13,11 +13,12 @@ def register(app: typer.Typer) -> None:
 
 
 def list_() -> None:
-    """List workloads, models, rule sets, profiles. Also ceilings and precisions."""
+    """List workloads, models, rule sets, launchers, profiles. Also ceilings and precisions."""
     from vflops.cli.terminal.console import next_step
     from vflops.config.names import BENCHMARKS, PRECISIONS
     from vflops.config.profiles import PROFILES
     from vflops.counting.conventions import conventions
+    from vflops.launch.factory import launcher_class, launcher_names, origin
     from vflops.models.model_registry import models
     from vflops.results.check.rule_set_names import NAMES
     from vflops.workloads.contract.registry import workloads
@@ -39,6 +40,13 @@ def list_() -> None:
         (
             "rule sets of vflops check",
             [(f"{name}/{rules.version}", rules.title, "vflops") for name, rules in NAMES.items()],
+        ),
+        (
+            "launchers (--on)",
+            [
+                (name, (launcher_class(name).__doc__ or "").splitlines()[0], origin(name))
+                for name in launcher_names()
+            ],
         ),
         ("ceilings", [(name, text, "vflops") for name, text in BENCHMARKS.items()]),
         ("precisions", [(name, text, "vflops") for name, text in PRECISIONS.items()]),

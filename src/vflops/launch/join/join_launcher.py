@@ -66,7 +66,10 @@ class _JoinedNode:
 
 
 class JoinLauncher(Launcher):
-    """Nodes that ran ``vflops join RUN``; each has a long-lived agent that takes tasks."""
+    """Nodes that join the run by vflops join, whatever starts it there.
+
+    Each node has a long-lived agent that takes tasks.
+    """
 
     name = "join"
 

@@ -44,8 +44,9 @@ class Slot:
 
 
 class LocalLauncher(Launcher):
-    """Jobs with one agent each, a process that outlives this one.
+    """Processes of this machine.
 
+    Each job has an agent, a process that outlives this one.
     Agents that an earlier controller started are recognised by their command, which names the run
     folder and the job. Only a controller starts agents, and a run has one at a time.
     """
