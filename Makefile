@@ -35,7 +35,7 @@ pytest: $(VENV)/.installed-dev packages
 
 # The tests that train longest on a real SLURM of four nodes, and in the container image, which is built for them.
 test-cluster: $(VENV)/.installed-dev cluster-packages
-	$(PYTEST) -n 2 -m cluster tests/launch tests/workloads/automl
+	$(PYTEST) -n 2 -m cluster
 
 # Debian's packages for PROGRAM:PACKAGE pairs whose program is missing. Installed where one may; else the tests skip.
 install_missing = need=; PATH="$$PATH:/usr/sbin:/sbin"; \

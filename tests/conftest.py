@@ -18,8 +18,8 @@ from tests.support import (
     slurm_bench,
     triton_kernels,  # noqa: F401  (first: it decides whether Triton compiles or interprets)
 )
-from tests.support.fork_server import server
 from tests.support.paths import ROOT
+from tests.support.programs import needs_process, run_here
 from tests.support.sample_parts import MEASUREMENTS, Vflops, write_system
 from tests.support.stored_machines import MACHINES, Machine, write_machine
 from tests.support.trained_runs import HandmadeRun, two_seeds
@@ -186,28 +186,15 @@ def vflops_alone(tmp_path: Path) -> Vflops:
 
 @pytest.fixture
 def vflops(vflops_alone: Vflops, tmp_path: Path) -> Vflops:
-    """Runs the command in an empty folder, in a process of its own that need not import torch."""
+    """Runs the command in an empty folder, in this process if the variables allow that."""
 
     def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
         variables = {**os.environ, "COLUMNS": "100", **environment}
-        if not server().serves(variables):
+        if needs_process(variables):
             return vflops_alone(*arguments, **environment)
-        words = ["-m", "vflops", *map(str, arguments)]
-        process = server().start(words, tmp_path, variables)
-        try:
-            out, err = process.communicate(timeout=300)
-        finally:
-            process.kill()
-        return subprocess.CompletedProcess(words, process.wait(), out, err)
+        return run_here([str(argument) for argument in arguments], tmp_path, variables)
 
     return run
-
-
-@pytest.fixture
-def forked_ranks() -> Iterator[None]:
-    """Forks the agents and ranks that a test starts in its own process."""
-    with server().forked_ranks():
-        yield
 
 
 @pytest.fixture

@@ -12,16 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
 from tests.support.ensemble_runs import processes_of
-from tests.support.fork_server import server
-from tests.support.never_stopped import NeverStopped
 from tests.support.paths import DOCS
+from tests.support.programs import start
 from tests.support.sample_parts import Vflops
 from vflops import interruption
 from vflops.data import drawn_shards
@@ -29,7 +27,6 @@ from vflops.interruption import SignalCounter, Signalled, handled, protected
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, latest
 from vflops.record.log.events import EventWriter, read_log
-from vflops.train.loop import Loop
 
 LIMIT_S = 60
 """A loaded machine needs more time than users are promised."""
@@ -50,7 +47,7 @@ class Command:
         variables = {**os.environ, "TMPDIR": str(folder), "COLUMNS": "100"}
         self.process: subprocess.Popen[Any]
         if options is None:
-            self.process = server().start(words, folder, variables, self._output)
+            self.process = start(words, folder, variables, self._output)
             return
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
@@ -162,28 +159,6 @@ def test_an_evaluation_is_abandoned_and_no_step_is_lost(tmp_path: Path) -> None:
     events = folder.history(1).logs[0].events
     assert [event.kind for event in events[-3:]] == ["checkpoint", "progress", "stopped"]
     assert events[-3].data["step"] == events[-2].data["step"] == 2
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_an_evaluation_without_a_checkpoint_is_saved_first(ranks: int) -> None:
-    saved, reported = [], []
-    loop: Any = SimpleNamespace(
-        state=SimpleNamespace(step=0),
-        group=SimpleNamespace(ranks=ranks),
-        context=SimpleNamespace(stop=NeverStopped()),
-        _checkpoint=lambda wait: saved.append(loop.state.step),
-        _report_progress=lambda: reported.append(loop.state.step),
-        _save_abandoned=lambda: Loop._save_abandoned(loop),
-    )
-
-    def run() -> None:
-        loop.state.step = 3
-        raise Signalled(signal.SIGTERM)
-
-    loop._run = run
-    with pytest.raises(Signalled):
-        Loop.run(loop)
-    assert (saved, reported) == ([3] if ranks == 1 else [], [3])
 
 
 def test_agents_and_their_ranks(tmp_path: Path, vflops: Vflops) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from mlperf_logging.compliance_checker import mlp_compliance
 
-from tests.support.fork_server import server, start_alone
+from tests.support.programs import start
 from vflops.record.folder import RunFolder, latest
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -74,9 +74,8 @@ def test_a_tiny_run_ends_with_a_report_and_passes_its_check(
     assert checker.check_file(str(log), "training_4.0.0/common.yaml")
 
 
-def started(tmp_path: Path, *arguments: str, alone: bool = False) -> subprocess.Popen[str]:
+def started(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     """Return a run in its own process group, with one measurement already in its log."""
-    start = start_alone if alone else server().start
     process = start(["-m", "vflops", *arguments], tmp_path, os.environ)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
@@ -125,7 +124,7 @@ def test_a_run_that_is_still_going_cannot_be_resumed(vflops: Vflops, tmp_path: P
 
 
 def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path: Path) -> None:
-    process = started(tmp_path, *RUN, alone=True)
+    process = started(tmp_path, *RUN)
     os.killpg(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130

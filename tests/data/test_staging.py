@@ -20,7 +20,6 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.support.fork_server import server
 from vflops.config.profiles import tiny
 from vflops.data import local_copy
 from vflops.data.images.image_writer import ImageWriter
@@ -411,7 +410,7 @@ def trained(planned: RunFolder, root: Path, local: Path, *jobs: int) -> Trained:
     records = [JobRecord.read(folder.job_file(job)) for job in (1, 2)]  # one core each
     launcher = LocalLauncher(folder, records)
     opened: set[Path] = set()
-    with pytest.MonkeyPatch.context() as patch, server().forked_ranks():
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VFLOPS_LOCAL_PATH", str(local))
         assert launcher.start(dict.fromkeys(jobs, 1)) == list(jobs)
         while launcher.active_jobs():

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.cores import needs_two_cores
-from tests.support.fork_server import server
 from tests.support.paths import ROOT
+from tests.support.programs import start
 from vflops.results.check.findings import Findings
 
 EXAMPLES = {
@@ -39,7 +39,7 @@ def test_an_example_is_trained_twice_and_combined(name: str, tmp_path: Path) -> 
         pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[dev,examples]'")
     options = ["--config", f"examples/{name}.toml", "--models", "2", "--out", str(tmp_path)]
     options += ["--profile", "tiny", "--set", "micro.benchmarks=[]", "--quiet"]
-    process = server().start(["-m", "vflops", "run", "command", *options], ROOT, os.environ)
+    process = start(["-m", "vflops", "run", "command", *options], ROOT, os.environ)
     _, errors = process.communicate(timeout=300)
     assert process.wait() in (0, 1), errors
     (path,) = tmp_path.glob("*/score.json")

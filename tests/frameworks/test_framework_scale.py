@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ensemble_runs import SMALL
-from tests.support.fork_server import server
+from tests.support.programs import start
 
 pytestmark = pytest.mark.frameworks
 pytest.importorskip("jax", reason="pip install 'vflops[jax]'")
@@ -19,7 +19,7 @@ def test_pytorch_and_jax_are_trained_and_compared(tmp_path: Path) -> None:
     settings = [part for each in (*SMALL, "train.epochs=2") for part in ("--set", each)]
     command = ["-m", "vflops", "scale", "image-classification", "--kind", "frameworks"]
     chosen = ["--frameworks", "pytorch,jax", "--scales", "1", "--profile", "tiny", "--out", "found"]
-    process = server().start([*command, *chosen, *settings], tmp_path, os.environ)
+    process = start([*command, *chosen, *settings], tmp_path, os.environ)
     out, err = process.communicate(timeout=400)
     assert process.returncode in (0, 1), out + err  # 1 if other programs run at the same time
     (result,) = tmp_path.rglob("scale.json")

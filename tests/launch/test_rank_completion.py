@@ -5,6 +5,8 @@ The ranks are real processes that run a script: they need not import torch.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -86,3 +88,28 @@ def test_a_rank_that_cannot_say_that_it_is_complete_fails_with_the_reason(tmp_pa
     (tmp_path / "file").touch()
     with pytest.raises(VflopsError, match=r"cannot write .*rank-1\.done"):
         rank_completion.complete(tmp_path / "file", 1)
+
+
+CALLED_BY_GLOO = """
+import subprocess
+import sys
+import time
+import torch, torch.distributed as dist
+from vflops.interruption import run_and_end
+
+def main():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    future = dist.all_reduce(torch.ones(4), async_op=True).get_future()
+    future.then(lambda done: [time.sleep(0.001) for _ in range(1000)])
+    print("done")
+    return 3
+
+run_and_end(main)
+"""
+
+
+def test_a_thread_of_gloo_that_runs_python_does_not_abort_a_process_that_ends() -> None:
+    """With ``sys.exit`` most such processes abort in Python 3.11."""
+    command = [sys.executable, "-c", CALLED_BY_GLOO]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "done\n", "")

@@ -12,7 +12,7 @@ import psutil
 
 from tests.support import ensemble_runs
 from tests.support.cores import skip_if_refused
-from tests.support.fork_server import server
+from tests.support.programs import start
 from vflops.record.folder import RunFolder
 from vflops.record.log.events import Event
 from vflops.workloads.automl.replay import SearchLedger
@@ -34,7 +34,7 @@ def started(folder: Path, *settings: str, words: tuple[str, ...] = ()) -> subpro
     skip_if_refused(words)
     assigned = [part for setting in (*SMALL, *settings) for part in ("--set", setting)]
     run = ["-m", "vflops", "run", "automl", "--profile", "tiny", *words]
-    return server().start([*run, *assigned], folder, os.environ)
+    return start([*run, *assigned], folder, os.environ)
 
 
 def searched(folder: Path, *settings: str, words: tuple[str, ...] = ()) -> RunFolder:
@@ -45,7 +45,7 @@ def searched(folder: Path, *settings: str, words: tuple[str, ...] = ()) -> RunFo
 def replayed(folder: Path, ledger: Path, *words: str) -> RunFolder:
     """Replay a search, and return the new run folder."""
     command = ["-m", "vflops", "replay", str(ledger), "--set", "micro.benchmarks=[]", *words]
-    return ensemble_runs.ended(server().start(command, folder, os.environ), folder)
+    return ensemble_runs.ended(start(command, folder, os.environ), folder)
 
 
 def results(folder: RunFolder) -> dict[str, CandidateTrained]:

@@ -1,4 +1,4 @@
-"""Workers of a search as forked processes without agents, which are cheap to kill and restart."""
+"""Workers of a search without agents, which are cheap to kill and restart."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from tests.support.automl_runs import SMALL
-from tests.support.fork_server import Forked, server
+from tests.support.programs import Program, start
 from vflops.config.profiles import for_single_workload
 from vflops.config.settings import Settings
 from vflops.record.folder import RunFolder
@@ -16,7 +16,7 @@ from vflops.run import jobs as training
 from vflops.workloads.automl.replay import SearchLedger, write_ledger
 from vflops.workloads.contract.run_settings import load, profile
 
-_RANK = Path(__file__).with_name("forked_rank.py")
+_RANK = Path(__file__).with_name("deadly_rank.py")
 
 
 def planned(folder: Path, *settings: str, of_profile: str = "tiny") -> RunFolder:
@@ -40,14 +40,14 @@ def _planned(parent: Path, settings: Settings) -> RunFolder:
     return folder
 
 
-def begun(folder: RunFolder, job: int = 1, die: str = "") -> list[Forked]:
-    """Start the ranks of a new attempt of a worker; for ``die`` see ``forked_rank``."""
+def begun(folder: RunFolder, job: int = 1, die: str = "") -> list[Program]:
+    """Start the ranks of a new attempt of a worker; for ``die`` see ``deadly_rank``."""
     number, ranks = folder.claim_attempt(job), JobRecord.read(folder.job_file(job)).ranks
     attempt = folder.attempt_folder(job, number)
     words = [str(_RANK), str(folder.path), str(job), str(number)]
     own = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "DIE": die}
     return [
-        server().start(
+        start(
             words,
             folder.path,
             {**os.environ, **own, "RANK": str(rank), "LOCAL_RANK": str(rank)},

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from tests.support.cores import skip_if_refused
-from tests.support.fork_server import server
+from tests.support.programs import start
 from vflops.record.folder import RunFolder, latest
 
 TRAIN, VALIDATION = 256, 60
@@ -32,7 +32,7 @@ def started(place: Path, *arguments: str, epochs: int = 2) -> subprocess.Popen[s
     skip_if_refused(arguments)
     settings = [part for each in (*SMALL, f"train.epochs={epochs}") for part in ("--set", each)]
     run = ["-m", "vflops", "run", "image-classification", "--profile", "tiny"]
-    return server().start([*run, *settings, *arguments], place, os.environ)
+    return start([*run, *settings, *arguments], place, os.environ)
 
 
 def ended(process: subprocess.Popen[str], place: Path, *codes: int) -> RunFolder:

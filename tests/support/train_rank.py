@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 from tests.support.team_rank import Double, stay_double
+from vflops.interruption import run_and_end
 from vflops.train import engine, loop, losses, rank
 from vflops.train.backends import factory
 from vflops.train.backends.array_backend import Recipe
@@ -84,7 +85,7 @@ if "MEMORY_MB" in os.environ:
     loop.Loop._step = limited_step  # type: ignore[method-assign]
 
 if __name__ == "__main__":
-    os.environ["VFLOPS_LAUNCHER"] = str(os.getppid())  # it is forked by a server
+    os.environ["VFLOPS_LAUNCHER"] = str(os.getppid())
     # Two threads take twice the CPU time for layers this small. Runs through the command have more.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    sys.exit(rank.main(*sys.argv[1:4]))
+    run_and_end(rank.main, *sys.argv[1:4])

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from tests.support.fork_server import server, start_alone
+from tests.support.programs import start
 from vflops.record.folder import RunFolder, latest
 from vflops.record.formats.job_events import Evaluated, Finished, Progressed
 from vflops.record.log.events import Log
@@ -41,11 +41,11 @@ def planned(
 
 
 class Ranks:
-    """The processes of one attempt, forked from a server that has imported torch."""
+    """The processes of one attempt."""
 
     def __init__(self, words: list[str], ranks: int, logs: Path, **environment: str) -> None:
         self._processes = [
-            server().start(
+            start(
                 words,
                 Path.cwd(),
                 {
@@ -131,12 +131,9 @@ def weights(folder: RunFolder) -> str | None:
     return folder.history().events("finished", job=1)[-1].payload(Finished).weights_sha256
 
 
-def start_command(
-    directory: Path, *arguments: object, alone: bool = False
-) -> subprocess.Popen[str]:
-    """Start the command in a new process group; ``alone``: in a new interpreter."""
+def start_command(directory: Path, *arguments: object) -> subprocess.Popen[str]:
+    """Start the command in a new process group."""
     words = ["-m", "vflops", *map(str, arguments)]
-    start = start_alone if alone else server().start
     return start(words, directory, {**os.environ, "COLUMNS": "100"})
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.support.fork_server import server
 from tests.support.train_runs import (
     SMALL,
     losses,
@@ -140,7 +139,7 @@ def test_images_of_val_that_are_trained_on_are_named_before_anything_is_trained(
 def test_a_loss_that_is_not_finite_stops_with_step_checkpoint_and_advice(tmp_path: Path) -> None:
     folder = planned(tmp_path, "train.learning_rate=1e18")
     record = JobRecord.read(folder.job_file(1))
-    with pytest.raises(RunFailed) as caught, server().forked_ranks():
+    with pytest.raises(RunFailed) as caught:
         run_job(folder, record, lambda kind, data: None)
     assert "the loss is nan at step" in caught.value.message
     assert "there is no checkpoint yet" in caught.value.message

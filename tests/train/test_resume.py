@@ -180,7 +180,6 @@ def test_data_that_was_changed_under_its_index_is_refused(tmp_path: Path) -> Non
         training.plan(folder, events, None, lambda what, done, whole: None)
 
 
-@pytest.mark.usefixtures("forked_ranks")
 def test_a_rank_that_is_killed_is_named_and_not_the_one_that_missed_it(tmp_path: Path) -> None:
     folder = planned(tmp_path, "train.ranks=2", "train.epochs=50")
     record = JobRecord.read(folder.job_file(1))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ensemble_runs import ended
-from tests.support.fork_server import server
+from tests.support.programs import start
 from tests.support.slurm_bench import NODES, SlurmBench
 from tests.support.ssh_keygen import needs_ssh_keygen
 from vflops.record.folder import RunFolder
@@ -47,7 +47,7 @@ def test_an_ensemble_on_four_nodes_is_valid_signed_and_ranked(
     quiet_nodes(tmp_path)
     words = ["run", "image-classification", "--profile", "tiny", "--on", "slurm", *SPANNING]
     words += ["--set", "micro.budget_s=10"]
-    process = server().start(["-m", "vflops", *words], tmp_path, os.environ)
+    process = start(["-m", "vflops", *words], tmp_path, os.environ)
     folder = ended(process, tmp_path)
     assert_measured(folder)
     assert_described(folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ensemble_runs import SMALL, ended
-from tests.support.fork_server import start_alone
+from tests.support.programs import start
 from tests.support.slurm_bench import SlurmBench
 from vflops.record.formats.node import node_records
 from vflops.record.readout.contents import Contents
@@ -89,7 +89,7 @@ def test_a_node_and_the_controller_are_set_by_an_hour(
     settings = [part for each in (*SMALL, "train.epochs=2") for part in ("--set", each)]
     words = ["-c", CONTROLLER, "run", "image-classification", "--profile", "tiny", *settings]
     began_s = time.monotonic()
-    process = start_alone(
+    process = start(
         [*words, "--on", "slurm", "--models", "2"], tmp_path, {**os.environ, **controller}
     )
     folder = ended(process, tmp_path)

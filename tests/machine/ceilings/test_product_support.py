@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.fork_server import server
 from tests.support.micro_tasks import CPU, make_task
+from tests.support.programs import start
 from tests.support.saturating_product import (
     LACKS_VNNI,
     saturating_product,
@@ -204,7 +204,7 @@ def test_the_answer_agrees_with_this_cpu_under_any_limit_of_its_instructions(
     script = tmp_path / "probe.py"
     script.write_text(PROBE)
     environment = {**os.environ, "DNNL_MAX_CPU_ISA": isa}
-    process = server().start([str(script)], tmp_path, environment)
+    process = start([str(script)], tmp_path, environment)
     output, error = process.communicate(timeout=300)
     assert process.returncode == 0, error
     found = json.loads(output)

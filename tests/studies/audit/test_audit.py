@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import automl_runs, ensemble_runs
 from tests.support.forged_runs import Forger
-from tests.support.fork_server import server
+from tests.support.programs import start
 from tests.support.train_runs import start_ranks
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job_events import Checkpointed, Committed
@@ -27,7 +27,7 @@ def audited(folder: RunFolder, place: Path, *options: str, code: int | None = No
     Without ``code``, the speed may be unconfirmed: the machine is busy with other tests.
     """
     words = ["-m", "vflops", "audit", str(folder.path), "--json", "--quiet", *options]
-    process = server().start(words, place, os.environ)
+    process = start(words, place, os.environ)
     out, err = process.communicate(timeout=400)
     assert process.returncode in ((0, 1) if code is None else (code,)), out + err
     data = json.loads(out)
@@ -137,7 +137,7 @@ def test_a_checkpoint_that_the_log_does_not_know_is_refused_at_resume(
 def test_the_checkpoints_can_be_discarded(single: RunFolder, tmp_path: Path) -> None:
     copy = copied(single, tmp_path)
     words = ["-m", "vflops", "audit", str(copy.path), "--discard"]
-    process = server().start(words, tmp_path, os.environ)
+    process = start(words, tmp_path, os.environ)
     out, err = process.communicate(timeout=100)
     assert process.returncode == 0, err
     assert "can no longer be audited" in out

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from tests.support.forged_runs import Forger
 from tests.support.forged_times import clocks_times
 from tests.support.forgeries import Break, changed, good_runs, in_job
 from tests.support.forgery_list import BY_AUDIT
-from tests.support.fork_server import server
 from tests.support.train_runs import planned, run_ranks, start_command, training_run
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder, latest
@@ -53,7 +51,7 @@ class Trainings:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainings]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trainings:
     parent = tmp_path_factory.mktemp("trained")
     process = start_command(parent, *training_run(*SHORT))
     other = planned(parent / "other", *SHORT, "seed=2")
@@ -61,8 +59,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainings]:
     process.communicate()
     run = latest(parent / "runs")
     assert run is not None
-    with server().forked_ranks():
-        yield Trainings(run, other.path / "jobs" / "1")
+    return Trainings(run, other.path / "jobs" / "1")
 
 
 @dataclass(frozen=True)

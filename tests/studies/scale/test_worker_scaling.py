@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.support.browser import chromium
 from tests.support.sample_parts import write_system
 from tests.support.search_runs import HandmadeSearch, Note, one_worker, started
 from vflops.cli.schemas import schemas
@@ -175,12 +175,16 @@ def test_the_page_draws_every_curve_offline(found: Scale, tmp_path: Path) -> Non
     assert "Score against workers: automl" in told
     assert "<b>2 workers:</b> not a valid result by AIPerf&#39;s rules" in told
     assert "This experiment is incomplete" in told
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no chromium on this machine: apt-get install chromium")
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=8000"]
+    options += ["--host-resolver-rules=MAP * ~NOTFOUND", "--dump-dom"]
     done = subprocess.run(
-        [browser, *options, "--host-resolver-rules=MAP * ~NOTFOUND", "--dump-dom", page.as_uri()],
+        [
+            chromium(),
+            *options,
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+            "--dump-dom",
+            page.as_uri(),
+        ],
         capture_output=True,
         text=True,
         timeout=120,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.fork_server import server
 from tests.support.paths import SUPPORT
+from tests.support.programs import start
 from vflops.metrics.traffic import POWERSGD_RANK, POWERSGD_START, bytes_sent, powersgd_elements
 
 PROGRAM = SUPPORT / "average_rank.py"
@@ -24,7 +24,7 @@ def run(folder: Path, ranks: int, part: str) -> Any:
     """Return what rank 0 found; all ranks ended well."""
     words = [str(PROGRAM), str(folder), part]
     processes = [
-        server().start(
+        start(
             words,
             folder,
             {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks)},

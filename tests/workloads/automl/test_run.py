@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.automl_runs import essence, rank_of, results, searched, started, wait_until
 from tests.support.ensemble_runs import ended, processes_of, wait_for
-from tests.support.fork_server import server
+from tests.support.programs import start
 from tests.support.sample_parts import Vflops
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -64,7 +64,7 @@ def test_a_search_that_is_slowed_left_killed_and_resumed_is_the_same_search(
     slow.suspend()
     first.kill()
     threading.Timer(2.0, slow.resume).start()
-    second = server().start(["-m", "vflops", "attach", str(folder.path)], tmp_path, os.environ)
+    second = start(["-m", "vflops", "attach", str(folder.path)], tmp_path, os.environ)
 
     def in_the_middle(events: list[Event]) -> bool:
         kinds = [event.kind for event in events]
@@ -77,7 +77,7 @@ def test_a_search_that_is_slowed_left_killed_and_resumed_is_the_same_search(
             process.kill()
     half = WorkerHistory(folder.job_history(1)).unfinished()
     assert half is not None and half.turn.name == "r00002-w00000"
-    resume = server().start(["-m", "vflops", "resume", str(folder.path)], tmp_path, os.environ)
+    resume = start(["-m", "vflops", "resume", str(folder.path)], tmp_path, os.environ)
     assert essence(ended(resume, tmp_path)) == essence(search)
     history = folder.history()
     begun = [event.data["candidate"] for event in history.events("candidate", job=1)]

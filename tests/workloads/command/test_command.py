@@ -32,8 +32,6 @@ from vflops.workloads.command.workload import Command
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import load, profile
 
-pytestmark = pytest.mark.usefixtures("forked_ranks")
-
 
 class TestConformance(SpecConformance):
     spec = workload("command")

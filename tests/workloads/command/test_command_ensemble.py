@@ -56,7 +56,7 @@ def run_ensemble(folder: Path, text: str, models: int = 2, **changes: Any) -> Ru
 
 
 @needs_two_cores
-def test_scripts_get_their_samples_and_are_combined(tmp_path: Path, forked_ranks: None) -> None:
+def test_scripts_get_their_samples_and_are_combined(tmp_path: Path) -> None:
     folder = run_ensemble(tmp_path, MEMBER, combine="vote")
     history = folder.history()
     for job in (1, 2):
@@ -94,23 +94,21 @@ say(samples=50, quality=1.0, evaluated=20)
 
 
 @needs_two_cores
-def test_boxes_are_fused(tmp_path: Path, forked_ranks: None) -> None:
+def test_boxes_are_fused(tmp_path: Path) -> None:
     folder = run_ensemble(tmp_path, DETECTOR, quality="mAP@0.5", combine="fusion")
     ensembled = folder.history().events("ensemble")[-1].payload(Ensembled)
     assert [size.quality for size in ensembled.sizes] == [pytest.approx(1.0)] * 2
 
 
 @needs_two_cores
-def test_a_script_without_predictions_fails_with_the_remedy(
-    tmp_path: Path, forked_ranks: None
-) -> None:
+def test_a_script_without_predictions_fails_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="the command wrote no predictions to") as caught:
         run_ensemble(tmp_path, MEMBER.rsplit("np.savez", 1)[0])
     assert FILE in caught.value.message
 
 
 @needs_two_cores
-def test_models_with_different_labels_are_not_combined(tmp_path: Path, forked_ranks: None) -> None:
+def test_models_with_different_labels_are_not_combined(tmp_path: Path) -> None:
     shifted = MEMBER.replace("np.arange(20)", '(np.arange(20) + int(os.environ["VFLOPS_SEED"]))')
     with pytest.raises(FolderError, match="label 1 and 2 of sample 0") as caught:
         run_ensemble(tmp_path, shifted)

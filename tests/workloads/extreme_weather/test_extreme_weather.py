@@ -45,7 +45,6 @@ def faultless(boxes: Tensor, labels: Tensor) -> Tensor:
     return torch.cat([rows, nothing.expand(len(rows), rest, 6)], 1)  # as many as the model gives
 
 
-@pytest.mark.usefixtures("forked_ranks")
 class TestConformance(WorkloadConformance):
     spec = SPEC
     shorter = ("train.epochs=1",)

@@ -14,7 +14,6 @@ from vflops.workloads.contract.workload import Inputs
 from vflops.workloads.image_classification.quality import Top1Meter, accuracy, cross_entropy
 
 
-@pytest.mark.usefixtures("forked_ranks")
 class TestConformance(WorkloadConformance):
     spec = workload("image-classification")
     shorter = ("train.epochs=2",)

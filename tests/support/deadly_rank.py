@@ -1,4 +1,4 @@
-"""A rank as a program of the fork server: ``python forked_rank.py RUN JOB ATTEMPT``.
+"""A rank without an agent, which may be killed: ``python deadly_rank.py RUN JOB ATTEMPT``.
 
 ``DIE`` names the moment at which it is killed: after its next event of a kind, or its claim.
 """
@@ -10,6 +10,7 @@ import signal
 import sys
 from typing import Any
 
+from vflops.interruption import run_and_end
 from vflops.record.log.events import EventWriter
 from vflops.train import rank
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
@@ -35,4 +36,4 @@ if __name__ == "__main__":
     elif moment:
         _die_after(EventWriter, "write", lambda kind: kind == moment)
     os.environ["VFLOPS_LAUNCHER"] = str(os.getppid())  # which waits for this process only
-    sys.exit(rank.main(*sys.argv[1:4]))
+    run_and_end(rank.main, *sys.argv[1:4])
