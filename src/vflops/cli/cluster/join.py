@@ -28,7 +28,7 @@ def join(
     ] = False,
     allow_command: options.AllowCommand = False,
 ) -> None:
-    """Add this node to a run that was started with --on join, until the run has ended.
+    """Add this node to a run that waits for nodes. It takes jobs until the run has ended.
 
     Start it once on every node, with mpiexec, pbsdsh, jsrun, flux run, pdsh, ssh or srun.
     """

@@ -13,7 +13,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_() -> None:
-    """List workloads, models, rule sets, launchers, profiles. Also ceilings and precisions."""
+    """List workloads, models, rule sets, profiles. Also launchers, ceilings, precisions."""
     from vflops.cli.terminal.console import next_step
     from vflops.config.names import BENCHMARKS, PRECISIONS
     from vflops.config.profiles import PROFILES
