@@ -9,8 +9,10 @@ import pytest
 
 from tests.support.scale_points import point, scale
 from vflops.cli.train.paper import check_paper_options, data_assignments
-from vflops.errors import UsageError
+from vflops.config.settings import Settings
+from vflops.errors import RunFailed, UsageError
 from vflops.launch.placement import Node
+from vflops.run.observer import RunObserver
 from vflops.studies.scale.paper_page import comparison, operation_counts
 from vflops.studies.scale.paper_study import PaperStudy, ceiling_precisions
 from vflops.studies.scale.papers import PAPERS, V2, V3, doubling, ends, every
@@ -164,3 +166,26 @@ def test_wrong_options_are_refused(call: Any, said: str) -> None:
 
 def test_data_of_a_single_workload_needs_no_name() -> None:
     assert data_assignments(["DIR"], ["a"]) == data_assignments(["a=DIR"], ["a"]) == ["a.data=DIR"]
+
+
+def test_a_point_that_fails_keeps_no_other_from_running_and_is_on_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = study("aiperf", tmp_path, monkeypatch)
+    ran: list[str] = []
+
+    def run(parent: Path, workload: str, settings: Settings, watch: RunObserver) -> None:
+        ran.append(parent.name)
+        if parent.name == "2x8":
+            raise RunFailed("the node caught fire")
+
+    monkeypatch.setattr("vflops.studies.scale.paper_study.run_to_end", run)
+    monkeypatch.setattr("vflops.studies.scale.experiment.Experiment.check_data", lambda *_: None)
+    monkeypatch.setattr("vflops.studies.scale.paper_page.chart_library", str)
+    made.run(RunObserver())
+    assert ran == ["1x8", "2x8", "4x8", "8x8"]
+    assert made.failures == {tmp_path / "automl" / "2x8": "the node caught fire"}
+    page = made.page_file.read_text()
+    assert "automl/2x8 failed:</b> the node caught fire" in page
+    assert "194.53 POPS" in page
+    assert "Table VII" in page

@@ -82,7 +82,8 @@ def test_a_paper_ends_on_the_nodes_of_a_cluster_and_is_continued(
     with Browser() as browser:
         page = browser.open(tmp_path / "e" / "paper.html")
         headings = page.texts("h2")
-        assert [heading.partition(":")[0] for heading in headings] == figures
+        assert [heading.partition(":")[0] for heading in headings] == [*figures, "Points"]
+        assert "A trial of the layout" in " ".join(page.texts(".banner"))
         assert page.errors == []
     again = scaled(tmp_path, *command)
     assert again.returncode == done.returncode

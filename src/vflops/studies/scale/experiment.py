@@ -97,7 +97,7 @@ class Experiment:
 
     def check_data(self, watch: RunObserver) -> None:
         """Prepare the data of all points; raise if it does not suit one of them."""
-        from vflops.run.validate import check_batch, check_model
+        from vflops.run.validate import check_all, check_batch, check_model
         from vflops.workloads.contract.registry import workload
         from vflops.workloads.contract.run_settings import workload_settings
 
@@ -107,6 +107,7 @@ class Experiment:
             if size in self.refused or self._must_wait(size):
                 continue
             settings = self.point_settings(size)
+            check_all(settings)
             (section,) = workload_settings(settings).values()
             key = section.model_dump_json(exclude={"train", "models"})
             if key not in prepared:

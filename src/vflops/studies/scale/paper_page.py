@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 from vflops.counting.conventions import convention
@@ -12,10 +13,10 @@ from vflops.publish.pages.page import chart_library, render
 from vflops.record.files import atomic
 from vflops.record.formats.graph import Graph
 from vflops.studies.scale.axis import Axis
-from vflops.studies.scale.paper_study import PaperStudy
+from vflops.studies.scale.paper_study import PaperStudy, Part
 from vflops.studies.scale.papers import OPERATION_COUNTS, PaperFigure
 from vflops.studies.scale.scale_charts import Curve
-from vflops.studies.scale.scale_result import Scale
+from vflops.studies.scale.scale_result import Scale, Size
 
 _TRAIN, _VALIDATION = 1_281_167, 50_000
 """The images of ImageNet."""
@@ -27,6 +28,19 @@ class WorkloadFigure(NamedTuple):
     axis: Axis
     scale: Scale
     curves: Sequence[Curve]
+
+
+class PagePoint(NamedTuple):
+    """A run of the study in the list of points."""
+
+    workload: str
+    size: Size
+    figures: str
+    run: str | None
+    """The run folder, relative to the page."""
+    state: str
+    broken: bool
+    """Whether it breaks a rule."""
 
 
 def write_paper_page(study: PaperStudy) -> None:
@@ -49,10 +63,30 @@ def write_paper_page(study: PaperStudy) -> None:
         study=study,
         figures=figures,
         scales=scales,
+        points=_points(results),
         counts=operation_counts() if study.paper.has_operation_counts else [],
         library=chart_library(),
     )
     atomic.write_text(study.page_file, page)
+
+
+def _points(results: Sequence[tuple[Part, Scale]]) -> list[PagePoint]:
+    """Return all runs, each once, with the figures that they belong to."""
+    found: dict[Path, PagePoint] = {}
+    for part, scale in results:
+        for point in scale.points:
+            parent, number = part.experiment.parent(point.size), part.figure.number
+            if parent in found:
+                known = found[parent].figures
+                found[parent] = found[parent]._replace(figures=f"{known}, {number}")
+                continue
+            run = f"{scale.workload}/{point.run}" if point.run else None
+            broken = point.figures.checks_failed if point.figures else 0
+            state = f"{broken} not met" if broken else "all met"
+            if point.figures is None:
+                state = "refused" if point.refused else "not complete"
+            found[parent] = PagePoint(scale.workload, point.size, number, run, state, bool(broken))
+    return list(found.values())
 
 
 def comparison(figure: PaperFigure, scales: Sequence[Scale]) -> list[Sequence[str]]:

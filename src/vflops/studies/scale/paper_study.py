@@ -125,6 +125,13 @@ class PaperStudy:
         """The path of the page."""
         return self.folder / "paper.html"
 
+    @property
+    def is_trial(self) -> bool:
+        """Whether ranks have accelerators but compute on CPUs, as a trial of the layout."""
+        experiment = self.parts[0].experiment
+        train = experiment.settings.workloads[experiment.workload]["train"]
+        return train["device"] == "cpu" and bool(experiment.settings.launch.gpus_per_rank)
+
     @cached_property
     def _runs(self) -> dict[Path, list[tuple[Part, Size]]]:
         """The folders of all points in the order in which they are run, each with its uses."""

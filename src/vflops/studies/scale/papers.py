@@ -223,25 +223,42 @@ def _tried(scales: Scales) -> str | None:
     return f"{own.architectures} in {own.window_s / 3600:.2g} h at {_size(point)}"
 
 
-_NEAR_LINEAR = "near-linear FLOPS and VFLOPS"
-_V2_IMAGES = {
-    "original": {2: "0.91", 4: "0.85", 8: "0.71"},
-    "mixed": {2: "0.89", 4: "0.82", 8: "0.67"},
-}
-_V2_WEATHER = {2: "0.50", 4: "0.37", 8: "0.36"}
-_V2_COMPRESSION = {1: "1.2 ×", 2: "1.4 ×", 4: "1.6 ×", 8: "1.5 ×"}
-_V2_FLOPS = {
-    "original": "345 TFLOPS",
-    "compression": "414 TFLOPS",
-    "mixed": "718 TFLOPS",
-    "mixed+compression": "939 TFLOPS",
-}
+def _each(
+    what: str, paper: str, here: Callable[[str], Callable[[Scales], str | None]]
+) -> tuple[Reported, ...]:
+    """Return the same statement about both trainings."""
+    return tuple(Reported(f"{what}, {name}", paper, here(name)) for name in TRAININGS)
+
+
+def _by_gpus(
+    what: str, workload: str, figure: str, variant: str, values: str
+) -> tuple[Reported, ...]:
+    """Return the values of V2.0 that are given as ``16: 0.91, 32: 0.85``, by numbers of GPUs."""
+    pairs = [item.split(": ") for item in values.split(", ")]
+    return tuple(
+        Reported(
+            f"{what}, {workload}, {variant}, {gpus} GPUs",
+            value,
+            _at(workload, figure, variant, int(gpus) // 8),
+        )
+        for gpus, value in pairs
+    )
+
+
+def _flops_of(workload: str, variant: str, value: str) -> Reported:
+    """Return the FLOPS that V2.0 reports for 64 GPUs."""
+    here = _at(workload, "flops", variant, form=_flops)
+    return Reported(f"FLOPS, {workload}, {variant}, 64 GPUs", value, here)
+
+
+_CLUSTER = "8 nodes of 8 V100 (32 GB), NVLink in a node, 10 Gb/s Ethernet between nodes"
 _FOUR = ("original", "mixed", "compression", "mixed+compression")
+_FP32 = ("original", "compression")
 
 V3 = Paper(
     title="HPC AI500 V3.0",
     profile="reference",
-    machine="8 nodes of 8 V100 (32 GB), NVLink in a node, 10 Gb/s Ethernet between nodes",
+    machine=_CLUSTER,
     figures=(
         PaperFigure(
             number="5 and 6",
@@ -250,17 +267,10 @@ V3 = Paper(
             nodes=every,
             charts=("flops", "efficiency", "utilisation"),
             reported=(
-                *(Reported(f"scaling, {name}", _NEAR_LINEAR, _scaling(name)) for name in TRAININGS),
-                Reported(
-                    f"penalty coefficient, {IMAGES}", "0.96 at 64 GPUs", _at(IMAGES, "penalty")
-                ),
-                Reported(
-                    f"penalty coefficient, {WEATHER}", "0.44 at 64 GPUs", _at(WEATHER, "penalty")
-                ),
-                *(
-                    Reported(f"utilisation, {name}", "high (no number)", _utilisation(name))
-                    for name in TRAININGS
-                ),
+                *_each("scaling", "near-linear FLOPS and VFLOPS", _scaling),
+                Reported(f"penalty coefficient, {IMAGES}", "0.96", _at(IMAGES, "penalty")),
+                Reported(f"penalty coefficient, {WEATHER}", "0.44", _at(WEATHER, "penalty")),
+                *_each("utilisation", "high (no number)", _utilisation),
             ),
         ),
         PaperFigure(
@@ -269,13 +279,8 @@ V3 = Paper(
             kind="bagging-vs-data",
             nodes=doubling,
             charts=("efficiency",),
-            reported=tuple(
-                Reported(
-                    f"efficiency, {name}",
-                    "data parallelism much lower (no numbers)",
-                    _bagging_and_data(name),
-                )
-                for name in TRAININGS
+            reported=_each(
+                "efficiency", "data parallelism much lower (no numbers)", _bagging_and_data
             ),
         ),
         PaperFigure(
@@ -294,22 +299,15 @@ V3 = Paper(
             shows="speed-up by mixed precision and by compressed communication",
             kind="optimisations",
             nodes=every,
-            variants={
-                IMAGES: ("original", "mixed", "compression"),
-                WEATHER: ("original", "compression"),
-            },
+            variants={IMAGES: _FOUR[:3], WEATHER: _FP32},
             charts=("flops", "vflops", "quality"),
             reported=(
                 Reported(f"mixed, {IMAGES}", "about 2 ×", _at(IMAGES, "speedup", "mixed")),
                 Reported(
-                    f"compression, {IMAGES}",
-                    "barely any speed-up",
-                    _at(IMAGES, "speedup", "compression"),
+                    f"compression, {IMAGES}", "barely any", _at(IMAGES, "speedup", "compression")
                 ),
                 Reported(
-                    f"compression, {WEATHER}",
-                    "about 1.2 ×",
-                    _at(WEATHER, "speedup", "compression"),
+                    f"compression, {WEATHER}", "1.2 ×", _at(WEATHER, "speedup", "compression")
                 ),
             ),
         ),
@@ -319,7 +317,7 @@ V3 = Paper(
 V2 = Paper(
     title="HPC AI500 V2.0",
     profile="reference",
-    machine="8 nodes of 8 V100 (32 GB), NVLink in a node, 10 Gb/s Ethernet between nodes",
+    machine=_CLUSTER,
     settings=("telemetry.kernels=true",),
     figures=(
         PaperFigure(
@@ -327,52 +325,34 @@ V2 = Paper(
             shows="FLOPS of one model from 8 to 64 GPUs, and the bandwidth that it uses",
             kind="data-parallel",
             nodes=doubling,
-            variants={IMAGES: _FOUR, WEATHER: ("original", "compression")},
+            variants={IMAGES: _FOUR, WEATHER: _FP32},
             charts=("flops", "efficiency", "bandwidth"),
             reported=(
-                *(
-                    Reported(
-                        f"efficiency, {IMAGES}, {variant}, {8 * times} GPUs",
-                        value,
-                        _at(IMAGES, "efficiency", variant, times),
-                    )
-                    for variant, values in _V2_IMAGES.items()
-                    for times, value in values.items()
+                *_by_gpus(
+                    *("efficiency", IMAGES, "efficiency", "original"),
+                    "16: 0.91, 32: 0.85, 64: 0.71",
                 ),
-                *(
-                    Reported(
-                        f"FLOPS, {IMAGES}, {variant}, 64 GPUs",
-                        value,
-                        _at(IMAGES, "flops", variant, form=_flops),
-                    )
-                    for variant, value in _V2_FLOPS.items()
+                *_by_gpus(
+                    *("efficiency", IMAGES, "efficiency", "mixed"), "16: 0.89, 32: 0.82, 64: 0.67"
                 ),
-                *(
-                    Reported(
-                        f"efficiency, {WEATHER}, original, {8 * times} GPUs",
-                        value,
-                        _at(WEATHER, "efficiency", "original", times),
-                    )
-                    for times, value in _V2_WEATHER.items()
+                _flops_of(IMAGES, "original", "345 TFLOPS"),
+                _flops_of(IMAGES, "compression", "414 TFLOPS"),
+                _flops_of(IMAGES, "mixed", "718 TFLOPS"),
+                _flops_of(IMAGES, "mixed+compression", "939 TFLOPS"),
+                *_by_gpus(
+                    *("efficiency", WEATHER, "efficiency", "original"),
+                    "16: 0.50, 32: 0.37, 64: 0.36",
                 ),
-                *(
-                    Reported(
-                        f"speed-up by compression, {WEATHER}, {8 * times} GPUs",
-                        value,
-                        _at(WEATHER, "speedup", "compression", times),
-                    )
-                    for times, value in _V2_COMPRESSION.items()
+                *_by_gpus(
+                    *("speed-up", WEATHER, "speedup", "compression"),
+                    "8: 1.2 ×, 16: 1.4 ×, 32: 1.6 ×, 64: 1.5 ×",
                 ),
                 Reported(
                     f"highest FLOPS, {WEATHER}, compression",
                     "109 TFLOPS",
                     _at(WEATHER, "flops", "compression", form=_flops),
                 ),
-                Reported(
-                    "bandwidth in fp32, both workloads",
-                    "weather much higher than images (no numbers)",
-                    _bandwidths,
-                ),
+                Reported("bandwidth in fp32", "weather much higher than images", _bandwidths),
             ),
         ),
         PaperFigure(
@@ -388,20 +368,17 @@ V2 = Paper(
                     "more than 2 ×",
                     _at(IMAGES, "speedup", "mixed", form="training {:.2f} ×".format),
                 ),
-                Reported(
-                    "accuracy of mixed precision, 1 node",
-                    "0.12 % lower",
-                    _at(IMAGES, "quality_change", "mixed", 1, _share),
-                ),
-                Reported(
-                    "accuracy of mixed precision, 4 nodes",
-                    "about 1 % lower",
-                    _at(IMAGES, "quality_change", "mixed", 4, _share),
-                ),
-                Reported(
-                    "accuracy of mixed precision, 8 nodes",
-                    "about 1 % lower",
-                    _at(IMAGES, "quality_change", "mixed", 8, _share),
+                *(
+                    Reported(
+                        f"accuracy of mixed precision, {nodes} node{'s' * (nodes > 1)}",
+                        value,
+                        _at(IMAGES, "quality_change", "mixed", nodes, _share),
+                    )
+                    for nodes, value in (
+                        (1, "0.12 % lower"),
+                        (4, "about 1 % lower"),
+                        (8, "about 1 % lower"),
+                    )
                 ),
             ),
         ),
@@ -411,13 +388,8 @@ V2 = Paper(
             kind="kernels",
             nodes=one,
             charts=("kernels",),
-            reported=tuple(
-                Reported(
-                    f"dominant kernels, {name}",
-                    "convolution and matrix multiplication",
-                    _largest_kernels(name),
-                )
-                for name in TRAININGS
+            reported=_each(
+                "dominant kernels", "convolution and matrix multiplication", _largest_kernels
             ),
         ),
     ),
