@@ -240,4 +240,7 @@ def over_time(
     point = {"opacity": 0, "size": 60}
     counted = base.mark_line(strokeWidth=2, point=point).transform_filter("datum.counts")
     before = base.mark_line(strokeWidth=1.5, strokeDash=[3, 3]).transform_filter("!datum.counts")
-    return apply_style((before + counted).properties(width=WIDTH, height=260))
+    # A browser warns of a layer without rows.
+    layers = [before] if not all(row["counts"] for row in rows) else []
+    layers += [counted] if any(row["counts"] for row in rows) else []
+    return apply_style(alt.layer(*layers).properties(width=WIDTH, height=260))
