@@ -155,10 +155,9 @@ def test_a_stop_that_comes_as_a_job_ends_begins_no_other(
     record = JobRecord.read(folder.job_file(1))
 
     def stop(kind: str, data: object) -> None:
-        if kind == "finished":
+        if kind == "end":
             os.kill(os.getpid(), signal.SIGTERM)
 
-    # A forked rank would end at once, and the signal would come when nobody waits for the job.
     with pytest.raises(Interrupted, match="SIGTERM"):
         run_job(folder, record, stop)
     assert folder.history().ended(1)

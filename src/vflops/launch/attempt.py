@@ -91,10 +91,10 @@ def run_job(
         ranks = LocalRanks(command, record.ranks, path, environment, local_ranks)
         try:
             _watch(ranks, stop, tail, on_event, partial(_report, path, node), hangs)
+            tail.read()
         finally:
             ranks.kill()
             board.close()
-    tail.read()
     if store is None:
         with suppress(OSError):
             (path / "store").unlink()
