@@ -28,6 +28,7 @@ from vflops.run import jobs, validate
 from vflops.run.jobs import PreparedWorkload
 from vflops.run.observer import RunObserver
 from vflops.run.recorded_programs import require_consent
+from vflops.run.run_size import request_lines
 from vflops.run.stopped_searches import can_be_ended, require_can_be_ended
 
 
@@ -49,6 +50,11 @@ def start(
     _validate(settings)
     prepared = jobs.prepare(settings, observer.progress)
     for warning in (*validate.framework_warnings(settings), *jobs.data_warnings(prepared)):
+        observer.warn(warning)
+    lines, idle = request_lines(settings)
+    for line in lines:
+        observer.note(line)
+    for warning in idle:
         observer.warn(warning)
     before()
     folder = RunFolder.create(parent, workload, settings, challenge)

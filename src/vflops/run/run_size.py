@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +12,14 @@ from vflops.config.settings import Settings
 from vflops.config.training import EIGHT_BIT_PRECISIONS
 from vflops.errors import UsageError
 from vflops.launch.factory import launcher_class
-from vflops.launch.nodes import known_nodes
+from vflops.launch.node_layout import NodeLayout
+from vflops.launch.nodes import known_nodes, usable_nodes
 from vflops.launch.placement import Plan, plan
-from vflops.launch.sizing import Asked, Shape, shape
+from vflops.launch.site import SiteSettings, site_for
+from vflops.launch.sizing import Asked, RankShare, Shape, rank_share, shape
+from vflops.results.score.figure_text import count
 from vflops.run.validate import most_copies
+from vflops.units import quantity
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import workload_settings
 from vflops.workloads.contract.spec import ENGINE
@@ -151,4 +156,54 @@ def _counts(settings: Settings, name: str, given: Collection[str]) -> tuple[int 
     return (
         models if models > 1 or models_given else None,
         ranks if ranks > 1 or "train.ranks" in own else None,
+    )
+
+
+def request_lines(settings: Settings) -> tuple[list[str], list[str]]:
+    """Return what a run asks of a scheduler, and the resources of its nodes that stay idle."""
+    launch = settings.launch
+    launcher = launcher_class(launch.on)
+    if launcher.is_this_machine:
+        return [], []
+    site = site_for(launch)
+    whole = site.exclusive or launcher.nodes_reserved()
+    lines, idle = [], []
+    for name, section in workload_settings(settings).items():
+        ranks = section.train.ranks
+        models = workload(name).load_code().workers(section) or settings.models_of(name)
+        nodes = usable_nodes(launch, section.train.device, ranks)
+        if launcher.gang_scheduled(launch):
+            placements = plan(nodes, models, ranks, waves=settings.bagging.waves).placements
+            first_wave = [item.places for item in placements if item.wave == 0]
+            busy = Counter(node for places in first_wave for node, slots in places for _ in slots)
+            used, per_node, slots = len(busy), max(busy.values()), nodes[0].slots
+        else:
+            layout = NodeLayout(ranks, launch.ranks_per_node or ranks)
+            used, per_node = models * layout.nodes, layout.ranks_per_node
+            slots = per_node if whole else layout.slots
+        share = rank_share(nodes, slots, launch, whole=whole)
+        lines.append(_request_line(used, per_node, share, site))
+        available = launch.nodes or (len(nodes) if launcher.nodes_reserved() else used)
+        if used < available:
+            idle.append(f"{available - used} of {available} nodes stay idle")
+        resources = nodes[0].resources
+        if resources is None:
+            continue
+        gpus, cores = per_node * share.gpus, per_node * share.cores
+        if gpus < resources.gpus:
+            idle.append(f"{resources.gpus - gpus} of {resources.gpus} GPUs of a node stay idle")
+        if whole and resources.cores - cores >= per_node:
+            idle.append(f"{resources.cores - cores} of {resources.cores} cores of a node stay idle")
+    return list(dict.fromkeys(lines)), list(dict.fromkeys(idle))
+
+
+def _request_line(nodes: int, per_node: int, share: RankShare, site: SiteSettings) -> str:
+    number = per_node * (share.gpus or 1)
+    what = count(number, "GPU" if share.gpus else "rank")
+    kind = f" ({share.gpu_type})" if share.gpus and share.gpu_type else ""
+    memory = f" and {quantity(share.memory_mb * 2**20, 'B')}" if share.memory_mb else ""
+    owner = f", partition {site.partition}" if site.partition else ""
+    owner += f", account {site.account}" if site.account else ""
+    return (
+        f"{count(nodes, 'node')} × {what}{kind}, {count(share.cores, 'core')}{memory} a rank{owner}"
     )

@@ -79,7 +79,7 @@ def plan(
     from vflops.config.profiles import PUBLISHED_PROFILES
     from vflops.launch.factory import launcher_class
     from vflops.run.estimate import check_searches
-    from vflops.run.run_size import place_models
+    from vflops.run.run_size import place_models, request_lines
     from vflops.run.validate import check_all, framework_warnings
 
     flags: dict[str, object] = {
@@ -126,8 +126,11 @@ def plan(
     layout = [item for item in size.assignments if item.startswith("launch.")]
     launcher_class(settings.launch.on).check_layout(largest.nodes, largest.ranks)
     check_all(settings, here=slots is None)
-    for warning in framework_warnings(settings):
+    lines, idle = request_lines(settings) if slots is None else ([], [])
+    for warning in (*framework_warnings(settings), *idle):
         console.say(f"warning: {warning}")
+    for line in lines:
+        console.say(line)
     check_searches(settings)
     earlier = console.read_run(like) if like else None
     if search is not None:
