@@ -152,12 +152,12 @@ def _gpu_slots(resources: NodeResources, gpus_per_rank: int) -> int:
 
 
 def _too_few_cores(resources: NodeResources, gpus_per_rank: int) -> UsageError:
-    ranks = max(_gpu_slots(resources, gpus_per_rank or 1), 1)
+    ranks = _gpu_slots(resources, gpus_per_rank)
+    cores = f"{resources.cores} core{'s' * (resources.cores != 1)}"
     return UsageError(
-        f"{resources.name} offers {resources.cores} cores for {ranks} ranks with"
-        f" {max(gpus_per_rank, 1)} GPU each",
-        hint=f"allocate at least {ranks} cores per node, best all of them: add --exclusive or"
-        f" --cpus-per-task to salloc; or choose fewer ranks with --set launch.cores_per_rank=1",
+        f"{resources.name} offers {cores} to {ranks} ranks, which need one each",
+        hint="allocate all cores of the nodes: salloc --exclusive or --cpus-per-task; or use as"
+        " many ranks as there are cores: --set launch.cores_per_rank=1",
     )
 
 
