@@ -36,6 +36,7 @@ _IN_FLIGHT_S = 5.0
 """How long a submission may still take after the submitting process has died."""
 _STALE_S = 300.0
 """A script that the scheduler does not know after this time was not submitted, or has ended."""
+_STEP_ERRORS = ("srun: error: ", "slurmstepd: error: ")
 _NOT_THE_NODE = ("CANCELLED", "DEADLINE", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT")
 """Reasons for the end of a job for which its node is not to blame."""
 
@@ -85,7 +86,8 @@ class ScheduledJobs(Launcher):
         status = self._status(job)
         reason = f"{self.label}: {status.reason}" if status and status.reason else None
         report = self._agent_report(job)
-        return "; ".join(filter(None, (reason, report.text if report else None))) or None
+        text = report.text if report is not None else self._step_error(job)
+        return "; ".join(filter(None, (reason, text))) or None
 
     def stop(self) -> None:
         """Ask all jobs of this run, and no others, to write a checkpoint and end."""
@@ -140,6 +142,14 @@ class ScheduledJobs(Launcher):
                 return f"job {job} ran on {nodes} ({self.label}: {how}) and wrote nothing here"
             time.sleep(0.5)
         return None
+
+    def _step_error(self, job: int) -> str | None:
+        """Return the first error of the job's step that never got to its agent."""
+        record = self._submitted.get(job)
+        if record is None or not record.script or not (log := self._log(record)).is_file():
+            return None
+        lines = log.read_bytes()[record.log_start :].decode(errors="replace").splitlines()
+        return next((line for line in lines if line.startswith(_STEP_ERRORS)), None)
 
     def _agent_report(self, job: int) -> AgentReport | None:
         """Return the last report of the job's agent in the output of its script."""

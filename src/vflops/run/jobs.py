@@ -338,8 +338,17 @@ def run_side_by_side(
         reasons = {progress.reason for progress in progress_list}
         raise RunFailed(
             f"no model of {records[0].workload} finished: {'; '.join(map(str, reasons))}",
-            hint=f"see the log: {folder.job_file(records[0].job).parent / 'agent.log'}",
+            hint=_log_hint(folder, records[0].job),
         )
+
+
+def _log_hint(folder: RunFolder, job: int) -> str:
+    """Return a hint that names the newest output of the job's agent or its script."""
+    logs = [*folder.job_file(job).parent.glob("*.log"), *folder.path.glob("allocation-*.log")]
+    written = [path for path in logs if path.stat().st_size]
+    if not written:
+        return f"nothing was written to {folder.path}: does the job see this folder?"
+    return f"see the log: {max(written, key=lambda path: path.stat().st_mtime)}"
 
 
 def _show_all(

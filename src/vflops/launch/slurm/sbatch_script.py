@@ -49,7 +49,7 @@ def job_script(request: Request, run: Path, job: int) -> str:
     parts = [
         f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1",
         f"--cpus-per-task={tasks * request.cores_per_task} --mem=0",
-        _gpus(request, tasks * request.gpus_per_task),
+        _gpus(tasks * request.gpus_per_task),
         "--kill-on-bad-exit=1",
         node_command(request.site, run, str(job), request.gpus_per_task > 0),
     ]
@@ -82,7 +82,7 @@ def allocation_script(
         '--nodelist="$(IFS=,; echo "${nodes[*]:$2:$3}")"',
         '--nodes="$3" --ntasks="$3" --ntasks-per-node=1',
         f"--cpus-per-task=$(($4 * {cores}))",
-        _gpus(request, f"$(($4 * {gpus}))" if gpus else 0),
+        _gpus(f"$(($4 * {gpus}))" if gpus else 0),
         options,
         node_command(request.site, run, '"$1"', gpus > 0, program),
     ]
@@ -122,18 +122,18 @@ def _all_nodes(request: Request, name: str) -> str:
     parts = [
         f"srun --job-name={name} --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1",
         f'--nodelist="$SLURM_JOB_NODELIST" --cpus-per-task={tasks * request.cores_per_task}',
-        f"--mem=0 {_gpus(request, tasks * request.gpus_per_task)}",
+        f"--mem=0 {_gpus(tasks * request.gpus_per_task)}",
     ]
     return " \\\n  ".join([*parts, ""])
 
 
-def _gpus(request: Request, number: object) -> str:
-    """Return the option for so many GPUs of each node, which all versions and sites accept.
+def _gpus(number: object) -> str:
+    """Return the option of a step for so many GPUs of each node.
 
-    Without it, a step would take all GPUs of its job.
+    Without it, a step would take all GPUs of its job. It names no type: SLURM 22.05 refuses one in
+    an allocation that was requested without.
     """
-    kind = f"{request.gpu_type}:" if request.gpu_type else ""
-    return f"--gres=gpu:{kind}{number}" if number else "--gres=none"
+    return f"--gres=gpu:{number}" if number else "--gres=none"
 
 
 def step_name(run: Path) -> str:
@@ -168,7 +168,7 @@ def _directives(request: Request) -> list[str]:
         "nodes": request.nodes,
         "ntasks-per-node": tasks,
         "cpus-per-task": request.cores_per_task,
-        "gres": _gpus(request, gpus).partition("=")[2] if gpus else None,
+        "gres": ":".join(filter(None, ("gpu", request.gpu_type, f"{gpus}"))) if gpus else None,
         "mem": _memory(request),
         "account": site.account,
         "partition": site.partition,
