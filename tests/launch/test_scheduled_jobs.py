@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal, cast
@@ -33,6 +33,10 @@ class Queue:
 
     name = label = "slurm"
     interval_s = 0.0
+    owns_nodes = False
+
+    def down_nodes(self, nodes: Collection[str]) -> dict[str, str]:
+        return {}
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -69,7 +73,9 @@ def jobs_again(folder: RunFolder, queue: Queue, jobs: int = 4) -> SlurmLauncher:
     records = [cast(JobRecord, SimpleNamespace(job=job, ranks=1)) for job in range(1, jobs + 1)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slurm_launcher, "scheduler_of_run", lambda folder, jobs: queue)
-        return SlurmLauncher(folder, records)
+        jobs_of_queue = type("OfQueue", (SlurmLauncher,), {"_nodes_for_ranks": lambda self: ()})
+        found: SlurmLauncher = jobs_of_queue(folder, records)
+        return found
 
 
 def report(job: int, message: str, outcome: Outcome = "failed") -> str:

@@ -170,8 +170,8 @@ def test_what_is_planned_is_what_is_started(resources: list[NodeResources], aske
             free[node] -= ranks
     assert min(free.values()) >= 0
     share = rank_share(chosen.nodes, chosen.ranks_per_node, settings)
-    for node in chosen.nodes:
-        assert node.resources is not None
-        assert share.cores * chosen.ranks_per_node <= node.resources.cores
-        assert share.gpus * chosen.ranks_per_node <= node.resources.gpus
-        assert (share.memory_mb or 0) * chosen.ranks_per_node <= (node.resources.memory_mb or 0)
+    for each in chosen.nodes:
+        assert each.resources is not None
+        assert share.cores * chosen.ranks_per_node <= each.resources.cores
+        assert share.gpus * chosen.ranks_per_node <= each.resources.gpus
+        assert (share.memory_mb or 0) * chosen.ranks_per_node <= (each.resources.memory_mb or 0)

@@ -83,6 +83,8 @@ class JobProgress:
     """The newest event of the newest attempt."""
     observer: JobObserver | None = None
     """The workload's observer of the job, if it has one."""
+    advanced: bool = False
+    """Whether the newest attempt has trained."""
     excused: bool = False
     """Whether the newest attempt ended with an event that excuses it (see ``job_history``)."""
 
@@ -93,6 +95,7 @@ class JobProgress:
         if self.observer is not None:
             self.observer.take(kind, data)
         if kind in ("progress", "evaluation", "finished"):
+            self.advanced = True
             self.epoch = float(data["epoch"])
             self.samples = int(data["samples"])
             self.work_s = sum(data["phases"].get(phase, 0.0) for phase in WORK_PHASES)
@@ -356,9 +359,11 @@ class Controller:
 
     def _lost(self, progress: JobProgress) -> None:
         job = progress.record.job
+        by_order = self._launcher.is_excused(job, advanced=progress.advanced)
         # A job that restarts after a candidate that cannot be trained has not failed.
-        progress.attempts -= progress.excused
-        progress.losses += not progress.excused
+        progress.attempts -= progress.excused or by_order
+        progress.losses += not (progress.excused or by_order)
+        progress.advanced = False
         cause = self._cause(progress)
         progress.reason = self._reason(progress, cause)
         lost = JobLost(
@@ -367,6 +372,7 @@ class Controller:
             where=progress.location,
             suspects=self._suspects(progress, cause),
             hung=cause is not None and cause.kind == "hung",
+            excused=by_order,
         )
         self._events.write("job-lost", **lost.model_dump(mode="json"))
 

@@ -48,8 +48,9 @@ def attempt_histories(folder: RunFolder) -> Mapping[int, AttemptHistory]:
             job = histories[event.payload(JobBegun).job]
             job.started, job.running = job.started + 1, True
         elif event.kind == "job-lost":
-            job = histories[event.payload(JobLost).job]
-            job.losses, job.running = job.losses + 1, False
+            lost = event.payload(JobLost)
+            job = histories[lost.job]
+            job.losses, job.running = job.losses + (not lost.excused), False
         elif event.kind == "job-given-up":
             given_up = event.payload(JobGivenUp)
             histories[given_up.job].given_up = given_up.reason

@@ -50,6 +50,8 @@ class Request:
     """Nodes that the job must not get."""
     measures: bool = False
     """Whether the nodes measure their ceilings before the first job."""
+    limit_s: float | None = None
+    """The time limit, whoever sets it; None if it is not known or there is none."""
     gpu_type: str | None = None
     memory_mb_per_task: int | None = None
 

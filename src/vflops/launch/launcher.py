@@ -140,6 +140,13 @@ class Launcher(ABC):
         """Return the nodes that may have caused the newest attempt to die; empty if not known."""
         return ()
 
+    def is_excused(self, job: int, *, advanced: bool) -> bool:
+        """Whether the newest attempt ended by a limit or an order of the place, not by a fault.
+
+        ``advanced`` says that the attempt has trained, so that repeating it comes to an end.
+        """
+        return False
+
     def running_elsewhere(self, job: int) -> bool:
         """Whether the newest attempt ended at once because another agent runs the job."""
         return False

@@ -37,6 +37,8 @@ _IN_FLIGHT_S = 5.0
 _STALE_S = 300.0
 """A script that the scheduler does not know after this time was not submitted, or has ended."""
 _STEP_ERRORS = ("srun: error: ", "slurmstepd: error: ")
+_LONGEST_S = 10.0
+"""The longest time between two queries, so that a lost node is noticed soon."""
 _NOT_THE_NODE = ("CANCELLED", "DEADLINE", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT")
 """Reasons for the end of a job for which its node is not to blame."""
 
@@ -60,6 +62,8 @@ class ScheduledJobs(Launcher):
         self._looked_s = float("-inf")
         self._running_since_s: dict[str, float] = {}
         self._all_nodes: dict[str, tuple[str, ...]] = {}
+        self._lost_nodes: dict[str, str] = {}
+        self._restarts: dict[tuple[int, str], int] = {}
 
     @property
     def label(self) -> str:
@@ -68,11 +72,30 @@ class ScheduledJobs(Launcher):
 
     def active_jobs(self) -> Collection[int]:
         """Return the jobs that had not ended when the scheduler was last queried."""
-        if time.monotonic() - self._looked_s >= self._scheduler.interval_s:
+        if time.monotonic() - self._looked_s >= min(self._scheduler.interval_s, _LONGEST_S):
             ids = sorted({record.id for record in self._submitted.values()})
             self._statuses = self._scheduler.look(ids)
             self._looked_s = time.monotonic()
-        return [job for job, record in self._submitted.items() if self._is_active(record)]
+            self._find_lost_nodes()
+        return [
+            job
+            for job, record in self._submitted.items()
+            if self._is_active(record) and not self._lost_nodes_of(job)
+        ]
+
+    def _find_lost_nodes(self) -> None:
+        """Ask which nodes of running jobs are down: SLURM does not end their allocation."""
+        running = {
+            node
+            for job in self._submitted
+            if (status := self._status(job)) is not None and status.state == "running"
+            for node in self._nodes(job)
+        }
+        self._lost_nodes = self._scheduler.down_nodes(sorted(running)) if running else {}
+
+    def _lost_nodes_of(self, job: int) -> list[str]:
+        """Return what the scheduler says about those nodes of the job that are down."""
+        return [self._lost_nodes[node] for node in self._nodes(job) if node in self._lost_nodes]
 
     def location(self, job: int) -> str:
         """Return the job's nodes, or what the job waits for."""
@@ -84,6 +107,8 @@ class ScheduledJobs(Launcher):
     def exit_reason(self, job: int) -> str | None:
         """Return the scheduler's reason and the last message of the job's agent."""
         status = self._status(job)
+        if lost := self._lost_nodes_of(job):
+            return f"{self.label}: node {'; node '.join(lost)}"
         reason = f"{self.label}: {status.reason}" if status and status.reason else None
         report = self._agent_report(job)
         text = report.text if report is not None else self._step_error(job)
@@ -108,12 +133,27 @@ class ScheduledJobs(Launcher):
 
     def suspects(self, job: int) -> Collection[str]:
         """Return the job's nodes, unless its end was intended or it reported an error itself."""
+        if lost := [node for node in self._nodes(job) if node in self._lost_nodes]:
+            return lost
         status, report = self._status(job), self._agent_report(job)
         if status is None or (status.reason or "").startswith(_NOT_THE_NODE):
             return ()
         if status.state != "ended" and not self.gang:  # it was requeued
             return ()
         return () if report is not None and not report.may_be_the_node else self._nodes(job)
+
+    def is_excused(self, job: int, *, advanced: bool) -> bool:
+        """Whether the attempt ended by a time limit, by preemption, or with a requeued job."""
+        record, status = self._submitted.get(job), self._status(job)
+        if record is None or status is None or self._lost_nodes_of(job):
+            return False
+        requeued = status.restarts > self._restarts.get((job, record.id), 0)
+        self._restarts[job, record.id] = status.restarts
+        report = self._agent_report(job)
+        reason = status.reason or ""
+        stopped = report is not None and report.outcome == "stopped"
+        at_limit = advanced and (stopped or reason.startswith("TIMEOUT"))
+        return requeued or at_limit or reason.startswith("PREEMPTED")
 
     def running_elsewhere(self, job: int) -> bool:
         """Whether the job's agent found another one running the job."""
@@ -285,8 +325,13 @@ class ScheduledJobs(Launcher):
             output=folder / f"{stem}.log",
             site=self._site,
             exclude=tuple(exclude),
+            limit_s=self._limit_s(),
             measures=bool(self._folder.record.settings.micro.benchmarks),
         )
+
+    def _limit_s(self) -> float | None:
+        """Return the time limit of the jobs; None if it is not known."""
+        return self._site.time_limit_s
 
     def _nodes_for_ranks(self) -> Sequence[Node]:
         """Return the nodes that the scheduler may give to the jobs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -26,6 +26,8 @@ class JobStatus:
     nodes: tuple[str, ...]
     reason: str | None
     """The scheduler's message, if any."""
+    restarts: int = 0
+    """How often the scheduler has put the job back into the queue."""
 
 
 class Scheduler(ABC):
@@ -78,6 +80,10 @@ class Scheduler(ABC):
         now = {job: self._statuses[job] for job in ids}
         self.interval_s = _SHORTEST_S if now != before else min(1.5 * self.interval_s, _LONGEST_S)
         return now
+
+    def down_nodes(self, nodes: Collection[str]) -> dict[str, str]:
+        """Return those of the nodes that are down, with what the scheduler says about each."""
+        return {}
 
     def expect_change(self) -> None:
         """Query again soon: something was just submitted or cancelled, or is about to end."""

@@ -22,7 +22,8 @@ STOP = ".stop"
 """The suffix of a file next to a script; while it exists, the script does not retry jobs."""
 
 _WARNING_S = 90
-"""How long before the time limit a job is asked to write a checkpoint and stop."""
+"""How long before the time limit a job is asked to write a checkpoint and stop, or a sixth of a
+short limit. SLURM may ask up to a minute earlier."""
 
 _WITH_RETRIES = """\
 with_retries() {  # the arguments of step, then how many times to try it
@@ -175,8 +176,8 @@ def _directives(request: Request) -> list[str]:
         "time": _time(site.time_limit_s),
         "exclude": ",".join(request.exclude) or None,
     }
-    if (site.time_limit_s or 0) > 10 * _WARNING_S:
-        options["signal"] = f"USR1@{_WARNING_S}"
+    warning_s = int(min(_WARNING_S, (request.limit_s or float("inf")) / 6))
+    options["signal"] = f"USR1@{max(warning_s, 1)}"
     return [f"--{key}={quoted(value)}" for key, value in options.items() if value is not None]
 
 

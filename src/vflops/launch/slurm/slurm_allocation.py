@@ -16,7 +16,12 @@ from vflops.launch.outage import CANCEL_LIMIT_S, Outage, SchedulerUnavailable, p
 from vflops.launch.scheduler import JobStatus
 from vflops.launch.slurm.commands import query, raise_if_unavailable, run_command, scancel
 from vflops.launch.slurm.sbatch_script import step_name
-from vflops.launch.slurm.slurm_nodes import Allocation, current_allocation, expand_nodes
+from vflops.launch.slurm.slurm_nodes import (
+    Allocation,
+    current_allocation,
+    expand_nodes,
+    list_nodes,
+)
 from vflops.launch.slurm.slurm_scheduler import NAME, SlurmScheduler
 from vflops.launch.submissions import Submitted, read_intents, read_submission
 from vflops.record.files import atomic
@@ -57,7 +62,8 @@ class AllocationScheduler(SlurmScheduler):
                 f"the allocation {job} has ended",
                 hint="continue outside of it, or in another one: vflops attach RUN",
             )
-        chosen = sorted(nodes, key=lambda node: node in request.exclude)[: request.nodes]
+        avoided = {*request.exclude, *(n.name for n in list_nodes(None) if not n.usable)}
+        chosen = sorted(nodes, key=lambda node: node in avoided)[: request.nodes]
         self._chosen[request.script.stem] = tuple(chosen)
         variables = {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": ",".join(chosen)}
         lock = self._lock(request.script.stem)

@@ -28,9 +28,11 @@ from vflops.launch.slurm.slurm_allocation import (
 )
 from vflops.launch.slurm.slurm_nodes import (
     current_allocation,
+    default_limit_s,
     list_nodes,
     node_addresses,
     nodes_for_ranks,
+    partition_of,
 )
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler, require_slurm
 from vflops.record.files import atomic
@@ -113,7 +115,7 @@ class SlurmLauncher(ScheduledJobs):
     def __init__(self, folder: RunFolder, records: Sequence[JobRecord]) -> None:
         jobs = {record.job: record.ranks for record in records}
         super().__init__(folder, scheduler_of_run(folder, [*jobs]), jobs)
-        self._device = records[0].settings["train"]["device"] if records else "auto"
+        self._records = records
         reserved = isinstance(self._scheduler, AllocationScheduler)
         self.gang = reserved or self._settings.start == "together"
 
@@ -125,13 +127,17 @@ class SlurmLauncher(ScheduledJobs):
         site.copy_to_run(self._folder.path)
         return self._start_together(jobs) if self.gang else self._start_apart(jobs)
 
+    def _limit_s(self) -> float | None:
+        return self._site.time_limit_s or default_limit_s(partition_of(self._site))
+
     def _nodes_for_ranks(self) -> Sequence[Node]:
         scheduler = self._scheduler
         allocation = scheduler.allocation if isinstance(scheduler, AllocationScheduler) else None
-        return nodes_for_ranks(self._settings, self._device, allocation)
+        device = self._records[0].settings["train"]["device"]
+        return nodes_for_ranks(self._settings, device, allocation)
 
     def _start_together(self, jobs: Mapping[int, int]) -> Collection[int]:
-        if self.active_jobs():
+        if self.active_jobs() and not all(self._lost_nodes_of(job) for job in jobs):
             return ()
         steps = self._layout.steps(jobs)
         nodes = max(step.first_node + step.nodes for step in steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from vflops.config.launch import LaunchSettings
@@ -17,6 +17,8 @@ from vflops.launch.slurm.commands import command_failed, partition_hint, query, 
 
 _UNUSABLE = ("down", "drain", "error", "fail", "future", "inval", "unk")
 """Prefixes of the states in which a node is never allocated, however long a job waits."""
+_LOST = ("down", "error", "fail")
+"""The same for states in which its jobs are lost, too."""
 _MAX_ADDRESSES = 32
 """Nodes whose names are looked up; a cluster has few networks, but may have thousands of nodes."""
 
@@ -69,6 +71,18 @@ def list_nodes(partition: str | None) -> list[SlurmNode]:
         memory_mb = int(memory.rstrip("+"))
         nodes.append(SlurmNode(name, int(cpus), memory_mb, resources, state, reason, in_default))
     return nodes
+
+
+def lost_nodes(names: Collection[str]) -> dict[str, str]:
+    """Return those of the nodes that SLURM has found to be down, with the state and the reason."""
+    command = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(names)}", "--format=%N|%T|%E"]
+    done = run_command(command)
+    lost = {}
+    for line in done.stdout.splitlines() if done.returncode == 0 else ():
+        name, state, reason = line.strip().split("|", 2)
+        if state.startswith(_LOST):
+            lost[name] = f"{name} is {state.rstrip('*')}: {reason}"
+    return lost
 
 
 def node_addresses(partition: str | None) -> list[str]:
@@ -212,6 +226,25 @@ def partition_of(site: SiteSettings) -> str | None:
     """Return the site's partition; a ``--partition`` in its directives takes precedence."""
     names = re.findall(r"(?m)^(?:--partition[= ]|-p ?)(\S+)", "\n".join(site.directives))
     return names[-1] if names else site.partition
+
+
+def default_limit_s(partition: str | None) -> float | None:
+    """Return the time limit of a job that sets none; None if it is not known or there is none."""
+    done = run_command(["sinfo", "--noheader", "--format=%P|%L|%l"])
+    for line in done.stdout.splitlines() if done.returncode == 0 else ():
+        name, default, longest = line.strip().split("|")
+        if name == partition or (partition is None and name.endswith("*")):
+            return _seconds(longest if default == "n/a" else default)
+    return None
+
+
+def _seconds(limit: str) -> float | None:
+    """Return the seconds of ``[days-][[hours:]minutes:]seconds``; None for ``infinite``."""
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)", limit)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def _no_partition(name: str) -> UsageError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from vflops.errors import UsageError
@@ -18,7 +19,7 @@ from vflops.launch.slurm.commands import (
     run_command,
     scancel,
 )
-from vflops.launch.slurm.slurm_nodes import expand_nodes
+from vflops.launch.slurm.slurm_nodes import expand_nodes, lost_nodes
 
 NAME = "slurm"
 """The name of the back end, and the label of jobs that were submitted to the queue."""
@@ -33,7 +34,7 @@ _ENDED = frozenset(
 _WAITING = frozenset(
     "CONFIGURING PENDING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT".split()
 )
-_FIELDS = ("JobArrayID", "State", "NodeList", "exit_code", "Reason")
+_FIELDS = ("JobArrayID", "State", "NodeList", "exit_code", "RestartCnt", "Reason")
 
 
 class SlurmScheduler(Scheduler):
@@ -75,6 +76,10 @@ class SlurmScheduler(Scheduler):
             # Signal only the agents; a cancellation would also kill them a little later.
             scancel("--state=RUNNING", "--signal=TERM", *ids)
 
+    def down_nodes(self, nodes: Collection[str]) -> dict[str, str]:
+        """Return those of the nodes that are down or do not respond; none if SLURM is silent."""
+        return lost_nodes(nodes)
+
     def _query(self, ids: Sequence[str]) -> dict[str, JobStatus]:
         statuses: dict[str, JobStatus] = {}
         for first in range(0, len(ids), _JOBS_PER_QUERY):
@@ -92,8 +97,9 @@ class SlurmScheduler(Scheduler):
             return {job: self._statuses.get(job, unknown) for job in ids}
         listed = {}
         for line in done.stdout.splitlines():
-            job, state, nodes, code, reason = line.split("|", len(_FIELDS) - 1)
-            listed[job] = self._status(job, state, nodes, code, reason.rstrip("|"))
+            job, state, nodes, code, restarts, reason = line.split("|", len(_FIELDS) - 1)
+            status = self._status(job, state, nodes, code, reason.rstrip("|"))
+            listed[job] = replace(status, restarts=int(restarts or 0))
         gone = JobStatus("ended", (), "SLURM no longer knows the job")
         return {job: listed.get(job, gone) for job in ids}
 

@@ -65,6 +65,8 @@ class JobLost(Data):
     hung: bool = False
     """Whether a rank made no progress; if only one node is suspected, it then gets no further jobs
     at once."""
+    excused: bool = False
+    """Whether the attempt ended by a time limit, a preemption or a requeue, which costs none."""
 
 
 class JobGivenUp(Data):
