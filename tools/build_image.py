@@ -111,9 +111,9 @@ class ImageBuild:
 
 
 def _requirements() -> list[str]:
-    """Return what vflops[nvidia] needs; pip would build a wheel of this checkout to learn it."""
+    """Return what vflops needs; pip would build a wheel of this checkout to learn it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return [*project["dependencies"], *project["optional-dependencies"]["nvidia"]]
+    return [*project["dependencies"]]
 
 
 def _run(command: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -91,7 +92,7 @@ def settings(
     from vflops.workloads.contract.run_settings import load
     from vflops.workloads.contract.run_settings import profile as find
 
-    name = profile or default_profile()
+    name = profile or default_profile(config, assignments)
     names = suite() if workloads == "suite" else [workload(workloads).name] if workloads else []
     chosen_profile = find(name, names)
     if workloads == "suite":
@@ -171,8 +172,13 @@ def search_flags(workload: str | None, workers: int | None, for_: str | None) ->
     }
 
 
-def default_profile() -> str:
-    """Return ``gpu`` if torch finds an accelerator, else ``laptop``."""
-    import torch
+def default_profile(config: Path | None = None, assignments: Sequence[str] = ()) -> str:
+    """Return ``gpu`` if the machine or the nodes that jobs run on have accelerators.
 
-    return "gpu" if torch.accelerator.is_available() else "laptop"
+    Otherwise it is ``laptop``. GPUs that torch does not see are an error.
+    """
+    from vflops.config.settings import launch_settings
+    from vflops.launch.nodes import known_nodes
+
+    nodes = known_nodes(launch_settings(config, assignments), "auto")
+    return "gpu" if any(node.accelerated for node in nodes) else "laptop"

@@ -145,6 +145,21 @@ def given_settings(file: Path | None, assignments: Sequence[str]) -> set[str]:
     return {name for change, _ in _changes(file, assignments) for name in flatten(change)}
 
 
+def launch_settings(file: Path | None, assignments: Sequence[str]) -> LaunchSettings:
+    """Return where jobs run by a TOML file and assignments, before the other settings are known.
+
+    Values that are not valid are left to ``load_settings``.
+    """
+    given: dict[str, Any] = {}
+    for change, _ in _changes(file, assignments):
+        if isinstance(change.get("launch"), Mapping):
+            given |= change["launch"]
+    try:
+        return LaunchSettings.model_validate(given)
+    except ValidationError:
+        return LaunchSettings()
+
+
 def _changes(
     file: Path | None, assignments: Sequence[str]
 ) -> Iterator[tuple[Mapping[str, Any], str]]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 import torch
 
 from vflops.errors import UsageError, unknown_name
 from vflops.machine import host
+from vflops.machine.nvml import decode, nvml_session
+from vflops.machine.probe import AbsentError
 from vflops.machine.system import cpu_share
+from vflops.machine.visible_devices import cuda_devices
 
 _ASSUMED_CACHE_BYTES = 64 << 20
 """Assumed for devices that do not report the size of their last-level cache; larger than most."""
@@ -116,6 +120,8 @@ class Device:
 def pick(name: str, setting: str = "micro.device") -> Device:
     """Return the device called ``name``, or raise ``UsageError`` with the available devices."""
     names = available()
+    if names == ["cpu"] and name != "cpu":
+        _refuse_hidden_gpus(setting)
     if name == "auto":
         return Device(torch.device((names[1:] or names)[0]))
     kind, _, index = name.partition(":")
@@ -135,6 +141,28 @@ def pick(name: str, setting: str = "micro.device") -> Device:
             f"device {name!r} is not available: {seen}", hint=_device_hint(names, setting)
         )
     raise unknown_name("device", name, ["auto", *names])
+
+
+def _refuse_hidden_gpus(setting: str) -> None:
+    """Raise if there are GPUs that torch does not see, so that none is left idle by mistake."""
+    found = None
+    with suppress(AbsentError), nvml_session() as nvml:
+        devices = cuda_devices()
+        number = nvml.nvmlDeviceGetCount() if devices is None else len(devices)
+        driver = decode(nvml.nvmlSystemGetDriverVersion())
+        found = f"the NVIDIA driver {driver} shows {number} GPU{'s' * (number > 1)}"
+        found = found if number else None
+    given = os.environ.get("SLURM_GPUS_ON_NODE", "0") if "SLURM_STEP_GPUS" in os.environ else "0"
+    if found is None and given.isdigit() and int(given):
+        found = f"SLURM gave this job {given} GPU{'s' * (given != '1')}"
+    if found is None:
+        return
+    built = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "for CPUs only"
+    raise UsageError(
+        f"{found}, but torch {torch.__version__}, which was built {built}, sees none",
+        hint="install a torch that was built for this driver (https://pytorch.org), or update the"
+        f" driver; to use the CPU all the same: --set {setting}=cpu",
+    )
 
 
 def available() -> list[str]:

@@ -12,7 +12,7 @@ from vflops.machine.probe import AbsentError
 
 NO_ACCELERATOR = "no NVIDIA accelerator on this machine"
 
-_HINT = "pip install 'vflops[nvidia]'"
+_HINT = "pip install nvidia-ml-py"
 _DRIVER_FILES = ("dev/nvidiactl", "proc/driver/nvidia", "dev/dxg")
 """Files that exist if a driver is loaded; the last one is for the Windows Subsystem for Linux."""
 

@@ -17,7 +17,7 @@ from vflops.machine.system.nvidia import NVIDIA_FIGURES, Nvidia, nvidia
 from vflops.machine.system.torch_module import NoTorch
 from vflops.machine.system.vendor import FIGURES, NoVendor
 
-HINT = "pynvml is not installed: pip install 'vflops[nvidia]'"
+HINT = "pynvml is not installed: pip install nvidia-ml-py"
 
 
 def test_nvml_gives_every_figure_with_its_unit() -> None:
@@ -77,7 +77,7 @@ def test_without_pynvml_the_reason_has_a_hint(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with nvidia() as vendor:
         facts = vendor.device_facts("accelerator 0", lambda: 0)
-        with pytest.raises(AbsentError, match="vflops"):
+        with pytest.raises(AbsentError, match="pip install nvidia-ml-py"):
             vendor.driver()
     assert {fact.reason for fact in facts} == {HINT}
     assert len(facts) == len(NVIDIA_FIGURES)

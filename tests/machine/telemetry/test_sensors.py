@@ -108,7 +108,7 @@ def test_without_a_device_nothing_needs_to_be_installed(
 def test_without_pynvml_or_driver_the_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml_module, "driver_present", lambda root: True)
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "pip install 'vflops[nvidia]'" in reasons(nvidia_sensor())["NVIDIA accelerators"]
+    assert "pip install nvidia-ml-py" in reasons(nvidia_sensor())["NVIDIA accelerators"]
 
     class NoDriver(FakeNvml):
         def nvmlInit(self) -> None:  # noqa: N802
