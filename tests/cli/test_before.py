@@ -55,7 +55,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     programs = tmp_path_factory.mktemp("slurm")
     nodes = programs / "nodes"
     answers = {
-        "sinfo": f'case "$*" in *partition=nowhere*) ;; *%R*) echo main ;; *%L*) ;; *) cat {nodes} ;; esac',
+        "sinfo": 'case "$*" in *partition=nowhere*|*%L*) ;; *%R*) echo main ;; '
+        f"*) cat {nodes} ;; esac",
         "scontrol": "echo 'JobId=7   Nodes=n[2-3] CPU_IDs=0 Mem=1000 GRES='",
         "sbatch": "echo 'allocation failure: Invalid partition name specified' >&2; exit 1",
     }

@@ -459,7 +459,36 @@ def test_cancelling_a_run_in_an_allocation_keeps_the_allocation(
 def test_an_allocation_that_is_too_small_is_refused(
     slurm: SlurmBench, tmp_path: Path, allocation: str
 ) -> None:
-    process = started(tmp_path, "--models", "4")
+    process = started(tmp_path, "--models", "6")
     _, err = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert "no room for 4 models of 1 rank (4 slots) on 2 nodes with 2 slots" in err
+    assert "no room for 6 models of 1 rank (6 slots) on 2 nodes with 4 slots" in err
+
+
+@pytest.mark.cluster
+def test_the_job_of_a_lost_node_restarts_elsewhere_while_the_others_train(
+    slurm: SlurmBench, tmp_path: Path
+) -> None:
+    process = started(tmp_path, "--models", "2", epochs=30)
+    folder = wait_for(tmp_path, "progress", 1, 2)
+    slurm.kill_node("n2", noticed=True)
+    noticed_s = time.monotonic()
+    slurm.wait(lambda: bool(folder.history().events("job-lost")), "lost job", limit_s=60)
+    assert time.monotonic() - noticed_s < 30
+    (lost,) = [event.payload(JobLost) for event in folder.history().events("job-lost")]
+    assert (lost.job, lost.suspects) == (2, ("n2",))
+    assert "node n2 is down: test" in lost.reason
+    assert folder.history().events("end", job=1) == []  # it trains on
+    assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=30, partial=False)
+    places = [event.payload(JobBegun).where for event in folder.history().events("job-begun")]
+    assert places[-1] in ("n3", "n4") or places[-1].startswith("PENDING")
+
+
+@pytest.mark.cluster
+def test_a_requeue_costs_no_attempt(slurm: SlurmBench, tmp_path: Path) -> None:
+    process = started(tmp_path, "--models", "2", "--set", "bagging.attempts=1", epochs=12)
+    folder = wait_for(tmp_path, "progress", 1, 2)
+    slurm.run("scontrol", "requeue", slurm.run("squeue", "-h", "-o", "%i").split()[0])
+    assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=12, partial=False)
+    lost = [event.payload(JobLost) for event in folder.history().events("job-lost")]
+    assert [item.excused for item in lost] == [True, True]

@@ -21,6 +21,7 @@ import pytest
 from tests.support.ensemble_runs import ended, processes_of
 from tests.support.slurm_bench import SlurmBench
 from vflops.record.folder import RunFolder
+from vflops.results.check.findings import Findings
 
 TRIAL = ("train.device=cpu", "launch.gpus_per_rank=4", "micro.benchmarks=[]")
 SHORT = (
@@ -108,7 +109,11 @@ def request_of(slurm: SlurmBench, folder: RunFolder) -> dict[str, str]:
 def test_two_models_of_each_node(slurm: SlurmBench, tmp_path: Path) -> None:
     run = started(tmp_path, "--nodes", "2", "--models", "4", "--ranks", "1")
     found = given_to_ranks(tmp_path, run, 4)
-    folder = ended(run, tmp_path, 0, 1)
+    folder = ended(run, tmp_path, 1)
+    (failed,) = (
+        item for item in Findings.read(folder.findings_file).failures if item.rule == "devices"
+    )
+    assert "a trial of the layout" in failed.evidence
     by_node = {node: [item for item in found if item.node == node] for node in ("g1", "g2")}
     for items in by_node.values():
         assert {item.gpus for item in items} == {"0,1,2,3", "4,5,6,7"}

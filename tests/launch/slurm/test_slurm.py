@@ -23,7 +23,7 @@ from vflops.launch.job_script import Request, Step
 from vflops.launch.scheduler import JobStatus
 from vflops.launch.site import SiteSettings
 from vflops.launch.slurm.sbatch_script import allocation_script, job_script
-from vflops.launch.slurm.slurm_nodes import expand_nodes
+from vflops.launch.slurm.slurm_nodes import default_limit_s, expand_nodes
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler
 from vflops.launch.submissions import read_intents, read_submission
 from vflops.record.folder import RunFolder
@@ -310,6 +310,10 @@ def test_the_same_script_runs_in_an_existing_allocation(slurm: SlurmBench, run: 
     assert done.returncode == 0, done.stderr
     assert "nodes=('g1', 'g2')" in done.stdout
     assert sorted(run.began()) == ["job-0.node-0.began", "job-1.node-0.began"]
+
+
+def test_the_time_limit_of_a_job_that_sets_none(slurm: SlurmBench) -> None:
+    assert [default_limit_s(name) for name in ("brief", "main", None)] == [60, 3600, 3600]
 
 
 def test_a_refusal_has_the_schedulers_message_and_a_hint(

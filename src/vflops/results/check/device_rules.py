@@ -40,6 +40,13 @@ def check_devices(contents: Contents) -> Outcome:
         if job.started is None:
             continue
         used, described_by = job.started, _node_facts(job) or facts
+        requested = contents.folder.record.settings.launch.gpus_per_rank
+        if requested and used.device == CPU:
+            evidence = (
+                f"job {job.record.job} ran on the CPU, although launch.gpus_per_rank = {requested}"
+                " requests GPUs: a trial of the layout"
+            )
+            return Outcome("fail", evidence, event_location(job, "job"))
         names = sorted(set(_model_names(described_by, used.device)))
         fault = _absence(described_by, used.device, 0) if used.device != CPU else None
         if names and not any(is_same_product(used.device_name, name) for name in names):
