@@ -127,3 +127,13 @@ def test_wrong_numbers_of_nodes_are_refused(
     assert done.returncode == 2
     assert words in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_gpus_that_slurm_lists_and_a_node_does_not_see_fail(
+    slurm: SlurmBench, tmp_path: Path
+) -> None:
+    (tmp_path / "site.toml").write_text('partition = "gpu"\n')
+    result, code = preflight(tmp_path, "--nodes", "1")
+    assert (code, verdicts(result, "gpu")) == (1, {"g1": "fail"})
+    (found,) = (finding for finding in result.findings if finding.what == "gpu")
+    assert found.value.startswith("sees 0 of the 8 GPUs that the scheduler gives: ")

@@ -26,7 +26,10 @@ def preflight(
         int | None,
         typer.Option(help="Number of SLURM nodes; default: those of the current allocation."),
     ] = None,
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs to request from SLURM on each node.")] = 0,
+    gpus: Annotated[
+        int | None,
+        typer.Option(min=0, help="GPUs to request on each node; default: all that SLURM lists."),
+    ] = None,
     limit: Annotated[
         float, typer.Option(min=1, help="Seconds that a node may take to answer.")
     ] = 60.0,
@@ -63,8 +66,8 @@ def preflight(
     if launcher_class(on).is_this_machine:
         next_step("vflops run", "to measure this machine")
     else:
-        models = f"--models {len(result.nodes)} --on {on}"
-        next_step(f"vflops run image-classification {models}", "to start a first run")
+        number = f"--on {on} --nodes {len(result.nodes)}"
+        next_step(f"vflops run image-classification {number}", "to start a first run")
 
 
 def _rows(findings: Sequence[Finding]) -> list[tuple[str, ...]]:

@@ -11,10 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
+from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
 from vflops.launch.factory import launcher_class
 from vflops.launch.job_script import PROBE_LOG
 from vflops.launch.launcher import Probes
+from vflops.launch.nodes import known_nodes
 from vflops.launch.preflight.node_probe import FAULT, measure_s
 from vflops.launch.preflight.preflight_findings import (
     Finding,
@@ -43,19 +45,21 @@ def preflight(
     site: SiteSettings,
     *,
     nodes: int | None = None,
-    gpus: int = 0,
+    gpus: int | None = None,
     limit_s: float = LIMIT_S,
     say: Say = lambda text: None,
 ) -> tuple[Preflight, Path]:
     """Check the nodes; return the findings and the folder with all details.
 
     ``limit_s`` is how long a node may take to answer after the probes have started; the time in the
-    queue is not limited.
+    queue is not limited. Each node must see ``gpus`` GPUs, by default as many as SLURM lists.
     """
     if nodes is not None and nodes < 1:
         raise UsageError(f"--nodes {nodes} --on {on}", hint="use at least 1")
     place = launcher_class(on)
     number, unusable = place.plan_probes(nodes, site)
+    if gpus is None:
+        gpus = 0 if place.is_this_machine else _listed_gpus(on)
     folder = _new_folder(out)
     order = Order(
         token=os.urandom(8).hex(),
@@ -66,7 +70,7 @@ def preflight(
     )
     order.write(folder / "order.json")
     probes = place.start_probes(folder, site, number, gpus)
-    facts = Gatherer(folder, order, probes, say).facts()
+    facts = Gatherer(folder, order, probes, say, gpus).facts()
     lost = [
         Finding(
             node=node.name,
@@ -87,11 +91,19 @@ def preflight(
     return result, folder
 
 
+def _listed_gpus(on: str) -> int:
+    """Return the GPUs per node that the scheduler lists; 0 if its nodes have none."""
+    nodes = known_nodes(LaunchSettings(on=on), "auto")
+    return min(node.resources.gpus if node.resources is not None else 0 for node in nodes)
+
+
 class Gatherer:
     """Collects the files that the probes write."""
 
-    def __init__(self, folder: Path, order: Order, probes: Probes, say: Say) -> None:
+    def __init__(self, folder: Path, order: Order, probes: Probes, say: Say, gpus: int = 0) -> None:
+        """``gpus`` is the number of GPUs that the scheduler gives to each probe."""
         self._folder, self._order, self._probes, self._say = folder, order, probes, say
+        self._gpus = gpus
 
     def facts(self) -> Facts:
         """Return the results of all probes, after ending them."""
@@ -123,6 +135,7 @@ class Gatherer:
                 node: self._fault(node, name) for node, name in names.items() if node not in results
             },
             backend=roll.backend,
+            gpus=self._gpus,
         )
 
     def _wait(self, word: str, nodes: Collection[int], limit_s: float) -> None:

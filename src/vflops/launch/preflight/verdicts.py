@@ -42,6 +42,8 @@ class Facts:
     faults: Mapping[int, str]
     """Why nodes did not answer, or did not finish."""
     backend: str
+    gpus: int = 0
+    """The number of GPUs that the scheduler gives to each node's probe."""
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -166,7 +168,17 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
         name = facts.names[node]
         for number, gpu in enumerate(hello.gpus):
             yield _gpu(name, number, gpu)
-        if not hello.gpus:
+        seen = len(hello.gpus)
+        if facts.gpus and seen != facts.gpus:
+            reason = "" if seen else f": {hello.no_gpus}"
+            yield Finding(
+                node=name,
+                what="gpu",
+                value=f"sees {seen} of the {facts.gpus} GPUs that the scheduler gives{reason}",
+                verdict="fail",
+                cure="compare nvidia-smi on that node with its Gres (scontrol show node)",
+            )
+        elif not hello.gpus:
             value = f"none: {hello.no_gpus}"
             some = any(other.gpus for other in facts.hellos.values())
             yield Finding(
