@@ -233,7 +233,7 @@ def default_limit_s(partition: str | None) -> float | None:
     done = run_command(["sinfo", "--noheader", "--format=%P|%L|%l"])
     for line in done.stdout.splitlines() if done.returncode == 0 else ():
         name, default, longest = line.strip().split("|")
-        if name == partition or (partition is None and name.endswith("*")):
+        if name.rstrip("*") == partition or (partition is None and name.endswith("*")):
             return _seconds(longest if default == "n/a" else default)
     return None
 
