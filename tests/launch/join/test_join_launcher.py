@@ -36,11 +36,13 @@ _SAME_CLOCK = Clock(offset_s=0.001, uncertainty_s=0.001)
 class Run:
     """A run and the nodes that a test lets join it."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, **launch: object) -> None:
+    def __init__(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch, benchmarks: tuple[str, ...] = ()
+    ) -> None:
         settings = tiny().model_copy(
             update={
-                "launch": LaunchSettings.model_validate({"on": "join", "nodes": 2, **launch}),
-                "micro": tiny().micro.model_copy(update={"benchmarks": ()}),
+                "launch": LaunchSettings(on="join", nodes=2),
+                "micro": tiny().micro.model_copy(update={"benchmarks": benchmarks}),
             }
         )
         self.folder = RunFolder.create(root, "image-classification", settings)
@@ -189,6 +191,29 @@ def test_a_node_that_cannot_take_part_is_told_why(
     assert jobs.start({1: 1, 2: 1}) == ()
     refused = run.orders("n2")
     assert reason in (refused.refused or "") and refused.hint
+
+
+def test_every_node_measures_its_ceilings_before_its_first_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path, monkeypatch, benchmarks=("gemm",))
+    jobs = run.launcher(2)
+    run.node("n1"), run.node("n2")
+    assert jobs.start({1: 1, 2: 1}) == () and jobs.location(1) == "measuring ceilings"
+    (first,), (second,) = run.orders("n1").tasks, run.orders("n2").tasks
+    assert (first.program, first.nodes, first.token) == ("ceilings", 2, second.token)
+    run.node("n1", ended={first.id: 0})
+    assert jobs.start({1: 1, 2: 1}) == ()
+    run.node("n2", ended={second.id: 0})
+    assert jobs.start({1: 1}) == [1]
+    run.node("n3")
+    run.node("n1", leaving=True)
+    run.node("n2", leaving=True)
+    assert jobs.start({2: 1}) == []
+    (alone,) = run.orders("n3").tasks
+    assert (alone.program, alone.nodes) == ("ceilings", 1)
+    run.node("n3", ended={alone.id: 0})
+    assert jobs.start({2: 1}) == [2] and jobs.location(2) == "n3"
 
 
 def test_another_controller_finds_the_jobs(run: Run) -> None:

@@ -167,7 +167,6 @@ class JoinLauncher(Launcher):
         self._last: dict[int, tuple[str, ...]] = {}
         self._read_from: dict[Path, int] = {}
         self._looked_s = float("-inf")
-        self._measuring = ""
         self._versions: dict[str, str] | None = None
         self._begun = any(folder.next_attempt(job) for job in self._records)
         self._look()
@@ -175,7 +174,10 @@ class JoinLauncher(Launcher):
     def start(self, jobs: Mapping[int, int]) -> Collection[int]:
         """Start those of the jobs for which there is room, once all nodes have joined."""
         self._look()
-        if not self._all_present() or self._are_measuring():
+        if not self._all_present():
+            return ()
+        self._measure()
+        if not self._begun and not all(map(self._measured, self._usable())):
             return ()
         faulty = nodes_that_lost_jobs(self._folder)
         started = [job for job in jobs if self._start(job, faulty)]
@@ -196,7 +198,7 @@ class JoinLauncher(Launcher):
             known = f": {', '.join(names)} joined" if names else ""
             missing = self._wanted - len(names)
             return f"waiting for {missing} of {self._wanted} nodes{known}"
-        if self._measuring:
+        if not all(map(self._measured, self._usable())):
             return "measuring ceilings"
         return "" if names else "no node is left: run vflops join on one"
 
@@ -263,7 +265,7 @@ class JoinLauncher(Launcher):
                     self._adopt(node)
             node.file = file
             silent_s = node.life.silent_s(file.beat, now_s)
-            if not node.lost and not file.leaving and silent_s > LOST_S:
+            if node.usable and silent_s > LOST_S:
                 self._lose(node, silent_s)
             elif node.lost and silent_s < LOST_S:  # it was suspended; its tasks were given away
                 node.lost = False
@@ -289,7 +291,7 @@ class JoinLauncher(Launcher):
         """Take over a node of an earlier controller."""
         if node.usable:
             self._versions = self._versions or node.file.versions
-        for task in node.orders.tasks:
+        for task in self._unfinished(node):
             if task.program == "agent":
                 job = int(task.arguments[0])
                 self._last[job] = (*self._last.get(job, ()), node.file.name)
@@ -302,7 +304,7 @@ class JoinLauncher(Launcher):
             if other is not node and other.usable and other.file.name == file.name:
                 return (
                     f"{file.name} has joined already (process {other.file.pid} there)",
-                    "start vflops join once on every node",
+                    "start vflops join once on every node; after a crash, wait 10 s",
                 )
         own = installed_package().sha256
         if file.package_sha256 != own:
@@ -390,27 +392,37 @@ class JoinLauncher(Launcher):
         number = len(self._usable())
         return number >= (1 if self._begun else self._wanted)
 
-    def _are_measuring(self) -> bool:
-        """Have all nodes measure their ceilings once; return whether they still do."""
-        if not self._measures:
-            return False
-        nodes = self._usable()
-        if not self._measuring and not self._begun:
-            self._measuring = f"ceilings-{os.urandom(4).hex()}"
-            ranks, slots = str(self._ranks), str(min(node.orders.slots for node in nodes))
-            for number, node in enumerate(nodes):
-                task = Task(
-                    id=self._measuring,
-                    program="ceilings",
-                    arguments=(ranks, slots),
-                    node=number,
-                    nodes=len(nodes),
-                    token=self._measuring,
-                    slots=tuple(range(node.orders.slots)),
-                    log=f"{FOLDER}/{node.file.name}.ceilings.log",
-                )
-                self._give(node, (*node.orders.tasks, task))
-        return any(task.program == "ceilings" for _, task in self._active())
+    def _measure(self) -> None:
+        """Have nodes measure their ceilings: the first ones together, later ones alone."""
+        new = [node for node in self._usable() if not self._measured(node, begun=True)]
+        if self._begun:
+            for node in new:
+                self._measure_together([node])
+        elif new:
+            self._measure_together(self._usable())
+
+    def _measure_together(self, nodes: Sequence[_JoinedNode]) -> None:
+        token = f"ceilings-{os.urandom(4).hex()}"
+        ranks, slots = str(self._ranks), str(min(node.orders.slots for node in nodes))
+        for number, node in enumerate(nodes):
+            task = Task(
+                id=token,
+                program="ceilings",
+                arguments=(ranks, slots),
+                node=number,
+                nodes=len(nodes),
+                token=token,
+                slots=tuple(range(node.orders.slots)),
+                log=f"{FOLDER}/{node.file.name}.ceilings.log",
+            )
+            self._give(node, (*node.orders.tasks, task))
+            self._free_slots(node)
+
+    def _measured(self, node: _JoinedNode, *, begun: bool = False) -> bool:
+        """Whether a node has measured its ceilings or, if ``begun``, at least begun to."""
+        ended = node.file.ended.keys()
+        tasks = [task.id for task in node.orders.tasks if task.program == "ceilings"]
+        return not self._measures or any(begun or task in ended for task in tasks)
 
     def _start(self, job: int, faulty: Collection[str]) -> bool:
         """Give a job to nodes with room for it; return whether there were any."""
@@ -444,8 +456,9 @@ class JoinLauncher(Launcher):
 
         Those that lost jobs are used only if there are no others.
         """
-        healthy = [node for node in self._usable() if node.file.name not in faulty]
-        nodes = sorted(healthy or self._usable(), key=lambda node: len(node.free))
+        ready = [node for node in self._usable() if self._measured(node)]
+        healthy = [node for node in ready if node.file.name not in faulty]
+        nodes = sorted(healthy or ready, key=lambda node: len(node.free))
         for number in range(1, min(len(nodes), self._ranks) + 1):
             if self._ranks % number == 0:
                 room = [node for node in nodes if len(node.free) >= self._ranks // number]

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 import vflops
-from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
+from vflops.errors import FolderError, Interrupted, RunFailed, UsageError, VflopsError
 from vflops.interruption import SignalCounter
 from vflops.launch.core_binding import Topology
 from vflops.launch.job_script import AGENT, CEILINGS, LOCAL_PATH
@@ -88,13 +88,17 @@ class JoinedNode:
 
     def run(self, stop: SignalCounter) -> int:
         """Start and end tasks as the controller's orders say."""
+        controller = ControllerFile.read(controller_file(self._run))
+        orders: OrdersFile | None = None
         self._write()
         welcome, next_beat_s = False, 0.0
         while not stop.count:
-            controller = ControllerFile.read(controller_file(self._run))
-            orders = read_orders(self._run, self._me.token)
+            with suppress(FolderError):  # a shared file system may lose a file for a moment
+                controller = ControllerFile.read(controller_file(self._run))
+                orders = read_orders(self._run, self._me.token) or orders
             if orders is not None:
                 if orders.refused is not None:
+                    self._leave()
                     raise UsageError(orders.refused, hint=orders.hint)
                 if not welcome:
                     self._say(f"joined {self._run.name} as {self._me.name}; waiting for its jobs")
@@ -108,7 +112,8 @@ class JoinedNode:
             self._watch_controller(controller, waiting=not running)
             if time.monotonic() >= next_beat_s or self._news():
                 next_beat_s = time.monotonic() + BEAT_S
-                self._write()
+                with suppress(VflopsError):  # a full disk: the controller notices the silence
+                    self._write()
             time.sleep(_POLL_S)
         self._end_tasks(stop)
         self._leave()
@@ -196,7 +201,8 @@ class JoinedNode:
             _signal(process, signal.SIGTERM)
         end_s = time.monotonic() + _PATIENCE_S
         while self._running() and time.monotonic() < end_s and stop.count < 2:
-            self._write()
+            with suppress(VflopsError):
+                self._write()
             time.sleep(_POLL_S)
         for process in self._tasks.values():
             _signal(process, signal.SIGKILL)
