@@ -204,6 +204,23 @@ def test_the_job_script_in_the_documentation_is_a_real_one() -> None:
     assert f"```text\n{job_script(measuring, run, 3)}```\n" in page
 
 
+def test_nodes_look_for_the_run_folder_before_anything_else(
+    tmp_path: Path,
+) -> None:
+    """The line of the node that does not see it is the report of every job of the script."""
+    stand_in = tmp_path / "srun"
+    stand_in.write_text('#!/bin/bash\nwhile [ "$1" != bash ]; do shift; done; exec "$@"\n')
+    stand_in.chmod(0o755)
+    run = tmp_path / "it's @ run"
+    measuring = replace(request(tmp_path, SiteSettings()), measures=True)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURMD_NODENAME": "n7"}
+    text = job_script(measuring, run, 3)
+    done = subprocess.run(["bash", "-c", text], env=path, capture_output=True, check=False)
+    report = last_report(done.stderr, 3)
+    assert report is not None and (report.outcome, done.returncode) == ("unseen", 2)
+    assert report.text == f"n7: the node does not see the run folder {run}"
+
+
 @pytest.mark.parametrize("code, trains", [(0, True), (3, True), (142, True), (143, False)], ids=str)
 def test_nodes_measure_before_the_job_and_only_a_stop_keeps_it_from_training(
     tmp_path: Path, code: int, trains: bool
@@ -219,7 +236,7 @@ def test_nodes_measure_before_the_job_and_only_a_stop_keeps_it_from_training(
     done = subprocess.run(
         ["bash", "-c", text], env=path, capture_output=True, text=True, check=False
     )
-    lines = done.stdout.splitlines()
+    lines = [line for line in done.stdout.splitlines() if "-m vflops.launch" in line]
     assert lines[0] == f"-m vflops.launch.node_ceilings {tmp_path} 8 4"
     assert any("vflops.launch.agent" in line for line in lines) is trains
     assert done.returncode == (0 if trains else 1)

@@ -23,15 +23,17 @@ class AgentReport(Data):
     """The last line of an agent that did not finish its job."""
 
     node: str
-    job: int
+    job: int | None = None
+    """None for all jobs of the script: the node was checked before the first of them."""
     outcome: Outcome
     message: str
     hint: str | None = None
 
     @property
     def text(self) -> str:
-        """The node, the job and the message."""
-        return f"{self.node}: job {self.job}: {self.message}"
+        """The node, the job if it is one, and the message."""
+        job = "" if self.job is None else f"job {self.job}: "
+        return f"{self.node}: {job}{self.message}"
 
     @property
     def may_be_the_node(self) -> bool:
@@ -45,6 +47,6 @@ def last_report(output: bytes, job: int) -> AgentReport | None:
         if line.startswith(b"{"):
             with suppress(ValueError, ValidationError):
                 report = AgentReport.model_validate(parse_json(line))
-                if report.job == job:
+                if report.job in (job, None):
                     return report
     return None

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vflops.errors import UsageError
+from vflops.launch.agent_report import AgentReport
 from vflops.launch.site import ContainerSettings, SiteSettings
+from vflops.launch.waiting import LATE_S, UnseenFolder
 from vflops.python_start import module_options
 
 AGENT = module_options("vflops.launch.agent")
@@ -26,6 +28,16 @@ HUNG = "hung"
 """The file in a job's folder that says that a rank of its newest attempt hangs."""
 ELSEWHERE_CODE = 4
 """The exit code of an agent whose job another one is running; it is not retried."""
+
+_SEES = f"""\
+for ((try = 0; try < {10 * LATE_S:g}; try++)); do
+  [ ! -e "$1/run.json" ] || exit 0
+  ls "$1" &>/dev/null  # drops what NFS caches as absent
+  sleep 0.1
+done
+echo "${{2/@/$SLURMD_NODENAME}}" >&2
+exit 2"""
+"""Bash code that waits for a run folder, $1; if the node does not see it, it prints $2."""
 
 _SPECIAL = r'[\\"`$]'
 """The characters that bash interprets within double quotes."""
@@ -99,13 +111,18 @@ def ceilings_lines(start: str, request: Request, run: Path, ranks: int) -> list[
     """Return bash code that measures the ceilings of all nodes; ``start`` runs it on each node.
 
     ``ranks`` is the number of ranks of one job. If the measurement fails, training starts without
-    it; if it was stopped, nothing starts.
+    it; if it was stopped, nothing starts. Nor does anything if a node does not see the run folder:
+    the others would wait for that node.
     """
     if not request.measures:
         return []
     numbers = f"{ranks} {request.tasks_per_node}"
     command = node_command(request.site, run, numbers, request.gpus_per_task > 0, CEILINGS)
+    unseen = AgentReport(node="@", outcome="unseen", message=UnseenFolder(run).message)
+    report = quoted(unseen.model_dump_json(exclude_none=True))
     return [
+        f"{start}bash -c {quoted(_SEES)} bash {quoted(run)} \\\n  {report}",
+        "(($? != 2)) || exit 2",
         f"{start}{command}",
         "code=$?  # 143: stopped",
         "((code != 143)) || exit 1",

@@ -140,6 +140,8 @@ class ScheduledJobs(Launcher):
             return ()
         if status.state != "ended" and not self.gang:  # it was requeued
             return ()
+        if report is not None and report.outcome == "unseen":
+            return (report.node,)
         return () if report is not None and not report.may_be_the_node else self._nodes(job)
 
     def is_excused(self, job: int, *, advanced: bool) -> bool:

@@ -12,12 +12,18 @@ from pathlib import Path
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
 
-_LATE_S = 5.0
+LATE_S = 5.0
 """How long a new folder may take to appear on a shared file system."""
 
 
 class UnseenFolder(UsageError):
     """A node does not have the file system of the run folder."""
+
+    def __init__(self, run: Path) -> None:
+        super().__init__(
+            f"the node does not see the run folder {run}",
+            hint="put runs on a file system that all nodes share: choose it with --out",
+        )
 
 
 def wait_for(paths: Iterable[Path], limit_s: float) -> list[Path]:
@@ -35,11 +41,8 @@ def wait_for(paths: Iterable[Path], limit_s: float) -> list[Path]:
 
 def open_run(path: Path) -> RunFolder:
     """Return the run folder; raise UnseenFolder if this node does not see it."""
-    if wait_for([path / "run.json"], _LATE_S):
-        raise UnseenFolder(
-            f"the node does not see the run folder {path}",
-            hint="put runs on a file system that all nodes share: choose it with --out",
-        )
+    if wait_for([path / "run.json"], LATE_S):
+        raise UnseenFolder(path)
     return RunFolder.open(path)
 
 

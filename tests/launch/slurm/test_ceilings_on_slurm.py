@@ -24,7 +24,7 @@ pytestmark = pytest.mark.cluster
 
 SPANNING = ("--models", "2", "--ranks", "2", "--set", "launch.ranks_per_node=1")
 """Two models of two nodes each."""
-ABOUT_THE_SIZE = {"epochs", "target", "published-data", "repeats"}
+ABOUT_THE_SIZE = {"epochs", "target", "published-data"}
 """Rules of the papers that only their own problem can meet."""
 
 

@@ -385,6 +385,25 @@ def test_a_run_folder_that_nodes_do_not_see_ends_the_run_at_its_first_job(
     assert [path.name for path in folder.path.glob("*.sh")] == ["allocation-1.sh"]
 
 
+def test_one_of_two_nodes_that_does_not_see_the_run_folder_ends_the_start(
+    slurm: SlurmBench, tmp_path: Path
+) -> None:
+    """The other node does not wait for it to measure ceilings."""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "site.toml").write_text('directives = ["--nodelist=n[1-2]"]\n')
+    slurm.hide("n2", tmp_path / "runs")
+    try:
+        measure = ("--set", 'micro.benchmarks=["gemm"]', "--set", "launch.ranks_per_node=1")
+        folder = ended(started(tmp_path, "--models", "2", "--ranks", "1", *measure), tmp_path, 3)
+    finally:
+        slurm.kill_node("n2")
+    (failed,) = folder.history().events("failed")
+    words = f"n2: the node does not see the run folder {folder.path.resolve()}"
+    assert failed.data["message"].endswith(f"is not visible from the nodes: {words}")
+    assert not (folder.path / "nodes").exists()
+    assert [path.name for path in folder.path.glob("*.sh")] == ["allocation-1.sh"]
+
+
 def test_a_job_that_always_fails_leaves_a_partial_ensemble_with_the_reason(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:

@@ -262,10 +262,7 @@ def newest_open_run(path: Path) -> Path:
                     return file.parents[1]
         waited_s = time.monotonic() - start_s
         if waited_s > _UNSEEN_S and not path.is_dir():
-            raise UnseenFolder(
-                f"the node does not see the run folder {path}",
-                hint="put runs on a file system that all nodes share: choose it with --out",
-            )
+            raise UnseenFolder(path)
         if waited_s > _FIRST_WORD_S:
             raise UsageError(
                 f"{path} is neither a run nor a folder with a run that nodes can join",
