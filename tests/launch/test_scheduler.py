@@ -178,7 +178,7 @@ def test_a_job_script_contains_all_settings_of_the_site(tmp_path: Path) -> None:
 
 
 def test_the_job_script_in_the_documentation_is_a_real_one() -> None:
-    page = (ROOT / "docs" / "how-to" / "cluster.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
     run = Path("/shared/runs/R")
     settings = {
         "account": "proj42",
