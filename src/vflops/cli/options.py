@@ -127,6 +127,8 @@ def sized_settings(
     from vflops.config.settings import given_settings
     from vflops.run.run_size import check_scalable, size_run
 
+    if slots is not None:  # the nodes cannot be queried
+        profile = profile or default_profile()
     requested = settings(profile, seed, config, assignments, workloads=workloads)
     if scale is not None:
         check_scalable(requested, scale, assignments)
