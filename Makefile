@@ -52,7 +52,7 @@ packages:
 
 # A builder and a runtime of containers, and a library that steps clocks.
 cluster-packages: packages
-	@$(call install_missing,podman:podman crun:crun mmdebstrap:mmdebstrap faketime:faketime ch-run:charliecloud)
+	@$(call install_missing,podman:podman crun:crun mmdebstrap:mmdebstrap faketime:faketime ch-run:charliecloud mpiexec:openmpi-bin sshd:openssh-server)
 
 # TensorFlow (1.6 GB) and MindSpore (2.8 GB), each in an environment of its own: minutes.
 test-frameworks: $(VENV)/.installed-examples .venv-tensorflow/.installed .venv-mindspore/.installed

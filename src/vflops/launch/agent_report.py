@@ -42,11 +42,19 @@ class AgentReport(Data):
 
 
 def last_report(output: bytes, job: int) -> AgentReport | None:
-    """Return the newest report about a job in the output of one or more agents."""
+    """Return the newest report about a job in the output of one or more agents.
+
+    If one of several agents fails, the others are stopped, and report that later: that a job was
+    stopped counts only if no agent reports anything else.
+    """
+    stopped: AgentReport | None = None
     for line in reversed(output.splitlines()):
         if line.startswith(b"{"):
             with suppress(ValueError, ValidationError):
                 report = AgentReport.model_validate(parse_json(line))
-                if report.job in (job, None):
+                if report.job not in (job, None):
+                    continue
+                if report.outcome != "stopped":
                     return report
-    return None
+                stopped = stopped or report
+    return stopped

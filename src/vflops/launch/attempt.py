@@ -106,7 +106,8 @@ def run_job(
     stopped = (Interrupted.exit_code, *(_STOP_CODES if stop.count else ()))
     if any(code in stopped for code in codes):
         raise Interrupted(f"stopped{stop.why}")
-    if any(codes):
+    if failed := ranks.failed():  # ranks whose files are complete have not
+        codes = [failed.get(rank) for rank in local_ranks]
         raise _failure(path, record.ranks, group, dict(zip(local_ranks, codes, strict=True)))
     if stop.count:
         raise Interrupted(f"stopped{stop.why}")

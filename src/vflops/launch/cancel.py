@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from vflops.errors import RunFailed, UsageError
-from vflops.launch.factory import launcher
+from vflops.launch.factory import launcher, launcher_class
 from vflops.launch.launcher import JOBS_ASKED, Launcher
 from vflops.launch.process_signals import has_open, signal_process
 from vflops.record.files.lock import is_locked
@@ -55,6 +55,7 @@ def cancel_run(folder: RunFolder, records: Sequence[JobRecord], limit_s: float) 
             if controller is None or not _jobs_asked(folder):  # asking twice would kill them
                 jobs.stop()
             killed = frozenset(_end_jobs(jobs, end_s))
+        launcher_class(folder.record.settings.launch.on).release(folder)
         if killed or controller_killed or (active and controller is None):
             with folder.start_attempt(job=0) as events:
                 events.write("stopped", message="cancelled by the user")

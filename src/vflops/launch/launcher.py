@@ -99,6 +99,10 @@ class Launcher(ABC):
         """Do what nodes need while this process controls the run, for example serve its clock."""
         yield
 
+    @classmethod
+    def release(cls, folder: RunFolder) -> None:
+        """Let nodes that wait for the run's jobs go: a run without a controller was cancelled."""
+
     @abstractmethod
     def __init__(self, folder: RunFolder, records: Sequence[JobRecord]) -> None:
         """Find those of the jobs that earlier controllers have started; start none."""
@@ -141,7 +145,7 @@ class Launcher(ABC):
         return ()
 
     def is_excused(self, job: int, *, advanced: bool) -> bool:
-        """Whether the newest attempt ended by a limit or an order of the place, not by a fault.
+        """Whether a time limit or the scheduler ended the newest attempt, and no fault.
 
         ``advanced`` says that the attempt has trained, so that repeating it comes to an end.
         """

@@ -41,8 +41,7 @@ def wait_for_ranks(
     """Wait until all ranks but the first one are complete.
 
     The agents end the first rank if another one dies, and some time after the job was asked to
-    stop. Raise ``RunFailed`` after ``limit_s``, if
-    that is not None.
+    stop. Raise ``RunFailed`` after ``limit_s``, if that is not None.
     """
     missing = {_file(attempt, rank).name for rank in range(1, ranks)}
     start_s, pause_s = time.monotonic(), _FIRST_POLL_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -50,6 +51,7 @@ class Run:
         self.now_s = 1000.0
         monkeypatch.setattr(join_launcher, "time", SimpleNamespace(monotonic=self._time))
         self.nodes: dict[str, NodeFile] = {}
+        self.jobs: JoinLauncher | None = None
 
     def _time(self) -> float:
         return self.now_s
@@ -60,10 +62,25 @@ class Run:
             self.folder.job_file(job).parent.mkdir(parents=True, exist_ok=True)
             train = {"train": {"device": "cpu"}}
             records.append(cast(JobRecord, SimpleNamespace(job=job, ranks=ranks, settings=train)))
-        return JoinLauncher(self.folder, records)
+        self.jobs = JoinLauncher(self.folder, records)
+        return self.jobs
 
-    def node(self, key: str, /, **changes: object) -> NodeFile:
-        """Write what a node writes at its next beat."""
+    def join(self, *names: str) -> None:
+        """Let nodes join."""
+        for name in names:
+            self.node(name)
+
+    def node(self, key: str, /, **changes: object) -> None:
+        """Write what a node writes at its next beat, and have the controller read it.
+
+        A new node is known to live only at its second beat.
+        """
+        new = key not in self.nodes or "token" in changes
+        self._write(key, changes)
+        if new and self.jobs is not None:
+            self._write(key, {})
+
+    def _write(self, key: str, changes: Mapping[str, object]) -> None:
         before = self.nodes.get(
             key,
             NodeFile(
@@ -82,7 +99,8 @@ class Run:
         self.nodes[key] = after
         self.now_s += 0.3  # the controller reads the files no more often
         after.write(node_file(self.folder.path, after.token))
-        return after
+        if self.jobs is not None:
+            self.jobs.start({})
 
     def beat(self, *names: str, seconds: float = 1.0) -> None:
         self.now_s += seconds
@@ -121,7 +139,7 @@ def test_jobs_wait_for_all_nodes_and_say_for_how_many(run: Run) -> None:
 
 def test_a_model_of_several_nodes_has_one_task_on_each(run: Run) -> None:
     jobs = run.launcher(1, ranks=4)
-    run.node("n1"), run.node("n2")
+    run.join("n1", "n2")
     assert jobs.start({1: 1}) == [1]
     (first,), (second,) = run.orders("n1").tasks, run.orders("n2").tasks
     assert (first.node, second.node, first.nodes) == (0, 1, 2)
@@ -131,13 +149,12 @@ def test_a_model_of_several_nodes_has_one_task_on_each(run: Run) -> None:
 
 def test_a_lost_node_gives_its_jobs_to_the_others(run: Run) -> None:
     jobs = run.launcher(1, ranks=4)
-    run.node("n1"), run.node("n2"), run.node("n3")
+    run.join("n1", "n2", "n3")
     jobs.start({1: 3})
-    run.beat("n1", "n3", seconds=6)
-    assert set(jobs.active_jobs()) == {1}
-    run.beat("n1", "n3", seconds=6)
-    run.node("n1")
-    jobs.active_jobs()
+    for _ in range(2):
+        run.beat("n1", "n3", seconds=4)
+        assert set(jobs.active_jobs()) == {1}
+    run.beat("n1", "n3", seconds=4)
     assert (jobs.exit_reason(1) or "").startswith("n2 is lost: no sign of life for 1")
     assert [*jobs.suspects(1)] == ["n2"]
     (left,) = run.orders("n1").tasks
@@ -154,7 +171,7 @@ def test_a_lost_node_gives_its_jobs_to_the_others(run: Run) -> None:
 
 def test_a_node_that_returns_is_used_again(run: Run) -> None:
     jobs = run.launcher(2)
-    run.node("n1"), run.node("n2")
+    run.join("n1", "n2")
     jobs.start({1: 1})
     run.node("n1", leaving=True, ended={})
     run.beat("n2")
@@ -198,7 +215,7 @@ def test_every_node_measures_its_ceilings_before_its_first_job(
 ) -> None:
     run = Run(tmp_path, monkeypatch, benchmarks=("gemm",))
     jobs = run.launcher(2)
-    run.node("n1"), run.node("n2")
+    run.join("n1", "n2")
     assert jobs.start({1: 1, 2: 1}) == () and jobs.location(1) == "measuring ceilings"
     (first,), (second,) = run.orders("n1").tasks, run.orders("n2").tasks
     assert (first.program, first.nodes, first.token) == ("ceilings", 2, second.token)
@@ -217,8 +234,9 @@ def test_every_node_measures_its_ceilings_before_its_first_job(
 
 
 def test_another_controller_finds_the_jobs(run: Run) -> None:
-    run.node("n1"), run.node("n2")
+    run.join("n1", "n2")
     first = run.launcher(2)
+    run.beat("n1", "n2")
     first.start({1: 1, 2: 1})
     run.beat("n1", "n2")
     later = run.launcher(2)
@@ -233,8 +251,9 @@ def test_another_controller_finds_the_jobs(run: Run) -> None:
 
 def test_an_agent_says_why_its_job_ended(run: Run) -> None:
     jobs = run.launcher(1)
-    run.node("n1"), run.node("n2")
+    run.join("n1", "n2")
     log = run.folder.job_file(1).with_name("agent.log")
+    run.beat("n1", "n2")
     old = AgentReport(node="n9", job=1, outcome="failed", message="an earlier one")
     log.write_text(old.model_dump_json() + "\n")
     jobs.start({1: 1})
@@ -282,8 +301,69 @@ def test_the_number_of_nodes_is_needed() -> None:
         JoinLauncher.check(LaunchSettings(on="join", nodes=2, container="x.sif"))
 
 
-def test_files_of_other_nodes_are_left_alone(run: Run) -> None:
+def test_only_a_controller_admits_nodes(run: Run) -> None:
     run.node("n1")
-    run.launcher(1)
+    looking = run.launcher(1)  # as vflops cancel does
+    run.jobs = None
+    for _ in range(2):
+        run.node("n1")
+        assert not looking.active_jobs()
+    assert not orders_file(run.folder.path, "n1-1").exists()
+    looking.start({1: 1})
+    run.now_s += 1
+    looking.start({1: 1})
     assert orders_file(run.folder.path, "n1-1").is_file()
-    assert not orders_file(run.folder.path, "n2-1").exists()
+
+
+def test_dead_nodes_of_an_earlier_controller_get_no_jobs(run: Run) -> None:
+    first = run.launcher(1, ranks=4)
+    run.join("n1", "n2")
+    first.start({1: 1})
+    later = run.launcher(1, ranks=4)  # and both nodes have died meanwhile
+    assert set(later.active_jobs()) == {1}
+    run.join("n3", "n4")
+    for _ in range(3):
+        run.beat("n3", "n4", seconds=4.5)
+    assert not later.active_jobs()
+    assert (later.exit_reason(1) or "").endswith("s") and run.orders("n1").tasks[0].killed
+    assert later.start({1: 1}) == [1] and later.location(1) == "n3, n4"
+    again = run.launcher(1, ranks=4)  # its own dead nodes must not end the job of the new ones
+    for _ in range(4):
+        run.beat("n3", "n4", seconds=4.5)
+    assert set(again.active_jobs()) == {1}
+    assert not any(task.killed for name in ("n3", "n4") for task in run.orders(name).tasks)
+
+
+def test_a_node_may_return_while_its_old_agent_is_not_known_to_be_dead(run: Run) -> None:
+    run.node("n1")  # the agent of an earlier start, which died with the allocation
+    jobs = run.launcher(1)
+    run.nodes["old"] = run.nodes.pop("n1")
+    run.node("n1", token="n1-2")
+    assert read_orders(run.folder.path, "n1-2") is None, "it waits until the other one is lost"
+    for _ in range(3):
+        run.beat("n1", seconds=4.5)
+    assert run.orders("n1").refused is None
+    run.node("n2")
+    assert jobs.start({1: 1}) == [1]
+
+
+def test_a_file_server_that_does_not_respond_loses_no_node(run: Run) -> None:
+    jobs = run.launcher(2)
+    run.join("n1", "n2")
+    jobs.start({1: 1, 2: 1})
+    run.now_s += 60
+    assert set(jobs.active_jobs()) == {1, 2}
+    run.beat("n1", "n2", seconds=3)
+    assert set(jobs.active_jobs()) == {1, 2}
+
+
+def test_a_controller_ends_what_was_given_to_half_of_the_nodes(run: Run) -> None:
+    first = run.launcher(1, ranks=4)
+    run.join("n1", "n2")
+    first.start({1: 1})
+    second = run.orders("n2")
+    second.model_copy(update={"tasks": ()}).write(orders_file(run.folder.path, "n2-1"))
+    later = run.launcher(1, ranks=4)
+    later.start({})
+    (half,) = run.orders("n1").tasks
+    assert half.killed

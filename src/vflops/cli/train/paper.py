@@ -80,7 +80,7 @@ def paper_study(
         precisions = ceiling_precisions(found, name, base)
         own.insert(0, f"micro.precisions={precisions}")
         settings[name] = load(base.profile, assignments=own, workloads=name)
-    folder = out or Path("runs") / f"paper-{paper}"
+    folder = out or Path("runs") / f"paper-{paper}-{profile or found.profile}"
     return PaperStudy.create(found, folder, settings, ranks)
 
 

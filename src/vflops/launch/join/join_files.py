@@ -126,11 +126,18 @@ def read_orders(run: Path, token: str) -> OrdersFile | None:
 class SignOfLife:
     """Judges by a counter, with this machine's clock alone, whether a process still lives."""
 
-    def __init__(self, now_s: float) -> None:
-        self._beat, self._changed_s = -1, now_s
+    def __init__(self, beat: int, now_s: float) -> None:
+        """``beat`` is the counter when the process was first seen, alive or not."""
+        self._beat, self._changed_s = beat, now_s
+        self.seen = False
+        """Whether the counter has changed since then, so that the process was alive."""
 
     def silent_s(self, beat: int, now_s: float) -> float:
         """Return for how long the counter has not changed."""
         if beat != self._beat:
-            self._beat, self._changed_s = beat, now_s
+            self._beat, self._changed_s, self.seen = beat, now_s, True
         return now_s - self._changed_s
+
+    def excuse(self, seconds: float) -> None:
+        """Do not count a time in which this process could not have seen a change."""
+        self._changed_s += seconds

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -56,13 +57,16 @@ class _JoinedNode:
     file: NodeFile
     orders: OrdersFile
     life: SignOfLife
+    admitted: bool = False
+    """Whether it has orders, of this controller or an earlier one."""
     lost: bool = False
     free: set[int] = field(default_factory=set)
 
     @property
     def usable(self) -> bool:
-        """Whether it can be given tasks."""
-        return not (self.lost or self.file.leaving or self.orders.refused)
+        """Whether it can be given tasks: it was admitted, and has been seen alive."""
+        welcome = self.admitted and not self.orders.refused
+        return welcome and self.life.seen and not (self.lost or self.file.leaving)
 
 
 class JoinLauncher(Launcher):
@@ -152,6 +156,15 @@ class JoinLauncher(Launcher):
                 with suppress(VflopsError):
                     write(over, complete=complete)
 
+    @classmethod
+    def release(cls, folder: RunFolder) -> None:
+        """Tell the nodes that the run was cancelled."""
+        path = controller_file(folder.path)
+        if path.is_file():
+            file = ControllerFile.read(path)
+            changes = {"over": file.over or "was cancelled", "beat": file.beat + 1}
+            file.model_copy(update=changes).write(path, private=True)
+
     def __init__(self, folder: RunFolder, records: Sequence[JobRecord]) -> None:
         settings = folder.record.settings
         self._folder, self._run, self._settings = folder, folder.path, settings.launch
@@ -166,13 +179,16 @@ class JoinLauncher(Launcher):
         self._reasons: dict[int, str] = {}
         self._last: dict[int, tuple[str, ...]] = {}
         self._read_from: dict[Path, int] = {}
-        self._looked_s = float("-inf")
+        self._looked_s, self._controls = float("-inf"), False
         self._versions: dict[str, str] | None = None
         self._begun = any(folder.next_attempt(job) for job in self._records)
         self._look()
 
     def start(self, jobs: Mapping[int, int]) -> Collection[int]:
         """Start those of the jobs for which there is room, once all nodes have joined."""
+        if not self._controls:
+            self._controls = True  # only a controller writes orders
+            self._kill_halves()
         self._look()
         if not self._all_present():
             return ()
@@ -198,9 +214,11 @@ class JoinLauncher(Launcher):
             known = f": {', '.join(names)} joined" if names else ""
             missing = self._wanted - len(names)
             return f"waiting for {missing} of {self._wanted} nodes{known}"
+        if not names:
+            return "no node is left: run vflops join on one"
         if not all(map(self._measured, self._usable())):
             return "measuring ceilings"
-        return "" if names else "no node is left: run vflops join on one"
+        return f"waiting for nodes with room for {self._ranks} ranks; {', '.join(names)} joined"
 
     def exit_reason(self, job: int) -> str | None:
         """Return that its node was lost, or the last message of its agents."""
@@ -219,6 +237,11 @@ class JoinLauncher(Launcher):
         if report is not None and not report.may_be_the_node:
             return ()
         return self._last.get(job, ())
+
+    def is_excused(self, job: int, *, advanced: bool) -> bool:
+        """Whether the job was stopped because its node leaves, for example at a time limit."""
+        report = self._report(job)
+        return advanced and report is not None and report.outcome == "stopped"
 
     def running_elsewhere(self, job: int) -> bool:
         """Whether the job's agent found another one running the job."""
@@ -248,38 +271,56 @@ class JoinLauncher(Launcher):
 
     def _look(self) -> None:
         """Read what the nodes write; admit new ones and notice those that are lost."""
-        now_s = time.monotonic()
-        if now_s - self._looked_s < _LOOK_S:
+        if time.monotonic() - self._looked_s < _LOOK_S:
             return
+        files = list(read_nodes(self._run))
+        now_s = time.monotonic()
+        if LOST_S / 2 < now_s - self._looked_s < float("inf"):
+            # This machine or the file server did not respond: no sign of life could be seen.
+            for known in self._nodes.values():
+                known.life.excuse(now_s - self._looked_s)
         self._looked_s = now_s
-        for file in read_nodes(self._run):
+        for file in files:
             node = self._nodes.get(file.token)
             if node is None:
                 orders = read_orders(self._run, file.token)
-                node = _JoinedNode(file, orders or OrdersFile(slots=1), SignOfLife(now_s))
-                node.life.silent_s(file.beat, now_s)
+                life = SignOfLife(file.beat, now_s)
+                node = _JoinedNode(file, orders or OrdersFile(slots=1), life, orders is not None)
                 self._nodes[file.token] = node
-                if orders is None and not file.leaving:
-                    self._admit(node)
-                else:
+                if orders is not None:
                     self._adopt(node)
             node.file = file
             silent_s = node.life.silent_s(file.beat, now_s)
-            if node.usable and silent_s > LOST_S:
+            if node.lost:  # it may have been suspended; its tasks were given away
+                node.lost = silent_s > LOST_S
+            elif not (file.leaving or node.orders.refused) and silent_s > LOST_S:
                 self._lose(node, silent_s)
-            elif node.lost and silent_s < LOST_S:  # it was suspended; its tasks were given away
-                node.lost = False
-                self._free_slots(node)
-            if not node.lost:
-                self._free_slots(node)
+            self._free_slots(node)
+        for known in self._nodes.values():
+            waits = not (known.admitted or known.lost or known.file.leaving)
+            if self._controls and waits and known.life.seen:
+                self._admit(known)
 
     def _admit(self, node: _JoinedNode) -> None:
-        """Give the node its first orders: none yet, or why it is refused."""
-        reason = self._refusal(node)
+        """Give the node its first orders: none yet, or why it is refused.
+
+        If another node of its name may still live, wait until that is known.
+        """
+        twins = [
+            other
+            for other in self._nodes.values()
+            if other is not node
+            and other.file.name == node.file.name
+            and not (other.lost or other.file.leaving or other.orders.refused)
+        ]
+        if any(not other.life.seen for other in twins):
+            return
+        reason = self._refusal(node, twins)
         slots = max(node.file.accelerators if self._on_accelerators(node) else 0, self._min_slots)
         refused, hint = reason or (None, None)
         node.orders = OrdersFile(slots=slots, refused=refused, hint=hint)
         node.orders.write(orders_file(self._run, node.file.token), private=True)
+        node.admitted = True
         if refused is not None:
             _say(f"refused {node.file.name}: {refused}")
             return
@@ -297,15 +338,14 @@ class JoinLauncher(Launcher):
                 self._last[job] = (*self._last.get(job, ()), node.file.name)
         self._free_slots(node)
 
-    def _refusal(self, node: _JoinedNode) -> tuple[str, str] | None:
+    def _refusal(self, node: _JoinedNode, twins: Sequence[_JoinedNode]) -> tuple[str, str] | None:
         """Return why the node gets no jobs, and what to do; None if it is welcome."""
         file, clock = node.file, node.file.clock
-        for other in self._nodes.values():
-            if other is not node and other.usable and other.file.name == file.name:
-                return (
-                    f"{file.name} has joined already (process {other.file.pid} there)",
-                    "start vflops join once on every node; after a crash, wait 10 s",
-                )
+        if twins:
+            return (
+                f"{file.name} has joined already (process {twins[0].file.pid} there)",
+                "start vflops join once on every node",
+            )
         own = installed_package().sha256
         if file.package_sha256 != own:
             return (
@@ -353,21 +393,32 @@ class JoinLauncher(Launcher):
     def _lose(self, node: _JoinedNode, silent_s: float) -> None:
         """Give up a node: end what its jobs have on other nodes."""
         node.lost = True
-        jobs = {task.arguments[0] for task in self._unfinished(node) if task.program == "agent"}
+        tasks = [task for task in self._unfinished(node) if not task.killed]
+        if not (node.life.seen or tasks):  # a node of an earlier controller, long gone
+            return
         text = f"{node.file.name} is lost: no sign of life for {silent_s:.0f} s"
         _say(text)
-        for job in jobs:
-            self._reasons[int(job)] = text
-        # If it comes back, it must not go on with jobs that run elsewhere by then.
-        for other in self._nodes.values():
-            mine = [
-                task.model_copy(update={"killed": True})
-                if task.program == "agent" and task.arguments[0] in jobs and not task.killed
-                else task
-                for task in other.orders.tasks
-            ]
-            if mine != list(other.orders.tasks):
-                self._give(other, tuple(mine))
+        for task in tasks:
+            if task.program == "agent":
+                self._reasons[int(task.arguments[0])] = text
+        if self._controls:
+            self._kill_tasks({task.token for task in tasks if task.program == "agent"})
+
+    def _kill_tasks(self, tokens: Collection[str]) -> None:
+        """End tasks on all nodes; one that comes back must not go on with them."""
+        for node in self._nodes.values():
+            tasks = tuple(
+                task.model_copy(update={"killed": True}) if task.token in tokens else task
+                for task in node.orders.tasks
+            )
+            if tasks != node.orders.tasks:
+                self._give(node, tasks)
+
+    def _kill_halves(self) -> None:
+        """End tasks that an earlier controller had not given to all of their nodes."""
+        given = Counter(task.token for node in self._nodes.values() for task in node.orders.tasks)
+        tasks = (task for node in self._nodes.values() for task in node.orders.tasks)
+        self._kill_tasks({task.token for task in tasks if given[task.token] < task.nodes})
 
     def _usable(self) -> list[_JoinedNode]:
         return [node for node in self._nodes.values() if node.usable]

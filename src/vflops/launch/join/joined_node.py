@@ -71,7 +71,18 @@ def join_run(path: Path, say: Say) -> int:
             f"{folder.path} belongs to the user with the id {owner}, and its jobs would run as you",
             hint="join runs that you have started yourself",
         )
+    if folder.history(0).state.complete:
+        raise UsageError(
+            f"{folder.path} is complete: there is nothing to join",
+            hint=f"see its report: vflops report {folder.path}",
+        )
     _wait_for_controller(folder)
+    cores, machine = len(usable_cores()), os.cpu_count() or 0
+    if cores < machine:
+        say(
+            f"uses {cores} of the {machine} cores of {node_name()}: if that is not intended, start"
+            " vflops join unbound, for example with mpiexec --bind-to none"
+        )
     with SignalCounter() as stop:
         return JoinedNode(folder, say).run(stop)
 
@@ -84,7 +95,9 @@ class JoinedNode:
         self._tasks: dict[str, subprocess.Popen[bytes]] = {}
         self._stops: dict[str, int] = {}
         self._me = describe(folder)
-        self._controller, self._answers = SignOfLife(time.monotonic()), True
+        controller = ControllerFile.read(controller_file(folder.path))
+        self._first_beat, self._answers = controller.beat, True
+        self._controller = SignOfLife(controller.beat, time.monotonic())
 
     def run(self, stop: SignalCounter) -> int:
         """Start and end tasks as the controller's orders say."""
@@ -105,7 +118,9 @@ class JoinedNode:
                 welcome = True
                 self._follow(orders)
             running = self._running()
-            if controller.over is not None and not running:
+            # An older file may say how an earlier controller ended.
+            is_new = controller.beat != self._first_beat
+            if controller.over is not None and is_new and not running:
                 self._leave()
                 self._say(f"{self._run.name} {controller.over}")
                 return 0 if controller.complete else RunFailed.exit_code
@@ -252,13 +267,16 @@ def newest_open_run(path: Path) -> Path:
     UnseenFolder if the folder does not appear on this node.
     """
     start_s = time.monotonic()
+    beats: dict[Path, int] = {}
     while True:
         if (path / "run.json").is_file():
             return path
-        runs = sorted(path.glob(f"*/{FOLDER}/controller.json"), reverse=True)
-        for file in runs:
+        for file in sorted(path.glob(f"*/{FOLDER}/controller.json"), reverse=True):
             with suppress(VflopsError):
-                if ControllerFile.read(file).over is None:
+                controller = ControllerFile.read(file)
+                # A controller that was killed could not say that the run is over.
+                first = beats.setdefault(file, controller.beat)
+                if controller.over is None and controller.beat != first:
                     return file.parents[1]
         waited_s = time.monotonic() - start_s
         if waited_s > _UNSEEN_S and not path.is_dir():
