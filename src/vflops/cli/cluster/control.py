@@ -37,7 +37,7 @@ def attach(
     folder = open_run(run)
     require_consent(folder, allow_command=allow_command)
     name, lock = shell_path(folder.path), folder.lock
-    _require_incomplete(folder, "attach to")
+    require_incomplete(folder, "attach to")
     if is_locked(lock):
         raise UsageError(
             f"{name} has a controller: process {lock.read_text().strip() or 'unknown'}",
@@ -73,7 +73,7 @@ def cancel(
     from vflops.run.stopped_searches import can_be_ended
 
     folder = open_run(run)
-    _require_incomplete(folder, "cancel")
+    require_incomplete(folder, "cancel")
     name = shell_path(folder.path)
     cancelled = cancel_run(folder, _agent_jobs(folder), limit)
     if cancelled.controller is not None:
@@ -90,7 +90,8 @@ def cancel(
         next_step(f"vflops resume --end {name}", "to end the search with its results so far")
 
 
-def _require_incomplete(folder: RunFolder, action: str) -> None:
+def require_incomplete(folder: RunFolder, action: str) -> None:
+    """Raise UsageError if the run is complete, so that there is nothing to ``action``."""
     from vflops.cli.terminal.console import shell_path
 
     if folder.history(0).state.complete:

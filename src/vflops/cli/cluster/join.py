@@ -32,13 +32,16 @@ def join(
 
     Start it once on every node, with mpiexec, pbsdsh, jsrun, flux run, pdsh, ssh or srun.
     """
+    from vflops.cli.cluster.control import require_incomplete
     from vflops.cli.terminal.console import next_step, say, shell_path
     from vflops.cli.train.run import resume
     from vflops.errors import RunFailed
     from vflops.launch.join.joined_node import join_run, newest_open_run
     from vflops.python_start import module_command
+    from vflops.record.folder import RunFolder
 
     if lead:
+        require_incomplete(RunFolder.open(run), "lead")
         node = subprocess.Popen(
             module_command("vflops", "join", run), stdin=subprocess.DEVNULL, start_new_session=True
         )
@@ -47,7 +50,7 @@ def join(
         finally:
             node.wait()
         return
-    folder = newest_open_run(run)
+    folder = newest_open_run(run, say)
     code = join_run(folder, say)
     if code:
         raise RunFailed(

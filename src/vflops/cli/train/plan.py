@@ -145,7 +145,7 @@ def plan(
         **counts,
         "--ranks": ranks_shown,
         "--on": "slurm" if elsewhere else on,
-        "--nodes": nodes if elsewhere or slots is None else None,
+        "--nodes": nodes if elsewhere or not is_local or slots is None else None,
         "--data": data or ("DIR" if settings.profile in PUBLISHED_PROFILES else None),
     }
     options_shown |= {"--repeat": repeat, "--seed": seed, "--config": config}

@@ -47,6 +47,8 @@ from vflops.record.installed_package import installed_package
 
 _FIRST_WORD_S = 120.0
 """How long a node waits for a controller that it has never seen."""
+_SAY_S = 3.0
+"""How long a node waits before it says for what."""
 _UNSEEN_S = 10.0
 """How long a folder may take to appear on a shared file system."""
 _ORPHANED_S = 600.0
@@ -260,7 +262,7 @@ def describe(folder: RunFolder) -> NodeFile:
     )
 
 
-def newest_open_run(path: Path) -> Path:
+def newest_open_run(path: Path, say: Say) -> Path:
     """Return ``path`` or, if it is a folder of runs, the newest one that waits for nodes.
 
     A run that is being created is waited for, because a job script starts both at once. Raise
@@ -268,6 +270,7 @@ def newest_open_run(path: Path) -> Path:
     """
     start_s = time.monotonic()
     beats: dict[Path, int] = {}
+    said = False
     while True:
         if (path / "run.json").is_file():
             return path
@@ -279,8 +282,12 @@ def newest_open_run(path: Path) -> Path:
                 if controller.over is None and controller.beat != first:
                     return file.parents[1]
         waited_s = time.monotonic() - start_s
+        if waited_s > _SAY_S and not said:
+            what = "that waits for nodes in" if path.is_dir() else "folder or a folder of runs:"
+            say(f"waiting up to {_FIRST_WORD_S:g} s for a run {what} {path.resolve()}")
+            said = True
         if waited_s > _UNSEEN_S and not path.is_dir():
-            raise UnseenFolder(path)
+            raise UnseenFolder(path.resolve())
         if waited_s > _FIRST_WORD_S:
             raise UsageError(
                 f"{path} is neither a run nor a folder with a run that nodes can join",
