@@ -27,7 +27,7 @@ def test_a_plan_for_several_nodes_is_run_by_a_scheduler(
     plan(IC, profile="tiny", nodes=512, slots=2)
     line = capsys.readouterr().err.strip()
     assert line.startswith(f"next: vflops run {IC} ")
-    assert "--on slurm" in line and "--set launch.ranks_per_node=2" in line
+    assert "--ranks 2" in line and "--on slurm --nodes 512" in line
 
 
 def test_waves_need_an_ensemble_however_it_is_asked_for(tmp_path: Path) -> None:

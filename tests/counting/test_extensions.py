@@ -39,25 +39,25 @@ def installed(tmp_path: Path) -> None:
     (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
 
 
-def run(vflops: Vflops, *arguments: str) -> str:
-    result = vflops(*arguments)
+def run(vflops_alone: Vflops, *arguments: str) -> str:
+    result = vflops_alone(*arguments)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
-def test_they_are_listed_with_their_origin(vflops: Vflops) -> None:
-    lines = [" ".join(line.split()) for line in run(vflops, "list").splitlines()]
+def test_they_are_listed_with_their_origin(vflops_alone: Vflops) -> None:
+    lines = [" ".join(line.split()) for line in run(vflops_alone, "list").splitlines()]
     assert "tiny-net a linear layer (from theirs)" in lines
     assert "one-each/3 one an operator: our own (from theirs)" in lines
 
 
-def test_their_models_are_counted_by_what_is_executed(vflops: Vflops) -> None:
-    data = json.loads(run(vflops, "count", "tiny-net", "--json"))
+def test_their_models_are_counted_by_what_is_executed(vflops_alone: Vflops) -> None:
+    data = json.loads(run(vflops_alone, "count", "tiny-net", "--json"))
     assert data["rules"]["id"] == "executed"
 
 
-def test_they_count(vflops: Vflops) -> None:
-    data = json.loads(run(vflops, "count", "tiny-net", "--rules", "one-each", "--json"))
+def test_they_count(vflops_alone: Vflops) -> None:
+    data = json.loads(run(vflops_alone, "count", "tiny-net", "--rules", "one-each", "--json"))
     assert data["rules"] == {"id": "one-each", "version": 3}
     assert data["forward"] == 1
     assert data["parameters"] == 18

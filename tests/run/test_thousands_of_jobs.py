@@ -15,7 +15,7 @@ from tests.support.file_reads import bytes_opened, counted_opens
 from tests.support.large_ensembles import large_ensemble
 from tests.support.trained_runs import course
 from vflops.cli.terminal import run_display
-from vflops.launch import agent
+from vflops.launch import agent, rank_completion
 from vflops.publish.report.report_page import write_report
 from vflops.record.folder import RunFolder
 from vflops.record.formats import node
@@ -66,6 +66,8 @@ def run_agent_and_rank(folder: RunFolder, job: int, monkeypatch: pytest.MonkeyPa
 
     def run_rank(folder: RunFolder, record: Any, *others: Any) -> None:
         attempt = folder.claim_attempt(record.job)
+        for other in range(1, record.ranks):
+            rank_completion.complete(folder.attempt_folder(record.job, attempt), other)
         assert rank.main(str(folder.path), str(record.job), str(attempt)) == 0
 
     monkeypatch.setattr(agent, "run_job", run_rank)

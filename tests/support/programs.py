@@ -148,6 +148,10 @@ class Program(subprocess.Popen[str]):
             file.seek(0)
         return self._out.read().decode(), self._err.read().decode()
 
+    def errors(self) -> bytes:
+        """Return what it has written to stderr so far."""
+        return os.pread(self._err.fileno(), 1 << 20, 0)
+
 
 def start(
     words: Sequence[str], cwd: Path, environment: Mapping[str, str], log: Path | None = None

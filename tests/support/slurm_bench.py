@@ -248,13 +248,25 @@ class SlurmBench:
         self.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
 
     def reset(self) -> None:
-        """Cancel all jobs and make all nodes idle, as after the start."""
+        """Cancel all jobs and make all nodes idle, as after the start.
+
+        A test that failed may have left the controller stopped.
+        """
+        if "slurmctld" not in self._guards:
+            self.start_slurmctld()
+            self.wait(self._answers, "answer of slurmctld")
         self.run("scancel", "--user=root")
         for node in (*NODES, *GPU_NODES):
             guard = self._guards.get(node)
             if guard is None or "slurmd" not in map(_command, _children(guard.pid)):
                 self.start_slurmd(node)
         self.wait(self._are_idle, "eight idle nodes")
+
+    def _answers(self) -> bool:
+        with suppress(AssertionError):
+            self.run("scontrol", "ping")
+            return True
+        return False
 
     def _are_idle(self) -> bool:
         """Whether all nodes are idle; resume those that are not usable."""

@@ -17,6 +17,7 @@ import pytest
 
 from tests.support import ensemble_runs
 from tests.support.ensemble_runs import TRAIN, VALIDATION, ended, processes_of, wait_for
+from tests.support.programs import Program
 from tests.support.sample_parts import Vflops
 from tests.support.slurm_bench import SlurmBench
 from vflops.config.frameworks import FRAMEWORKS
@@ -331,10 +332,9 @@ def test_outages_of_slurmctld_at_the_submission_and_at_the_end_are_waited_for(
     assert [len(history.jobs[1]), history.jobs[1][0].events[-1].kind] == [1, "stopped"]
 
 
-def read_waits(process: subprocess.Popen[str]) -> int:
+def read_waits(process: Program) -> int:
     """Return how many times the command has said that it waits for SLURM for the first time."""
-    (_, err) = process._files  # type: ignore[attr-defined]
-    return os.pread(err.fileno(), 1 << 20, 0).count(b"next try in 2 s")
+    return process.errors().count(b"next try in 2 s")
 
 
 @pytest.mark.cluster

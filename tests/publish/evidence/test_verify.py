@@ -152,7 +152,7 @@ def test_checkpoints_weights_and_locks_are_no_part_of_it(run_folder: RunFolder) 
     left = (
         "jobs/0/checkpoint/step-1.state",
         "weights/a.state",
-        "psij/1.ec",
+        "join/controller.json",
         ".lock",
         "jobs/0/.1.tmp",
     )

@@ -39,7 +39,9 @@ def limit(workload: str, profile: str | None, **data: Any) -> float | None:
 
 def published(name: str) -> dict[str, Any]:
     data = IMAGENET if name == "image-classification" else CLIMATE
-    train, validation, test = data.samples
+    train, validation, test = (
+        number if isinstance(number, int) else max(number) for number in data.samples
+    )
     facts = {**dict(data.facts), **(YEARS if data is CLIMATE else {})}
     return {
         "synthetic": False,

@@ -269,7 +269,7 @@ def on_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch, slots: list[int], *p
     slurm = "vflops.launch.slurm.slurm_launcher"
     monkeypatch.setattr(f"{slurm}.require_slurm", lambda: None)
     monkeypatch.setattr(f"{slurm}.current_allocation", lambda: None)
-    monkeypatch.setattr(f"{slurm}.nodes_for_ranks", lambda launch: nodes)
+    monkeypatch.setattr(f"{slurm}.nodes_for_ranks", lambda *launch: nodes)
     monkeypatch.setattr("vflops.run.validate.check_launch", lambda launch: None)
     given = ("launch.on=slurm", "train.device=cpu", "train.batch_per_rank=32")
     made = experiment(folder, list(points), *given)

@@ -110,7 +110,7 @@ def test_a_worker_without_time_ends_in_the_middle_and_builds_nothing_when_it_com
     (cut,) = folder.history().events("candidate-cut")
     assert cut.payload(CandidateCut).samples == samples(folder, 1)["r00000-w00000"] == done
     assert not (folder.attempt_folder(1, 1) / "search.log").exists()
-    leave(folder, 12)
+    leave(folder, 25)
     worked(folder)  # the next candidate, up to the end of the time
     assert [kind for kind in kinds(folder) if kind != "data-read"][-2:] == ["candidate-cut", "end"]
     assert 0 < folder.history().events("worker")[-1].data["left_s"] <= 12

@@ -7,7 +7,6 @@ import platform
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,7 +17,7 @@ import vflops
 from vflops.errors import FolderError, Interrupted, RunFailed, UsageError, VflopsError
 from vflops.interruption import SignalCounter
 from vflops.launch.core_binding import Topology
-from vflops.launch.job_script import AGENT, CEILINGS, LOCAL_PATH
+from vflops.launch.job_script import LOCAL_PATH
 from vflops.launch.join.join_files import (
     BEAT_S,
     FOLDER,
@@ -41,6 +40,7 @@ from vflops.launch.site import site_for
 from vflops.launch.waiting import UnseenFolder, node_name, open_run
 from vflops.machine.system.cpu_share import usable_cores
 from vflops.machine.visible_devices import visible_devices
+from vflops.python_start import module_command
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.installed_package import installed_package
@@ -56,7 +56,7 @@ _ORPHANED_S = 600.0
 _PATIENCE_S = 90.0
 """How long its tasks may take to write checkpoints when the node leaves."""
 _POLL_S = 0.2
-_PROGRAMS = {"agent": AGENT, "ceilings": CEILINGS}
+_PROGRAMS = {"agent": "vflops.launch.agent", "ceilings": "vflops.launch.node_ceilings"}
 
 Say = Callable[[str], None]
 
@@ -164,7 +164,7 @@ class JoinedNode:
             **_resources(self._folder, task, slots),
             **_site_variables(self._folder),
         }
-        command = [sys.executable, *_PROGRAMS[task.program], str(self._run), *task.arguments]
+        command = module_command(_PROGRAMS[task.program], self._run, *task.arguments)
         path = self._run / task.log
         try:
             with path.open("ab") as output:
