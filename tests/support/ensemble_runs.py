@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from tests.support.cores import skip_if_refused
-from tests.support.programs import start
+from tests.support.programs import Program, start
 from vflops.record.folder import RunFolder, latest
 
 TRAIN, VALIDATION = 256, 60
@@ -27,7 +27,7 @@ SMALL = (
 _PATIENCE_S = 120
 
 
-def started(place: Path, *arguments: str, epochs: int = 2) -> subprocess.Popen[str]:
+def started(place: Path, *arguments: str, epochs: int = 2) -> Program:
     """The command in ``place``, in a process group of its own."""
     skip_if_refused(arguments)
     settings = [part for each in (*SMALL, f"train.epochs={epochs}") for part in ("--set", each)]

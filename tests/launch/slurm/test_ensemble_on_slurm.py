@@ -31,7 +31,7 @@ from vflops.results.check.findings import Findings
 from vflops.results.score.scoring import score
 
 
-def started(folder: Path, *arguments: str, epochs: int = 2) -> subprocess.Popen[str]:
+def started(folder: Path, *arguments: str, epochs: int = 2) -> Program:
     return ensemble_runs.started(folder, "--on", "slurm", *arguments, epochs=epochs)
 
 
