@@ -285,7 +285,7 @@ def test_the_next_command_is_the_run_that_was_planned(
     assert result.returncode == 0, result.stderr
     line = next(line for line in result.stderr.splitlines() if line.startswith("next: "))
     again = shlex.split(line.removeprefix("next: ").rpartition("   (")[0])
-    added = ["--on", "slurm", "--set", "launch.ranks_per_node=4"]
+    added = ["--on", "slurm", "--nodes", "1", "--set", "launch.ranks_per_node=4"]
     assert again[1:3] == ["run", workload]
     assert sorted(again[3:]) == sorted([*given, *added])
 
