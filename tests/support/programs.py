@@ -148,7 +148,7 @@ class Program(subprocess.Popen[str]):
             file.seek(0)
         return self._out.read().decode(), self._err.read().decode()
 
-    def errors(self) -> bytes:
+    def said(self) -> bytes:
         """Return what it has written to stderr so far."""
         return os.pread(self._err.fileno(), 1 << 20, 0)
 

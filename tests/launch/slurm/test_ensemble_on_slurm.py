@@ -334,7 +334,7 @@ def test_outages_of_slurmctld_at_the_submission_and_at_the_end_are_waited_for(
 
 def read_waits(process: Program) -> int:
     """Return how many times the command has said that it waits for SLURM for the first time."""
-    return process.errors().count(b"next try in 2 s")
+    return process.said().count(b"next try in 2 s")
 
 
 @pytest.mark.cluster
@@ -364,7 +364,7 @@ def test_a_partition_that_does_not_exist_is_named(slurm: SlurmBench, tmp_path: P
     _, err = process.communicate(timeout=120)
     assert process.returncode == 2
     assert "Invalid partition name specified (nowhere)" in err
-    assert "set partition in site.toml to one of: fragile, main, urgent" in err
+    assert "set partition in site.toml to one of: brief, fragile, gpu, main, urgent" in err
 
 
 def test_a_run_folder_that_nodes_do_not_see_ends_the_run_at_its_first_job(
