@@ -27,6 +27,7 @@ from vflops.train.backends.factory import joined_backend
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
 from vflops.train.loader import Loader, loader
+from vflops.train.parallel.data_parallel import DataParallel
 from vflops.train.phase_clock import Clock
 from vflops.train.precision import Precision
 from vflops.train.rank_device import rank_device, use_threads
@@ -36,8 +37,17 @@ from vflops.workloads.contract.workload import Inputs
 from vflops.workloads.image_classification.data import ImageSamples
 
 
-def engine(arguments: argparse.Namespace, folder: Path, *, epochs: int | None = 100_000) -> Engine:
-    """The engine of a profile; with ``epochs``, its batches do not come to an end."""
+def engine(
+    arguments: argparse.Namespace,
+    folder: Path,
+    *,
+    epochs: int | None = 100_000,
+    connected: bool = False,
+) -> Engine:
+    """The engine of a profile; with ``epochs``, its batches do not come to an end.
+
+    A ``connected`` rank has a process group and averages its gradients, as one of several does.
+    """
     endless = [] if epochs is None else [f"train.epochs={epochs}"]
     settings = load(
         profile(arguments.profile, [arguments.workload]), None, [*arguments.set, *endless]
@@ -59,6 +69,9 @@ def engine(arguments: argparse.Namespace, folder: Path, *, epochs: int | None = 
     context = JobContext(record, 0, 0, folder / "0", None, Clock(), StopRequest())
     workload = prepared.spec.load_code().create(prepared.settings, prepared.data)
     precision = Precision.named(train.precision, device)
+    if connected:
+        plan = DataParallel(0, 1, device, context.store, train.communication)
+        return Engine.with_torch(context, train, workload, plan, precision, device)
     with joined_backend(context, train, workload, precision, device) as (group, backend):
         return Engine(context, train, workload, group, precision, backend)
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from vflops.models.resnet import ResNet
 from vflops.train.optimizers import build, parameter_groups
 from vflops.train.parallel.factory import SingleRank
-from vflops.train.step import RecordedPrediction, RecordedStep, Step
+from vflops.train.step import RecordedPrediction, RecordedStep, Recorder, Step
 from vflops.workloads.contract.workload import Inputs
 
 
@@ -62,7 +62,7 @@ def test_a_recorded_step_trains_as_a_launched_one_with_changing_rates() -> None:
     device = torch.device("cuda")
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
         launched = losses(made("cuda"), "cuda", 10)
-        recorded = losses(RecordedStep(made("cuda"), device), "cuda", 10)
+        recorded = losses(RecordedStep(made("cuda"), Recorder(device)), "cuda", 10)
     assert recorded == pytest.approx(launched, rel=1e-3)
     assert launched[0] != launched[-1]
 
@@ -71,7 +71,7 @@ def test_a_recorded_step_trains_as_a_launched_one_with_changing_rates() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_recorded_predictions_follow_the_weights_and_the_inputs() -> None:
     layer = torch.nn.Linear(4, 3, device="cuda")
-    recorded = RecordedPrediction(layer, torch.device("cuda"))
+    recorded = RecordedPrediction(layer, Recorder(torch.device("cuda")))
     kept = []
     with torch.no_grad():
         for number in range(5):

@@ -18,6 +18,8 @@ _PIXELS = 32
 """The number of pixels of a batch, at every size, must be a multiple of this."""
 _ELEMENTS = 2**31
 """The kernels use 32-bit offsets."""
+_PARTS = 8
+"""A part of a trunk has at least one in so many of its parameters."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,12 @@ class FusedLayer:
     """The size of a max-pooling's window."""
     stride: int = 1
     """The stride of a max-pooling."""
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The parameters of its convolution and its batch normalisation."""
+        modules = [module for module in (self.conv, self.bn) if module is not None]
+        return [parameter for module in modules for parameter in module.parameters()]
 
     @property
     def is_normalised(self) -> bool:
@@ -69,8 +77,24 @@ class FusedLayers:
     @property
     def parameters(self) -> list[nn.Parameter]:
         """The parameters of all layers."""
-        modules = [module for layer in self.layers for module in (layer.conv, layer.bn) if module]
-        return [parameter for module in modules for parameter in module.parameters()]
+        return [parameter for layer in self.layers for parameter in layer.parameters]
+
+    @cached_property
+    def parts(self) -> tuple[tuple[FusedLayer, ...], ...]:
+        """The layers in consecutive parts, each with a similar number of parameters.
+
+        The backward pass completes the gradients of one part after the other, so that those of the
+        last part can be averaged over ranks while the others are computed. The first part may be
+        smaller: its average is what the step waits for.
+        """
+        sizes = [sum(p.numel() for p in layer.parameters) for layer in self.layers]
+        parts: list[tuple[FusedLayer, ...]] = []
+        end = len(self.layers)
+        for start in range(end - 1, -1, -1):
+            if start == 0 or sum(sizes[start:end]) >= sum(sizes) / _PARTS:
+                parts.append(self.layers[start:end])
+                end = start
+        return tuple(reversed(parts))
 
     @property
     def norms(self) -> list[nn.BatchNorm2d]:

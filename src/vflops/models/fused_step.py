@@ -95,31 +95,50 @@ class TrunkStep:
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the features ``[batch, channels]``."""
-        layers = self.trunk.layers
-        if self.trunk.pooled_stem:
+        for part in range(len(self.trunk.parts)):
+            self.forward_part(part, x)
+        return self.features()
+
+    def backward(self, gradient: Tensor) -> None:
+        """Compute ``gradients`` of all parameters from the gradient of the features."""
+        self.begin_backward(gradient)
+        for part in reversed(range(len(self.trunk.parts))):
+            self.backward_part(part)
+
+    def forward_part(self, part: int, x: Tensor) -> None:
+        """Compute the layers of a part, after those of the parts before it; x are the images."""
+        layers = self.trunk.parts[part]
+        if part == 0 and self.trunk.pooled_stem:
             self._stem_forward(x)
             layers = layers[2:]
-        else:
+        elif part == 0:
             image = x.to(self.dtype).contiguous(memory_format=torch.channels_last)
             self._values[IMAGE] = _Value(stored=image)
         for layer in layers:
             self._values[layer.id] = self._layer_forward(layer)
+
+    def features(self) -> Tensor:
+        """Return the features ``[batch, channels]`` after all parts."""
         return self._values[self.trunk.layers[-1].id].activation().mean((2, 3))
 
-    def backward(self, gradient: Tensor) -> None:
-        """Compute ``gradients`` of all parameters from the gradient of the features."""
+    def begin_backward(self, gradient: Tensor) -> None:
+        """Start the backward pass with the gradient of the features."""
         last = self.trunk.layers[-1].id
         output = self._values[last].activation()
         area = output.shape[2] * output.shape[3]
         spread = (gradient / area).to(output.dtype)[:, :, None, None].expand_as(output)
         self._contribute(last, spread.contiguous(memory_format=torch.channels_last))
-        layers = self.trunk.layers[2:] if self.trunk.pooled_stem else self.trunk.layers
-        for layer in reversed(layers):
+
+    def backward_part(self, part: int) -> None:
+        """Compute the ``gradients`` of a part's parameters, after those of the parts behind it."""
+        layers, pooled_stem = self.trunk.parts[part], part == 0 and self.trunk.pooled_stem
+        for layer in reversed(layers[2:] if pooled_stem else layers):
             self._layer_backward(layer)
             del self._values[layer.id]
-        if self.trunk.pooled_stem:
+        if pooled_stem:
             self._stem_backward()
-        self._values.clear()
+        if part == 0:
+            self._values.clear()
 
     def _layer_forward(self, layer: FusedLayer) -> _Value:
         inputs = [self._values[source] for source in layer.inputs]

@@ -1,10 +1,11 @@
-"""A fused trunk as a part of a torch model: one autograd node, with kernels compiled in advance."""
+"""A fused trunk as a part of a torch model: autograd nodes, with kernels compiled in advance."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +27,13 @@ class FusedTrunk:
     def features(self, x: Tensor) -> Tensor:
         """Return the features of images ``[batch, channels]``; needs a GPU and Triton."""
         self._compile_kernels(x)
-        run: Any = _Trunk.apply
-        features: Tensor = run(self, x, *self._layers.parameters)
-        return features
+        self.count_batch()
+        step, run = self.step(), cast("Callable[..., Tensor]", _Part.apply)
+        result = x
+        for number, part in enumerate(self._layers.parts):
+            parameters = (parameter for layer in part for parameter in layer.parameters)
+            result = run(step, number, x, result, *parameters)
+        return result
 
     def evaluate(self, x: Tensor) -> Tensor:
         """Return the features of images as a model in evaluation computes them."""
@@ -78,21 +83,30 @@ class FusedTrunk:
         self._compiled_for = x.shape
 
 
-class _Trunk(torch.autograd.Function):
-    """The trunk as one autograd node: features from images and all its parameters."""
+class _Part(torch.autograd.Function):
+    """A part of the trunk as an autograd node, which passes no tensor to the next one.
+
+    The step has the activations and their gradients, since it fuses across the boundaries of parts.
+    """
 
     @staticmethod
-    def forward(ctx: Any, trunk: FusedTrunk, x: Tensor, *parameters: nn.Parameter) -> Tensor:
-        trunk.count_batch()
-        step = trunk.step()
-        ctx.step, ctx.parameters = step, parameters
-        return step.forward(x)
+    def forward(
+        ctx: Any, step: TrunkStep, part: int, x: Tensor, order: Tensor, *parameters: nn.Parameter
+    ) -> Tensor:
+        """Return the features after the last part, otherwise a tensor that orders the nodes."""
+        ctx.step, ctx.part, ctx.parameters, ctx.device = step, part, parameters, x.device.type
+        ctx.set_materialize_grads(False)
+        step.forward_part(part, x)
+        return step.features() if part == len(step.trunk.parts) - 1 else x.new_empty(())
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         step: TrunkStep = ctx.step
-        with torch.autocast(gradients[0].device.type, enabled=False):
-            step.backward(gradients[0])
+        (of_features,) = gradients
+        with torch.autocast(ctx.device, enabled=False):
+            if of_features is not None:
+                step.begin_backward(of_features)
+            step.backward_part(ctx.part)
         # Removed from the dictionary: autograd copies a gradient that has another reference.
         results = [step.gradients.pop(parameter) for parameter in ctx.parameters]
         low = [i for i, gradient in enumerate(results) if gradient.dtype != torch.float32]
@@ -101,7 +115,7 @@ class _Trunk(torch.autograd.Function):
             torch._foreach_copy_(cast, [results[i] for i in low])
         for i, gradient in zip(low, cast, strict=True):
             results[i] = gradient
-        return None, None, *results
+        return None, None, None, None, *results
 
 
 @cache

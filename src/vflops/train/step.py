@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -38,24 +39,54 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         return loss
 
+    def close(self) -> None:
+        """Do nothing: there is nothing to free."""
+
 
 _WARM_PREDICTIONS = 2
-_WARM_STEPS = 3
-"""Steps before the recording, in which libraries choose kernels and allocate memory."""
+
+
+class Recorder:
+    """The stream and the memory in which the work of a device is recorded as CUDA graphs.
+
+    Recordings share both, because they never overlap.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        """Run the block on the stream of the recordings, after all earlier work of the device."""
+        current = torch.cuda.current_stream()
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            yield
+        current.wait_stream(self._stream)
+
+    @contextmanager
+    def recording(self) -> Iterator[torch.cuda.CUDAGraph]:
+        """Record the work of the block, which is not executed; yield its graph."""
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        # Other threads keep reading and copying batches while this one records.
+        with torch.cuda.graph(
+            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+        ):
+            yield graph
 
 
 class RecordedStep:
     """A step that is recorded as a CUDA graph and replayed with one launch instead of about 600.
 
-    The first steps run without the graph, on the stream of the recording; they also train.
+    The first steps run without the graph, on the stream of the recording; they also train. In them,
+    libraries choose kernels and allocate memory.
     """
 
-    warm_steps: ClassVar[int] = _WARM_STEPS + 1
-
-    def __init__(self, step: Step, device: torch.device, pool: Any = None) -> None:
-        """``pool`` is the memory of the recording; recordings that never overlap can share it."""
-        self._step, self._pool = step, pool
-        self._stream = torch.cuda.Stream(device)
+    def __init__(self, step: Step, recorder: Recorder) -> None:
+        self._step, self._recorder = step, recorder
+        self.warm_steps = step.plan.steps_before_recording + 1
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: list[Inputs] = []
         self._loss: Tensor | None = None
@@ -68,16 +99,14 @@ class RecordedStep:
 
     def __call__(self, parts: Sequence[Inputs], learning_rate: float) -> Tensor:
         """Update the weights; return the mean loss, which is still on the device."""
-        current = torch.cuda.current_stream()
         self._taken += 1
-        if self._taken <= _WARM_STEPS:
-            self._stream.wait_stream(current)
-            with torch.cuda.stream(self._stream):
-                loss = self._step(parts, learning_rate)
-            current.wait_stream(self._stream)
-            return loss
+        if self._taken < self.warm_steps:
+            with self._recorder.stream():
+                return self._step(parts, learning_rate)
         if self._graph is None:
             self._record(parts, learning_rate)
+        else:
+            self._step.plan.count_replay()
         set_learning_rate(self.optimizer, learning_rate)
         for recorded, part in zip(self._inputs, parts, strict=True):
             for tensor, value in zip(recorded, part, strict=True):
@@ -88,10 +117,13 @@ class RecordedStep:
 
     def _record(self, parts: Sequence[Inputs], learning_rate: float) -> None:
         self._inputs = [tuple(tensor.clone() for tensor in part) for part in parts]
-        torch.cuda.synchronize()
-        self._graph = torch.cuda.CUDAGraph()
-        with _recording(self._graph, self._stream, self._pool):
+        with self._step.plan.counting_replays(), self._recorder.recording() as self._graph:
             self._loss = self._step(self._inputs, learning_rate, set_rate=False)
+
+    def close(self) -> None:
+        """Free the graph: a communicator cannot be closed before the graphs that use it."""
+        if self._graph is not None:
+            self._graph.reset()
 
 
 class RecordedPrediction:
@@ -100,11 +132,8 @@ class RecordedPrediction:
     The first two batches of the shape are computed plainly too.
     """
 
-    def __init__(
-        self, predict: Callable[..., Tensor | None], device: torch.device, pool: Any = None
-    ) -> None:
-        self._predict, self._pool = predict, pool
-        self._stream = torch.cuda.Stream(device)
+    def __init__(self, predict: Callable[..., Tensor | None], recorder: Recorder) -> None:
+        self._predict, self._recorder = predict, recorder
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: Inputs = ()
         self._outputs: Tensor | None = None
@@ -130,12 +159,5 @@ class RecordedPrediction:
 
     def _record(self, inputs: Inputs) -> None:
         self._inputs = tuple(tensor.clone() for tensor in inputs)
-        torch.cuda.synchronize()
-        self._graph = torch.cuda.CUDAGraph()
-        with _recording(self._graph, self._stream, self._pool):
+        with self._recorder.recording() as self._graph:
             self._outputs = self._predict(*self._inputs)
-
-
-def _recording(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> Any:
-    # Other threads keep reading and copying batches while this one records.
-    return torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")

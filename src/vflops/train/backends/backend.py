@@ -136,3 +136,6 @@ class Backend(ABC):
         All ranks call it; only the events of the first rank are written.
         """
         return []
+
+    def close(self) -> None:
+        """Free what must not outlive the ranks' connections."""

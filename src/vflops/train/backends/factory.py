@@ -49,7 +49,9 @@ def joined_backend(
     record = context.record
     if settings.framework == "pytorch":
         plan = parallel_plan(context.rank, record.ranks, device, context.store, settings)
-        yield plan, TorchBackend(settings, workload, plan, precision, device, record.seed)
+        backend = TorchBackend(settings, workload, plan, precision, device, record.seed)
+        yield plan, backend
+        backend.close()
         plan.close()
         return
     require_framework(settings.framework)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from vflops.train.optimizers import build, can_be_recorded, parameter_groups
 from vflops.train.parallel.optimizer_state import local
 from vflops.train.parallel.parallel_plan import ParallelPlan
 from vflops.train.precision import Precision
-from vflops.train.step import RecordedPrediction, RecordedStep, Step
+from vflops.train.step import RecordedPrediction, RecordedStep, Recorder, Step
 from vflops.workloads.contract.workload import Inputs, Workload
 
 
@@ -29,9 +29,10 @@ def fused_dtype(
 ) -> torch.dtype | None:
     """Return the type of a fused model's activations; None if these settings allow no such model.
 
-    A single rank must train in mixed precision.
+    Each rank must train the whole model in mixed precision, with the statistics of its samples.
     """
-    plain = plan.ranks == 1 and settings.ghosts == 1 and settings.compile != "off"
+    local = settings.ghosts == 1 and (plan.ranks == 1 or settings.batch_norm == "local")
+    plain = plan.has_whole_model and local and settings.compile != "off"
     if device.type == "cpu" or not plain:
         return None
     mixed = precision.weights == torch.float32 and precision.products is None
@@ -76,7 +77,10 @@ class TorchBackend(Backend):
         self._precision = precision
         self.compiled = fast is None and plan.can_compile and self._compiles()
         objective = Objective(model, workload, precision)
-        module = plan.wrap(objective)
+        recorder = self._recorder()
+        # Gradients are averaged on the stream that they are accumulated on, that of the recording.
+        with nullcontext() if recorder is None else recorder.stream():
+            module = plan.wrap(objective)
         self._predict = plan.predictor(objective)
         if self.compiled:
             module.compile()
@@ -97,32 +101,27 @@ class TorchBackend(Backend):
         self._scaler = precision.scaler(plan.maximum)
         step = Step(module, self._optimizer, self._scaler, plan)
         self._step: Step | RecordedStep = step
-        self.recorded = self._can_record()
-        if self.recorded:
-            pool = torch.cuda.graph_pool_handle()
-            self._step = RecordedStep(step, device, pool)
+        self.recorded = recorder is not None and can_be_recorded(self._optimizer)
+        if recorder is not None and self.recorded:
+            self._step = RecordedStep(step, recorder)
             if fast is not None:
-                self._predict = RecordedPrediction(self._predict, device, pool)
+                self._predict = RecordedPrediction(self._predict, recorder)
         self.warm_steps = self._step.warm_steps
 
     def _compiles(self) -> bool:
         choice = self._settings.compile
         return choice == "on" or (choice == "auto" and self.device.type != "cpu")
 
-    def _can_record(self) -> bool:
-        """Whether the step is recorded once as a CUDA graph and then replayed.
-
-        Steps of several ranks or with a loss scaler are not recorded, since this has not been
-        tested.
-        """
-        return (
+    def _recorder(self) -> Recorder | None:
+        """Return a recorder if steps may be recorded as CUDA graphs, otherwise None."""
+        if (
             self.device.type == "cuda"
-            and self._plan.ranks == 1
+            and self._plan.can_be_recorded
             and self._settings.compile != "off"
             and self._workload.can_be_recorded
-            and not self._scaler.is_enabled()
-            and can_be_recorded(self._optimizer)
-        )
+        ):
+            return Recorder(self.device)
+        return None
 
     def take_step(self, parts: Sequence[Inputs], learning_rate: float) -> Tensor:
         """Update the weights; return the mean loss, still on the device."""
@@ -196,6 +195,10 @@ class TorchBackend(Backend):
     def report(self) -> list[tuple[str, Data]]:
         """Return the events of the plan."""
         return self._plan.report()
+
+    def close(self) -> None:
+        """Free the recorded step."""
+        self._step.close()
 
 
 def _choose_kernels(settings: TrainSettings, device: torch.device) -> None:

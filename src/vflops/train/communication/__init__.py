@@ -16,12 +16,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vflops.config.parallel import CommunicationSettings
 from vflops.train.communication.average import average
-from vflops.train.communication.exchange import CodedExchange, Exchange, PlainExchange
+from vflops.train.communication.exchange import CodedExchange, Exchange, PlainExchange, Sent
 from vflops.train.communication.link import Link, Traffic
 from vflops.train.communication.powersgd import PowerSgdExchange
 from vflops.train.communication.traffic_tally import Tally
 
-__all__ = ["Exchange", "Tally", "average", "exchange_gradients"]
+__all__ = ["Exchange", "Sent", "Tally", "average", "exchange_gradients"]
 
 
 def exchange_gradients(

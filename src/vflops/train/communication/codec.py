@@ -94,7 +94,9 @@ class Int8Codec(Codec):
             rows = rows + residuals[stage]
         scale = rows.abs().amax(1, keepdim=True) / _MAX_CODE
         codes = torch.nan_to_num(rows / scale, nan=0.0, posinf=0.0, neginf=0.0).round_()
-        residuals[stage] = torch.nan_to_num(rows - codes * scale, nan=0.0, posinf=0.0, neginf=0.0)
+        errors = torch.nan_to_num(rows - codes * scale, nan=0.0, posinf=0.0, neginf=0.0)
+        # Always the same tensor, because recorded steps read and write it.
+        residuals.setdefault(stage, errors).copy_(errors)
         return torch.cat((scale.view(torch.int8), codes.to(torch.int8)), dim=1)
 
     def decode(self, wire: Tensor) -> Tensor:

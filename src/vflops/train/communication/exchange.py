@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass
 
 import torch
 import torch.distributed as dist
@@ -20,6 +21,20 @@ from vflops.train.communication.average import Average
 from vflops.train.communication.background import background_executor
 from vflops.train.communication.codec import Residuals
 from vflops.train.communication.link import Link, Traffic
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a rank has sent in a number of backward passes."""
+
+    steps: int = 0
+    elements: int = 0
+    near_bytes: int = 0
+    far_bytes: int = 0
+
+    def __sub__(self, before: Sent) -> Sent:
+        pairs = zip(astuple(self), astuple(before), strict=True)
+        return Sent(*(now - then for now, then in pairs))
 
 
 class Exchange(ABC):
@@ -48,6 +63,18 @@ class Exchange(ABC):
         """Count the elements of a bucket, and a step after the last bucket."""
         self.steps += bucket.is_last()
         self._elements += bucket.buffer().numel()
+
+    def sent(self) -> Sent:
+        """Return what was counted until now."""
+        traffic = self.traffic
+        return Sent(self.steps, self._elements, traffic.near_bytes, traffic.far_bytes)
+
+    def count_sent(self, sent: Sent) -> None:
+        """Count what a recorded step sends without calling the hook."""
+        self.steps += sent.steps
+        self._elements += sent.elements
+        self.traffic.near_bytes += sent.near_bytes
+        self.traffic.far_bytes += sent.far_bytes
 
     def report(self, copies: dist.ProcessGroup | None, device: torch.device) -> Exchanged:
         """Return the traffic of all ranks; all ranks call it.
@@ -112,7 +139,10 @@ class CustomExchange(Exchange):
         self._executor, self._device = background_executor(device), device
         self._scale: Tensor | None = None
         self._scales: dict[int, Tensor] = {}
-        """Loss scale of each bucket's last average, by bucket; empty if losses are not scaled."""
+        """Loss scale of each bucket's last average, by bucket; empty if losses are not scaled.
+
+        The tensors stay the same, because recorded steps read and write them.
+        """
 
     def begin(self, scale: Callable[[Tensor], Tensor]) -> None:
         """Store the loss scale, which errors of earlier steps are converted to."""
@@ -133,10 +163,10 @@ class CustomExchange(Exchange):
         """Convert the ``residuals`` of a bucket to the current loss scale, in place."""
         if self._scale is None:
             return
-        previous = self._scales.get(index, self._scale)
+        previous = self._scales.setdefault(index, self._scale.clone())
         for residual in residuals:
             residual.mul_(self._scale / previous)
-        self._scales[index] = self._scale
+        previous.copy_(self._scale)
 
     def close(self) -> None:
         """Stop accepting buckets."""

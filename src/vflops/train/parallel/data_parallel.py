@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -13,17 +13,23 @@ from torch.nn.parallel import DistributedDataParallel
 from vflops.config.parallel import CommunicationSettings
 from vflops.config.training import TrainSettings
 from vflops.record.files.document import Data
-from vflops.train.communication import Exchange, exchange_gradients
+from vflops.train.communication import Exchange, Sent, exchange_gradients
 from vflops.train.normalisation import average_buffers, convert
 from vflops.train.objective import Objective
 from vflops.train.parallel.group import GroupPlan
 from vflops.workloads.contract.workload import Inputs
 
+_BUCKETS = 12
+"""A step averages its gradients in about so many messages, of at least `_BUCKET_MB` each."""
+_BUCKET_MB = 25.0
+
 
 class DataParallel(GroupPlan):
     """Every rank has the whole model and a share of each batch; gradients are averaged."""
 
-    commits_alone = True
+    commits_alone = has_whole_model = True
+    steps_before_recording = 11
+    """DDP times its first ten steps with events that cannot be recorded."""
 
     def __init__(
         self,
@@ -36,6 +42,7 @@ class DataParallel(GroupPlan):
         super().__init__(rank, ranks, device, store, communication.algorithm)
         self._communication = communication
         self._exchange: Exchange | None = None
+        self._replayed = Sent()
         self.mesh = init_device_mesh(device.type, (ranks,), mesh_dim_names=("data",))
 
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
@@ -53,6 +60,7 @@ class DataParallel(GroupPlan):
             device_mesh=self.mesh,
             broadcast_buffers=False,
             gradient_as_bucket_view=True,
+            bucket_cap_mb=_bucket_mb(objective),
         )
         if self._exchange is not None:  # from the previous candidate of a search
             self._exchange.close()
@@ -80,6 +88,24 @@ class DataParallel(GroupPlan):
         """Average the running statistics, which gives those of ghost batch norm on one rank."""
         average_buffers(model, None)
 
+    @property
+    def can_be_recorded(self) -> bool:
+        """Whether the exchange of gradients never waits for the device."""
+        return self._communication.precision != "powersgd"
+
+    @contextmanager
+    def counting_replays(self) -> Iterator[None]:
+        """Count the traffic of the step that is recorded in the block; each replay repeats it."""
+        assert self._exchange is not None
+        before = self._exchange.sent()
+        yield
+        self._replayed = self._exchange.sent() - before
+
+    def count_replay(self) -> None:
+        """Count the traffic of the recorded step once more."""
+        assert self._exchange is not None
+        self._exchange.count_sent(self._replayed)
+
     def report(self) -> list[tuple[str, Data]]:
         """Return the traffic of the gradient exchange."""
         if self._exchange is None or not self._exchange.steps:
@@ -91,3 +117,13 @@ class DataParallel(GroupPlan):
         if self._exchange is not None:
             self._exchange.close()
         super().close()
+
+
+def _bucket_mb(objective: Objective) -> float:
+    """Return the size of a bucket of gradients.
+
+    A compiled model is cut at the boundaries of buckets, each of which costs a little speed and
+    much time to compile; so a large model has larger buckets instead of more of them.
+    """
+    sizes = (parameter.nbytes for parameter in objective.parameters() if parameter.requires_grad)
+    return max(_BUCKET_MB, sum(sizes) / _BUCKETS / 2**20)

@@ -7,8 +7,8 @@ placed and wrapped, the backward pass, and the contents of a checkpoint.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -33,6 +33,10 @@ class ParallelPlan(RankGroup):
     """Whether torch can compile the wrapped module."""
     commits_alone = False
     """Whether the leading rank has the whole state, so that it can commit to it alone."""
+    has_whole_model = False
+    """Whether each rank computes the whole model alone, so that its network may be a fused one."""
+    steps_before_recording = 3
+    """Number of steps that must be taken before one can be recorded as a CUDA graph."""
 
     @abstractmethod
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
@@ -112,6 +116,19 @@ class ParallelPlan(RankGroup):
         """Return the whole model's state on the leading rank, else None; all ranks call it."""
         return model.state_dict() if self.leads else None
 
+    @property
+    def can_be_recorded(self) -> bool:
+        """Whether a step can be recorded as a CUDA graph, its messages between ranks included."""
+        return False
+
+    @contextmanager
+    def counting_replays(self) -> Iterator[None]:
+        """Count the traffic of the step that is recorded in the block; each replay repeats it."""
+        yield
+
+    def count_replay(self) -> None:
+        """Count the traffic of the recorded step once more."""
+
     def report(self) -> list[tuple[str, Data]]:
         """Return the plan's events after training, as pairs of kind and payload.
 
@@ -124,7 +141,7 @@ class SingleRank(ParallelPlan):
     """The plan for a single rank, which exchanges nothing."""
 
     rank, ranks, agree_every = 0, 1, 1
-    commits_alone = True
+    commits_alone = has_whole_model = can_be_recorded = True
 
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
         """Convert to ghost batch norm if the settings say so; nothing needs synchronisation."""
