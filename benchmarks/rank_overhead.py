@@ -1,17 +1,18 @@
 """Speed of the code path of several ranks, relative to that of a single rank, on one GPU.
 
-    python -m benchmarks.rank_overhead [ROW ...] [--seconds 5]
+    python -m benchmarks.rank_overhead [ROW,ROW ...] [--seconds 5] [--limit 300]
 
 The path of several ranks runs with a process group of one rank: it has the buckets, the hooks and
 the recorded collectives of data parallelism, but sends nothing. Each path trains on a batch that
-stays on the device, in a process of its own; the two of a row are compiled at the same time and
-timed one after the other. The table has the median of five windows and the extremes, in samples or
-tokens per second.
+stays on the device, in a process of its own. Rows joined by commas are compiled at the same time
+and timed one after the other, so the device needs memory for all of them. The table has the median
+of five windows and the extremes, in samples or tokens per second.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import statistics
@@ -41,7 +42,10 @@ ROWS: dict[str, tuple[str, list[str]]] = {
         ["train.batch=32", "synthetic.train=64", "synthetic.validation=32"],
     ),
     "gpt2-124m": ("language-model", [*TEXT, *GPT2, "train.optimizer=adamw"]),
-    "llama-1b": ("language-model", [*TEXT, *LLAMA, "train.optimizer=adamw"]),
+    "llama-1b": (
+        "language-model",
+        [*TEXT, *LLAMA, "train.optimizer=adamw", "train.batch=16"],
+    ),
 }
 
 
@@ -74,54 +78,56 @@ def measure(row: str, path: str, seconds: float, ready: Callable[[], None]) -> d
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("rows", nargs="*", default=list(ROWS))
+    parser.add_argument(
+        "rows", nargs="*", default=["resnet-50,faster-rcnn", "gpt2-124m", "llama-1b"]
+    )
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--limit", type=float, default=300.0)
     parser.add_argument("--inside", nargs=2, metavar=("FOLDER", "PATH"))
     arguments = parser.parse_args()
     if arguments.inside is not None:
-        folder, path = arguments.inside
-        with Turn(Path(folder), path) as turn:
-            found = measure(arguments.rows[0], path, arguments.seconds, turn.wait)
+        faulthandler.dump_traceback_later(arguments.limit, exit=True)
+        (row,), (folder, path) = arguments.rows, arguments.inside
+        with Turn(Path(folder), f"{row} {path}") as turn:
+            found = measure(row, path, arguments.seconds, turn.wait)
         print(json.dumps(found), flush=True)
         os._exit(0)  # without waiting for the threads of the process group
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}", flush=True)
     print(
-        "| row | path | per second | extremes | ratio | recorded | compiled | ready | GiB | loss |"
+        "| row | path | per second | from, to | ratio | recorded | compiled | ready | GiB | loss |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
-    for row in arguments.rows:
-        _show(row, arguments.seconds)
+    for group in arguments.rows:
+        _show(group.split(","), arguments)
 
 
-def _show(row: str, seconds: float) -> None:
+def _show(rows: list[str], arguments: argparse.Namespace) -> None:
+    cases = [(row, path) for row in rows for path in PATHS]
     with tempfile.TemporaryDirectory() as shared:
-        Path(shared, "rows").write_text("\n".join(PATHS))
+        Path(shared, "rows").write_text("\n".join(f"{row} {path}" for row, path in cases))
+        options = ["--seconds", arguments.seconds, "--limit", arguments.limit, "--inside", shared]
         started = [
             subprocess.Popen(
-                [
-                    *module_command("benchmarks.rank_overhead", row, "--seconds", seconds),
-                    *("--inside", shared, path),
-                ],
+                module_command("benchmarks.rank_overhead", row, *options, path),
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            for path in PATHS
+            for row, path in cases
         ]
         outputs = [process.communicate()[0] for process in started]
-    base = None
-    for path, output in zip(PATHS, outputs, strict=True):
+    base: dict[str, float] = {}
+    for (row, path), output in zip(cases, outputs, strict=True):
         lines = [line for line in output.splitlines() if line.startswith("{")]
         if not lines:
             print(f"| {row} | {path} | failed |", flush=True)
             continue
         found = json.loads(lines[-1])
         middle = statistics.median(found["rates"])
-        base = base or middle
         print(
             f"| {row} | {path} | {middle:,.0f} | {min(found['rates']):,.0f} to "
-            f"{max(found['rates']):,.0f} | {middle / base:.3f} | {found['recorded']} | "
-            f"{found['compiled']} | {found['ready_s']:.0f} s | {found['memory_gib']:.0f} | "
-            f"{found['loss']:.4f} |",
+            f"{max(found['rates']):,.0f} | {middle / base.setdefault(row, middle):.3f} | "
+            f"{found['recorded']} | {found['compiled']} | {found['ready_s']:.0f} s | "
+            f"{found['memory_gib']:.0f} | {found['loss']:.4f} |",
             flush=True,
         )
 

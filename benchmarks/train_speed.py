@@ -70,6 +70,7 @@ def engine(
     workload = prepared.spec.load_code().create(prepared.settings, prepared.data)
     precision = Precision.named(train.precision, device)
     if connected:
+        context.attempt.mkdir()
         plan = DataParallel(0, 1, device, context.store, train.communication)
         return Engine.with_torch(context, train, workload, plan, precision, device)
     with joined_backend(context, train, workload, precision, device) as (group, backend):
