@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.support.shared_device import rank_device
 from vflops.config.parallel import CommunicationSettings
 from vflops.interruption import run_and_end
 from vflops.train.communication import average, exchange_gradients
@@ -28,16 +29,18 @@ NUMBERS = 1003
 EXCHANGES = 30
 
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+DEVICE = rank_device(rank)
 
 
 def gradients(of: int) -> Tensor:
     """Return some large numbers and many small ones."""
-    return torch.randn(NUMBERS, generator=torch.Generator().manual_seed(of)) ** 3
+    numbers = torch.randn(NUMBERS, generator=torch.Generator().manual_seed(of)) ** 3
+    return numbers.to(DEVICE)
 
 
 def largest(value: float) -> float:
     """Return the maximum over the ranks."""
-    maximum = torch.tensor(value, dtype=torch.float64)
+    maximum = torch.tensor(value, dtype=torch.float64, device=DEVICE)
     dist.all_reduce(maximum, dist.ReduceOp.MAX)
     return float(maximum)
 
@@ -55,7 +58,7 @@ def one_way(mode: str, precision: str) -> dict[str, Any]:
         way(mine, left)
         if first is None:
             first = mine
-            sent = torch.tensor([way.traffic.near_bytes, way.traffic.far_bytes])
+            sent = torch.tensor([way.traffic.near_bytes, way.traffic.far_bytes], device=DEVICE)
             dist.all_reduce(sent)
         total += mine
     assert first is not None
@@ -197,9 +200,20 @@ def main() -> int:
     """Average in every way, or die, and write the results."""
     torch.set_num_threads(1)
     store = f"file://{sys.argv[1]}/store"
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
+    on_gpu = DEVICE.type != "cpu"
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        init_method=store,
+        rank=rank,
+        world_size=ranks,
+        device_id=DEVICE if on_gpu else None,
+    )
     if sys.argv[2] == "die":
         die()
+    if on_gpu:
+        write_results({"ways": ways()})
+        dist.barrier()
+        return 0
     parts = {
         "ways": ways(),
         "overflow": overflow(),

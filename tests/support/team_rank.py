@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.support.never_stopped import NeverStopped
+from tests.support.shared_device import rank_device
 from vflops.config.training import TrainSettings
 from vflops.counting.capture import InputSpec
 from vflops.record.files.document import Data
@@ -125,7 +126,7 @@ def train(
     double: bool = False,
 ) -> None:
     """Continue the case of the folder ``attempt`` with these settings."""
-    spec, cpu = workload(record.workload), torch.device("cpu")
+    spec, device = workload(record.workload), rank_device(int(os.environ["RANK"]))
     os.environ["LOCAL_WORLD_SIZE"] = str(settings.ranks)
     attempt.mkdir(parents=True, exist_ok=True)
     context = Context(
@@ -141,13 +142,14 @@ def train(
     code: Any = spec.load_code()
     if double:
         code = type("Code", (Double, code), {})
-    plan = parallel_plan(rank, settings.ranks, cpu, context.store, settings)
+    plan = parallel_plan(rank, settings.ranks, device, context.store, settings)
     try:
-        precision = Precision.named("fp32", cpu)  # leaves tensors as they are
-        parts = (context, settings, code.create(changed, record.data), plan, precision, cpu)
+        precision = Precision.named("fp32", device)  # leaves tensors as they are
+        parts = (context, settings, code.create(changed, record.data), plan, precision, device)
         engine = TeamEngine.with_torch(*parts)
         engine.copies = copies
         engine.train()
+        engine.backend.close()
     finally:
         plan.close()
     if rank == 0:

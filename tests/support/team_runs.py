@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.support.shared_device import VARIABLE
 from tests.support.team_rank import Case
 from tests.support.train_runs import Ranks, planned
 from vflops.config.parallel import CommunicationSettings, ParallelSettings
@@ -85,8 +86,13 @@ class Team:
         *settings: str,
         workload: str = "image-classification",
         precision: str = "double",
+        device: str = "cpu",
     ) -> None:
+        """On a GPU, which the ranks share, steps are not compiled."""
+        if device != "cpu":
+            settings = ("train.compile=off", *settings)
         folder = planned(place, *settings, workload=workload)
+        self._device = device
         self._job, self._place, self._precision = folder.job_file(1), place, precision
         self._base = JobRecord.read(self._job).settings["train"]
 
@@ -123,7 +129,7 @@ class Team:
         path.write_text(json.dumps([asdict(case) for case in cases]))
         size = max(way["ranks"] for case in cases for way in case.ways)
         words = [str(PROGRAM), str(self._job), str(path), self._precision]
-        ranks = Ranks(words, max(size, TEAM), self._place)
+        ranks = Ranks(words, max(size, TEAM), self._place, **{VARIABLE: self._device})
         while ranks.running():
             time.sleep(0.02)
         logs = [log.read_text()[-2000:] for log in sorted(self._place.glob("rank-*.log"))]

@@ -13,6 +13,7 @@ import torch
 
 from tests.support.paths import SUPPORT
 from tests.support.programs import start
+from tests.support.shared_device import VARIABLE
 from vflops.metrics.traffic import POWERSGD_RANK, POWERSGD_START, bytes_sent, powersgd_elements
 
 PROGRAM = SUPPORT / "average_rank.py"
@@ -20,14 +21,14 @@ RANKS, NUMBERS = 4, 1003
 MODES = ("all-reduce", "hierarchical", "torus")
 
 
-def run(folder: Path, ranks: int, part: str) -> Any:
+def run(folder: Path, ranks: int, part: str, device: str = "cpu") -> Any:
     """Return what rank 0 found; all ranks ended well."""
     words = [str(PROGRAM), str(folder), part]
     processes = [
         start(
             words,
             folder,
-            {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks)},
+            {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks), VARIABLE: device},
             log=folder / f"rank-{rank}.log",
         )
         for rank in range(ranks)
@@ -70,11 +71,23 @@ def bound(mode: str, precision: str) -> float:
 def test_every_way_gives_the_mean_within_its_rounding(
     result: Any, mode: str, precision: str
 ) -> None:
-    way = result["ways"][f"{mode} {precision}"]
+    require_mean(result["ways"][f"{mode} {precision}"], mode, precision)
+
+
+def require_mean(way: Any, mode: str, precision: str) -> None:
+    """Assert that what the ranks found is the mean, rounded as the precision says."""
     assert way["error"] <= bound(mode, precision)
     assert way["differs"] == 0.0  # else the ranks' weights would part
     if precision != "fp32":
         assert way["error"] > bound(mode, "fp32")  # it was sent as it says
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no accelerator")
+def test_every_way_over_nccl_gives_the_mean_within_its_rounding(tmp_path: Path) -> None:
+    for name, way in run(tmp_path, RANKS, "all", "cuda")["ways"].items():
+        mode, precision = name.split()
+        require_mean(way, mode, precision)
 
 
 @pytest.mark.parametrize("mode", MODES)

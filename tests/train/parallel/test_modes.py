@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.support import team_runs
+from tests.support.shared_device import on_both
 from tests.support.team_runs import Team, Trained
 
 FOUR_STEPS = ("train.epochs=2", "train.evaluate_every=2")
@@ -70,15 +72,16 @@ FURTHER: Ways = {
 }
 
 
+@on_both
 @pytest.mark.parametrize(
     ("network", "ways"),
     [(SMALL, shared(2)), (SMALL, shared(4)), (SMALL, MIXED), (DEEP, FURTHER)],
     ids=["two", "four", "mixed", "further"],
 )
 def test_every_mode_trains_as_one_rank(
-    network: tuple[str, ...], ways: Ways, tmp_path: Path
+    network: tuple[str, ...], ways: Ways, device: str, tmp_path: Path
 ) -> None:
-    team = Team(tmp_path, *network)
+    team = Team(tmp_path, *network, device=device)
     trainings = team.train({name: (team.way(**way),) for name, way in ways.items()})
     assert {len(mine.losses) for mine, _ in trainings.values()} == {4}
     assert not apart(trainings)
@@ -135,13 +138,47 @@ DETECTOR: Ways = {
 }
 
 
-def test_every_mode_trains_a_detector(tmp_path: Path) -> None:
+@on_both
+def test_every_mode_trains_a_detector(device: str, tmp_path: Path) -> None:
     """Backbone, pyramid and heads: blocks are not called one after the other, biases are added
     once, and the stage with the head takes the boxes itself."""
-    team = Team(tmp_path, *FRAMES, workload="extreme-weather")
+    team = Team(tmp_path, *FRAMES, workload="extreme-weather", device=device)
     trainings = team.train({name: (team.way(**way),) for name, way in DETECTOR.items()})
     assert {len(mine.losses) for mine, _ in trainings.values()} == {4}
     assert not apart(trainings)
+
+
+EXCHANGES: dict[str, dict[str, Any]] = {
+    "fp32": {},
+    "fp16": {"precision": "fp16"},
+    "int8": {"precision": "int8"},
+    "hierarchical": {"mode": "hierarchical", "near": 2},
+    "hierarchical-int8": {"mode": "hierarchical", "near": 2, "precision": "int8"},
+    "torus": {"mode": "torus", "near": 2},
+    "torus-fp16": {"mode": "torus", "near": 2, "precision": "fp16"},
+    "ring": {"algorithm": "ring"},
+    "tree": {"algorithm": "tree"},
+}
+"""Ways to average gradients; those with rows have four ranks, the others two."""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no accelerator")
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_recorded_steps_of_several_ranks_train_as_launched_ones(name: str, tmp_path: Path) -> None:
+    """The graph of a step has its exchange of gradients, and its error feedback."""
+    exchange = EXCHANGES[name]
+    team = Team(tmp_path, *team_runs.SMALL, device="cuda")
+    way = {"ranks": 4 if "near" in exchange else 2, "communication": exchange}
+    trainings = team.train(
+        {compile: (team.way(**way, compile=compile),) for compile in ("off", "record")}
+    )
+    launched, recorded = (mine for mine, _ in trainings.values())
+    assert len(recorded.losses) == len(launched.losses) == 20
+    assert recorded.far(launched) < 1e-5  # codecs compute in fp32
+    assert recorded.losses_far(launched) < 1e-5
+    sent = [trained.all("exchange")[0] for trained in (launched, recorded)]
+    assert sent[0] == sent[1] and sent[0]["steps"] == 20
 
 
 def apart(trainings: dict[str, tuple[Trained, Trained]]) -> dict[str, str]:

@@ -167,8 +167,6 @@ class Pipeline(GroupPlan):
         model.train()
         for number, stage in self._stages.items():
             sent_gradients = self._cuts[number + 1].gradients if stage.sends else ()
-            # For the model's output, torch needs only the number of tensors.
-            output = (torch.empty((), device="meta"),) * stage.outputs
             self._timed.append(
                 TimedStage(
                     self._with_averaging(stage),
@@ -176,7 +174,7 @@ class Pipeline(GroupPlan):
                     len(self._cuts),
                     self._device,
                     input_args=_examples(stage.receives, stage.cut.gradients),
-                    output_args=_examples(stage.sends, sent_gradients) or output,
+                    output_args=_examples(stage.sends, sent_gradients) or stage.outputs,
                     group=self._messenger.tensors,
                 )
             )
@@ -215,7 +213,8 @@ class Pipeline(GroupPlan):
             if record_layouts:
                 stage.receives = [Layout.of(tensor) for tensor in received]
                 stage.sends = [] if last else [Layout.of(tensor) for tensor in outputs]
-                stage.outputs = len(outputs) if isinstance(outputs, tuple | list) else 1
+                tensors = outputs if isinstance(outputs, tuple | list) else (outputs,)
+                stage.outputs = tuple(torch.empty_like(tensor, device="meta") for tensor in tensors)
             if last:
                 return outputs
             self._messenger.send(outputs, self._rank_of(number + 1))

@@ -43,8 +43,8 @@ class Stage(nn.Module):
         self.receives: list[Layout] = []
         self.sends: list[Layout] = []
         """Layouts of the tensors sent; empty for the last stage."""
-        self.outputs = 1
-        """Number of tensors that the stage returns."""
+        self.outputs: tuple[Tensor, ...] = ()
+        """Tensors on the meta device like those that the last stage returns."""
 
     def forward(self, *received: Tensor, part: Tensor) -> Any:
         """Return the tensors to send for micro-batch number ``part``, or the model's output."""
