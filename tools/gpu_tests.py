@@ -1,5 +1,7 @@
 """Runs the GPU tests and records their outcome; ``make test-gpu`` on a machine with a GPU.
 
+The tests of training and models run there on the CPUs, too, with the torch of that machine.
+
 CI has no GPU. The record says on which code and which device these tests last passed, and holds a
 digest of the code that they cover. If that code has changed since, ``make test`` warns, and
 ``make release-check`` (``python -m tools.gpu_tests --check``) fails.
@@ -19,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,7 @@ PROCESSES = 12
 
 
 def main(commit: str) -> int:
-    """Run every test that is marked ``gpu`` and write ``tests/gpu-record.json``."""
+    """Run every test that is marked ``gpu``, then some without, and write the record."""
     import torch
 
     if sys.version_info < (3, 12):
@@ -55,11 +57,14 @@ def main(commit: str) -> int:
         exit_code = _run_tests(results, Path(folder))
         cases = list(ElementTree.parse(results).iter("testcase"))
         called = merged(json.loads(path.read_bytes()) for path in Path(folder).glob("*.json"))
+        exit_code = _run_tests_without_gpu(results) or exit_code
+        others = list(ElementTree.parse(results).iter("testcase"))
     record = {
         "commit": commit,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "not CUDA",
         "torch": torch.__version__,
         **outcomes(cases),
+        "without_gpu": outcomes(others),
         "covered": covered(called),
     }
     atomic.write_text(RECORD, json.dumps(record, indent=2) + "\n")
@@ -151,17 +156,26 @@ def check() -> int:
 def gpu_test_files(root: Path = ROOT) -> list[Path]:
     """Return the test files with GPU tests: the machine may lack what the other files import."""
     files = sorted((root / "tests").rglob("test_*.py"))
-    mark = re.compile(r"mark\.gpu|kernel_test")
+    mark = re.compile(r"mark\.gpu|kernel_test|@on_both")
     return [path for path in files if mark.search(path.read_text(encoding="utf-8"))]
 
 
 def _run_tests(results: Path, folder: Path) -> int:
-    command = ["pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", f"--junitxml={results}"]
-    command += ["-p", "tools.called_functions"]
+    words = ["-m", "gpu", "-p", "tools.called_functions", *map(str, gpu_test_files())]
+    return _pytest(words, results, {FOLDER_VARIABLE: str(folder)})
+
+
+def _run_tests_without_gpu(results: Path) -> int:
+    """Run the tests of training and models on the CPUs: this machine may have the oldest torch."""
+    words = ["-m", "not gpu and not cluster and not frameworks", "tests/train", "tests/models"]
+    return _pytest(words, results, {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"})
+
+
+def _pytest(words: Sequence[str], results: Path, variables: Mapping[str, str]) -> int:
+    command = ["pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={results}", *words]
     if find_spec("xdist") is not None:
         command += ["-n", str(PROCESSES), "--dist", "worksteal"]
-    command += [str(path) for path in gpu_test_files()]
-    environment = {**os.environ, FOLDER_VARIABLE: str(folder)}
+    environment = {**os.environ, **variables}
     done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, env=environment, check=False)
     return done.returncode
 
