@@ -20,6 +20,7 @@ from threading import Lock
 
 import torch
 
+from vflops.config.parallel import CommunicationSettings
 from vflops.data.staging import read_staged
 from vflops.launch.parent_death import die_with
 from vflops.python_start import module_command
@@ -27,7 +28,8 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
-from vflops.train.parallel.factory import SingleRank
+from vflops.train.parallel.data_parallel import DataParallel
+from vflops.train.parallel.parallel_plan import ParallelPlan, SingleRank
 from vflops.train.phase_clock import Clock
 from vflops.train.precision import Precision
 from vflops.train.rank_device import rank_device, use_threads
@@ -158,11 +160,13 @@ def main(run: str, job: str, name: str, local_rank: str) -> None:
             clock=Clock(),
             stop=StopRequest(),
         )
+        # The graphs of several ranks are cut into buckets, which one rank in a group does alike.
+        plan: ParallelPlan = SingleRank()
+        if record.ranks > 1:
+            plan = DataParallel(0, 1, device, context.store, CommunicationSettings())
         network = build(candidate.architecture, torch.Generator().manual_seed(0))
         workload = CandidateTraining(settings, record.data, network, candidate.architecture)
-        engine = Engine.with_torch(
-            context, settings.train, workload, SingleRank(), precision, device
-        )
+        engine = Engine.with_torch(context, settings.train, workload, plan, precision, device)
         parts = engine.loop().one_batch()
         for _ in range(_STEPS):
             engine.state.take_step(parts, 0.0)
@@ -171,3 +175,4 @@ def main(run: str, job: str, name: str, local_rank: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:5])
+    os._exit(0)  # without waiting for the threads of a process group

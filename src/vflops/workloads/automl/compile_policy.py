@@ -100,9 +100,7 @@ class CompilePolicy:
         self._may_fuse = may_fuse and fuses_on(device)
         self._decides = train.compile == "auto" and device.type != "cpu"
         self._costs, self._deadline = CompileCosts(), deadline
-        # In measurements, compiling in another process helped only workers with a single device.
-        compiles_ahead = device.type == "cuda" and plan.ranks == 1 and not train.deterministic
-        compiles_ahead = compiles_ahead and self._decides
+        compiles_ahead = device.type == "cuda" and not train.deterministic and self._decides
         self._ahead = CompileAhead(context, device, deadline) if compiles_ahead else None
 
     def prepare(self, candidate: Candidate) -> None:
