@@ -102,6 +102,8 @@ def run_study(study: PaperStudy, like: Path | None, *, quiet: bool) -> None:
     with console.working("estimating the time of the points"):
         points = study.planned(earlier)
     _print_points(points)
+    for warning in study.warnings(earlier):
+        console.say(f"warning: {warning}")
     with Progress(quiet=quiet) as progress:
         study.run(progress.observer)
     results = list(study.results())

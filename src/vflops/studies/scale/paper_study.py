@@ -185,6 +185,25 @@ class PaperStudy:
             return None, False
         return estimate.time_s + ceilings_s, estimate.time_is_least
 
+    def warnings(self, earlier: Contents | None = None) -> list[str]:
+        """Return a warning if searches are too short to become valid at the measured speed."""
+        from vflops.workloads.automl import search_length
+        from vflops.workloads.automl.settings import AutomlSettings
+        from vflops.workloads.image_classification.expected import expected
+
+        found: dict[str, None] = {}
+        for part in self.parts:
+            experiment = part.experiment
+            if not KINDS[experiment.axis.kind].of_searches:
+                continue
+            section = experiment.point_settings(experiment.sizes[0]).workloads[experiment.workload]
+            search = AutomlSettings.model_validate(section)
+            known = earlier or self._measured(experiment.workload, search.train.precision)
+            speed = None if known is None else search_length.measured_speed(search, known)
+            facts = expected(search).facts
+            found |= dict.fromkeys(search_length.warnings(search, facts, speed))
+        return [*found]
+
     def _measured(self, workload: str, precision: str) -> Contents | None:
         """Return a complete point of a workload: the first in this precision, else the first."""
         others = []
