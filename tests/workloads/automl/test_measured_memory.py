@@ -75,6 +75,7 @@ def test_all_workers_propose_by_the_memory_of_the_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("batch", [128, 256])
 def test_two_small_steps_predict_the_peak_of_a_large_one(batch: int) -> None:
     chosen = PROFILES["gpu"]()
