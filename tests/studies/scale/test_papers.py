@@ -5,24 +5,36 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.support.scale_points import point, scale
-from vflops.cli.train.paper import check_paper_options, data_assignments
+from vflops.cli import options
+from vflops.cli.train.paper import (
+    check_paper_options,
+    data_assignments,
+    paper_study,
+    print_points,
+)
 from vflops.config.settings import Settings, given_settings
 from vflops.errors import RunFailed, UsageError
+from vflops.extensions import import_object
 from vflops.launch.placement import NodeResources
 from vflops.launch.slurm.slurm_launcher import SlurmLauncher
+from vflops.record.formats.job import DataFacts
 from vflops.run.observer import RunObserver
 from vflops.run.run_size import size_run
 from vflops.studies.scale.node_shares import NodeShares, placed
 from vflops.studies.scale.paper_page import comparison, operation_counts
 from vflops.studies.scale.paper_study import PaperStudy, ceiling_precisions
 from vflops.studies.scale.papers import PAPERS, TRAININGS, V2, V3, doubling, ends, every
-from vflops.studies.scale.scale_result import Point
+from vflops.studies.scale.point_figures import EnsembleFigures
+from vflops.studies.scale.scale_result import Point, Size
+from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import load, profile
 
 H100 = NodeResources("g", cores=96, memory_mb=1_000_000, gpus=8, gpu_type="h100")
@@ -60,6 +72,13 @@ def study(
         for workload in paper.workloads
     }
     return PaperStudy.create(paper, folder, settings, ranks)
+
+
+def expected_of(name: str, settings: Any) -> DataFacts:
+    """The facts of a workload's data, without drawing it."""
+    find = import_object(workload(name).expected or "")
+    facts: DataFacts = find(settings).facts
+    return facts
 
 
 def names(made: PaperStudy, workload: str) -> list[str]:
@@ -177,18 +196,18 @@ def test_a_point_is_what_run_does_on_as_many_nodes(
 ) -> None:
     cluster(resources, 8)
     made = study("v3", tmp_path, profile_name=profile_name, ranks=ranks)
-    for workload in TRAININGS:
+    for name in TRAININGS:
         sizes = {
             p.nodes: p.size
             for p in made.planned()
-            if p.part.experiment.workload == workload and p.figures[0] == "5 and 6"
+            if p.part.experiment.workload == name and p.figures[0] == "5 and 6"
         }
         given = ["launch.on=slurm", f"launch.nodes={number}"]
         given += [] if ranks is None else [f"train.ranks={ranks}"]
-        run = load(profile(profile_name, [workload]), None, given)
-        shape = size_run(run, given_settings(None, given)).shapes[workload]
+        run = load(profile(profile_name, [name]), None, given)
+        shape = size_run(run, given_settings(None, given)).shapes[name]
         assert (sizes[number].jobs, sizes[number].ranks) == (shape.models, shape.ranks)
-        assert made.shares[workload].ranks_per_node == shape.ranks_per_node
+        assert made.shares[name].ranks_per_node == shape.ranks_per_node
 
 
 def test_models_of_a_trade_off_divide_the_nodes(tmp_path: Path, cluster: Cluster) -> None:
@@ -276,3 +295,83 @@ def test_a_point_that_fails_keeps_no_other_from_running_and_is_on_the_page(
     assert "automl/2x8 failed:</b> the node caught fire" in page
     assert "194.53 POPS" in page
     assert "Table VII" in page
+
+
+def test_a_file_of_settings_names_both_workloads(tmp_path: Path, cluster: Cluster) -> None:
+    config = tmp_path / "mine.toml"
+    config.write_text(
+        "[image-classification.train]\nepochs = 3\n[extreme-weather.train]\nepochs = 2\n"
+        "[micro]\nbudget_s = 7\n"
+    )
+    for chosen in (None, "image-classification"):
+        made = paper_study(
+            *("v3", chosen, tmp_path / "e", "tiny", ["launch.on=slurm", "launch.nodes=2"], []),
+            *(config, partial(options.settings, seed=None, keep_batch_per_rank=True), None, None),
+        )
+        epochs = {}
+        for part in made.parts:
+            settings = part.experiment.settings
+            epochs |= {name: own["train"]["epochs"] for name, own in settings.workloads.items()}
+            assert settings.micro.budget_s == 7
+        both = {"image-classification": 3, "extreme-weather": 2}
+        assert epochs == (both if chosen is None else {chosen: 3})
+
+
+def test_the_list_says_what_is_not_known_and_estimates_only_from_the_same_precision(
+    tmp_path: Path, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = study("v3", tmp_path)
+    points = made.planned()
+    assert all(p.time_s is None for p in points)
+    print_points(points)
+    shown = capsys.readouterr().out
+    assert shown.count("measured by the first point") == len(points)
+    print_points([replace(points[0], time_s=7200.0, time_is_least=True)])
+    assert "≥ 2" in capsys.readouterr().out
+
+
+def test_data_is_prepared_once_and_complete_points_are_derived_once(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = study("v3", tmp_path, profile_name="tiny", ranks=2)
+    prepared: list[str] = []
+    derived: list[Size] = []
+    complete: set[Path] = set()
+    for name in TRAININGS:
+        code = workload(name).load_code()
+
+        def prepare(settings: Any, progress: Any, code: Any = code, name: str = name) -> DataFacts:
+            prepared.append(name)
+            return expected_of(name, settings)
+
+        monkeypatch.setattr(code, "prepare_data", prepare)
+
+    def run(parent: Path, workload: str, settings: Settings, watch: RunObserver) -> None:
+        complete.add(parent)
+
+    def figures(axis: Any, folder: Any, size: Size) -> Any:
+        derived.append(size)
+        done = point(size.jobs, size.ranks, 1e12).figures
+        assert isinstance(done, EnsembleFigures)
+        return done
+
+    experiment = "vflops.studies.scale.experiment"
+    study_module = "vflops.studies.scale.paper_study"
+    for module in (experiment, study_module):
+        monkeypatch.setattr(
+            f"{module}.existing_run", lambda p: SimpleNamespace(path=p) if p in complete else None
+        )
+        monkeypatch.setattr(f"{module}.is_complete", lambda folder: True)
+    monkeypatch.setattr(f"{experiment}.Experiment._goals", lambda own: iter(()))
+    monkeypatch.setattr(f"{experiment}.Experiment._threads_per_rank", lambda own: None)
+    monkeypatch.setattr("vflops.studies.scale.ensembles.Ensembles.figures", figures)
+    monkeypatch.setattr(f"{study_module}.run_to_end", run)
+    monkeypatch.setattr("vflops.run.validate.check_model", lambda *_: None)
+    monkeypatch.setattr("vflops.studies.scale.paper_page.write_paper_page", lambda own: None)
+    made.run(RunObserver())
+    assert sorted(prepared) == sorted(TRAININGS)
+    uses = [size for part in made.parts for size in part.experiment.sizes]
+    assert len(derived) <= len(uses)  # not once for every point that was run since
+    before = (len(complete), len(derived))
+    made.run(RunObserver())
+    assert (len(complete), len(derived)) == before

@@ -101,7 +101,7 @@ def run_study(study: PaperStudy, like: Path | None, *, quiet: bool) -> None:
     earlier = console.read_run(like) if like else None
     with console.working("estimating the time of the points"):
         points = study.planned(earlier)
-    _print_points(points)
+    print_points(points)
     for warning in study.warnings(earlier):
         console.say(f"warning: {warning}")
     with Progress(quiet=quiet) as progress:
@@ -123,7 +123,7 @@ def run_study(study: PaperStudy, like: Path | None, *, quiet: bool) -> None:
         raise typer.Exit(CheckFailed.exit_code)
 
 
-def _print_points(points: Sequence[PlannedPoint]) -> None:
+def print_points(points: Sequence[PlannedPoint]) -> None:
     """Print the points in the order in which they are run, with their node-hours."""
     from vflops.cli.terminal import console
     from vflops.cli.terminal.columns import columns
