@@ -308,7 +308,7 @@ def test_a_file_of_settings_names_both_workloads(tmp_path: Path, cluster: Cluste
             *("v3", chosen, tmp_path / "e", "tiny", ["launch.on=slurm", "launch.nodes=2"], []),
             *(config, partial(options.settings, seed=None, keep_batch_per_rank=True), None, None),
         )
-        epochs = {}
+        epochs: dict[str, int] = {}
         for part in made.parts:
             settings = part.experiment.settings
             epochs |= {name: own["train"]["epochs"] for name, own in settings.workloads.items()}
