@@ -154,18 +154,24 @@ def test_an_earlier_runs_slowest_model_says_the_speed(handmade_run: HandmadeRun)
     slowest = min(scores, key=lambda item: item.speed.flops if item.speed else 0)
     assert slowest.speed is not None and slowest.work is not None and slowest.ranks == 2
     assert slowest.work.batch_ops is not None
-    one = training(ranks=2)
+    assert slowest.precision is not None
+    one = training(ranks=2, precision=slowest.precision)
     same = replace(one, batch_ops=slowest.work.batch_ops)
     needs = measured_speed(scores, "image-classification", same, "before")
     assert needs is not None
     assert needs.samples_per_s == pytest.approx(slowest.speed.samples_per_s)
     assert needs.start_s == slowest.phases["start-up"] + slowest.phases["compilation"] > 0
     assert "the slowest of 2" in needs.source and "operations" not in needs.source
-    other = measured_speed(scores, "image-classification", training(ranks=4), "before")
+    other = measured_speed(
+        scores, "image-classification", training(ranks=4, precision=slowest.precision), "before"
+    )
     assert other is not None
     assert other.samples_per_s == pytest.approx(2 * slowest.speed.flops / 60)
     assert "scaled to 4 ranks" in other.source and "by operations" in other.source
     assert measured_speed(scores, "extreme-weather", same, "before") is None
+    unlike = replace(same, train=same.train.model_copy(update={"precision": "mixed-bf16"}))
+    assert slowest.precision != "mixed-bf16"
+    assert measured_speed(scores, "image-classification", unlike, "before") is None
 
 
 def test_ceilings_give_a_lower_bound_of_the_time(run_folder: RunFolder) -> None:

@@ -78,12 +78,12 @@ def settings(
     config: Path | None,
     assignments: list[str],
     *,
-    workloads: str | None = None,
+    workloads: str | Sequence[str] | None = None,
     keep_batch_per_rank: bool = False,
 ) -> Settings:
     """Return the settings of a profile, changed by the file, then ``--set``, then ``--seed``.
 
-    ``workloads`` is the name of one workload, ``suite`` for all of them, or None.
+    ``workloads`` is the name of one workload, ``suite`` for all of them, several names, or None.
     ``keep_batch_per_rank`` is for experiments, whose points have different numbers of ranks.
     """
     from vflops.config.profiles import for_single_workload, for_suite
@@ -93,7 +93,11 @@ def settings(
     from vflops.workloads.contract.run_settings import profile as find
 
     name = profile or default_profile(config, assignments)
-    names = suite() if workloads == "suite" else [workload(workloads).name] if workloads else []
+    if workloads == "suite":
+        names = suite()
+    else:
+        listed = [workloads] if isinstance(workloads, str) else workloads or ()
+        names = [workload(each).name for each in listed]
     chosen_profile = find(name, names)
     if workloads == "suite":
         chosen_profile = for_suite(chosen_profile, available_cpus())
@@ -104,7 +108,8 @@ def settings(
         [*assignments, *seed_assignment],
         keep_batch_per_rank=keep_batch_per_rank,
     )
-    return loaded if workloads in (None, "suite") else for_single_workload(loaded)
+    is_single = isinstance(workloads, str) and workloads != "suite"
+    return for_single_workload(loaded) if is_single else loaded
 
 
 def sized_settings(

@@ -177,4 +177,7 @@ class _WorkloadEstimator:
             # All CPUs are measured as one device, which a node's ranks share.
             share = placement.ranks / (min(node.slots for node in placement.nodes) if on_cpu else 1)
             speed = bounding_speed(counted, run_ceilings(earlier), training, run, share=share)
-        return speed, f"not known: {run} neither trained {name} nor measured its ceilings"
+        precision = training.train.precision
+        return speed, (
+            f"not known: {run} neither trained {name} in {precision} nor measured the ceilings"
+        )

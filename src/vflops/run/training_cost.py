@@ -254,11 +254,17 @@ def _time_s(training: Training, speed: Speed) -> float:
 def measured_speed(
     scores: Sequence[TrainingScore], workload: str, training: Training, run: str
 ) -> Speed | None:
-    """Return the speed of a run's slowest job of ``workload``, scaled to the number of ranks."""
+    """Return the speed of a run's slowest job of ``workload``, scaled to the number of ranks.
+
+    Return None if it trained none in this precision.
+    """
     known = [
         (score, score.speed, score.work)
         for score in scores
-        if score.workload == workload and score.speed and score.work and score.speed.flops > 0
+        if (score.workload, score.precision) == (workload, training.train.precision)
+        and score.speed
+        and score.work
+        and score.speed.flops > 0
     ]
     if not known:
         return None

@@ -99,7 +99,8 @@ def most_copies(
 ) -> int | None:
     """Return the largest number of copies of the model that the batch of the profile suits.
 
-    Return None for a batch that the user chose, or that is too small for a single copy already.
+    Return None for a batch that the user chose. A batch that is too small for a single copy already
+    can be divided as far as each copy has a sample.
     """
     if profile not in spec.profiles:
         return None
@@ -110,7 +111,7 @@ def most_copies(
     if per_copy:
         return (samples // (per_copy * _LEAST_STEPS) or None) if samples else None
     most = default.batch // _LEAST_SAMPLES
-    return max((n for n in range(1, most + 1) if default.batch % n == 0), default=None)
+    return max((n for n in range(1, most + 1) if default.batch % n == 0), default=default.batch)
 
 
 def _of_profile(profile: str, spec: WorkloadSpec) -> TrainSettings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -40,7 +41,8 @@ def fitting_batch(
     peaks: list[tuple[int, int]] = []
     size = batch // 2
     while size >= 1 and len(peaks) < 2:
-        peak = _peak_bytes(step, workload, device, size)
+        step.optimizer.zero_grad(set_to_none=True)
+        peak = peak_bytes(step, workload, device, size)
         if peak is not None:
             peaks.append((size, peak))
         size //= 2
@@ -56,10 +58,13 @@ def fitting_batch(
     return max(min(fits, batch - 1) // multiple * multiple, large)
 
 
-def _peak_bytes(
-    step: Step | RecordedStep, workload: Workload, device: torch.device, size: int
+def peak_bytes(
+    step: Callable[[Sequence[Inputs], float], Tensor],
+    workload: Workload,
+    device: torch.device,
+    size: int,
 ) -> int | None:
-    step.optimizer.zero_grad(set_to_none=True)
+    """Return the peak memory of a step with ``size`` samples; None if they do not fit."""
     torch.accelerator.empty_cache()
     torch.accelerator.reset_peak_memory_stats(device)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ import pytest
 from tests.support.browser import Browser
 from tests.support.slurm_bench import SlurmBench
 from vflops.record.folder import RunFolder
+from vflops.record.readout.contents import Contents
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.studies.scale.papers import TRAININGS
 from vflops.studies.scale.scale_result import Scale
 
 pytestmark = pytest.mark.cluster
 GIVEN = (
     "launch.gpus_per_rank=1",  # slots and requests of GPUs, which nothing here can compute on
+    "launch.ranks_per_node=2",  # of eight, so that few processes compute at once
     "train.device=cpu",
     "micro.benchmarks=gemm",
     "micro.budget_s=1",
@@ -37,6 +41,16 @@ def scaled(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=1800, check=False
     )
+
+
+def _jobs(folder: RunFolder) -> list[TrainedJob]:
+    contents = Contents(folder)
+    return [*contents.training_jobs, *contents.workers]
+
+
+def _nodes(job: TrainedJob) -> list[str]:
+    """The nodes that SLURM gave to a job."""
+    return [node.name for node in job.nodes]
 
 
 @pytest.mark.parametrize(
@@ -73,12 +87,16 @@ def test_a_paper_ends_on_the_nodes_of_a_cluster_and_is_continued(
     assert all(scale.complete and scale.on == "slurm" for scale in scales)
     runs = {path.parent for path in (tmp_path / "e").rglob("run.json")}
     assert len(runs) == points
+    widest = 0
     for run in runs:
         folder = RunFolder.open(run)
         assert folder.history().state.complete
         launch = folder.record.settings.launch
-        assert (launch.nodes, launch.gpus_per_rank) == (nodes, 1)
+        used = Counter(node for job in _jobs(folder) for node in _nodes(job))
+        assert (launch.nodes, launch.gpus_per_rank) == (len(used), 1)
+        widest = max(widest, len(used))
         assert folder.history(0).events("measurement")  # the ceilings
+    assert widest == nodes
     with Browser() as browser:
         page = browser.open(tmp_path / "e" / "paper.html")
         headings = page.texts("h2")

@@ -12,6 +12,7 @@ from tests.support.automl_parts import DATA, candidate, proposer, settings, trai
 from vflops.workloads.automl import proposer as propose
 from vflops.workloads.automl.architecture import architecture_cost, morphs
 from vflops.workloads.automl.architecture.layer_graph import Architecture
+from vflops.workloads.automl.architecture.step_memory import StepMemory
 from vflops.workloads.automl.proposer import first_network, grow_kernels, limits_of
 from vflops.workloads.automl.search.searcher import SearchSpaceExhausted
 from vflops.workloads.automl.search.tuning import Setting, Space, TuningResult
@@ -27,10 +28,12 @@ from vflops.workloads.automl.turns import KnownResults
 from vflops.workloads.image_classification.settings import ResNetSettings
 
 
-def searched(chosen: AutomlSettings, rounds: int, seed: int = 1) -> list[Candidate]:
+def searched(
+    chosen: AutomlSettings, rounds: int, seed: int = 1, memory: StepMemory | None = None
+) -> list[Candidate]:
     """One worker's candidates, each known with a made-up result before the next is proposed."""
     candidates: dict[str, Candidate] = {}
-    proposes = proposer(chosen, candidates, seed)
+    proposes = replace(proposer(chosen, candidates, seed), memory=memory)
     results: list[CandidateResult] = []
     for n in range(rounds):
         at = turn(n, 0)
@@ -259,7 +262,42 @@ def test_tuning_offers_batches_that_fit_and_hears_of_those_that_did_not(
     bytes_needed = architecture_cost.memory_bytes(first, limits.batch, limits.bytes_per_value)
     unlimited = proposer(chosen, candidates)
     unlimited.propose(turn(1, 0), known)
-    replace(unlimited, memory_bytes=bytes_needed // 2).propose(turn(1, 0), known)
+    half = StepMemory(worker=0, usable_bytes=bytes_needed // 2)
+    replace(unlimited, memory=half).propose(turn(1, 0), known)
     assert spaces[0].batches == chosen.batches
     assert spaces[1].batches and set(spaces[1].batches) < set(chosen.batches)
     assert [(tried.setting, tried.accuracy) for tried in heard[:1]] == [(Setting(64, 3), None)]
+
+
+def room_for(network: Architecture, batch: int, **changes: float) -> StepMemory:
+    """Just as much memory as a step takes, in fp32 and with one rank."""
+    needed = architecture_cost.memory_bytes(network, batch, 4)
+    return StepMemory.model_validate({"worker": 0, "usable_bytes": needed, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "batch"), [({}, 32), ({"factor": 1.1}, 16), ({"fixed_bytes": 1}, 16)]
+)
+def test_a_candidate_of_an_early_round_has_a_batch_that_fits_the_measured_memory(
+    changes: dict[str, float], batch: int
+) -> None:
+    chosen = settings()
+    first = first_network(chosen, DATA)
+    memory = room_for(first, 32, **changes)
+    limited = replace(proposer(chosen, {}), memory=memory)
+    proposal = limited.propose(turn(0, 0), KnownResults((), ()))
+    assert (proposal.architecture, proposal.hyper.batch) == (first, batch)
+
+
+def test_every_network_fits_the_memory_with_its_batch_also_with_grown_kernels() -> None:
+    chosen = settings(tune_from=2, kernels=(3, 5, 7))
+    first = first_network(chosen, DATA)
+    memory = room_for(first, 28)  # 16 is the smallest batch
+    for seed in range(6):
+        found = searched(chosen, 6, seed, memory)
+        assert all(memory.fits(item.architecture, item.hyper.batch, 4) for item in found)
+    wide = StepMemory(worker=0, usable_bytes=1 << 40)
+    assert any(
+        not memory.fits(item.architecture, item.hyper.batch, 4)
+        for item in searched(chosen, 6, 0, wide)
+    )

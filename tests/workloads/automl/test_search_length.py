@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vflops.workloads.automl.search_length import needed_work, planned_rows, remarks
+from vflops.workloads.automl.search_length import needed_work, planned_rows, remarks, warnings
 from vflops.workloads.automl.settings import PROFILES, AutomlSettings
 from vflops.workloads.image_classification.expected import expected
 
@@ -26,19 +26,22 @@ def test_four_rounds_of_the_paper_come_before_the_end_of_the_schedule() -> None:
     assert needed.ops == pytest.approx(150 * 3.02e16, rel=0.01)  # table VII: 2.99e16 an epoch
 
 
-def test_an_hour_on_one_accelerator_warns_and_half_a_day_on_eight_does_not() -> None:
-    short = settings(1, HOUR_S)
-    (warning,) = remarks(short, expected(short).facts)
-    assert "1h" in warning or "60 min" in warning
-    assert "53,382 samples/s" in warning
-    paper = settings(8, 12 * HOUR_S)  # the paper's 12 hours on nodes of eight V100
-    assert remarks(paper, expected(paper).facts) == []
+def test_only_a_measured_speed_says_that_a_search_is_long_enough() -> None:
+    hour = settings(8, HOUR_S)
+    facts = expected(hour).facts
+    (unknown,) = remarks(hour, facts)  # the paper's own nodes, for an hour
+    assert "6,673 samples/s on each accelerator" in unknown
+    assert "no measured speed" in unknown
+    (short,) = warnings(hour, facts, 8 * 15e12)
+    assert "10.5 h at the measured 120 TOPS of a worker" in short
+    half_a_day = settings(8, 12 * HOUR_S)
+    assert warnings(half_a_day, facts, 8 * 15e12) == []
+    assert warnings(half_a_day, facts, None) != []
+    assert warnings(PROFILES["tiny"](), expected(PROFILES["tiny"]()).facts, None) == []
 
 
 def test_a_plan_compares_the_time_with_the_speed_of_an_earlier_search() -> None:
     chosen = settings(8, HOUR_S)
     rows = planned_rows(chosen, expected(chosen).facts, 8 * 15e12)
-    assert rows[-1][1] == "10.5 h at 120 TOPS a worker; --for 60 min 00 s is too short"
-    long = settings(8, 12 * HOUR_S)
-    assert "too short" not in planned_rows(long, expected(long).facts, 8 * 15e12)[-1][1]
+    assert rows[-1] == ["measured", "120 TOPS a worker, so it takes 10.5 h"]
     assert planned_rows(PROFILES["tiny"](), expected(PROFILES["tiny"]()).facts, None) == []

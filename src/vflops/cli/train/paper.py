@@ -49,12 +49,19 @@ def paper_study(
     profile: str | None,
     assignments: Sequence[str],
     data: Sequence[str],
+    config: Path | None,
     load: Callable[..., Settings],
     ranks: int | None,
     for_: str | None,
 ) -> PaperStudy:
-    """Return the study of a paper with the options of the command."""
+    """Return the study of a paper with the options of the command.
+
+    The settings of all its workloads are read at once, so that a file and ``--set`` can name each.
+    """
     from vflops.cli.options import search_flags
+    from vflops.config.profiles import for_single_workload
+    from vflops.config.settings import given_settings
+    from vflops.studies.scale.experiment import changed
     from vflops.studies.scale.paper_study import PaperStudy, ceiling_precisions
     from vflops.studies.scale.papers import PAPERS
 
@@ -67,19 +74,18 @@ def paper_study(
         )
     search = search_flags(names[0], None, for_)
     common = [f"{key}={value}" for key, value in search.items() if value is not None]
-    common += [*found.settings, *assignments]
+    common += [*found.settings, *assignments, *data_assignments(data, names)]
+    loaded = load(
+        profile or found.profile, config=config, assignments=common, workloads=found.workloads
+    )
+    keeps_precisions = "micro.precisions" in given_settings(config, common)
     settings = {}
     for name in names:
-        others = tuple(f"{other}." for other in found.workloads if other != name)
-        own = [
-            text
-            for text in (*common, *data_assignments(data, names))
-            if not text.removeprefix("workloads.").startswith(others)
-        ]
-        base = load(profile or found.profile, assignments=own, workloads=name)
-        precisions = ceiling_precisions(found, name, base)
-        own.insert(0, f"micro.precisions={precisions}")
-        settings[name] = load(base.profile, assignments=own, workloads=name)
+        section = {name: loaded.workloads[name]}
+        own = for_single_workload(loaded.model_copy(update={"workloads": section}))
+        if not keeps_precisions:
+            own = changed(own, {"micro.precisions": ceiling_precisions(found, name, own)})
+        settings[name] = own
     folder = out or Path("runs") / f"paper-{paper}-{profile or found.profile}"
     return PaperStudy.create(found, folder, settings, ranks)
 
@@ -95,7 +101,9 @@ def run_study(study: PaperStudy, like: Path | None, *, quiet: bool) -> None:
     earlier = console.read_run(like) if like else None
     with console.working("estimating the time of the points"):
         points = study.planned(earlier)
-    _print_points(points)
+    print_points(points)
+    for warning in study.warnings(earlier):
+        console.say(f"warning: {warning}")
     with Progress(quiet=quiet) as progress:
         study.run(progress.observer)
     results = list(study.results())
@@ -115,24 +123,21 @@ def run_study(study: PaperStudy, like: Path | None, *, quiet: bool) -> None:
         raise typer.Exit(CheckFailed.exit_code)
 
 
-def _print_points(points: Sequence[PlannedPoint]) -> None:
+def print_points(points: Sequence[PlannedPoint]) -> None:
     """Print the points in the order in which they are run, with their node-hours."""
     from vflops.cli.terminal import console
     from vflops.cli.terminal.columns import columns
-    from vflops.units import seconds
 
     rows = [["workload", "M × P", "figures", "nodes", "time", "node-hours", "state"]]
     for point in points:
         variant = f", {point.size.variant}" if point.size.variant else ""
-        hours = point.node_hours
         rows.append(
             [
                 f"{point.part.experiment.workload}{variant}",
                 f"{point.size.jobs} × {point.size.ranks}",
                 ", ".join(point.figures),
                 str(point.nodes),
-                "—" if point.time_s is None else seconds(point.time_s),
-                "—" if hours is None else f"{hours:,.3g}",
+                *_time_cells(point),
                 point.state,
             ]
         )
@@ -148,7 +153,20 @@ def _print_points(points: Sequence[PlannedPoint]) -> None:
     known = [point.node_hours for point in missing if point.node_hours is not None]
     total = f"{len(missing)} of {len(points)} points to run"
     if known:
-        total += f", {sum(known):,.3g} node-hours for {len(known)} of them"
+        bound = "at least " if any(point.time_is_least for point in missing) else ""
+        total += f", {bound}{sum(known):,.3g} node-hours for {len(known)} of them"
     if len(known) < len(missing):
-        total += "; the time of a training is known from --like RUN, or after its first point"
+        total += "; --like RUN estimates the time of trainings from an earlier run"
     typer.echo(f"\n{total}\n")
+
+
+def _time_cells(point: PlannedPoint) -> list[str]:
+    """Return the time and the node-hours of a point as text."""
+    from vflops.units import seconds
+
+    if point.state != "to run":
+        return ["—", "—"]
+    if point.time_s is None or point.node_hours is None:
+        return ["measured by the first point", ""]
+    bound = "≥ " * point.time_is_least
+    return [f"{bound}{seconds(point.time_s)}", f"{bound}{point.node_hours:,.3g}"]

@@ -49,19 +49,18 @@ def show_search(name: str, section: Mapping[str, Any], earlier: Contents | None 
 
 
 def _until_valid(section: Mapping[str, Any], earlier: Contents | None) -> list[list[str]]:
-    """Return how long the search must last to be valid, at the speed of an earlier one."""
-    from vflops.results.score.scoring import score
-    from vflops.workloads.automl.search_length import planned_rows
+    """Return how long the search must last to be valid, and warn if that is longer than planned."""
+    from vflops.cli.terminal import console
+    from vflops.workloads.automl import search_length
     from vflops.workloads.automl.settings import AutomlSettings
     from vflops.workloads.image_classification.expected import expected
 
     settings = AutomlSettings.model_validate(section)
-    searches = score(earlier).searches if earlier is not None else ()
-    speed = None
-    if earlier is not None and searches and searches[0].ops_per_s:
-        ranks = sum(worker.record.ranks for worker in earlier.workers)
-        speed = searches[0].ops_per_s / ranks * settings.train.ranks
-    return planned_rows(settings, expected(settings).facts, speed)
+    facts = expected(settings).facts
+    speed = None if earlier is None else search_length.measured_speed(settings, earlier)
+    for warning in search_length.warnings(settings, facts, speed):
+        console.say(f"warning: {warning}")
+    return search_length.planned_rows(settings, facts, speed)
 
 
 def check_no_ensemble_options(settings: Settings, given: Mapping[str, object]) -> None:

@@ -162,12 +162,12 @@ def scale(
         "repeat": repeat,
     }
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
-    load = partial(options.settings, seed=seed, config=config, keep_batch_per_rank=True)
+    load = partial(options.settings, seed=seed, keep_batch_per_rank=True)
     if paper is not None:
         check_paper_options(paper, {"--kind": kind, **given})
         assignments += set_ or []
         study = paper_study(
-            paper, workload, out, profile, assignments, data or [], load, ranks, for_
+            paper, workload, out, profile, assignments, data or [], config, load, ranks, for_
         )
         run_study(study, like, quiet=quiet)
         return
@@ -188,6 +188,7 @@ def scale(
     assignments += data_assignments(data or [], [workload])
     settings = load(
         profile,
+        config=config,
         assignments=["micro.benchmarks=[]", *common, *assignments],
         workloads=workload,
     )

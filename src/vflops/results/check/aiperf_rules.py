@@ -233,7 +233,8 @@ def _round_fault(searched: Searched, history: CandidateHistory) -> Fault | None:
         "patience": rounds.patience_evaluations(number, train.epochs, train.evaluate_every),
     }
     found: dict[str, int | None] = {"epochs": candidate.epochs, "patience": candidate.patience}
-    if not candidate.tuned:
+    smaller = {batch for batch in settings.batches if batch < train.batch}
+    if not candidate.tuned and candidate.hyper.batch not in smaller:  # that fits the memory
         wanted["batch"], found["batch"] = train.batch, candidate.hyper.batch
     proposal = f"buffer/{history.begun.candidate}.json"
     for name, value in wanted.items():

@@ -29,6 +29,7 @@ from vflops.results.check.rule import Outcome
 from vflops.results.evidence.integrity import FolderIntegrity
 from vflops.results.score.figure_text import count
 from vflops.workloads.automl import search_events
+from vflops.workloads.automl.architecture.step_memory import StepMemory
 from vflops.workloads.automl.replay import LedgerWritten, SearchLedger
 
 EVENTS: dict[str, type[Data]] = {
@@ -130,6 +131,8 @@ def _documents(contents: Contents) -> Iterator[tuple[Path, type[Document]]]:
             yield path, search_events.Candidate
     for path in matching_files(folder.path / "buffer", "converged.json"):
         yield path, search_events.ConvergedEnd
+    for path in matching_files(folder.path / "buffer", "memory.json"):
+        yield path, StepMemory
     for path in matching_files(folder.path / "claims", "*.json"):
         yield path, search_events.Claim
     for path in matching_files(folder.path, "ledger*.json"):

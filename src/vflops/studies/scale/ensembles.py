@@ -66,8 +66,7 @@ class Ensembles(Axis):
     def check_size(self, settings: Settings, workload: str, size: Size) -> None:
         """Raise UsageError if settings are missing, or models do not fit on the nodes at once."""
         from vflops.launch.factory import launcher_class
-        from vflops.launch.nodes import usable_nodes
-        from vflops.launch.placement import plan
+        from vflops.studies.scale.node_shares import placed
         from vflops.workloads.contract.registry import workload as find_workload
 
         spec = find_workload(workload)
@@ -80,11 +79,8 @@ class Ensembles(Axis):
         spec.load_code().check_settings(section)
         if size.jobs > 1:
             spec.load_code().check_ensemble(section)
-        place = launcher_class(settings.launch.on)
-        device = settings.workloads[workload]["train"]["device"]
-        nodes = usable_nodes(settings.launch, device, size.ranks)
-        plan(nodes, size.jobs, size.ranks, may_wait=False)
-        place.check_layout(nodes, size.ranks)
+        placement = placed(settings, workload, size)
+        launcher_class(settings.launch.on).check_layout(placement.nodes, size.ranks)
 
     def goal(self, record: JobRecord) -> tuple[str, float]:
         """Return the name of the quality measure, and its target."""

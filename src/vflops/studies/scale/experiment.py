@@ -25,8 +25,9 @@ from vflops.record.formats.job import DataFacts
 from vflops.run.continued import existing_run, run_to_end
 from vflops.run.observer import RunObserver
 from vflops.studies.scale.axis import Axis
+from vflops.studies.scale.node_shares import nodes_of, ranks_per_node
+from vflops.studies.scale.point_figures import EnsembleFigures, SearchFigures
 from vflops.studies.scale.scale_result import Point, SameBatch, Scale, Size
-from vflops.studies.scale.shared_nodes import ranks_per_node
 from vflops.workloads.contract.run_settings import load
 
 _MAX_NAMED = 4
@@ -49,6 +50,10 @@ class Experiment:
     """The name of its files, without their ending."""
     shared: Mapping[Size, str] = field(default_factory=dict)
     """The folders of points that are the same run as a point of another experiment."""
+    _derived: dict[Path, EnsembleFigures | SearchFigures] = field(
+        default_factory=dict, init=False, compare=False
+    )
+    """The figures of complete points, which are derived once."""
 
     @property
     def page_file(self) -> Path:
@@ -88,6 +93,10 @@ class Experiment:
     def point_settings(self, size: Size) -> Settings:
         """Return the settings of one point."""
         changes = self.axis.changes(self.settings.workloads[self.workload], size)
+        launch = self.settings.launch
+        if launch.nodes is not None and launch.ranks_per_node is not None:
+            needed = nodes_of(size, launch.ranks_per_node)
+            changes["launch.nodes"] = min(launch.nodes, needed)
         if size == self.sizes[0]:
             changes |= self.axis.base_settings(self.settings)
         earlier = self.axis.follows(size)
@@ -95,21 +104,24 @@ class Experiment:
         own = load(self.settings, None, _assignments(changes))
         return self.axis.final_settings(own, size, previous)
 
-    def check_data(self, watch: RunObserver) -> None:
-        """Prepare the data of all points; raise if it does not suit one of them."""
+    def check_data(self, watch: RunObserver, prepared: dict[str, DataFacts] | None = None) -> None:
+        """Prepare the data of all points; raise if it does not suit one of them.
+
+        ``prepared`` has the data that other experiments have prepared, and gets that of this one.
+        """
         from vflops.run.validate import check_all, check_batch, check_model
         from vflops.workloads.contract.registry import workload
         from vflops.workloads.contract.run_settings import workload_settings
 
         spec = workload(self.workload)
-        prepared: dict[str, DataFacts] = {}
+        prepared = {} if prepared is None else prepared
         for size in self.sizes:
             if size in self.refused or self._must_wait(size):
                 continue
             settings = self.point_settings(size)
             check_all(settings)
             (section,) = workload_settings(settings).values()
-            key = section.model_dump_json(exclude={"train", "models"})
+            key = self.workload + section.model_dump_json(exclude={"train", "models"})
             if key not in prepared:
                 prepared[key] = spec.load_code().prepare_data(section, watch.progress)
             check_model(spec, section, prepared[key])
@@ -169,12 +181,16 @@ class Experiment:
             return Point(**size._asdict(), refused=self.refused[size], run=None, figures=None)
         folder = self._folder_of(size)
         run = None if folder is None else str(folder.path.relative_to(self.folder))
-        complete = folder is not None and is_complete(folder)
-        return Point(
-            **size._asdict(),
-            run=run,
-            figures=self.axis.figures(folder, size) if folder and complete else None,
-        )
+        figures = self._figures(folder, size) if folder is not None else None
+        return Point(**size._asdict(), run=run, figures=figures)
+
+    def _figures(self, folder: RunFolder, size: Size) -> EnsembleFigures | SearchFigures | None:
+        """Return the figures of a point; None if it is not complete."""
+        if folder.path not in self._derived:
+            if not is_complete(folder):
+                return None
+            self._derived[folder.path] = self.axis.figures(folder, size)
+        return self._derived[folder.path]
 
     def _goals(self) -> Iterator[tuple[str, float]]:
         """Yield the quality measure and its target, from the points that were started."""
@@ -282,7 +298,7 @@ def layout_settings(settings: Settings, workload: str, points: Sequence[Size]) -
     if launcher_class(launch.on).is_this_machine and launch.cores_per_rank is None:
         largest = max(size.slots for size in points)
         found["launch.cores_per_rank"] = _cores_per_slot(device, largest)
-    shared = ranks_per_node(launch, device, points)
+    shared = ranks_per_node(settings, points)
     if shared is not None:
         found["launch.ranks_per_node"] = shared
     return found

@@ -11,30 +11,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import ceil
 from pathlib import Path
 
 from vflops.config.settings import Settings
 from vflops.config.training import CEILING_PRECISIONS
-from vflops.errors import Interrupted, UsageError, VflopsError
-from vflops.launch.factory import launcher_class
-from vflops.launch.nodes import known_nodes
-from vflops.launch.placement import Node, capacity, plan
+from vflops.errors import Interrupted, VflopsError
 from vflops.record.files import atomic
 from vflops.record.files.lock import locked
+from vflops.record.formats.job import DataFacts
 from vflops.record.readout.contents import Contents
-from vflops.results.score.figure_text import count
 from vflops.run.continued import existing_run, run_to_end
 from vflops.run.observer import RunObserver
-from vflops.run.validate import most_copies
 from vflops.studies.scale import variant_choice
 from vflops.studies.scale.axis import axis_of
 from vflops.studies.scale.experiment import Experiment, changed, is_complete, layout_settings
 from vflops.studies.scale.kinds import KINDS, sizes
+from vflops.studies.scale.node_shares import NodeShares, node_shares, placed
 from vflops.studies.scale.papers import Paper, PaperFigure
 from vflops.studies.scale.scale_result import Scale, Size, Variant
-from vflops.workloads.contract.registry import workload as find_workload
-from vflops.workloads.contract.run_settings import workload_settings
 
 _HOUR_S = 3600.0
 
@@ -57,8 +51,11 @@ class PlannedPoint:
     state: str
     """``complete``, ``to run`` or ``refused``."""
     nodes: int
+    """The number of nodes on which its ranks are placed."""
     time_s: float | None
-    """The estimated time; None if it is not known, or if there is nothing to run."""
+    """The estimated time with its ceilings; None if it is not known, or nothing is to be run."""
+    time_is_least: bool = False
+    """Whether the time is a lower bound, computed from measured ceilings."""
 
     @property
     def node_hours(self) -> float | None:
@@ -68,12 +65,12 @@ class PlannedPoint:
 
 @dataclass(frozen=True)
 class PaperStudy:
-    """The figures of a paper on N nodes, whose models have P ranks on a node."""
+    """The figures of a paper on the nodes of a machine."""
 
     paper: Paper
     folder: Path
-    nodes: int
-    ranks: int
+    shares: Mapping[str, NodeShares]
+    """How each workload divides the nodes."""
     parts: tuple[Part, ...]
     failures: dict[Path, str] = field(default_factory=dict)
     """Why points failed, by their folders."""
@@ -87,15 +84,17 @@ class PaperStudy:
         ranks: int | None,
     ) -> PaperStudy:
         """Return the study; raise UsageError if the settings of a point are not valid."""
-        nodes, degree = machine_size(settings, ranks)
         parts: list[Part] = []
-        for workload, own in settings.items():
+        shares: dict[str, NodeShares] = {}
+        for workload, given in settings.items():
+            divided = shares[workload] = node_shares(given, ranks)
+            own = changed(given, divided.settings)
             chosen = [
                 (figure, _variants(figure, workload, own))
                 for figure in paper.figures
                 if workload in figure.workloads
             ]
-            points = [_sizes(figure, nodes, degree, variants) for figure, variants in chosen]
+            points = [_sizes(figure, divided, variants) for figure, variants in chosen]
             union = [size for each in points for size in each]
             common = layout_settings(own, workload, union)
             owners: dict[str, str] = {}
@@ -115,8 +114,7 @@ class PaperStudy:
         return cls(
             paper,
             folder,
-            nodes,
-            degree,
+            shares,
             tuple(sorted(parts, key=lambda part: order[part.figure.key])),
         )
 
@@ -155,50 +153,80 @@ class PaperStudy:
         part, size = uses[0]
         experiment = part.experiment
         names = tuple(dict.fromkeys(use.figure.number for use, _ in uses))
-        nodes, time_s, state = ceil(size.slots / self.ranks), None, "to run"
-        found = existing_run(folder)
+        nodes = self.shares[experiment.workload].nodes_of(size)
         if size in experiment.refused:
-            state = "refused"
-        elif found is not None and is_complete(found):
-            state = "complete"
-        else:
-            time_s = self._time_s(experiment, size, earlier or self._first(experiment.workload))
-        return PlannedPoint(part, size, names, state, nodes, time_s)
+            return PlannedPoint(part, size, names, "refused", nodes, None)
+        found = existing_run(folder)
+        if found is not None and is_complete(found):
+            return PlannedPoint(part, size, names, "complete", nodes, None)
+        time_s, is_least = self._time(experiment, size, earlier)
+        return PlannedPoint(part, size, names, "to run", nodes, time_s, is_least)
 
-    def _first(self, workload: str) -> Contents | None:
-        """Return the first complete point of a workload."""
-        for folder, uses in self._runs.items():
-            if uses[0][0].experiment.workload == workload:
-                found = existing_run(folder)
-                if found is not None and is_complete(found):
-                    return Contents(found)
-        return None
+    def _time(
+        self, experiment: Experiment, size: Size, earlier: Contents | None
+    ) -> tuple[float | None, bool]:
+        """Return the time of a point with its ceilings, and whether that is a lower bound.
 
-    def _time_s(self, experiment: Experiment, size: Size, earlier: Contents | None) -> float | None:
-        """Return the estimate of ``vflops plan``; that of a search is its duration."""
+        A search takes its duration; for trainings it is the estimate of ``vflops plan``.
+        """
         from vflops.run.estimate import estimate_run
 
         settings = experiment.point_settings(size)
         section = settings.workloads[experiment.workload]
+        ceilings_s = settings.micro.budget_s if settings.micro.benchmarks else 0.0
         if KINDS[experiment.axis.kind].of_searches:
-            duration_s: float = section["search"]["duration_s"]
-            return duration_s
+            return section["search"]["duration_s"] + ceilings_s, False
+        earlier = earlier or self._measured(experiment.workload, section["train"]["precision"])
         if earlier is None:
-            return None
-        nodes = [Node(f"node {number}", self.ranks) for number in range(1, self.nodes + 1)]
-        placement = plan(nodes, size.jobs, size.ranks)
-        return estimate_run(settings, placement, earlier)[experiment.workload].time_s
+            return None, False
+        placement = placed(settings, experiment.workload, size)
+        estimate = estimate_run(settings, placement, earlier)[experiment.workload]
+        if estimate.time_s is None:
+            return None, False
+        return estimate.time_s + ceilings_s, estimate.time_is_least
+
+    def warnings(self, earlier: Contents | None = None) -> list[str]:
+        """Return a warning if searches are too short to become valid at the measured speed."""
+        from vflops.workloads.automl import search_length
+        from vflops.workloads.automl.settings import AutomlSettings
+        from vflops.workloads.image_classification.expected import expected
+
+        found: dict[str, None] = {}
+        for part in self.parts:
+            experiment = part.experiment
+            if not KINDS[experiment.axis.kind].of_searches:
+                continue
+            section = experiment.point_settings(experiment.sizes[0]).workloads[experiment.workload]
+            search = AutomlSettings.model_validate(section)
+            known = earlier or self._measured(experiment.workload, search.train.precision)
+            speed = None if known is None else search_length.measured_speed(search, known)
+            facts = expected(search).facts
+            found |= dict.fromkeys(search_length.warnings(search, facts, speed))
+        return [*found]
+
+    def _measured(self, workload: str, precision: str) -> Contents | None:
+        """Return a complete point of a workload: the first in this precision, else the first."""
+        others = []
+        for folder, ((part, size), *_) in self._runs.items():
+            if part.experiment.workload != workload or size in part.experiment.refused:
+                continue
+            found = existing_run(folder)
+            if found is None or not is_complete(found):
+                continue
+            if found.record.settings.workloads[workload]["train"]["precision"] == precision:
+                return Contents(found)
+            others.append(found)
+        return Contents(others[0]) if others else None
 
     def run(self, watch: RunObserver) -> None:
         """Run the missing points, and write the figures and the page after each of them.
 
         A point that fails does not keep the others from running; ``failures`` says why.
         """
-        from vflops.studies.scale.paper_page import write_paper_page
-
         watch.step("checking the data and the settings of all points")
+        prepared: dict[str, DataFacts] = {}
         for part in self.parts:
-            part.experiment.check_data(watch)
+            part.experiment.check_data(watch, prepared)
         atomic.make_folder(self.folder)
         with locked(self.folder / ".lock", self.folder):
             runs = {
@@ -208,7 +236,11 @@ class PaperStudy:
             }
             for part in self.parts:
                 atomic.make_folder(part.experiment.folder)
+            self._write()
             for number, (folder, (experiment, size)) in enumerate(runs.items(), start=1):
+                found = existing_run(folder)
+                if found is not None and is_complete(found):
+                    continue
                 watch.step(f"point {number} of {len(runs)}: {_words(experiment, size)}")
                 try:
                     settings = experiment.point_settings(size)
@@ -218,9 +250,15 @@ class PaperStudy:
                 except VflopsError as error:
                     self.failures[folder] = error.message
                     watch.warn(f"{_words(experiment, size)} failed: {error.message}")
-                for part, scale in self.results():
-                    scale.write(part.experiment.figures_file)
-                write_paper_page(self)
+                self._write()
+
+    def _write(self) -> None:
+        """Write the figures and the page; complete points were derived once and are kept."""
+        from vflops.studies.scale.paper_page import write_paper_page
+
+        for part, scale in self.results():
+            scale.write(part.experiment.figures_file)
+        write_paper_page(self)
 
     def results(self) -> Iterator[tuple[Part, Scale]]:
         """Yield the figures of all parts, with the points that are complete so far."""
@@ -238,46 +276,6 @@ class PaperStudy:
         return list(found)
 
 
-def machine_size(settings: Mapping[str, Settings], ranks: int | None) -> tuple[int, int]:
-    """Return the number of nodes and the ranks of a model: by default the accelerators of a node.
-
-    Without accelerators a model has one rank. If the batch of a workload does not suit as many
-    ranks as there are accelerators, a model has fewer. On CPUs a share of a node is counted as a
-    node, and so is each model of ``ranks`` ranks.
-    """
-    first = next(iter(settings.values()))
-    launch = first.launch
-    if not launcher_class(launch.on).nodes_reserved() and launch.nodes is None:
-        raise UsageError(
-            f"--nodes is needed with launch.on = {launch.on}: the size of the machine is not known",
-            hint="add --nodes N",
-        )
-    (section,) = first.workloads.values()
-    nodes = known_nodes(launch, section["train"]["device"])
-    smallest = min(nodes, key=lambda node: node.slots)
-    degree = ranks or (_suited(settings, smallest.slots) if smallest.accelerated else 1)
-    number = capacity(nodes, degree)
-    if number == 0:
-        raise UsageError(
-            f"no model of {count(degree, 'rank')} fits: the nodes take"
-            f" {', '.join(str(node.slots) for node in nodes)} ranks",
-            hint="use fewer --ranks",
-        )
-    return (number if launch.nodes is None else min(number, launch.nodes)), degree
-
-
-def _suited(settings: Mapping[str, Settings], slots: int) -> int:
-    """Return the largest number of ranks, up to ``slots``, that the batches of all suit."""
-    most = slots
-    for name, own in settings.items():
-        train = workload_settings(own)[name].train
-        copies = most_copies(own.profile, find_workload(name), train) or most
-        most = min(most, copies)
-        if train.batch_per_rank is None:
-            most = max(ranks for ranks in range(1, most + 1) if train.batch % ranks == 0)
-    return most
-
-
 def _variants(figure: PaperFigure, workload: str, settings: Settings) -> tuple[Variant, ...]:
     """Return the variants that a figure compares for a workload."""
     precision = settings.workloads[workload]["train"]["precision"]
@@ -288,15 +286,14 @@ def _variants(figure: PaperFigure, workload: str, settings: Settings) -> tuple[V
     return tuple(known[name] for name in names)
 
 
-def _sizes(figure: PaperFigure, nodes: int, ranks: int, variants: Sequence[Variant]) -> list[Size]:
-    """Return the points of a figure on so many nodes."""
-    numbers = figure.nodes(nodes)
+def _sizes(figure: PaperFigure, shares: NodeShares, variants: Sequence[Variant]) -> list[Size]:
+    """Return the points of a figure: so many models, or one model of so many ranks."""
     if figure.kind == "trade-off":
-        models = [m for m in numbers if nodes * ranks % m == 0]
-        return sizes(figure.kind, [nodes * ranks], ranks, models=models)
+        return sizes(figure.kind, [shares.slots], 1, models=shares.divisors(figure.nodes))
+    models = shares.models(figure.nodes)
     if figure.kind in ("data-parallel", "precisions", "kernels"):  # one model with more ranks
-        numbers = [number * ranks for number in numbers]
-    return sizes(figure.kind, numbers, ranks, variants)
+        return sizes(figure.kind, [number * shares.ranks for number in models], 1, variants)
+    return sizes(figure.kind, models, shares.ranks, variants)
 
 
 def _sharing_runs(experiment: Experiment, owners: dict[str, str]) -> Experiment:

@@ -158,9 +158,8 @@ def split_sharing(assignments: Sequence[str], workload: str) -> tuple[list[str],
 def capacity_here(settings: Settings, ranks: int, option: str) -> int:
     """Return how many jobs of ``ranks`` ranks fit on this machine or in the current allocation."""
     from vflops.launch.factory import launcher_class
-    from vflops.launch.nodes import usable_nodes
+    from vflops.launch.nodes import known_nodes
     from vflops.launch.placement import capacity
-    from vflops.studies.scale.shared_nodes import ranks_per_node
 
     launch = settings.launch
     if not launcher_class(launch.on).nodes_reserved():
@@ -170,7 +169,4 @@ def capacity_here(settings: Settings, ranks: int, option: str) -> int:
             hint=f"add {option} …",
         )
     (section,) = settings.workloads.values()
-    device = section["train"]["device"]
-    shared = ranks_per_node(launch, device, [Size(1, ranks)])
-    nodes = usable_nodes(launch.model_copy(update={"ranks_per_node": shared}), device, ranks)
-    return capacity(nodes, ranks)
+    return capacity(known_nodes(launch, section["train"]["device"])[: launch.nodes], ranks)

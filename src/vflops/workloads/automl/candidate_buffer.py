@@ -3,6 +3,7 @@
 RUN/buffer/<candidate>.json         a proposal
 RUN/buffer/<candidate>.passed.json  a turn that the other workers no longer wait for
 RUN/buffer/<candidate>.last.json    a worker proposes nothing from this turn on
+RUN/buffer/memory.json              the memory of a step, by which all workers propose
 RUN/buffer/converged.json           the search ends, because its score has converged
 RUN/claims/<candidate>.json         the worker that trains it
 """
@@ -18,6 +19,7 @@ from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
 from vflops.record.folder import file_hash
+from vflops.workloads.automl.architecture.step_memory import StepMemory
 from vflops.workloads.automl.search_events import (
     Candidate,
     Claim,
@@ -125,6 +127,18 @@ class CandidateBuffer:
         """Return those of ``turns`` that no worker has claimed yet."""
         claimed = {name.removesuffix(".json") for name in _candidate_files(self._claims)}
         return tuple(Turn.named(name) for name in sorted(self._proposed - claimed))
+
+    def share_memory(self, memory: StepMemory) -> None:
+        """Let all workers propose by this memory of a step, unless another worker did so before."""
+        _create(memory, self._memory_file)
+
+    def step_memory(self) -> StepMemory | None:
+        """Return the memory of a step by which all workers propose, once it is known."""
+        return StepMemory.read(self._memory_file) if self._memory_file.is_file() else None
+
+    @property
+    def _memory_file(self) -> Path:
+        return self._proposals / "memory.json"
 
     @property
     def _end_file(self) -> Path:

@@ -6,12 +6,14 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from vflops.record.formats.job import DataFacts
-from vflops.workloads.automl.architecture import architecture_cost, morphs
+from vflops.workloads.automl.architecture import morphs
 from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.architecture.morphs import Limits, Morph
 from vflops.workloads.automl.architecture.starting_networks import resnet
+from vflops.workloads.automl.architecture.step_memory import StepMemory
 from vflops.workloads.automl.search import rounds
 from vflops.workloads.automl.search.distance_processes import DistancesTo, distances_to
 from vflops.workloads.automl.search.evolution import RandomSearch
@@ -65,8 +67,8 @@ class Proposer:
     """A function that returns the earlier proposal of a turn."""
     distances: DistancesTo = distances_to
     """How the distances of architectures are computed."""
-    memory_bytes: int | None = None
-    """Memory that a rank can use; None if it is not known."""
+    memory: StepMemory | None = None
+    """The memory of a step; None if it is not known."""
 
     def propose(self, turn: Turn, known: KnownResults) -> Candidate:
         """Return the candidate of a turn."""
@@ -108,7 +110,7 @@ class Proposer:
             method = searcher(self.settings.search.searcher, self.distances)
         else:  # no results yet: a random step from the starting network
             trials, method = [Trial(_FIRST, self.first, 0.0)], RandomSearch()
-        proposal = method.propose(trials, rng, limits_of(self.settings), pending=pending)
+        proposal = method.propose(trials, rng, self._limits, pending=pending)
         return _DerivedArchitecture(
             proposal.architecture, proposal.parent, proposal.morphs, _figures(proposal)
         )
@@ -129,24 +131,41 @@ class Proposer:
     ) -> tuple[Hyperparameters, bool]:
         """Return the hyperparameters and whether they are tuned, which begins in a later round.
 
-        Tuning chooses among the batches with which the network fits the memory.
+        The batch is one with which the network fits the memory: before tuning that of the workload
+        or the largest smaller one.
         """
-        settings = self.settings
+        settings, batch = self.settings, self.settings.train.batch
         if turn.round + 1 < settings.search.tune_from:
-            return Hyperparameters(batch=settings.train.batch), False
-        batches = [batch for batch in settings.batches if self._fits(network, batch)]
-        batches = batches or [min(settings.batches)]
+            smaller = [number for number in settings.batches if number < batch]
+            return Hyperparameters(batch=self._fitting(network, (*smaller, batch))[-1]), False
+        batches = self._fitting(network, settings.batches)
         space = Space(tuple(batches), tuple(sorted(settings.search.kernels)))
         suggested = suggest(space, self._tuning_results(turn, known), rng.getrandbits(32))
         return Hyperparameters(batch=suggested.batch, kernel=suggested.kernel), True
 
-    def _fits(self, network: Architecture, batch: int) -> bool:
-        """Whether a step of the network with this batch fits the memory of a rank, by estimate."""
-        if self.memory_bytes is None:
-            return True
+    def _fitting(self, network: Architecture, batches: Sequence[int]) -> list[int]:
+        """Return the batches that the limits and the memory allow, or else the smallest one."""
+        return [batch for batch in batches if self._suits(network, batch)] or [min(batches)]
+
+    def _suits(self, network: Architecture, batch: int) -> bool:
+        """Whether a network with this batch is within the limits and fits the memory of a rank."""
         limits = limits_of(self.settings, batch)
-        needed = architecture_cost.memory_bytes(network, limits.batch, limits.bytes_per_value)
-        return needed <= self.memory_bytes
+        if self.memory is not None:
+            limits = limits.model_copy(update={"step": self.memory, "least_batch": limits.batch})
+        return morphs.is_within_limits(network, limits)
+
+    @cached_property
+    def _limits(self) -> Limits:
+        """The limits of every network; it must fit the memory with the smallest batch.
+
+        If not even the starting network does, its steps will tell.
+        """
+        limits = limits_of(self.settings)
+        least = limits_of(self.settings, min(self.settings.batches)).batch
+        memory = self.memory
+        if memory is None or not memory.fits(self.first, least, limits.bytes_per_value):
+            return limits
+        return limits.model_copy(update={"step": memory, "least_batch": least})
 
     def _tuning_results(self, turn: Turn, known: KnownResults) -> list[TuningResult]:
         """Return the results that hyperparameters are tuned from: of all workers, or of its own.
@@ -173,23 +192,19 @@ class Proposer:
     ) -> tuple[_DerivedArchitecture, Hyperparameters]:
         """Enlarge the kernels to the tuned size, if the result is within the limits and new.
 
-        If the network exceeds the limits with the tuned batch, the workload's batch is used. The
-        returned kernel size is the actual one: kernels never shrink, so it may be larger than
+        The returned kernel size is the actual one: kernels never shrink, so it may be larger than
         suggested.
         """
         if hyper.kernel is None:
             return chosen, hyper
         kernel = hyper.kernel
-        if not morphs.is_within_limits(chosen.architecture, limits_of(self.settings, hyper.batch)):
-            hyper = Hyperparameters(batch=self.settings.train.batch, kernel=hyper.kernel)
         network, kernel_morphs = grow_kernels(chosen.architecture, kernel)
         earlier_candidates = [self.candidate(turn) for turn in known.proposed]
         is_new = all(
             (earlier.architecture.digest, earlier.hyper.batch) != (network.digest, hyper.batch)
             for earlier in earlier_candidates
         )
-        limits = limits_of(self.settings, hyper.batch)
-        if not kernel_morphs or (is_new and morphs.is_within_limits(network, limits)):
+        if not kernel_morphs or (is_new and self._suits(network, hyper.batch)):
             chosen = replace(chosen, architecture=network, morphs=(*chosen.morphs, *kernel_morphs))
         return chosen, Hyperparameters(
             batch=hyper.batch, kernel=smallest_kernel(chosen.architecture)

@@ -39,7 +39,6 @@ from vflops.workloads.automl.turns import KnownResults, TurnOrder, all_known
 
 _PARENT = "VFLOPS_WORKER"
 _PROCESSES = "VFLOPS_PROPOSER_PROCESSES"
-_MEMORY = "VFLOPS_PROPOSER_MEMORY"
 _MAX_PROCESSES = 4
 """More processes are hardly faster: the rest of a proposal runs on one core."""
 _POLLS_PER_S = 64
@@ -84,14 +83,18 @@ class ProposerProcess:
     """The proposer process of a worker; it ends with the worker."""
 
     def __init__(self, context: JobContext, memory_bytes: int | None = None) -> None:
-        """``memory_bytes`` is the memory that a rank can use."""
+        """``memory_bytes`` is the memory that a rank can use; the first worker measures a step."""
         run = context.attempt.parents[2]
+        buffer = CandidateBuffer(run)
+        if memory_bytes is not None and buffer.step_memory() is None:
+            from vflops.workloads.automl.measured_memory import step_memory
+
+            buffer.share_memory(step_memory(context, worker_of(context.record)[0], memory_bytes))
         self._log = context.attempt / "search.log"
         program = "vflops.workloads.automl.proposer_process"
         variables = {
             _PARENT: str(os.getpid()),
             _PROCESSES: str(proposer_processes(context)),
-            _MEMORY: str(memory_bytes or ""),
             "OMP_NUM_THREADS": "1",
         }
         with self._log.open("ab") as output:
@@ -132,7 +135,6 @@ class ProposerLoop:
         folder: RunFolder,
         record: JobRecord,
         distances: DistancesTo = distances_to,
-        memory_bytes: int | None = None,
     ) -> None:
         self._worker, self._workers = worker_of(record)
         self._settings = AutomlSettings.model_validate(record.settings)
@@ -143,7 +145,12 @@ class ProposerLoop:
         self._order = TurnOrder(self._workers, self._shared, self._buffer)
         first = first_network(self._settings, record.data)
         self._proposer = Proposer(
-            self._settings, record.seed, first, cache(self._proposed), distances, memory_bytes
+            self._settings,
+            record.seed,
+            first,
+            cache(self._proposed),
+            distances,
+            self._buffer.step_memory(),
         )
         self._turn = self._first_open()
 
@@ -216,8 +223,7 @@ def main(run: str, job: str) -> int:
     processes = DistanceProcesses(int(os.environ.get(_PROCESSES, "1")))
     try:
         record = JobRecord.read(folder.job_file(int(job)))
-        memory_bytes = int(os.environ.get(_MEMORY) or 0) or None
-        ProposerLoop(folder, record, processes.distances_to, memory_bytes).run()
+        ProposerLoop(folder, record, processes.distances_to).run()
     except SearchSpaceExhausted as error:
         print(error.message, file=sys.stderr)
         return 0

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from vflops.config.profiles import PUBLISHED_PROFILES
 from vflops.record.formats.job import DataFacts
+from vflops.record.readout.contents import Contents
 from vflops.units import quantity, seconds
 from vflops.workloads.automl.architecture import architecture_cost
 from vflops.workloads.automl.proposer import first_network
@@ -19,9 +20,6 @@ from vflops.workloads.automl.search import rounds
 from vflops.workloads.automl.search_events import RULES
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.contract.registry import workload
-
-_FASTEST_PER_S = 12_000.0
-"""Images per second of ResNet-50 at 224 pixels, more than any accelerator trained when measured."""
 
 
 class NeededWork(NamedTuple):
@@ -50,18 +48,53 @@ def needed_work(settings: AutomlSettings, data: DataFacts) -> NeededWork:
 
 
 def remarks(settings: AutomlSettings, data: DataFacts) -> list[str]:
-    """Return a warning if no accelerator could make the search valid in its time."""
+    """Return the warning of a run, which knows no measured speed."""
+    return warnings(settings, data, None)
+
+
+def warnings(settings: AutomlSettings, data: DataFacts, ops_per_s: float | None) -> list[str]:
+    """Return a warning unless a measured speed says that the search can become valid in its time.
+
+    ``ops_per_s`` is the measured speed of a worker, if known.
+    """
     if not _is_published(settings):
         return []
     needed = needed_work(settings, data)
-    rate = needed.samples / settings.search.duration_s / settings.train.ranks
-    if rate <= _FASTEST_PER_S:
+    duration_s = settings.search.duration_s
+    rate = needed.samples / duration_s / settings.train.ranks
+    need = (
+        f"a worker trains {needed.epochs} epochs ({quantity(needed.ops, 'OP')}) before a candidate"
+        " has reached the end of its schedule"
+    )
+    if ops_per_s is None:
+        return [
+            f"{seconds(duration_s)} may be too short for a valid search: {need}, which takes"
+            f" {rate:,.0f} samples/s on each accelerator; no measured speed is known here:"
+            " vflops plan automl --like RUN compares with an earlier search"
+        ]
+    time_s = needed.ops / ops_per_s
+    if time_s <= duration_s:
         return []
     return [
-        f"{seconds(settings.search.duration_s)} is too short for a valid search: a worker trains"
-        f" {needed.epochs} epochs before a candidate has reached the end of its schedule, which"
-        f" takes {rate:,.0f} samples/s on each accelerator; use a longer --for or more --ranks"
+        f"{seconds(duration_s)} is too short for a valid search: {need}, which takes"
+        f" {time_s / 3600:,.1f} h at the measured {quantity(ops_per_s, 'OPS')} of a worker; use a"
+        " longer --for or more --ranks"
     ]
+
+
+def measured_speed(settings: AutomlSettings, earlier: Contents) -> float | None:
+    """Return the operations per second of a worker in an earlier search, scaled to its ranks.
+
+    Return None if there is none in this precision.
+    """
+    from vflops.results.score.scoring import score
+
+    searches, workers = score(earlier).searches, earlier.workers
+    precisions = {worker.record.settings["train"]["precision"] for worker in workers}
+    if not searches or not searches[0].ops_per_s or precisions != {settings.train.precision}:
+        return None
+    ranks = sum(worker.record.ranks for worker in workers)
+    return searches[0].ops_per_s / ranks * settings.train.ranks
 
 
 def planned_rows(
@@ -86,8 +119,8 @@ def planned_rows(
     ]
     if ops_per_s:
         time_s = needed.ops / ops_per_s
-        short = f"; --for {seconds(duration_s)} is too short" if time_s > duration_s else ""
-        rows.append(["", f"{time_s / 3600:,.1f} h at {quantity(ops_per_s, 'OPS')} a worker{short}"])
+        measured = f"{quantity(ops_per_s, 'OPS')} a worker, so it takes {time_s / 3600:,.1f} h"
+        rows.append(["measured", measured])
     return rows
 
 

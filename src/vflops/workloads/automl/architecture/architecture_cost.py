@@ -60,6 +60,17 @@ def memory_bytes(architecture: Architecture, batch: int, bytes_per_value: int = 
 
     Kernel workspace and fragmentation depend on the device and are not included.
     """
+    activations = activation_bytes(architecture, batch, bytes_per_value)
+    return activations + parameter_bytes(architecture)
+
+
+def parameter_bytes(architecture: Architecture) -> int:
+    """Return the memory of weights, gradients and momentum."""
+    return architecture.parameters * _BYTES_PER_PARAMETER
+
+
+def activation_bytes(architecture: Architecture, batch: int, bytes_per_value: int = 4) -> int:
+    """Return the memory of what the backward pass needs of the forward pass."""
     values, indices = _elements(architecture.input_shape), 0
     for layer in architecture.layers:
         result = _elements(architecture.shapes[layer.id])
@@ -70,8 +81,7 @@ def memory_bytes(architecture: Architecture, batch: int, bytes_per_value: int = 
             values += result
         if layer.kind == "max-pool":
             indices += result
-    activations = batch * (values * bytes_per_value + indices * _BYTES_PER_INDEX)
-    return activations + architecture.parameters * _BYTES_PER_PARAMETER
+    return batch * (values * bytes_per_value + indices * _BYTES_PER_INDEX)
 
 
 def _elements(shape: tuple[int, ...]) -> int:

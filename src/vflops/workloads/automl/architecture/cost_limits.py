@@ -10,6 +10,7 @@ from vflops.record.files.document import Data
 from vflops.units import integer
 from vflops.workloads.automl.architecture import architecture_cost
 from vflops.workloads.automl.architecture.layer_graph import Architecture
+from vflops.workloads.automl.architecture.step_memory import StepMemory
 
 
 class Limits(Data):
@@ -24,6 +25,10 @@ class Limits(Data):
     batch: int = Field(default=1, ge=1)
     bytes_per_value: int = Field(default=4, ge=1, le=8)
     """Bytes per activation value."""
+    step: StepMemory | None = None
+    """The memory of a rank; None if it is not known."""
+    least_batch: int = Field(default=1, ge=1)
+    """The batch of a rank with which a network must fit that memory."""
 
 
 def is_within_limits(architecture: Architecture, limits: Limits) -> bool:
@@ -46,6 +51,9 @@ def _excesses(architecture: Architecture, limits: Limits) -> Iterator[str]:
         memory = architecture_cost.memory_bytes(architecture, limits.batch, limits.bytes_per_value)
         if memory > limits.memory_bytes:
             yield _excess("memory_bytes", memory, limits.memory_bytes)
+    step, least = limits.step, limits.least_batch
+    if step is not None and not step.fits(architecture, least, limits.bytes_per_value):
+        yield f"memory: a step with {least} samples exceeds {integer(step.usable_bytes)} bytes"
     if limits.operations_per_sample is not None:
         total = architecture_cost.ops(architecture).total
         if total > limits.operations_per_sample:
