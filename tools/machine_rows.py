@@ -59,7 +59,7 @@ _TABLES = (
     "tests/cli/test_before.py",
     "tests/cli/test_search_table.py",
     "tests/cli/test_training_panel.py",
-    "tests/launch/preflight/test_verdicts.py",
+    "tests/launch/node_check/test_verdicts.py",
     "tests/machine/ceilings/test_ceiling_table.py",
     "tests/machine/system/test_system_table.py",
     "tests/publish/report/test_results.py",
@@ -68,7 +68,7 @@ _TABLES = (
 )
 """What is printed as wide as the terminal; most other tests choose a width themselves."""
 _DATES = (
-    "tests/launch/test_scheduled_jobs.py",
+    "tests/launch/slurm/test_slurm_launcher.py",
     "tests/machine/telemetry",
     "tests/publish/evidence/test_archive.py",
     "tests/publish/export",
@@ -94,11 +94,11 @@ _FILES = (
 _NETWORK = (
     "tests/cli/test_control.py",
     "tests/cli/test_parallel.py",
-    "tests/launch/preflight",
+    "tests/launch/node_check",
     "tests/launch/slurm/test_slurm.py",
     "tests/launch/test_controller.py",
     "tests/launch/test_node_clock.py",
-    "tests/launch/test_scheduled_jobs.py",
+    "tests/launch/slurm/test_slurm_launcher.py",
     "tests/machine/ceilings/test_allreduce.py",
     "tests/machine/system",
     "tests/train/communication/test_average.py",

@@ -227,7 +227,7 @@ def test_nodes_measure_before_the_job_and_only_a_stop_keeps_it_from_training(
 ) -> None:
     stand_in = tmp_path / "srun"
     stand_in.write_text(
-        f'#!/bin/bash\necho "${{@: -5}}"\n[[ "$*" != *node_ceilings* ]] || exit {code}\n'
+        f'#!/bin/bash\necho "${{@: -5}}"\n[[ "$*" != *node_check* ]] || exit {code}\n'
     )
     stand_in.chmod(0o755)
     measuring = replace(request(tmp_path, SiteSettings()), measures=True)
@@ -237,11 +237,11 @@ def test_nodes_measure_before_the_job_and_only_a_stop_keeps_it_from_training(
         ["bash", "-c", text], env=path, capture_output=True, text=True, check=False
     )
     lines = [line for line in done.stdout.splitlines() if "-m vflops.launch" in line]
-    assert lines[0] == f"-m vflops.launch.node_ceilings {tmp_path} 8 4"
+    assert lines[0] == f"-m vflops.launch.node_check {tmp_path} 8 4"
     assert any("vflops.launch.agent" in line for line in lines) is trains
     assert done.returncode == (0 if trains else 1)
     assert ("were not measured" in done.stdout) is (code in (3, 142))
-    assert "node_ceilings" not in job_script(replace(measuring, measures=False), tmp_path, 3)
+    assert "node_check" not in job_script(replace(measuring, measures=False), tmp_path, 3)
 
 
 def test_modules_and_environment_are_set_before_the_agent_starts(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from vflops.errors import Interrupted, RunFailed
 from vflops.interruption import SignalCounter, cause
 from vflops.launch.job_history import EXCUSING_EVENT, LEFT, attempt_histories, excused
 from vflops.launch.launcher import JOBS_ASKED, Launcher
-from vflops.launch.node_ceilings.recorder import NodeRecorder
+from vflops.launch.node_check.recorder import NodeRecorder
 from vflops.launch.rank_failures import RankFailure, root_cause
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord

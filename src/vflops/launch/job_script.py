@@ -16,10 +16,9 @@ from vflops.python_start import module_options
 
 AGENT = module_options("vflops.launch.agent")
 """What Python runs on a node."""
-CEILINGS = module_options("vflops.launch.node_ceilings")
-"""What Python runs on each node before the first job, with the ranks of a job and of a node."""
-PROBE = module_options("vflops.launch.preflight.node_probe")
-"""What Python runs on a node of a preflight, with its folder and the number of the node."""
+NODE_CHECK = module_options("vflops.launch.node_check")
+"""What Python runs on each node before the first job, with the ranks of a job and of a node, and in
+a preflight with the number of the node."""
 PROBE_LOG = "preflight.log"
 """The file in a preflight's folder with the output of all probes."""
 LOCAL_PATH = "VFLOPS_LOCAL_PATH"
@@ -117,7 +116,7 @@ def ceilings_lines(start: str, request: Request, run: Path, ranks: int) -> list[
     if not request.measures:
         return []
     numbers = f"{ranks} {request.tasks_per_node}"
-    command = node_command(request.site, run, numbers, request.gpus_per_task > 0, CEILINGS)
+    command = node_command(request.site, run, numbers, request.gpus_per_task > 0, NODE_CHECK)
     unseen = AgentReport(node="@", outcome="unseen", message=UnseenFolder(run).message)
     report = quoted(unseen.model_dump_json(exclude_none=True))
     return [

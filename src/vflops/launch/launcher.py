@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,22 +26,8 @@ JOBS_ASKED = "jobs-asked"
 """The event that a controller writes when it asks all its jobs to end."""
 
 
-@dataclass(frozen=True)
-class UnusableNode:
-    """A node that the scheduler would not give to a job."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Probes:
-    """A preflight's probes that were started, one per node."""
-
-    look: Callable[[], JobStatus]
-    """Returns whether the probes are queued, running or ended, and on which nodes."""
-    stop: Callable[[], None]
-    """Ends the probes that still run."""
+Look = Callable[[], JobStatus]
+"""Returns whether something is queued, running or has ended, and on which nodes."""
 
 
 class Launcher(ABC):
@@ -79,19 +64,22 @@ class Launcher(ABC):
         """Raise UsageError if a model of ``ranks`` ranks cannot be laid out on these nodes."""
 
     @classmethod
-    def plan_probes(
-        cls, nodes: int | None, site: SiteSettings
-    ) -> tuple[int, Sequence[UnusableNode]]:
-        """Return how many of ``nodes`` nodes a preflight can check, and the unusable ones."""
+    def nodes_to_check(cls, nodes: int | None, site: SiteSettings) -> tuple[int, Mapping[str, str]]:
+        """Return how many of ``nodes`` nodes a preflight can check, and why it cannot the others.
+
+        Raise UsageError if the launcher cannot start a preflight.
+        """
         raise UsageError(
-            f"vflops preflight cannot start its probes on {cls.name}",
+            f"vflops preflight cannot check nodes through {cls.name}",
             hint="run it in the allocation, on one of the nodes: vflops preflight",
         )
 
     @classmethod
-    def start_probes(cls, folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Probes:
-        """Start a probe on each of the nodes, with ``gpus`` GPUs each."""
+    @contextmanager
+    def checking(cls, folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Iterator[Look]:
+        """Check each of the nodes, with ``gpus`` GPUs each, until the end of the block."""
         raise NotImplementedError
+        yield
 
     @classmethod
     @contextmanager

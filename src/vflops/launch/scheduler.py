@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from vflops.errors import UsageError
 from vflops.launch.job_script import Request
@@ -32,9 +32,6 @@ class JobStatus:
 
 class Scheduler(ABC):
     """A queue that takes scripts and runs them on nodes."""
-
-    owns_nodes: ClassVar[bool] = False
-    """Whether the nodes are the user's already, so that a run may use all that they offer."""
 
     def __init__(self, name: str, submit_command: str) -> None:
         """Raise UsageError if ``submit_command`` is not installed here."""

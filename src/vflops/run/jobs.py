@@ -305,7 +305,7 @@ def run_side_by_side(
     """
     from vflops.launch.controller import Controller, JobProgress, no_observer
     from vflops.launch.factory import launcher, launcher_class
-    from vflops.launch.node_ceilings.recorder import NodeRecorder
+    from vflops.launch.node_check.recorder import NodeRecorder
     from vflops.launch.nodes import waves
 
     settings = folder.record.settings

@@ -22,7 +22,7 @@ from tests.support.sample_parts import Vflops
 from tests.support.slurm_bench import SlurmBench
 from vflops.config.frameworks import FRAMEWORKS
 from vflops.launch.hang_watch import STOPPED
-from vflops.launch.submissions import Submitted
+from vflops.launch.slurm.submissions import Submitted
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import JobBegun, JobLost, Staged
 from vflops.record.formats.node import NodeRecord, node_file

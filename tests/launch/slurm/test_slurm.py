@@ -25,7 +25,7 @@ from vflops.launch.site import SiteSettings
 from vflops.launch.slurm.sbatch_script import allocation_script, job_script
 from vflops.launch.slurm.slurm_nodes import default_limit_s, expand_nodes
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler
-from vflops.launch.submissions import read_intents, read_submission
+from vflops.launch.slurm.submissions import read_intents, read_submission
 from vflops.record.folder import RunFolder
 
 # The arguments are -P -m vflops.launch.agent RUN JOB.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from vflops.launch.preflight.preflight_findings import Finding
+    from vflops.launch.node_check.findings import Finding
 
 _SHOWN = 3
 """How many values of healthy nodes are shown in one row."""
@@ -44,7 +44,7 @@ def preflight(
     from vflops.errors import CheckFailed
     from vflops.launch import site
     from vflops.launch.factory import launcher_class
-    from vflops.launch.preflight import preflight_run
+    from vflops.launch.node_check import preflight_run
 
     result, folder = preflight_run.preflight(
         out,

@@ -56,7 +56,7 @@ _ORPHANED_S = 600.0
 _PATIENCE_S = 90.0
 """How long its tasks may take to write checkpoints when the node leaves."""
 _POLL_S = 0.2
-_PROGRAMS = {"agent": "vflops.launch.agent", "ceilings": "vflops.launch.node_ceilings"}
+_PROGRAMS = {"agent": "vflops.launch.agent", "ceilings": "vflops.launch.node_check"}
 
 Say = Callable[[str], None]
 

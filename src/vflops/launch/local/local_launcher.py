@@ -7,8 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,8 @@ from vflops import interruption
 from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
 from vflops.launch.core_binding import Topology, bind
-from vflops.launch.job_script import AGENT, ELSEWHERE_CODE, LOCAL_PATH, PROBE, PROBE_LOG
-from vflops.launch.launcher import Launcher, Probes, UnusableNode
+from vflops.launch.job_script import AGENT, ELSEWHERE_CODE, LOCAL_PATH, NODE_CHECK, PROBE_LOG
+from vflops.launch.launcher import Launcher, Look
 from vflops.launch.node_group import CORES
 from vflops.launch.placement import THIS_MACHINE, Node, plan
 from vflops.launch.process_signals import signal_process
@@ -79,25 +79,24 @@ class LocalLauncher(Launcher):
         return True
 
     @classmethod
-    def plan_probes(
-        cls, nodes: int | None, site: SiteSettings
-    ) -> tuple[int, Sequence[UnusableNode]]:
-        """Return a plan for one node."""
+    def nodes_to_check(cls, nodes: int | None, site: SiteSettings) -> tuple[int, Mapping[str, str]]:
+        """Return one node."""
         if nodes is not None and nodes > 1:
             raise UsageError(
                 f"--nodes {nodes} --on {cls.name}",
                 hint="this machine is one node: leave --nodes out",
             )
-        return 1, ()
+        return 1, {}
 
     @classmethod
-    def start_probes(cls, folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Probes:
-        """Start probes on this machine; tests use more than one to see how they meet."""
+    @contextmanager
+    def checking(cls, folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Iterator[Look]:
+        """Check this machine; tests start more than one node on it to see how they meet."""
         local = {LOCAL_PATH: os.path.expandvars(site.local_path)} if site.local_path else {}
         with (folder / PROBE_LOG).open("ab") as log:
             processes = [
                 subprocess.Popen(
-                    [sys.executable, *PROBE, str(folder), str(number)],
+                    [sys.executable, *NODE_CHECK, str(folder), str(number)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -106,13 +105,16 @@ class LocalLauncher(Launcher):
                 )
                 for number in range(nodes)
             ]
-        names = (socket.gethostname(),) * nodes
 
         def look() -> JobStatus:
             running = any(process.poll() is None for process in processes)
+            names = (socket.gethostname(),) * nodes
             return JobStatus("running" if running else "ended", names, None)
 
-        return Probes(look, lambda: _end_sessions(processes))
+        try:
+            yield look
+        finally:
+            _end_sessions(processes)
 
     def __init__(self, folder: RunFolder, records: Sequence[JobRecord]) -> None:
         self._folder, self._records = folder, records

@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Sequence
 
 from vflops.errors import RunFailed, UsageError
-from vflops.launch.outage import CANCEL_LIMIT_S, Outage, SchedulerUnavailable, patiently
 from vflops.launch.scheduler import last_line
+from vflops.launch.slurm.outage import CANCEL_LIMIT_S, Outage, SchedulerUnavailable, patiently
 
 NO_SLURM = "establish a configuration source"
 """A part of what SLURM's commands print on a machine that is not in a cluster."""

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from vflops.errors import RunFailed, UsageError
 from vflops.launch.job_script import Request
-from vflops.launch.outage import CANCEL_LIMIT_S, Outage, SchedulerUnavailable, patiently
 from vflops.launch.scheduler import JobStatus
 from vflops.launch.slurm.commands import query, raise_if_unavailable, run_command, scancel
+from vflops.launch.slurm.outage import CANCEL_LIMIT_S, Outage, SchedulerUnavailable, patiently
 from vflops.launch.slurm.sbatch_script import step_name
 from vflops.launch.slurm.slurm_nodes import (
     Allocation,
@@ -23,7 +23,7 @@ from vflops.launch.slurm.slurm_nodes import (
     list_nodes,
 )
 from vflops.launch.slurm.slurm_scheduler import NAME, SlurmScheduler
-from vflops.launch.submissions import Submitted, read_intents, read_submission
+from vflops.launch.slurm.submissions import Submitted, read_intents, read_submission
 from vflops.record.files import atomic
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
@@ -39,13 +39,12 @@ class AllocationScheduler(SlurmScheduler):
     machines, it is recognised by its steps.
     """
 
-    owns_nodes = True
-
     def __init__(self, allocation: Allocation, folder: Path) -> None:
         """``folder`` is the run folder, which has the scripts; steps are named after it."""
         super().__init__()
         self.label = f"{_LABEL}{allocation.job_id}"
-        self.allocation, self._folder = allocation, folder
+        self.allocation: Allocation = allocation
+        self._folder = folder
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._chosen: dict[str, tuple[str, ...]] = {}
 

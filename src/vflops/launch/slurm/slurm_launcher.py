@@ -9,41 +9,47 @@ from functools import partial
 from pathlib import Path
 
 from vflops.config.launch import LaunchSettings
-from vflops.errors import UsageError
 from vflops.launch import site
+from vflops.launch.agent_report import AgentReport, last_report
 from vflops.launch.job_history import nodes_that_lost_jobs
-from vflops.launch.job_script import PROBE, PROBE_LOG, Request, Step
-from vflops.launch.launcher import Probes, UnusableNode
+from vflops.launch.job_script import NODE_CHECK, PROBE_LOG, Request, Step
+from vflops.launch.launcher import Launcher, Look
 from vflops.launch.node_clock import serve_clock
 from vflops.launch.node_layout import NodeLayout
 from vflops.launch.placement import Node
-from vflops.launch.scheduled_jobs import ScheduledJobs
 from vflops.launch.scheduler import JobStatus
 from vflops.launch.site import SiteSettings
+from vflops.launch.sizing import rank_share
 from vflops.launch.slurm.sbatch_script import STOP, allocation_script, job_script
-from vflops.launch.slurm.slurm_allocation import (
-    AllocationScheduler,
-    scheduler_of_run,
-    slurm_scheduler,
-)
+from vflops.launch.slurm.slurm_allocation import scheduler_of_run, slurm_scheduler
 from vflops.launch.slurm.slurm_nodes import (
     current_allocation,
     default_limit_s,
-    list_nodes,
     node_addresses,
     nodes_for_ranks,
+    nodes_to_check,
     partition_of,
 )
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler, require_slurm
+from vflops.launch.slurm.submissions import Submissions
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 
-_PROBES_LIMIT = "0:15"
+_CHECK_LIMIT = "0:15"
 """The time limit of a preflight's allocation; a short one starts sooner."""
+_SILENT_S = 120.0
+"""How long a job may run before its output must be in the run folder."""
+_LATE_S = 5.0
+"""How long a new file may take to appear on a shared file system."""
+_STEP_ERRORS = ("srun: error: ", "slurmstepd: error: ")
+_LONGEST_S = 10.0
+"""The longest time between two queries, so that a lost node is noticed soon."""
+_NOT_THE_NODE = ("CANCELLED", "DEADLINE", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT")
+"""Reasons for the end of a job for which its node is not to blame."""
 
 
-class SlurmLauncher(ScheduledJobs):
+class SlurmLauncher(Launcher):
     """SLURM's queue, or the allocation that the command runs in.
 
     Jobs that start together are steps of one allocation, whose script itself retries a step that
@@ -80,16 +86,15 @@ class SlurmLauncher(ScheduledJobs):
         NodeLayout(ranks, min(node.slots for node in nodes))
 
     @classmethod
-    def plan_probes(
-        cls, nodes: int | None, site: SiteSettings
-    ) -> tuple[int, Sequence[UnusableNode]]:
-        """Return how many nodes can be probed, and which of those requested are unusable."""
+    def nodes_to_check(cls, nodes: int | None, site: SiteSettings) -> tuple[int, Mapping[str, str]]:
+        """Return how many nodes can be checked, and which of those requested are unusable."""
         require_slurm()
-        return _plan_probes(nodes, site.partition)
+        return nodes_to_check(nodes, site.partition)
 
     @classmethod
-    def start_probes(cls, folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Probes:
-        """Start a probe on each node, as steps of one script that is kept in the folder."""
+    @contextmanager
+    def checking(cls, folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Iterator[Look]:
+        """Check each node in a step of one script, which is kept in the folder."""
         request = Request(
             name="vflops-preflight",
             script=folder / "preflight.sh",
@@ -98,12 +103,28 @@ class SlurmLauncher(ScheduledJobs):
             cores_per_task=1,
             gpus_per_task=gpus,
             output=folder / PROBE_LOG,
-            site=site.model_copy(update={"time_limit": _PROBES_LIMIT}),
+            site=site.model_copy(update={"time_limit": _CHECK_LIMIT}),
         )
         # One step per node: a node that cannot be reached does not affect the others.
         steps = [Step(node, node, 1, 1) for node in range(nodes)]
-        atomic.write_text(request.script, allocation_script(request, folder, steps, PROBE))
-        return _submit_probes(slurm_scheduler(folder), request)
+        atomic.write_text(request.script, allocation_script(request, folder, steps, NODE_CHECK))
+        scheduler = slurm_scheduler(folder)
+        native = scheduler.submit(request)
+        known, looked_s = JobStatus("waiting", (), None), float("-inf")
+
+        def look() -> JobStatus:
+            nonlocal known, looked_s
+            if time.monotonic() - looked_s > scheduler.interval_s:
+                now = scheduler.look([native])[native]
+                # SLURM drops a node that dies from the list, which would renumber the others.
+                known = JobStatus(now.state, max(now.nodes, known.nodes, key=len), now.reason)
+                looked_s = time.monotonic()
+            return known
+
+        try:
+            yield look
+        finally:
+            scheduler.cancel([native])
 
     @classmethod
     @contextmanager
@@ -113,11 +134,27 @@ class SlurmLauncher(ScheduledJobs):
             yield
 
     def __init__(self, folder: RunFolder, records: Sequence[JobRecord]) -> None:
-        jobs = {record.job: record.ranks for record in records}
-        super().__init__(folder, scheduler_of_run(folder, [*jobs]), jobs)
-        self._records = records
-        reserved = isinstance(self._scheduler, AllocationScheduler)
-        self.gang = reserved or self._settings.start == "together"
+        jobs = [record.job for record in records]
+        self._folder, self._run = folder, folder.path.resolve()
+        self._settings = folder.record.settings.launch
+        self._device, ranks = records[0].settings["train"]["device"], records[0].ranks
+        self._site = site.site_for(self._settings, folder.path)
+        self._layout = NodeLayout(ranks, self._settings.ranks_per_node or ranks)
+        self._scheduler = scheduler = scheduler_of_run(folder, jobs)
+        self.gang = scheduler.allocation is not None or self._settings.start == "together"
+        self._submissions = Submissions(folder, scheduler, jobs)
+        self._submitted = self._submissions.newest
+        self._statuses: dict[str, JobStatus] = {}
+        self._looked_s = float("-inf")
+        self._running_since_s: dict[str, float] = {}
+        self._all_nodes: dict[str, tuple[str, ...]] = {}
+        self._lost_nodes: dict[str, str] = {}
+        self._restarts: dict[tuple[int, str], int] = {}
+
+    @property
+    def label(self) -> str:
+        """The queue, or the allocation that the user already has."""
+        return self._scheduler.label
 
     def start(self, jobs: Mapping[int, int]) -> Collection[int]:
         """Submit the jobs: all in one allocation, once the previous one has ended, or each alone.
@@ -125,44 +162,115 @@ class SlurmLauncher(ScheduledJobs):
         The run keeps a copy of ``site.toml``.
         """
         site.copy_to_run(self._folder.path)
-        return self._start_together(jobs) if self.gang else self._start_apart(jobs)
-
-    def _limit_s(self) -> float | None:
-        return self._site.time_limit_s or default_limit_s(partition_of(self._site))
-
-    def _nodes_for_ranks(self) -> Sequence[Node]:
-        scheduler = self._scheduler
-        allocation = scheduler.allocation if isinstance(scheduler, AllocationScheduler) else None
-        device = self._records[0].settings["train"]["device"]
-        return nodes_for_ranks(self._settings, device, allocation)
-
-    def _start_together(self, jobs: Mapping[int, int]) -> Collection[int]:
-        if self.active_jobs() and not all(self._lost_nodes_of(job) for job in jobs):
+        if not self.gang:
+            for job in jobs:
+                self._start_alone(job)
+        elif self.active_jobs() and not all(self._lost_nodes_of(job) for job in jobs):
             return ()
+        else:
+            self._start_together(jobs)
+        self._looked_s = float("-inf")
+        return jobs
+
+    def _start_together(self, jobs: Mapping[int, int]) -> None:
         steps = self._layout.steps(jobs)
         nodes = max(step.first_node + step.nodes for step in steps)
         number = 1 + len(list(self._folder.path.glob("allocation-*.sh")))
-        folder, slots, exclude = (
-            self._folder.path,
-            self._layout.slots,
-            nodes_that_lost_jobs(self._folder),
-        )
-        request = self._request(f"allocation-{number}", folder, nodes, slots, exclude, 1)
-        self._submit(steps, request, partial(allocation_script, run=self._run, steps=steps))
-        return jobs
+        stem, folder = f"allocation-{number}", self._folder.path
+        request = self._request(stem, folder, nodes, self._layout.slots)
+        script = partial(allocation_script, run=self._run, steps=steps)
+        self._submissions.submit(steps, request, script)
 
-    def _start_apart(self, jobs: Mapping[int, int]) -> Collection[int]:
-        nodes, ranks, exclude = (
-            self._layout.nodes,
-            self._layout.ranks_per_node,
-            nodes_that_lost_jobs(self._folder),
+    def _start_alone(self, job: int) -> None:
+        nodes, ranks = self._layout.nodes, self._layout.ranks_per_node
+        folder, number = self._folder.job_file(job).parent, self._submissions.next_attempt(job)
+        request = self._request(f"job-{job}", folder, nodes, ranks, number)
+        script = partial(job_script, run=self._run, job=job)
+        self._submissions.submit([Step(job, 0, nodes, ranks)], request, script)
+
+    def _request(self, stem: str, folder: Path, nodes: int, tasks: int, number: int = 1) -> Request:
+        """Return the request for a script; ``number`` counts its submissions."""
+        run, layout = self._folder.record.id.rpartition("-")[2], self._layout
+        # A rank gets the same on all nodes that have room for its node's ranks.
+        whole = self._site.exclusive or self._scheduler.allocation is not None
+        used = layout.ranks_per_node if whole and not self.gang else layout.slots
+        roomy = [node for node in self._nodes_for_ranks() if node.slots >= used]
+        share = rank_share(roomy, used, self._settings, whole=whole)
+        return Request(
+            name=f"vflops-{run}-{stem}" + (f"-{number}" if number > 1 else ""),
+            script=folder / f"{stem}.sh",
+            nodes=nodes,
+            tasks_per_node=tasks,
+            cores_per_task=share.cores,
+            gpus_per_task=share.gpus,
+            gpu_type=share.gpu_type,
+            memory_mb_per_task=share.memory_mb,
+            output=folder / f"{stem}.log",
+            site=self._site,
+            exclude=tuple(nodes_that_lost_jobs(self._folder)),
+            limit_s=self._site.time_limit_s or default_limit_s(partition_of(self._site)),
+            measures=bool(self._folder.record.settings.micro.benchmarks),
         )
-        for job in jobs:
-            folder, number = self._folder.job_file(job).parent, self._next_attempt(job)
-            request = self._request(f"job-{job}", folder, nodes, ranks, exclude, number)
-            script = partial(job_script, run=self._run, job=job)
-            self._submit([Step(job, 0, nodes, ranks)], request, script)
-        return jobs
+
+    def _nodes_for_ranks(self) -> Sequence[Node]:
+        return nodes_for_ranks(self._settings, self._device, self._scheduler.allocation)
+
+    def active_jobs(self) -> Collection[int]:
+        """Return the jobs that had not ended when the scheduler was last queried."""
+        if time.monotonic() - self._looked_s >= min(self._scheduler.interval_s, _LONGEST_S):
+            self._statuses = self._scheduler.look(self._submissions.ids)
+            self._looked_s = time.monotonic()
+            self._find_lost_nodes()
+        statuses = {job: self._status(job) for job in self._submitted}
+        return [
+            job
+            for job, status in statuses.items()
+            if (status is None or status.state != "ended") and not self._lost_nodes_of(job)
+        ]
+
+    def _find_lost_nodes(self) -> None:
+        """Ask which nodes of running jobs are down: SLURM does not end their allocation."""
+        running = {
+            node
+            for job in self._submitted
+            if (status := self._status(job)) is not None and status.state == "running"
+            for node in self._nodes(job)
+        }
+        self._lost_nodes = self._scheduler.down_nodes(sorted(running)) if running else {}
+
+    def _lost_nodes_of(self, job: int) -> dict[str, str]:
+        """Return those nodes of the job that are down, with what the scheduler says about each."""
+        lost = self._lost_nodes
+        return {node: lost[node] for node in self._nodes(job) if node in lost}
+
+    def location(self, job: int) -> str:
+        """Return the job's nodes, or what the job waits for."""
+        status = self._status(job)
+        if status is None:
+            return ""
+        return ", ".join(self._nodes(job)) or (status.reason or status.state)
+
+    def exit_reason(self, job: int) -> str | None:
+        """Return the scheduler's reason and the last message of the job's agent."""
+        status = self._status(job)
+        if lost := self._lost_nodes_of(job):
+            return f"{self.label}: node {'; node '.join(lost.values())}"
+        reason = f"{self.label}: {status.reason}" if status and status.reason else None
+        report = self._agent_report(job)
+        text = report.text if report is not None else self._step_error(job)
+        return "; ".join(filter(None, (reason, text))) or None
+
+    def stop(self) -> None:
+        """Ask all jobs of this run, and no others, to write a checkpoint and end."""
+        self._prevent_retries()
+        self._scheduler.stop(self._submissions.ids)
+        self._looked_s = float("-inf")
+
+    def kill(self) -> None:
+        """End all jobs of this run, and no others, that are queued or running."""
+        self._prevent_retries()
+        self._scheduler.cancel(sorted({self._submitted[job].id for job in self.active_jobs()}))
+        self._looked_s = float("-inf")
 
     def _prevent_retries(self) -> None:
         # A script that waits before a retry has no step that could be signalled.
@@ -170,55 +278,83 @@ class SlurmLauncher(ScheduledJobs):
             for script in {record.script for record in self._submitted.values() if record.script}:
                 atomic.write_text((self._folder.path / script).with_suffix(STOP), "")
 
+    def expect_end(self) -> None:
+        """Query the scheduler soon, because the logs of the jobs have ended."""
+        self._scheduler.expect_change()
+        self._looked_s = float("-inf")
 
-def _submit_probes(scheduler: SlurmScheduler, request: Request) -> Probes:
-    """Submit the script of a preflight; SLURM is queried only at intervals."""
-    native = scheduler.submit(request)
-    known = JobStatus("waiting", (), None)
-    looked_s = float("-inf")
+    def suspects(self, job: int) -> Collection[str]:
+        """Return the job's nodes, unless its end was intended or it reported an error itself."""
+        if lost := self._lost_nodes_of(job):
+            return [*lost]
+        status, report = self._status(job), self._agent_report(job)
+        if status is None or (status.reason or "").startswith(_NOT_THE_NODE):
+            return ()
+        if status.state != "ended" and not self.gang:  # it was requeued
+            return ()
+        if report is not None and report.outcome == "unseen":
+            return (report.node,)
+        return () if report is not None and not report.may_be_the_node else self._nodes(job)
 
-    def look() -> JobStatus:
-        nonlocal known, looked_s
-        if time.monotonic() - looked_s > scheduler.interval_s:
-            status = scheduler.look([native])[native]
-            # SLURM drops a node that dies from the list, which would renumber the others.
-            known = JobStatus(status.state, max(status.nodes, known.nodes, key=len), status.reason)
-            looked_s = time.monotonic()
-        return known
+    def is_excused(self, job: int, *, advanced: bool) -> bool:
+        """Whether the attempt ended by a time limit, by preemption, or with a requeued job."""
+        record, status = self._submitted.get(job), self._status(job)
+        if record is None or status is None or self._lost_nodes_of(job):
+            return False
+        requeued = status.restarts > self._restarts.get((job, record.id), 0)
+        self._restarts[job, record.id] = status.restarts
+        report, reason = self._agent_report(job), status.reason or ""
+        stopped = report is not None and report.outcome == "stopped"
+        at_limit = advanced and (stopped or reason.startswith("TIMEOUT"))
+        return requeued or at_limit or reason.startswith("PREEMPTED")
 
-    return Probes(look, lambda: scheduler.cancel([native]))
+    def running_elsewhere(self, job: int) -> bool:
+        """Whether the job's agent found another one running the job."""
+        report = self._agent_report(job)
+        return report is not None and report.outcome == "elsewhere"
 
+    def invisible_reason(self, job: int) -> str | None:
+        """Return why a job that ran wrote nothing to the run folder; None if all is well."""
+        record, status = self._submitted.get(job), self._status(job)
+        if record is None or status is None or not record.script:
+            return None
+        report = self._agent_report(job)
+        if report is not None and report.outcome == "unseen":
+            return report.text
+        if status.state == "running" and not status.nodes:
+            return None
+        ran = status.state == "ended" and (status.reason or "").startswith(("FAILED", "COMPLETED"))
+        since_s = self._running_since_s.setdefault(record.id, time.monotonic())
+        if not ran and (status.state != "running" or time.monotonic() - since_s < _SILENT_S):
+            return None
+        end_s = time.monotonic() + (_LATE_S if ran else 0)
+        while not self._submissions.log(record).exists():
+            if time.monotonic() >= end_s:
+                how = status.reason or f"running for {_SILENT_S:g} s"
+                nodes = ", ".join(self._nodes(job)) or "its node"
+                return f"job {job} ran on {nodes} ({self.label}: {how}) and wrote nothing here"
+            time.sleep(0.5)
+        return None
 
-def _plan_probes(wanted: int | None, partition: str | None) -> tuple[int, Sequence[UnusableNode]]:
-    allocation = current_allocation()
-    if allocation is not None:
-        if wanted is not None and wanted > len(allocation.nodes):
-            raise UsageError(
-                f"--nodes {wanted}, but this allocation has {len(allocation.nodes)}",
-                hint="leave --nodes out, or start outside of the allocation",
-            )
-        return wanted or len(allocation.nodes), ()
-    if wanted is None:
-        raise UsageError(
-            "the number of nodes to check is missing",
-            hint="add --nodes N, as many as the run will use, or start in an allocation",
-        )
-    listed = list_nodes(partition)
-    candidates = [node for node in listed if partition or node.in_default] or listed
-    nodes = {node.name: node for node in candidates}.values()
-    usable = [node for node in nodes if node.usable]
-    if len(usable) >= wanted:
-        return wanted, ()
-    if not usable or len(nodes) < wanted:
-        raise UsageError(
-            f"SLURM has {len(usable)} nodes that a job could get, but {wanted} are requested",
-            hint="see sinfo, or set another partition in site.toml",
-        )
-    missing = [
-        UnusableNode(
-            node.name, f"{node.state}: {node.reason}" if node.reason != "none" else node.state
-        )
-        for node in nodes
-        if not node.usable
-    ]
-    return len(usable), missing
+    def _step_error(self, job: int) -> str | None:
+        """Return the first error of the job's step that never got to its agent."""
+        lines = (self._submissions.output(job) or b"").decode(errors="replace").splitlines()
+        return next((line for line in lines if line.startswith(_STEP_ERRORS)), None)
+
+    def _agent_report(self, job: int) -> AgentReport | None:
+        """Return the last report of the job's agent in the output of its script."""
+        return last_report(self._submissions.output(job) or b"", job)
+
+    def _status(self, job: int) -> JobStatus | None:
+        record = self._submitted.get(job)
+        return self._statuses.get(record.id) if record else None
+
+    def _nodes(self, job: int) -> tuple[str, ...]:
+        """Return the nodes of the job, including dead ones that the scheduler no longer lists."""
+        record, status = self._submitted.get(job), self._status(job)
+        if record is None or status is None:
+            return ()
+        nodes = max(status.nodes, self._all_nodes.get(record.id, ()), key=len)
+        self._all_nodes[record.id] = nodes
+        end = None if record.nodes is None else record.first_node + record.nodes
+        return nodes[record.first_node : end]

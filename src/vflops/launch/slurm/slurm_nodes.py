@@ -222,6 +222,39 @@ def nodes_for_ranks(
     return nodes
 
 
+def nodes_to_check(wanted: int | None, partition: str | None) -> tuple[int, dict[str, str]]:
+    """Return how many nodes a preflight can check, and why it cannot check the others."""
+    allocation = current_allocation()
+    if allocation is not None:
+        if wanted is not None and wanted > len(allocation.nodes):
+            raise UsageError(
+                f"--nodes {wanted}, but this allocation has {len(allocation.nodes)}",
+                hint="leave --nodes out, or start outside of the allocation",
+            )
+        return wanted or len(allocation.nodes), {}
+    if wanted is None:
+        raise UsageError(
+            "the number of nodes to check is missing",
+            hint="add --nodes N, as many as the run will use, or start in an allocation",
+        )
+    listed = list_nodes(partition)
+    candidates = [node for node in listed if partition or node.in_default] or listed
+    nodes = {node.name: node for node in candidates}.values()
+    usable = [node for node in nodes if node.usable]
+    if len(usable) >= wanted:
+        return wanted, {}
+    if not usable or len(nodes) < wanted:
+        raise UsageError(
+            f"SLURM has {len(usable)} nodes that a job could get, but {wanted} are requested",
+            hint="see sinfo, or set another partition in site.toml",
+        )
+    return len(usable), {
+        node.name: node.state if node.reason == "none" else f"{node.state}: {node.reason}"
+        for node in nodes
+        if not node.usable
+    }
+
+
 def partition_of(site: SiteSettings) -> str | None:
     """Return the site's partition; a ``--partition`` in its directives takes precedence."""
     names = re.findall(r"(?m)^(?:--partition[= ]|-p ?)(\S+)", "\n".join(site.directives))

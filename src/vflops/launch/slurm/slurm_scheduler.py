@@ -19,7 +19,7 @@ from vflops.launch.slurm.commands import (
     run_command,
     scancel,
 )
-from vflops.launch.slurm.slurm_nodes import expand_nodes, lost_nodes
+from vflops.launch.slurm.slurm_nodes import Allocation, expand_nodes, lost_nodes
 
 NAME = "slurm"
 """The name of the back end, and the label of jobs that were submitted to the queue."""
@@ -39,6 +39,9 @@ _FIELDS = ("JobArrayID", "State", "NodeList", "exit_code", "RestartCnt", "Reason
 
 class SlurmScheduler(Scheduler):
     """SLURM's queue."""
+
+    allocation: Allocation | None = None
+    """The allocation that the user already has and that scripts run in, instead of the queue."""
 
     def __init__(self) -> None:
         super().__init__(NAME, _SUBMIT)

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from vflops.errors import RunFailed
-from vflops.launch import attempt, outage
-from vflops.launch.outage import Outage, SchedulerUnavailable
-from vflops.launch.slurm import commands
+from vflops.launch import attempt
+from vflops.launch.slurm import commands, outage
+from vflops.launch.slurm.outage import Outage, SchedulerUnavailable
 
 LOST = "scancel: error: Unable to contact slurm controller (connect failure)"
 LATE = "scancel: error: Kill job error on job id 7: Socket timed out on send/recv operation"

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +16,11 @@ import pytest
 from tests.support.host_name import needs_host_name
 from tests.support.sample_parts import Vflops
 from vflops.launch.job_script import PROBE_LOG
-from vflops.launch.launcher import Probes
 from vflops.launch.local.local_launcher import LocalLauncher
-from vflops.launch.preflight.gpu_health import gpus
-from vflops.launch.preflight.preflight_findings import Order, Preflight
-from vflops.launch.preflight.preflight_run import Gatherer
-from vflops.launch.ring import ring_rounds
+from vflops.launch.node_check.findings import Order, Preflight
+from vflops.launch.node_check.gpu_health import gpus
+from vflops.launch.node_check.preflight_run import Gatherer
+from vflops.launch.node_check.verdicts import judge
 from vflops.launch.scheduler import JobStatus
 from vflops.launch.site import SiteSettings
 
@@ -69,42 +69,27 @@ def test_wrong_use_is_refused(
 def test_two_probes_measure_together_and_end(tmp_path: Path) -> None:
     order = Order(token="t", nodes=2, read_bytes=1 << 20, limit_s=40)
     order.write(tmp_path / "order.json")
-    probes = LocalLauncher.start_probes(tmp_path, SiteSettings(), 2, 0)
-    facts = Gatherer(tmp_path, order, probes, lambda text: None).facts()
+    checking = LocalLauncher.checking(tmp_path, SiteSettings(), 2, 0)
+    facts = Gatherer(tmp_path, order, lambda text: None).facts(checking)
     assert set(facts.results) == {0, 1}, (tmp_path / PROBE_LOG).read_text()
     assert facts.results[0].clock is None
     reading = facts.results[1].clock
     assert reading is not None and reading.offset_s is not None
     assert abs(reading.offset_s) <= (reading.uncertainty_s or 0)  # it is the same clock
-    for result in facts.results.values():
-        (link,) = result.links
-        assert link.nodes == (0, 1)
-        assert link.bandwidth is not None and link.bandwidth > 1e6
-        assert result.read_bandwidth is not None
-    assert probes.look().state == "ended"
+    assert all(result.read_bandwidth is not None for result in facts.results.values())
+    ((task, result),) = facts.links
+    assert (task.nodes, result.fault) == ((0, 1), None)
+    (found,) = (finding for finding in judge(facts) if finding.what == "link")
+    assert (found.verdict, found.value.split()[-2:]) == ("ok", ["by", "gloo"])
 
 
 def test_a_probe_that_dies_is_reported(tmp_path: Path) -> None:
     Order(token="t", nodes=1, read_bytes=1, limit_s=5).write(tmp_path / "order.json")
     order = Order.read(tmp_path / "order.json")
-    probes = Probes(lambda: JobStatus("ended", ("here",), None), lambda: None)
-    facts = Gatherer(tmp_path, order, probes, lambda text: None).facts()
-    assert (facts.hellos, facts.names) == ({}, {0: "here"})
+    checking = nullcontext(lambda: JobStatus("ended", ("here",), None))
+    facts = Gatherer(tmp_path, order, lambda text: None).facts(checking)
+    assert (facts.health, facts.names) == ({}, {0: "here"})
     assert facts.faults[0] == "no answer within 5 s"
-
-
-@pytest.mark.parametrize("size", range(1, 9))
-def test_every_pair_of_the_ring_is_measured_once(size: int) -> None:
-    nodes = [10 * number for number in range(size)]
-    turns = ring_rounds(nodes)
-    pairs = {frozenset(pair) for turn in turns for pair in turn}
-    ring = {frozenset((nodes[k], nodes[(k + 1) % size])) for k in range(size)}
-    assert pairs == {pair for pair in ring if len(pair) == 2}
-    assert sum(map(len, turns)) == len(pairs)
-    assert len(turns) <= 3
-    for turn in turns:
-        busy = [node for pair in turn for node in pair]
-        assert len(busy) == len(set(busy))
 
 
 class FakeNvml(SimpleNamespace):
@@ -165,5 +150,5 @@ def test_without_nvml_there_are_no_gpus_and_a_reason(monkeypatch: pytest.MonkeyP
 
 
 def test_the_probe_does_not_import_torch() -> None:
-    code = "import vflops.launch.preflight.node_probe, sys; sys.exit('torch' in sys.modules)"
+    code = "import vflops.launch.node_check.node_probe, sys; sys.exit('torch' in sys.modules)"
     assert os.spawnl(os.P_WAIT, sys.executable, sys.executable, "-c", code) == 0

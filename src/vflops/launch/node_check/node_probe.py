@@ -1,8 +1,6 @@
-"""The preflight probe of one node: checks the node itself and its links to the others.
+"""What a preflight checks on one node: the node itself, and together with the others.
 
-Started as ``python -m vflops.launch.preflight.node_probe FOLDER K``.
-
-Probes and the gatherer, which collects their results, exchange files in the shared folder. A probe
+Nodes and the gatherer, which collects their results, exchange files in the shared folder. A node
 that cannot do that prints a fault, which the gatherer reads from the scheduler's output file.
 """
 
@@ -13,8 +11,6 @@ import os
 import platform
 import shutil
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 import traceback
@@ -26,30 +22,25 @@ from vflops.errors import RunFailed, VflopsError
 from vflops.launch import node_clock
 from vflops.launch.clock_server import LOOPBACK, ClockServer, interface_towards
 from vflops.launch.job_script import LOCAL_PATH
-from vflops.launch.preflight.gpu_health import gpus
-from vflops.launch.preflight.preflight_findings import (
-    Hello,
-    Link,
-    Links,
-    NodeResult,
-    Order,
-    Roll,
-    Space,
-)
-from vflops.launch.waiting import free_port, node_name, wait_for
-from vflops.python_start import module_command
+from vflops.launch.node_check.exchange import Exchange, Health, Space, links_s, plan_file
+from vflops.launch.node_check.findings import NodeResult, Order
+from vflops.launch.node_check.gpu_health import gpus
+from vflops.launch.node_check.link_tasks import Backend, LinkPlan, check_rounds
+from vflops.launch.waiting import node_name, wait_for
 from vflops.record.files.atomic import cannot_write
 
 FAULT = "preflight fault "
-"""The prefix of the line that a probe prints if it cannot take part."""
+"""The prefix of the line that a node prints if it cannot take part."""
 _BLOCK_BYTES = 1 << 22
-READY_S = 30.0
-"""How long torch may take to start on all nodes; loading it from a slow file system takes long."""
-ROUND_S = {"gloo": 8.0, "nccl": 20.0}
-"""How long two nodes may take to connect and measure."""
+_SIZE_BYTES: dict[Backend, int] = {"gloo": 1 << 24, "nccl": 1 << 27}
+_CONNECT_S: dict[Backend, float] = {"gloo": 5.0, "nccl": 14.0}
+"""How long two nodes may take to connect."""
+_MEASURE_S: dict[Backend, float] = {"gloo": 3.0, "nccl": 6.0}
+_MAX_ROUNDS = 4
+"""Three rounds of pairs, and one of all nodes."""
 _SEE_S = 30.0
 """How long a file may take to become visible on all nodes."""
-_CONNECT_S = 10.0
+_CLOCK_S = 10.0
 _MAX_IO_S = 5.0
 """The time limit for writing the file whose reading is timed, and for reading it."""
 
@@ -68,14 +59,20 @@ def main(folder: str, node: str) -> int:
     return 0
 
 
-def links_s(backend: str) -> float:
-    """Return the time limit for the links: three rounds of pairs, and one of all nodes."""
-    return READY_S + 4 * ROUND_S[backend] + 10.0
+def check_plan(nodes: tuple[int, ...], backend: Backend) -> LinkPlan:
+    """Return which links the nodes check."""
+    return LinkPlan(
+        nodes=nodes,
+        backend=backend,
+        rounds=check_rounds(nodes, _SIZE_BYTES[backend]),
+        connect_s=_CONNECT_S[backend],
+        seconds=_MEASURE_S[backend],
+    )
 
 
-def measure_s(backend: str) -> float:
-    """Return how long a node may take for all measurements, once ``roll.json`` is written."""
-    return _SEE_S + _CONNECT_S + 2 * _MAX_IO_S + links_s(backend)
+def measure_s(plan: LinkPlan) -> float:
+    """Return how long a node may take for all measurements, once the plan is written."""
+    return _SEE_S + _CLOCK_S + 2 * _MAX_IO_S + links_s(plan)
 
 
 def _probe(folder: Path, node: int, name: str) -> None:
@@ -87,57 +84,60 @@ def _probe(folder: Path, node: int, name: str) -> None:
         _write(folder / f"read-{node}.bin", order.read_bytes)
     except OSError as error:
         raise cannot_write(folder, error) from error
+    health = _health(folder, server)
+    Exchange(folder, node, ()).introduce(
+        order.token,
+        name,
+        socket.gethostname(),
+        "cuda" if health.gpus else None,
+        _MAX_ROUNDS,
+        health,
+    )
+    if wait_for([plan_file(folder)], 2 * order.limit_s):
+        raise RunFailed(
+            f"{folder} does not show new files of the machine that started the preflight"
+        )
+    plan = LinkPlan.read(plan_file(folder))
+    if node not in plan.nodes:
+        raise RunFailed(f"the node answered too late, after {order.limit_s:g} s")
+    exchange = Exchange(folder, node, plan.nodes)
+    _measure(exchange, order, plan).write(folder / f"found-{node}.json")
+    # The others need this node's clock server until they have finished.
+    wait_for([folder / f"found-{other}.json" for other in plan.nodes], measure_s(plan))
+
+
+def _measure(exchange: Exchange, order: Order, plan: LinkPlan) -> NodeResult:
+    nodes, folder = plan.nodes, exchange.path
+    unseen = set(exchange.absent(_SEE_S))
+    seen = {node: exchange.present(node) for node in nodes if node not in unseen}
+    unseen |= {node for node, present in seen.items() if present.token != order.token}
+    clock = None
+    if exchange.node != nodes[0] and (first := seen.get(nodes[0])) and (health := first.health):
+        address = health.clock_address or first.address
+        clock = node_clock.offset(address, health.clock_port, _CLOCK_S, token=health.clock_token)
+    following = nodes[(nodes.index(exchange.node) + 1) % len(nodes)]
+    bandwidth, fault = _read(folder / f"read-{following}.bin")
+    return NodeResult(
+        unseen=tuple(sorted(unseen)),
+        clock=clock,
+        read_bandwidth=bandwidth,
+        read_fault=fault,
+        links_fault=exchange.measure_links(plan) if plan.rounds else None,
+    )
+
+
+def _health(folder: Path, server: ClockServer) -> Health:
     visible_gpus, absent = gpus()
     local = os.environ.get(LOCAL_PATH)
-    hello = Hello(
-        token=order.token,
-        name=name,
-        address=socket.gethostname(),
+    return Health(
         clock_address=server.address,
         clock_port=server.port,
         clock_token=server.token,
-        store_ports=(free_port(), free_port()),
         versions=_versions(),
         shared=_space(folder),
         local=_space(Path(local)) if local else None,
         gpus=visible_gpus,
         no_gpus=absent,
-    )
-    hello.write(folder / f"hello-{node}.json", private=True)
-    if wait_for([folder / "roll.json"], 2 * order.limit_s):
-        raise RunFailed(
-            f"{folder} does not show new files of the machine that started the preflight"
-        )
-    roll = Roll.read(folder / "roll.json")
-    if node not in roll.nodes:
-        raise RunFailed(f"the node answered too late, after {order.limit_s:g} s")
-    _measure(folder, order, roll, node).write(folder / f"found-{node}.json")
-    # The others need this node's clock server until they have finished.
-    wait_for([folder / f"found-{other}.json" for other in roll.nodes], measure_s(roll.backend))
-
-
-def _measure(folder: Path, order: Order, roll: Roll, node: int) -> NodeResult:
-    others = {folder / f"hello-{other}.json": other for other in roll.nodes}
-    missing = wait_for(others, _SEE_S)
-    unseen = {others[path] for path in missing}
-    seen = {other: Hello.read(path) for path, other in others.items() if other not in unseen}
-    unseen |= {other for other, hello in seen.items() if hello.token != order.token}
-    first = roll.nodes[0]
-    reading = None
-    if node != first and first in seen:
-        hello = seen[first]
-        address = hello.clock_address or hello.address
-        reading = node_clock.offset(address, hello.clock_port, _CONNECT_S, token=hello.clock_token)
-    following = roll.nodes[(roll.nodes.index(node) + 1) % len(roll.nodes)]
-    bandwidth, fault = _read(folder / f"read-{following}.bin")
-    links, links_fault = _links(folder, roll, node) if len(roll.nodes) > 1 else ((), None)
-    return NodeResult(
-        unseen=tuple(sorted(unseen)),
-        clock=reading,
-        read_bandwidth=bandwidth,
-        read_fault=fault,
-        links=links,
-        links_fault=links_fault,
     )
 
 
@@ -184,26 +184,3 @@ def _read(path: Path) -> tuple[float | None, str | None]:
     except OSError as error:
         return None, f"{path.name}: {error.strerror or error}"
     return (done / took_s, None) if done else (None, f"{path.name} is empty")
-
-
-def _links(folder: Path, roll: Roll, node: int) -> tuple[tuple[Link, ...], str | None]:
-    """Measure the links in a child process: torch may hang or die if a network is broken."""
-    command = module_command("vflops.launch.preflight.link_test", folder, node)
-    threads = {"OMP_NUM_THREADS": "1", **os.environ}
-    limit_s = links_s(roll.backend)
-    fault = None
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=limit_s, check=False, env=threads
-        )
-        if done.returncode != 0:
-            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            fault = lines[-1]
-    except subprocess.TimeoutExpired:
-        fault = f"it did not end within {limit_s:g} s"
-    path = folder / f"links-{node}.json"
-    return (Links.read(path).links if path.is_file() else ()), fault
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))

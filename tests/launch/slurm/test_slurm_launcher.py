@@ -13,14 +13,14 @@ import pytest
 from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
 from vflops.errors import RunFailed, UsageError
-from vflops.launch import outage, scheduled_jobs
 from vflops.launch.agent_report import AgentReport, Outcome
 from vflops.launch.job_script import Request
-from vflops.launch.outage import SchedulerUnavailable
 from vflops.launch.scheduler import JobStatus
-from vflops.launch.slurm import slurm_launcher
+from vflops.launch.slurm import outage, slurm_launcher
+from vflops.launch.slurm import submissions as records_of_submissions
+from vflops.launch.slurm.outage import SchedulerUnavailable
 from vflops.launch.slurm.slurm_launcher import SlurmLauncher
-from vflops.launch.submissions import Intent, read_intents, read_submission
+from vflops.launch.slurm.submissions import Intent, read_intents, read_submission
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobLost
@@ -33,7 +33,7 @@ class Queue:
 
     name = label = "slurm"
     interval_s = 0.0
-    owns_nodes = False
+    allocation = None
 
     def down_nodes(self, nodes: Collection[str]) -> dict[str, str]:
         return {}
@@ -68,9 +68,14 @@ def jobs_of(parent: Path, start: Start, queue: Queue, jobs: int = 4) -> SlurmLau
     return jobs_again(folder, queue, jobs)
 
 
+def _record(job: int) -> JobRecord:
+    settings = {"train": {"device": "cpu"}}
+    return cast(JobRecord, SimpleNamespace(job=job, ranks=1, settings=settings))
+
+
 def jobs_again(folder: RunFolder, queue: Queue, jobs: int = 4) -> SlurmLauncher:
     """Return the jobs of the same run, as another controller sees them."""
-    records = [cast(JobRecord, SimpleNamespace(job=job, ranks=1)) for job in range(1, jobs + 1)]
+    records = [_record(job) for job in range(1, jobs + 1)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slurm_launcher, "scheduler_of_run", lambda folder, jobs: queue)
         jobs_of_queue = type("OfQueue", (SlurmLauncher,), {"_nodes_for_ranks": lambda self: ()})
@@ -210,7 +215,7 @@ def test_a_scheduler_that_does_not_answer_is_waited_for(
     accepted: int,
 ) -> None:
     monkeypatch.setattr(outage, "_FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(scheduled_jobs, "_IN_FLIGHT_S", 0.0)
+    monkeypatch.setattr(records_of_submissions, "_IN_FLIGHT_S", 0.0)
     queue = Absent(*submissions)
     jobs = jobs_of(tmp_path, "together", queue)
     assert jobs.start({1: 1})
@@ -226,7 +231,7 @@ def test_a_scheduler_that_never_answers_is_given_up_and_the_run_can_be_resumed(
 ) -> None:
     monkeypatch.setattr(outage, "_FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(outage, "LIMIT_S", 0.01)
-    monkeypatch.setattr(scheduled_jobs, "_IN_FLIGHT_S", 0.0)
+    monkeypatch.setattr(records_of_submissions, "_IN_FLIGHT_S", 0.0)
     jobs = jobs_of(tmp_path, "together", Absent("no connection"))
     with pytest.raises(RunFailed, match="slurm did not answer for 0 s: no connection") as error:
         jobs.start({1: 1})
@@ -241,11 +246,11 @@ def test_an_intent_without_a_submission_is_removed_in_time(
 ) -> None:
     queue = Queue()
     folder = folder_of(jobs_of(tmp_path, "together", queue))
-    monkeypatch.setattr(scheduled_jobs, "_IN_FLIGHT_S", 0.0)
+    monkeypatch.setattr(records_of_submissions, "_IN_FLIGHT_S", 0.0)
     Intent(name="x", scheduler="slurm", script="allocation-1.sh", jobs={}).write_beside(folder)
     jobs_again(folder, queue)
     assert len(read_intents(folder)) == 1
-    monkeypatch.setattr(scheduled_jobs, "_STALE_S", 0.0)
+    monkeypatch.setattr(records_of_submissions, "_STALE_S", 0.0)
     assert not jobs_again(folder, queue).active_jobs() and not read_intents(folder)
 
 
@@ -313,7 +318,7 @@ def test_a_node_is_suspected_only_if_it_can_be_at_fault(
 def test_a_job_that_ran_without_output_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, reason: str | None, unseen: bool
 ) -> None:
-    monkeypatch.setattr(scheduled_jobs, "_LATE_S", 0.0)
+    monkeypatch.setattr(slurm_launcher, "_LATE_S", 0.0)
     queue = Queue()
     jobs = jobs_of(tmp_path, "apart", queue)
     jobs.start({1: 3})
@@ -329,7 +334,7 @@ def test_a_job_that_ran_without_output_is_named(
 def test_a_job_that_runs_long_without_output_is_named_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduled_jobs, "_SILENT_S", 0.0)
+    monkeypatch.setattr(slurm_launcher, "_SILENT_S", 0.0)
     jobs = jobs_of(tmp_path, "apart", Queue())
     jobs.start({1: 3})
     jobs.active_jobs()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from vflops.launch.node_ceilings.exchange import measuring, remove_temporary_files
+from vflops.launch.node_check.exchange import measuring, remove_temporary_files
 from vflops.record.folder import RunFolder
 from vflops.record.formats.measured_node import (
     LinksMeasured,

@@ -13,10 +13,10 @@ import torch
 from tests.support.sample_parts import write_system
 from vflops.config.profiles import tiny
 from vflops.config.settings import MicroSettings
-from vflops.launch.node_ceilings import node_program
-from vflops.launch.node_ceilings.exchange import CLAIM, measuring, remove_temporary_files
-from vflops.launch.node_ceilings.node_program import NodeCeilings
-from vflops.launch.node_ceilings.recorder import NodeRecorder
+from vflops.launch.node_check import node_ceilings
+from vflops.launch.node_check.exchange import CLAIM, measuring, remove_temporary_files
+from vflops.launch.node_check.node_ceilings import NodeCeilings
+from vflops.launch.node_check.recorder import NodeRecorder
 from vflops.launch.node_group import NodeGroup
 from vflops.launch.node_layout import NodeLayout
 from vflops.machine.devices import Device
@@ -104,8 +104,8 @@ def test_every_accelerator_is_measured_in_its_share_of_the_time(
         return []
 
     gpu = SimpleNamespace(accelerators=3, name="cuda:0", torch_device=torch.device("cuda:0"))
-    monkeypatch.setattr(node_program, "pick", lambda name: gpu)
-    monkeypatch.setattr(node_program, "measure", noted)
+    monkeypatch.setattr(node_ceilings, "pick", lambda name: gpu)
+    monkeypatch.setattr(node_ceilings, "measure", noted)
     node = NodeCeilings(folder, NodeGroup(token="7.0.0"), "n1", NodeLayout(1, 1))
     node._micro = ONLY_MEMORY.model_copy(update={"device": "cuda", "budget_s": 30.0})
     assert list(node._quick()) == []
@@ -127,7 +127,7 @@ def test_the_claim_of_a_node_that_died_is_taken_over(folder: RunFolder) -> None:
 def test_a_device_that_the_node_lacks_is_a_fault(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_program, "available", lambda: ["cpu"])
+    monkeypatch.setattr(node_ceilings, "available", lambda: ["cpu"])
     node = NodeCeilings(folder, NodeGroup(token="7.0.0"), "n1", NodeLayout(1, 1))
     node._micro = ONLY_MEMORY.model_copy(update={"device": "xpu"})
     node.run()

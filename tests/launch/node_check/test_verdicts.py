@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from vflops.launch.preflight.preflight_findings import Finding, Gpu, Hello, Link, NodeResult, Space
-from vflops.launch.preflight.verdicts import Facts, judge
+from vflops.launch.node_check.exchange import Gpu, Health, LinkSize, Result, Space
+from vflops.launch.node_check.findings import Finding, NodeResult
+from vflops.launch.node_check.link_tasks import Backend, LinkTask
+from vflops.launch.node_check.verdicts import Facts, judge
 from vflops.record.formats.node import Clock
 
 ROOM = Space(path="/x", free_bytes=10**12)
 
 
-def hello(**changes: Any) -> Hello:
+def health(**changes: Any) -> Health:
     values: dict[str, Any] = {
-        "token": "t",
-        "name": "unused",
-        "address": "unused",
         "clock_port": 1,
-        "store_ports": (2, 3),
         "versions": {"vflops": "1", "torch": "2"},
         "shared": ROOM,
         "local": ROOM,
         "gpus": (),
         "no_gpus": "no driver",
     }
-    return Hello.model_validate({**values, **changes})
+    return Health.model_validate({**values, **changes})
 
 
 def result(**changes: Any) -> NodeResult:
@@ -35,23 +34,29 @@ def result(**changes: Any) -> NodeResult:
         "clock": Clock(offset_s=0.0, uncertainty_s=1e-4),
         "read_bandwidth": 1e9,
         "read_fault": None,
-        "links": (),
         "links_fault": None,
     }
     return NodeResult.model_validate({**values, **changes})
 
 
+Links = list[tuple[LinkTask, Result]]
+
+
 def verdicts(
-    hellos: dict[int, Hello], results: dict[int, NodeResult], faults: dict[int, str] | None = None
+    changed: dict[int, Health],
+    results: dict[int, NodeResult],
+    links: Links | None = None,
+    backend: Backend = "gloo",
 ) -> list[Finding]:
     """Return the problems of nodes a, b and c."""
     facts = Facts(
         folder="/shared",
         names=dict(enumerate("abc")),
-        hellos={**dict.fromkeys(range(3), hello()), **hellos},
+        health={**dict.fromkeys(range(3), health()), **changed},
         results={**dict.fromkeys(range(3), result()), **results},
-        faults=faults or {},
-        backend="gloo",
+        links=links or [],
+        faults={},
+        backend=backend,
     )
     return [finding for finding in judge(facts) if finding.verdict != "ok"]
 
@@ -100,14 +105,14 @@ def test_an_offset_within_its_uncertainty_is_no_problem() -> None:
 def test_problems_of_the_node_itself(
     changes: dict[str, Any], what: str, verdict: str, words: str
 ) -> None:
-    (finding,) = verdicts({1: hello(**changes)}, {})
+    (finding,) = verdicts({1: health(**changes)}, {})
     assert (finding.node, finding.what, finding.verdict) == ("b", what, verdict)
     assert words in finding.value
     assert finding.cure
 
 
 def test_torch_missing_everywhere_fails_everywhere() -> None:
-    without = hello(versions={"vflops": "1", "torch": "not installed"})
+    without = health(versions={"vflops": "1", "torch": "not installed"})
     failed = verdicts(dict.fromkeys(range(3), without), {})
     assert [(finding.node, finding.verdict) for finding in failed] == [
         (name, "fail") for name in "abc"
@@ -124,8 +129,8 @@ def test_torch_missing_everywhere_fails_everywhere() -> None:
     ],
 )
 def test_faulty_gpus(changes: dict[str, Any], verdict: str, words: str) -> None:
-    healthy = hello(gpus=(Gpu(name="H200", uncorrected=0, corrected=99),))
-    bad = hello(gpus=(*healthy.gpus, Gpu(name="H200", **changes)))
+    healthy = health(gpus=(Gpu(name="H200", uncorrected=0, corrected=99),))
+    bad = health(gpus=(*healthy.gpus, Gpu(name="H200", **changes)))
     (finding,) = verdicts({0: healthy, 1: bad, 2: healthy}, {})
     assert (finding.node, finding.verdict) == ("b", verdict)
     assert finding.value.startswith("1 (H200)")
@@ -133,37 +138,49 @@ def test_faulty_gpus(changes: dict[str, Any], verdict: str, words: str) -> None:
 
 
 def test_a_node_without_the_gpus_that_others_have_fails() -> None:
-    healthy = hello(gpus=(Gpu(name="H200"),))
+    healthy = health(gpus=(Gpu(name="H200"),))
     (finding,) = verdicts({0: healthy, 2: healthy}, {})
     assert (finding.node, finding.what, finding.verdict) == ("b", "gpu", "fail")
 
 
-def test_a_slow_and_a_dead_link_name_their_nodes() -> None:
-    def link(first: int, second: int, bandwidth: float | None, fault: str | None = None) -> Link:
-        return Link(nodes=(first, second), bandwidth=bandwidth, fault=fault)
+def link(*nodes: int, time_s: float = 1.0, fault: str | None = None) -> tuple[LinkTask, Result]:
+    task = LinkTask(benchmark="all-reduce", nodes=nodes, size_bytes=10**9)
+    size = LinkSize(size_bytes=10**9, times_s=(time_s,) * 3, error=0.0)
+    return task, Result(sizes=() if fault else (size,), fault=fault)
 
-    results = {
-        0: result(links=(link(0, 1, 9e9), link(2, 0, None, "wait timeout"))),
-        1: result(links=(link(0, 1, 9e9), link(1, 2, 8e9))),
-        2: result(links=(link(1, 2, 1e9), link(2, 0, None, "no interface"))),
-    }
-    slow, dead = verdicts({}, results)  # an error says more than a timeout
-    assert (slow.node, slow.verdict, slow.value.split()[0]) == ("b – c", "warn", "1.00")
+
+def test_a_slow_and_a_dead_link_name_their_nodes() -> None:
+    links = [link(0, 1), link(1, 2, time_s=8.0), link(2, 0, fault="no interface")]
+    slow, dead = verdicts({}, {}, [*links, link(0, 1)])
+    assert (slow.node, slow.verdict, slow.value.split()[0]) == ("b – c", "warn", "125")
+    assert slow.value.endswith(", others 1.00 GB/s")
     assert (dead.node, dead.verdict) == ("c – a", "fail")
     assert dead.value == "no all-reduce: no interface"
+
+
+@pytest.mark.parametrize(
+    ("backend", "variables"),
+    [("gloo", {"GLOO"}), ("nccl", {"GLOO", "NCCL"})],
+)
+def test_a_dead_link_names_the_variables_of_all_groups_of_a_job(
+    backend: Backend, variables: set[str]
+) -> None:
+    (dead,) = verdicts({}, {}, [link(0, 1, fault="no interface")], backend)
+    assert set(re.findall(r"(\w+)_SOCKET_IFNAME", dead.cure or "")) == variables
 
 
 def test_silent_nodes_are_named_with_the_reason() -> None:
     facts = Facts(
         folder="/shared",
         names={0: "a", 1: "b", 2: "c"},
-        hellos={0: hello(), 2: hello()},
+        health={0: health(), 2: health()},
         results={0: result()},
+        links=[],
         faults={1: "b says: no room", 2: "no answer within 9 s"},
         backend="gloo",
     )
     answers = [finding for finding in judge(facts) if finding.what == "answer"]
     assert [finding.verdict for finding in answers] == ["ok", "fail", "fail"]
     assert answers[1].value == "b says: no room"
-    nobody = Facts("/shared", {0: "a"}, {}, {}, {}, "gloo")
+    nobody = Facts("/shared", {0: "a"}, {}, {}, [], {}, "gloo")
     assert [finding.node for finding in judge(nobody)] == ["a"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from vflops.launch.preflight.preflight_findings import Gpu
+from vflops.launch.node_check.exchange import Gpu
 from vflops.machine.nvml import decode, device_handle, nvml_session
 from vflops.machine.probe import AbsentError
 from vflops.machine.visible_devices import cuda_devices

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.slurm_bench import NODES, SlurmBench
-from vflops.launch.preflight.preflight_findings import Preflight
+from vflops.launch.node_check.findings import Preflight
 
 COMMAND = [sys.executable, "-m", "vflops", "preflight", "--on", "slurm", "--json"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.launch.node_ceilings.exchange import Exchange, Result
-from vflops.launch.node_ceilings.link_tasks import LinkTask, Rounds
+from vflops.launch.node_check.exchange import Exchange, Result
+from vflops.launch.node_check.link_tasks import Backend, LinkPlan, LinkTask
 from vflops.machine.ceilings.allreduce import TOLERANCE, Size, summarise
 from vflops.machine.ceilings.ceiling_plan import Item
 from vflops.record.formats.measured_node import MeasuredLinks
@@ -15,23 +15,19 @@ _MAX_NAMED = 4
 """More nodes than this are counted instead of named."""
 
 
-def links_measured(exchange: Exchange, rounds: Rounds, names: Sequence[str]) -> MeasuredLinks:
+def links_measured(exchange: Exchange, plan: LinkPlan, names: Sequence[str]) -> MeasuredLinks:
     """Return the ceilings of all rounds, and the faults."""
-    from vflops.launch.node_ceilings.link_ranks import link_backend
-
-    backend = link_backend(exchange)
     pairs: list[tuple[LinkTask, Measurement]] = []
     found: list[Measurement] = []
     faults: list[str] = []
-    for number, tasks in enumerate(rounds):
+    for number, tasks in enumerate(plan.rounds):
         measured = []
         for task in tasks:
-            path = exchange.result_file(number, task.nodes[0])
-            result = Result.read(path) if path.is_file() else Result(fault="no result")
+            result = exchange.result(number, task) or Result(fault="no result")
             if result.fault:
                 faults.append(f"{task.benchmark}, {_named(task, names)}: {result.fault}")
                 continue
-            measured.append((task, _measurement(task, result, backend, names)))
+            measured.append((task, _measurement(task, result, plan.backend, names)))
         if tasks[0].benchmark == "point-to-point":
             pairs += measured
         elif measured:
@@ -41,15 +37,16 @@ def links_measured(exchange: Exchange, rounds: Rounds, names: Sequence[str]) -> 
     return MeasuredLinks(nodes=tuple(names), measurements=tuple(found), faults=tuple(faults))
 
 
-def _measurement(task: LinkTask, result: Result, backend: str, names: Sequence[str]) -> Measurement:
+def _measurement(
+    task: LinkTask, result: Result, backend: Backend, names: Sequence[str]
+) -> Measurement:
     item = Item(task.benchmark, task.case(backend), None, weight=1.0)
-    share = 2 * (task.ranks - 1) / task.ranks if task.benchmark == "all-reduce" else 2.0
     measured = summarise(
         item,
         "cpu" if backend == "gloo" else "cuda",
         [Size(size.size_bytes, list(size.times_s), size.error) for size in result.sizes],
         task.ranks,
-        bus_share=share,
+        bus_share=task.bus_share,
         tolerance=TOLERANCE,
         out_of_time_reason="too little time; raise micro.budget_s",
     )

@@ -1,4 +1,4 @@
-"""Measures one node: ``python -m vflops.launch.node_ceilings RUN RANKS SLOTS``.
+"""The ceilings of a run's node, and of its links to the others.
 
 A job script starts it on every node before the first job: RANKS is the number of ranks of a job,
 SLOTS that of all jobs on a node. What one allocation measured is not measured again by the next
@@ -11,7 +11,6 @@ import fcntl
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,17 +19,24 @@ from pathlib import Path
 
 from vflops.config.settings import MicroSettings
 from vflops.errors import VflopsError
-from vflops.launch.node_ceilings.exchange import CLAIM, LOCK, Exchange
-from vflops.launch.node_ceilings.link_results import links_measured
-from vflops.launch.node_ceilings.link_tasks import Rounds, link_rounds
+from vflops.launch.node_check.exchange import (
+    CLAIM,
+    LOCK,
+    Exchange,
+    ceilings_exchange,
+    link_backend,
+    links_s,
+    plan_file,
+)
+from vflops.launch.node_check.link_results import links_measured
+from vflops.launch.node_check.link_tasks import LinkPlan, Rounds, ceiling_rounds
 from vflops.launch.node_group import NodeGroup
 from vflops.launch.node_layout import NodeLayout
 from vflops.launch.waiting import node_name, open_run
-from vflops.machine.ceilings.measure import GRACE_S, measure, planned_items
+from vflops.machine.ceilings.measure import measure, planned_items
 from vflops.machine.devices import available, pick
 from vflops.machine.host import HostLoad
 from vflops.machine.system.gather import gather
-from vflops.python_start import module_command
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.measured_node import (
@@ -48,6 +54,8 @@ _QUICK = ("gemm", "memory")
 _LINKS = "all-reduce"
 """The benchmark that asks for the links; the ranks of one machine are not measured besides."""
 _MEETINGS = ("measured", "linked")
+_CONNECT_S = 20.0
+"""How long the ranks of a task may take to connect."""
 _START_S = 120.0
 """How long the nodes may take to import torch from a busy file system."""
 
@@ -69,7 +77,7 @@ def main(run: str, ranks: str, slots: str) -> int:
 
 def limit_s(micro: MicroSettings) -> float:
     """Return how long a node may take in all."""
-    return 2 * _START_S + 2 * micro.budget_s + 60
+    return 2 * _START_S + 2 * micro.budget_s + 120
 
 
 class NodeCeilings:
@@ -80,15 +88,19 @@ class NodeCeilings:
         self._micro, self._seed = folder.record.settings.micro, folder.record.settings.seed
         self._address = group.address or socket.gethostname()
         self._token = group.token or f"{name}-{os.getpid()}"
-        self._exchange = Exchange(folder.path, self._token, group.node, group.nodes)
+        path = ceilings_exchange(folder.path, self._token)
+        self._exchange = Exchange(path, group.node, range(group.nodes))
 
     def run(self) -> None:
         """Measure the node, unless that was done before, then the links between all nodes."""
-        rounds = link_rounds(self._exchange.nodes, self._layout) if self._wants_links else []
+        exchange = self._exchange
+        rounds: Rounds = ()
+        if _LINKS in self._micro.benchmarks:
+            rounds = ceiling_rounds(len(exchange.nodes), self._layout)
         accelerators = available()[1:]
         kind = accelerators[0].partition(":")[0] if accelerators else None
-        self._exchange.introduce(self._name, self._address, kind, len(rounds))
-        everyone = self._exchange.others_present(_START_S)
+        exchange.introduce(self._token, self._name, self._address, kind, len(rounds))
+        everyone = not exchange.absent(_START_S)
         if everyone and self._all_known(rounds):
             self._leave()
             return
@@ -96,7 +108,7 @@ class NodeCeilings:
             if not measured_node_file(self._folder.path, self._name).is_file():
                 self._measure_node()
         # The node that measures the full set arrives last.
-        if everyone and self._exchange.meet("measured", self._micro.budget_s + 60):
+        if everyone and exchange.meet("measured", self._micro.budget_s + 60):
             self._measure_links(rounds)
         self._leave()
 
@@ -116,16 +128,12 @@ class NodeCeilings:
 
     @property
     def _names(self) -> list[str]:
-        return [self._exchange.present(node).name for node in range(self._exchange.nodes)]
+        return [self._exchange.present(node).name for node in self._exchange.nodes]
 
     @property
     def _links_file(self) -> Path:
-        ranks, slots = self._layout.ranks, self._layout.slots
-        return links_file(self._folder.path, self._names, ranks, slots)
-
-    @property
-    def _wants_links(self) -> bool:
-        return _LINKS in self._micro.benchmarks
+        layout = self._layout
+        return links_file(self._folder.path, self._names, layout.ranks, layout.slots)
 
     @contextmanager
     def _alone_on_the_node(self) -> Iterator[None]:
@@ -216,16 +224,27 @@ class NodeCeilings:
         return any((node := MeasuredNode.read(path)).kind == kind and node.full for path in files)
 
     def _measure_links(self, rounds: Rounds) -> None:
-        layout, exchange, file = self._layout, self._exchange, self._links_file
+        exchange, file = self._exchange, self._links_file
         if not rounds or file.is_file():
             return
-        seconds = LINKS_SHARE * self._micro.budget_s
-        words = (exchange.node, exchange.nodes, layout.ranks, layout.slots, seconds, self._seed)
-        program = "vflops.launch.node_ceilings.link_ranks"
-        command = module_command(program, self._folder.path, self._token, *words)
-        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        subprocess.run(command, check=False, env={**os.environ, **threads})
-        exchange.meet("linked", 60.0 + seconds + GRACE_S)
+        plan = self._plan(rounds)
+        if exchange.node == 0:
+            plan.write(plan_file(exchange.path))
+        fault = exchange.measure_links(plan)
+        exchange.meet("linked", links_s(plan))
+        if fault:
+            print(f"{self._name}: its links were not measured: {fault}", file=sys.stderr)
         if exchange.node == 0:
             atomic.make_folder(file.parent)
-            links_measured(exchange, rounds, self._names).write(file)
+            links_measured(exchange, plan, self._names).write(file)
+
+    def _plan(self, rounds: Rounds) -> LinkPlan:
+        nodes = tuple(self._exchange.nodes)
+        return LinkPlan(
+            nodes=nodes,
+            backend=link_backend([self._exchange.present(node) for node in nodes]),
+            rounds=rounds,
+            connect_s=_CONNECT_S,
+            seconds=LINKS_SHARE * self._micro.budget_s / len(rounds),
+            seed=self._seed,
+        )

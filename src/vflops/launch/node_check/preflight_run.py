@@ -1,4 +1,4 @@
-"""Runs a preflight: starts the probes, waits for their results, judges them and ends the probes."""
+"""Runs a preflight: starts the check of each node, waits for the results and judges them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -15,18 +15,12 @@ from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
 from vflops.launch.factory import launcher_class
 from vflops.launch.job_script import PROBE_LOG
-from vflops.launch.launcher import Probes
+from vflops.launch.launcher import Look
+from vflops.launch.node_check.exchange import Exchange, Present, link_backend, plan_file
+from vflops.launch.node_check.findings import Finding, NodeResult, Order, Preflight
+from vflops.launch.node_check.node_probe import FAULT, check_plan, measure_s
+from vflops.launch.node_check.verdicts import Facts, judge
 from vflops.launch.nodes import known_nodes
-from vflops.launch.preflight.node_probe import FAULT, measure_s
-from vflops.launch.preflight.preflight_findings import (
-    Finding,
-    Hello,
-    NodeResult,
-    Order,
-    Preflight,
-    Roll,
-)
-from vflops.launch.preflight.verdicts import Facts, judge
 from vflops.launch.site import SiteSettings
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
@@ -51,13 +45,13 @@ def preflight(
 ) -> tuple[Preflight, Path]:
     """Check the nodes; return the findings and the folder with all details.
 
-    ``limit_s`` is how long a node may take to answer after the probes have started; the time in the
+    ``limit_s`` is how long a node may take to answer after the checks have started; the time in the
     queue is not limited. Each node must see ``gpus`` GPUs, by default as many as SLURM lists.
     """
     if nodes is not None and nodes < 1:
         raise UsageError(f"--nodes {nodes} --on {on}", hint="use at least 1")
     place = launcher_class(on)
-    number, unusable = place.plan_probes(nodes, site)
+    number, unusable = place.nodes_to_check(nodes, site)
     if gpus is None:
         gpus = 0 if place.is_this_machine else _listed_gpus(on)
     folder = _new_folder(out)
@@ -69,17 +63,16 @@ def preflight(
         local=place.is_this_machine,
     )
     order.write(folder / "order.json")
-    probes = place.start_probes(folder, site, number, gpus)
-    facts = Gatherer(folder, order, probes, say, gpus).facts()
+    facts = Gatherer(folder, order, say, gpus).facts(place.checking(folder, site, number, gpus))
     lost = [
         Finding(
-            node=node.name,
+            node=node,
             what="scheduler",
-            value=f"does not give it to jobs: {node.reason}",
+            value=f"does not give it to jobs: {reason}",
             verdict="fail",
-            cure=f"scontrol update nodename={node.name} state=resume, once it is repaired",
+            cure=f"scontrol update nodename={node} state=resume, once it is repaired",
         )
-        for node in unusable
+        for node, reason in unusable.items()
     ]
     result = Preflight(
         utc=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -98,52 +91,56 @@ def _listed_gpus(on: str) -> int:
 
 
 class Gatherer:
-    """Collects the files that the probes write."""
+    """Collects the files that the nodes write."""
 
-    def __init__(self, folder: Path, order: Order, probes: Probes, say: Say, gpus: int = 0) -> None:
-        """``gpus`` is the number of GPUs that the scheduler gives to each probe."""
-        self._folder, self._order, self._probes, self._say = folder, order, probes, say
-        self._gpus = gpus
+    def __init__(self, folder: Path, order: Order, say: Say, gpus: int = 0) -> None:
+        """``gpus`` is the number of GPUs that the scheduler gives to each node."""
+        self._folder, self._order, self._say, self._gpus = folder, order, say, gpus
 
-    def facts(self) -> Facts:
-        """Return the results of all probes, after ending them."""
+    def facts(self, checking: AbstractContextManager[Look]) -> Facts:
+        """Return the results of all nodes, after ending what still runs on them."""
         numbers = range(self._order.nodes)
         try:
-            self._wait("hello", numbers, self._order.limit_s)
-            hellos = self._read(Hello, "hello", numbers)
-            cards = bool(hellos) and all(hello.gpus for hello in hellos.values())
-            roll = Roll(nodes=tuple(hellos), backend="nccl" if cards else "gloo")
-            roll.write(self._folder / "roll.json")
-            self._say(f"{len(hellos)} of {len(numbers)} nodes answered and are measuring")
-            self._wait("found", hellos, measure_s(roll.backend))
+            with checking as look:
+                self._wait(look, "present", numbers, self._order.limit_s)
+                answers = self._read(Present, "present", numbers)
+                plan = check_plan(tuple(answers), link_backend([*answers.values()]))
+                plan.write(plan_file(self._folder))
+                self._say(f"{len(answers)} of {len(numbers)} nodes answered and are measuring")
+                self._wait(look, "found", answers, measure_s(plan))
+                known = look().nodes
         finally:
-            known = self._probes.look().nodes
-            self._probes.stop()
-            for kind in ("read-*.bin", "ready-*", "paired-*"):
+            for kind in ("read-*.bin", "ready-*", "round-*"):
                 for path in self._folder.glob(kind):
                     path.unlink(missing_ok=True)
         names = {
-            node: hellos[node].name if node in hellos else _name(known, node) for node in numbers
+            node: answers[node].name if node in answers else _name(known, node) for node in numbers
         }
-        results = self._read(NodeResult, "found", hellos)
+        results, exchange = self._read(NodeResult, "found", answers), Exchange(self._folder, -1, ())
+        measured = [
+            (task, exchange.result(number, task))
+            for number, tasks in enumerate(plan.rounds)
+            for task in tasks
+        ]
         return Facts(
             folder=str(self._folder),
             names=names,
-            hellos=hellos,
+            health={node: one.health for node, one in answers.items() if one.health is not None},
             results=results,
+            links=[(task, result) for task, result in measured if result is not None],
             faults={
                 node: self._fault(node, name) for node, name in names.items() if node not in results
             },
-            backend=roll.backend,
+            backend=plan.backend,
             gpus=self._gpus,
         )
 
-    def _wait(self, word: str, nodes: Collection[int], limit_s: float) -> None:
+    def _wait(self, look: Look, word: str, nodes: Collection[int], limit_s: float) -> None:
         """Wait until all these nodes have written the file or a fault, or until the time limit."""
         end_s: float | None = None
         shown = ""
         while self._silent(word, nodes):
-            status = self._probes.look()
+            status = look()
             if status.state == "ended":
                 return
             if status.state == "running" and end_s is None:
@@ -165,10 +162,10 @@ class Gatherer:
         return left - self._faults().keys() if left else left
 
     def _faults(self) -> dict[int, str]:
-        """Return the faults that probes printed."""
+        """Return the faults that nodes printed."""
         faults = {}
         for line in self._log():
-            with suppress(ValueError):  # the output of several probes may be interleaved
+            with suppress(ValueError):  # the output of several nodes may be interleaved
                 if line.startswith(FAULT):
                     fault = json.loads(line.removeprefix(FAULT))
                     faults[fault["node"]] = f"{fault['name']} says: {fault['fault']}"

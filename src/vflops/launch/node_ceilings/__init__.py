@@ -1,1 +1,0 @@
-"""The ceilings of the compute nodes, measured on them before training."""
