@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from vflops.errors import UsageError
@@ -46,12 +46,13 @@ def open_run(path: Path) -> RunFolder:
     return RunFolder.open(path)
 
 
-def free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as listening:
-        listening.bind(("", 0))
-        port: int = listening.getsockname()[1]
-    return port
+def free_ports(number: int) -> tuple[int, ...]:
+    """Return ports that are free now."""
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(socket.socket()) for _ in range(number)]
+        for listening in sockets:
+            listening.bind(("", 0))
+        return tuple(listening.getsockname()[1] for listening in sockets)
 
 
 def node_name() -> str:

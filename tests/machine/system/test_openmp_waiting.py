@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from vflops.launch import agent
-from vflops.launch.job_script import CEILINGS
+from vflops.launch.job_script import NODE_CHECK
 from vflops.machine.system.framework import framework_facts
 from vflops.machine.system.openmp_waiting import (
     SPINS,
@@ -75,7 +75,7 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
 @pytest.mark.parametrize(
-    "words", [("vflops", "micro", "gemm"), (CEILINGS[-1], "RUN", "1", "1")], ids=["cli", "node"]
+    "words", [("vflops", "micro", "gemm"), (NODE_CHECK[-1], "RUN", "1", "1")], ids=["cli", "node"]
 )
 def test_the_policy_is_set_before_torch_is_imported(words: tuple[str, ...], tmp_path: Path) -> None:
     done = subprocess.run(

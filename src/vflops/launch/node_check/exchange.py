@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from vflops.launch.node_check.link_tasks import Backend, LinkPlan, LinkTask
-from vflops.launch.waiting import free_port, wait_for
+from vflops.launch.waiting import wait_for
 from vflops.python_start import module_command
 from vflops.record.files import atomic
 from vflops.record.files.document import Data, Document
@@ -118,24 +118,9 @@ class Exchange:
         self.path, self.node, self.nodes = path, node, nodes
         atomic.make_folder(path)
 
-    def introduce(
-        self,
-        token: str,
-        name: str,
-        address: str,
-        accelerator: str | None,
-        rounds: int,
-        health: Health | None = None,
-    ) -> None:
+    def introduce(self, present: Present) -> None:
         """Tell the other nodes that this one takes part."""
-        Present(
-            token=token,
-            name=name,
-            address=address,
-            ports=tuple(free_port() for _ in range(rounds)),
-            accelerator=accelerator,
-            health=health,
-        ).write(self.present_file(self.node), private=True)
+        present.write(self.present_file(self.node), private=True)
 
     def absent(self, limit_s: float) -> list[int]:
         """Wait for the introductions of all nodes; return the nodes that do not appear."""

@@ -23,6 +23,7 @@ from vflops.launch.node_check.exchange import (
     CLAIM,
     LOCK,
     Exchange,
+    Present,
     ceilings_exchange,
     link_backend,
     links_s,
@@ -32,7 +33,7 @@ from vflops.launch.node_check.link_results import links_measured
 from vflops.launch.node_check.link_tasks import LinkPlan, Rounds, ceiling_rounds
 from vflops.launch.node_group import NodeGroup
 from vflops.launch.node_layout import NodeLayout
-from vflops.launch.waiting import node_name, open_run
+from vflops.launch.waiting import free_ports, node_name, open_run
 from vflops.machine.ceilings.measure import measure, planned_items
 from vflops.machine.devices import available, pick
 from vflops.machine.host import HostLoad
@@ -99,7 +100,14 @@ class NodeCeilings:
             rounds = ceiling_rounds(len(exchange.nodes), self._layout)
         accelerators = available()[1:]
         kind = accelerators[0].partition(":")[0] if accelerators else None
-        exchange.introduce(self._token, self._name, self._address, kind, len(rounds))
+        present = Present(
+            token=self._token,
+            name=self._name,
+            address=self._address,
+            ports=free_ports(len(rounds)),
+            accelerator=kind,
+        )
+        exchange.introduce(present)
         everyone = not exchange.absent(_START_S)
         if everyone and self._all_known(rounds):
             self._leave()

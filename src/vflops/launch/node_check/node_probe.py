@@ -22,11 +22,11 @@ from vflops.errors import RunFailed, VflopsError
 from vflops.launch import node_clock
 from vflops.launch.clock_server import LOOPBACK, ClockServer, interface_towards
 from vflops.launch.job_script import LOCAL_PATH
-from vflops.launch.node_check.exchange import Exchange, Health, Space, links_s, plan_file
+from vflops.launch.node_check.exchange import Exchange, Health, Present, Space, links_s, plan_file
 from vflops.launch.node_check.findings import NodeResult, Order
 from vflops.launch.node_check.gpu_health import gpus
 from vflops.launch.node_check.link_tasks import Backend, LinkPlan, check_rounds
-from vflops.launch.waiting import node_name, wait_for
+from vflops.launch.waiting import free_ports, node_name, wait_for
 from vflops.record.files.atomic import cannot_write
 
 FAULT = "preflight fault "
@@ -85,14 +85,15 @@ def _probe(folder: Path, node: int, name: str) -> None:
     except OSError as error:
         raise cannot_write(folder, error) from error
     health = _health(folder, server)
-    Exchange(folder, node, ()).introduce(
-        order.token,
-        name,
-        socket.gethostname(),
-        "cuda" if health.gpus else None,
-        _MAX_ROUNDS,
-        health,
+    present = Present(
+        token=order.token,
+        name=name,
+        address=socket.gethostname(),
+        ports=free_ports(_MAX_ROUNDS),
+        accelerator="cuda" if health.gpus else None,
+        health=health,
     )
+    Exchange(folder, node, ()).introduce(present)
     if wait_for([plan_file(folder)], 2 * order.limit_s):
         raise RunFailed(
             f"{folder} does not show new files of the machine that started the preflight"

@@ -140,43 +140,30 @@ class Submissions:
             for step in steps
         }
         intent = Intent(name=request.name, scheduler=self._label, script=path, jobs=jobs)
-        atomic.write_text(request.script, script(request))
-        with defer_signals():
-            intent.write_beside(self._folder)
-            try:
-                self._settle(intent, self._scheduler.submit(request))
-                return
-            except SchedulerUnavailable as error:
-                unavailable: SchedulerUnavailable | None = error
-            except UsageError:  # after other errors, the script may still have been accepted
-                intent.forget(self._folder)
-                if not request.exclude:
-                    raise
-                unavailable = None
-        if unavailable is not None:
-            self._submit_later(intent, request, unavailable)
-            return
-        # Too few nodes may be left, so try again with the excluded ones.
-        self.submit(steps, replace(request, exclude=()), script)
-
-    def _submit_later(self, intent: Intent, request: Request, error: SchedulerUnavailable) -> None:
-        """Submit a script as soon as the scheduler answers, unless it was accepted before."""
         hint = f"nothing is lost: vflops resume {self._folder.path} when {self._label} answers"
-        outage, uncertain = Outage(self._label, hint=hint), error.may_have_succeeded
+        outage, uncertain = Outage(self._label, hint=hint), False
         while True:
-            outage.wait(error)
+            atomic.write_text(request.script, script(request))
+            unavailable = None
             with defer_signals():
+                if not intent.file(self._folder).exists():
+                    intent.write_beside(self._folder)
                 try:
                     native = self._find(intent) if uncertain else None
-                    self._settle(intent, native or self._scheduler.submit(request))
+                    native = native or self._scheduler.submit(request)
+                    self.newest |= intent.settle(self._folder, native)
                     break
-                except SchedulerUnavailable as again:
-                    error, uncertain = again, uncertain or again.may_have_succeeded
+                except SchedulerUnavailable as error:
+                    unavailable, uncertain = error, uncertain or error.may_have_succeeded
+                except UsageError:  # after other errors, the script may still have been accepted
+                    intent.forget(self._folder)
+                    if not request.exclude:
+                        raise
+                    # Too few nodes may be left, so try again with the excluded ones.
+                    request = replace(request, exclude=())
+            if unavailable is not None:
+                outage.wait(unavailable)
         outage.over()
-
-    def _settle(self, intent: Intent, native: str) -> None:
-        """Record the id of the jobs of a script that was submitted."""
-        self.newest |= intent.settle(self._folder, native)
 
     def next_attempt(self, job: int) -> int:
         """Return the number of the job's next submission, from 1."""
