@@ -237,7 +237,7 @@ def measure_together(
         )
         for node in plan.nodes
     ]
-    assert [program.wait(120) for program in programs] == [0] * len(programs)
+    assert [program.wait(300) for program in programs] == [0] * len(programs)
 
 
 def test_nodes_measure_pairs_then_all(exchange: Exchange) -> None:
@@ -266,3 +266,17 @@ def test_a_node_with_a_broken_network_spoils_no_other_pair(exchange: Exchange) -
         result = results[nodes]
         assert result is not None and "nosuch0" in (result.fault or "")
         assert not result.late
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("interface", [None, "nosuch0"])
+def test_nodes_with_gpus_need_nccl_and_gloo(exchange: Exchange, interface: str | None) -> None:
+    plan = plan_of(check_rounds((0, 1), 1 << 20), connect_s=60.0)
+    hosts = {node: {"NCCL_HOSTID": f"n{node}"} for node in (0, 1)}  # one GPU serves as two
+    if interface is not None:
+        hosts[1]["GLOO_SOCKET_IFNAME"] = interface
+    measure_together(exchange, plan.model_copy(update={"backend": "nccl"}), hosts)
+    result = exchange.result(0, plan.rounds[0][0])
+    assert result is not None
+    assert (result.fault is None) == (interface is None) == bool(result.sizes)
+    assert interface is None or interface in str(result.fault)

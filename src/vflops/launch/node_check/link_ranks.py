@@ -61,13 +61,15 @@ class LinkRank(Rank):
         self._end_s = min(end_s, time.monotonic() + plan.seconds)
 
     def _connect_hosts(self) -> None:
-        """Connect the group of gloo that every job on accelerators has, too."""
+        """Raise an error unless gloo connects the ranks, as every job on accelerators needs."""
+        number = torch.ones(())
+        limit = timedelta(seconds=max(self._left_s(), 1.0))
         try:
-            limit = timedelta(seconds=max(self._left_s(), 1.0))
-            group = dist.new_group(backend="gloo", timeout=limit)
-            dist.all_reduce(torch.ones(1), group=group)
-        except Exception as error:
+            dist.all_reduce(number, group=dist.new_group(backend="gloo", timeout=limit))
+        except Exception as error:  # gloo raises many kinds of errors
             raise RuntimeError(f"by gloo, which jobs need beside nccl: {error}") from error
+        if int(number) != self._ranks:
+            raise RuntimeError("by gloo, which jobs need beside nccl: the sum is wrong")
 
 
 class PairRank(LinkRank):

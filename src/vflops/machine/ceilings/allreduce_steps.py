@@ -90,8 +90,7 @@ class Rank:
             rank=rank,
             world_size=ranks,
             timeout=timedelta(seconds=max(self._left_s(), 1.0)),
-            # Else a barrier of NCCL would guess the device, and might wait on another one.
-            device_id=self._device if backend == "nccl" else None,
+            device_id=None if self._device.type == "cpu" else self._device,
         )
 
     def measure(self) -> list[dict[str, object]]:
