@@ -32,6 +32,7 @@ _PREFIX = "exchange-"
 READY_S = 30.0
 """How long torch may take to start on all nodes; loading it from a slow file system takes long."""
 _LEAVE_S = 10.0
+"""By how much the program of the links may exceed the time of its rounds."""
 
 
 class Space(Data):

@@ -21,21 +21,15 @@ import torch
 import torch.distributed as dist
 
 from vflops.interruption import run_and_end
-from vflops.launch.node_check.exchange import (
-    READY_S,
-    Exchange,
-    LinkSize,
-    Result,
-    plan_file,
-)
+from vflops.launch.node_check.exchange import READY_S, Exchange, LinkSize, Result, plan_file
 from vflops.launch.node_check.link_tasks import LinkPlan, LinkTask
-from vflops.launch.waiting import wait_for
+from vflops.launch.waiting import LATE_S, wait_for
 from vflops.machine.ceilings.allreduce import TOLERANCE
 from vflops.machine.ceilings.allreduce_steps import Rank
 
 _LEAVE_S = 2.0
 """By how much ranks may exceed their time before they are killed."""
-_LATE_S = 0.5
+_TIMEOUT_S = 0.5
 """How long before the time limit an error of a backend is taken for a timeout."""
 
 
@@ -111,7 +105,8 @@ def _left_out(exchange: Exchange, plan: LinkPlan, number: int, limit_s: float) -
         return False
     if not exchange.meet(f"round-{number}", limit_s - time.monotonic()):
         return True
-    before = ((k, task) for k, tasks in enumerate(plan.rounds[:number]) for task in tasks)
+    before = [(k, task) for k, tasks in enumerate(plan.rounds[:number]) for task in tasks]
+    wait_for([exchange.result_file(k, task.nodes[0]) for k, task in before], LATE_S)
     results = [exchange.result(k, task) for k, task in before]
     return any(result is None or result.fault for result in results)
 
@@ -149,7 +144,7 @@ def _run(
         if rank == 0:
             Result(sizes=sizes).write(result)
     except BaseException as error:
-        late = time.monotonic() > end_s - _LATE_S
+        late = time.monotonic() > end_s - _TIMEOUT_S
         traceback.print_exc()
         lines = str(error).strip().splitlines() or [type(error).__name__]
         Result(fault=f"rank {rank}: {lines[0][:300]}", late=late).write(result)
