@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
 from vflops.launch.node_check.exchange import (
     Exchange,
@@ -271,6 +272,8 @@ def test_a_node_with_a_broken_network_spoils_no_other_pair(exchange: Exchange) -
 @pytest.mark.gpu
 @pytest.mark.parametrize("interface", [None, "nosuch0"])
 def test_nodes_with_gpus_need_nccl_and_gloo(exchange: Exchange, interface: str | None) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no NVIDIA GPU")
     plan = plan_of(check_rounds((0, 1), 1 << 20), connect_s=60.0)
     hosts = {node: {"NCCL_HOSTID": f"n{node}"} for node in (0, 1)}  # one GPU serves as two
     if interface is not None:
