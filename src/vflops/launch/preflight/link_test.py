@@ -41,7 +41,7 @@ class LinkTest:
     def __init__(self, folder: Path, node: int) -> None:
         self._folder, self._node = folder, node
         self._roll = Roll.read(folder / "roll.json")
-        self._device = torch.device("cuda" if self._roll.backend == "nccl" else "cpu")
+        self._device = torch.device("cuda:0" if self._roll.backend == "nccl" else "cpu")
         self._links: list[Link] = []
 
     def measure(self) -> None:
@@ -99,8 +99,14 @@ class LinkTest:
             timeout=limit,
         )
         dist.init_process_group(
-            self._roll.backend, store=store, rank=rank, world_size=len(nodes), timeout=limit
+            self._roll.backend,
+            store=store,
+            rank=rank,
+            world_size=len(nodes),
+            timeout=limit,
+            device_id=None if self._device.type == "cpu" else self._device,
         )
+        self._check_hosts(len(nodes), limit)
         numbers = torch.ones(_BYTES[self._roll.backend] // 4, device=self._device)
         dist.all_reduce(numbers)
         if not bool((numbers == len(nodes)).all()):
@@ -110,6 +116,18 @@ class LinkTest:
         if rank == 0:  # the store ends with this process
             store.wait([f"done-{other}" for other in range(len(nodes))], limit)
         return 2 * (len(nodes) - 1) / len(nodes) * numbers.nbytes / statistics.median(times_s)
+
+    def _check_hosts(self, nodes: int, limit: timedelta) -> None:
+        """Raise an error unless the hosts reach each other, as every job on accelerators needs."""
+        if self._roll.backend == "gloo":
+            return  # that is what is measured
+        number = torch.ones(())
+        try:
+            dist.all_reduce(number, group=dist.new_group(backend="gloo", timeout=limit))
+        except Exception as error:  # gloo raises many kinds of errors
+            raise RuntimeError(f"between the hosts, by gloo: {error}") from error
+        if int(number) != nodes:
+            raise RuntimeError("the sum of the hosts, by gloo, is wrong")
 
     def _time_s(self, numbers: torch.Tensor) -> float:
         dist.barrier()

@@ -243,8 +243,10 @@ def _links(facts: Facts) -> Iterator[Finding]:
             value += f", others {quantity(statistics.median(speeds), 'B/s')}"
         cure = None
         if end.fault or slow:
-            variable = "NCCL_SOCKET_IFNAME" if facts.backend == "nccl" else "GLOO_SOCKET_IFNAME"
-            cure = f"check the link between them; {variable} in site.toml names the interface"
+            names_it = "GLOO_SOCKET_IFNAME in site.toml names the interface"
+            if facts.backend == "nccl":  # a job uses gloo as well, between the hosts
+                names_it = "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME in site.toml name it"
+            cure = f"check the interface of the link between them; {names_it}"
         yield Finding(
             node=names,
             what="link" if pair else "all-reduce",

@@ -90,6 +90,7 @@ class Rank:
             rank=rank,
             world_size=ranks,
             timeout=timedelta(seconds=max(self._left_s(), 1.0)),
+            device_id=None if self._device.type == "cpu" else self._device,
         )
 
     def measure(self) -> list[dict[str, object]]:

@@ -28,6 +28,14 @@ def backend_of(device: torch.device) -> str:
     return "gloo" if device.type == "cpu" else dist.get_default_backend_for_device(device)
 
 
+def bound_device(device: torch.device) -> torch.device | None:
+    """Return the ``device_id`` of process groups on ``device``; None for a CPU.
+
+    Without it, barriers and messages between two ranks guess the device from the rank.
+    """
+    return None if device.type == "cpu" else device
+
+
 class ConnectedRanks(RankGroup):
     """Several ranks in a process group."""
 
@@ -45,7 +53,12 @@ class ConnectedRanks(RankGroup):
         backend = backend_of(device)
         fix_algorithm(algorithm, backend)
         dist.init_process_group(
-            backend, init_method=store, rank=rank, world_size=ranks, timeout=_TIMEOUT
+            backend,
+            init_method=store,
+            rank=rank,
+            world_size=ranks,
+            timeout=_TIMEOUT,
+            device_id=bound_device(device),
         )
         # Messages between hosts must not wait for work on the accelerator.
         self._hosts = dist.new_group(backend="gloo") if backend != "gloo" else None
