@@ -143,7 +143,7 @@ def _watch(
             ended = [f"rank {rank} {_how_it_ended(code)}" for rank, code in failed.items()]
             on_event("rank-failed", {"message": "; ".join(ended)})
         if not (ranks.running() if asked_s is None else ranks.running(_STOP_GRACE_S)):
-            if failed:
+            if failed or ranks.failures:
                 report(ranks)
             return
         if stop.count and asked_s is None:
