@@ -20,7 +20,7 @@ STORE = "VFLOPS_STORE"
 """The variable with the address where the ranks of several nodes meet; one node uses a file."""
 GRACE_S = 10.0
 """How long ranks may take to end after the job has ended."""
-_FAILED_GRACE_S = 4.0
+_FAILED_GRACE_S = 3.0
 """How long ranks may take to end after one of them failed: time to say how it affected them."""
 _LOOK_S = 1.0
 """The time between two looks for failures that running ranks have reported."""
