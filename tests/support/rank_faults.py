@@ -30,7 +30,7 @@ PHASES = ("start-up", "compilation", "training", "evaluation", "checkpointing")
 """The start is that of loading data, before the ranks meet; training is the first step."""
 LIMIT_S = 10.0
 """How long a job may take to end after the fault."""
-_SAID = {
+SAID: dict[Fault, str] = {
     "exception": "ValueError: planted in ",
     "memory": "allocate memory",
     "kill": "was killed by SIGKILL",
@@ -79,34 +79,44 @@ class Ended:
 
 def prepared(place: Path, phase: str) -> RunFolder:
     """Return a run folder with a planned job of two ranks, next to the module with the fault."""
-    (place / "path").mkdir(exist_ok=True)
-    (place / "path" / "sitecustomize.py").write_text(_PLANT)
+    plant(place)
     compiled = "on" if phase == "compilation" else "off"
     return planned(place / "runs", "train.ranks=2", f"train.compile={compiled}")
+
+
+def plant(place: Path) -> None:
+    """Write the module with the fault."""
+    (place / "path").mkdir(exist_ok=True)
+    (place / "path" / "sitecustomize.py").write_text(_PLANT)
+
+
+def fault_variables(
+    place: Path, folder: Path, phase: str, fault: Fault, faulty: int
+) -> dict[str, str]:
+    """Return the variables of ranks of which ``faulty`` fails; it writes when to ``folder``."""
+    return {
+        "PYTHONPATH": os.pathsep.join([str(place / "path"), os.environ.get("PYTHONPATH", "")]),
+        "PHASE": phase,
+        "FAULT": fault,
+        "FAULTY": str(faulty),
+        "FAULT_AT": str(folder / "fault"),
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 def attempt(place: Path, folder: RunFolder, phase: str, fault: Fault, faulty: int) -> Ended:
     """Run an attempt in a copy of the folder, in which rank ``faulty`` fails in a phase."""
     copy = Path(tempfile.mkdtemp(dir=place)) / folder.path.name
     shutil.copytree(folder.path, copy)
-    happened = copy.parent / "fault"
-    environment = {
-        "PYTHONPATH": os.pathsep.join([str(place / "path"), os.environ.get("PYTHONPATH", "")]),
-        "PHASE": phase,
-        "FAULT": fault,
-        "FAULTY": str(faulty),
-        "FAULT_AT": str(happened),
-        "OMP_NUM_THREADS": "1",
-    }
     done = subprocess.run(
         [sys.executable, *AGENT, str(copy), "1"],
-        env={**os.environ, **environment},
+        env={**os.environ, **fault_variables(place, copy.parent, phase, fault, faulty)},
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
-    took_s = time.time() - float(happened.read_text())
+    took_s = time.time() - float((copy.parent / "fault").read_text())
     reports = [line for line in done.stderr.splitlines() if line.startswith("{")]
     report = AgentReport.model_validate_json(reports[-1])
     shutil.rmtree(copy.parent)
@@ -116,7 +126,7 @@ def attempt(place: Path, folder: RunFolder, phase: str, fault: Fault, faulty: in
 def is_right(ended: Ended, fault: Fault, faulty: int) -> bool:
     """Whether a job ended in time, with the fault of the rank as its cause."""
     named = ended.cause.startswith(f"rank {faulty} on ")
-    said = _SAID[fault] in ended.cause
+    said = SAID[fault] in ended.cause
     expected = "killed" if fault == "kill" else "failed"
     return named and said and ended.outcome == expected and ended.took_s < LIMIT_S
 

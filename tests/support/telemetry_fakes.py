@@ -72,6 +72,9 @@ class FakeNvml:
     def nvmlInit(self) -> None:  # noqa: N802
         pass
 
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        pass
+
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
         return len(self.uuids)
 
