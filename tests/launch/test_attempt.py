@@ -77,7 +77,7 @@ def test_stopped_ranks_are_noticed_named_and_killed(tmp_path: Path) -> None:
     (text,) = said
     first, second = text.split("; ")
     assert first.startswith("rank 0 on n1 hangs: no progress for ")
-    assert first.endswith(" s in the phase start-up (limit: 0 s), " + STOPPED)
+    assert first.endswith(" s in the phase start-up (limit: 10 s), " + STOPPED)
     assert second.startswith("rank 1 on n1 hangs")
     found = attempt._failure(tmp_path, 2, SINGLE_NODE, {0: -9, 1: -9})
     assert isinstance(found, RankHung) and found.message == first

@@ -13,7 +13,6 @@ from vflops.launch.core_binding import BINDING, Topology, bind, spans, variables
 from vflops.launch.local.local_launcher import split_cores
 from vflops.launch.local.processes import LocalRanks
 from vflops.machine.probe import numbers
-from vflops.machine.visible_devices import visible_devices
 
 
 def machine(
@@ -136,10 +135,10 @@ def test_more_ranks_than_physical_cores_share_them(tmp_path: Path) -> None:
 
 def test_local_slots_are_near_their_devices(tmp_path: Path) -> None:
     two = machine(tmp_path, ["0-4", "5-9"], gpus=[1, 0])
-    slots = split_cores(two, range(10), 2, devices=[0, 1])
-    assert [(spans(slot.cores), slot.device) for slot in slots] == [("5-9", 0), ("0-4", 1)]
-    (only,) = split_cores(two, range(10), 1, devices=visible_devices({"CUDA_VISIBLE_DEVICES": "1"}))
-    assert (spans(only.cores), only.device) == ("0-4", 1)
+    slots = split_cores(two, range(10), 2, devices=["0", "1"], gpus=[0, 1])
+    assert [(spans(slot.cores), slot.device) for slot in slots] == [("5-9", "0"), ("0-4", "1")]
+    (only,) = split_cores(two, range(10), 1, devices=["1"], gpus=[1])
+    assert (spans(only.cores), only.device) == ("0-4", "1")
     requested = split_cores(two, range(10), 5, cores_per_slot=2)
     assert [spans(slot.cores) for slot in requested] == ["0-1", "2-3", "4-5", "6-7", "8-9"]
 
@@ -154,13 +153,13 @@ _HCAS = {
 def test_network_devices_near_the_gpus_are_set_unless_the_user_set_them(tmp_path: Path) -> None:
     two = machine(tmp_path, ["0-7", "8-15"], gpus=[0, 1], hcas=_HCAS)
     environment, words = variables(two, range(16), 1, {"CUDA_VISIBLE_DEVICES": "1"})
-    assert environment == {BINDING: "8-15", "NCCL_IB_HCA": "mlx5_1"}
-    assert "rank 0 of this node: cores 8-15 of NUMA node 1, GPU 1; NCCL_IB_HCA=mlx5_1" in words
+    assert environment == {BINDING: "8-15", "NCCL_IB_HCA": "=mlx5_1"}
+    assert "rank 0 of this node: cores 8-15 of NUMA node 1, GPU 1; NCCL_IB_HCA==mlx5_1" in words
     # SLURM's given number of a card that CUDA calls 0 inside of the step.
     renumbered = {"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "1"}
     assert variables(two, range(16), 1, renumbered)[0][BINDING] == "8-15"
     both, _ = variables(two, range(16), 2, {"CUDA_VISIBLE_DEVICES": "0,1"})
-    assert both == {BINDING: "0-7;8-15", "NCCL_IB_HCA": "mlx5_0,mlx5_1"}
+    assert both == {BINDING: "0-7;8-15", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
     given = {"CUDA_VISIBLE_DEVICES": "1", "NCCL_IB_HCA": "mlx5_9"}
     assert variables(two, range(16), 1, given)[0] == {BINDING: "8-15"}
     assert "NCCL_IB_HCA" not in variables(two, range(16), 2, {})[0]  # no GPUs

@@ -93,14 +93,52 @@ def test_what_was_never_done_before_may_take_long() -> None:
     assert job.silence(10_000) == about(6 * FLOOR_S)
 
 
-@pytest.mark.parametrize("phase", ["start-up", "compilation"])
 @pytest.mark.parametrize("earlier", [frozenset(), KNOWN])
-def test_the_start_and_compilations_have_no_limit(phase: str, earlier: frozenset[str]) -> None:
+def test_the_start_has_no_limit(earlier: frozenset[str]) -> None:
     job = Job()
-    job.beat(phase, earlier)
+    job.beat("start-up", earlier)
     assert job.silence(50_000) is None
-    job.states[0] = "stopped"  # but a stopped process cannot continue
-    assert job.silence(10_000) == about(FLOOR_S)
+
+
+@pytest.mark.parametrize("earlier", [frozenset(), KNOWN])
+def test_a_compilation_may_take_two_hours_or_longer_after_slow_steps(
+    earlier: frozenset[str],
+) -> None:
+    job = Job()
+    job.beat("compilation", earlier)
+    assert job.silence(10_000) == about(24 * FLOOR_S)
+    job = Job()
+    for step_s in (290, 5000):
+        job.steps(1, step_s=step_s)
+    job.beat("compilation", earlier)
+    assert job.silence(20_000) == about(2 * 5000)
+
+
+@pytest.mark.parametrize("phase", ["start-up", "compilation", "training"])
+def test_a_stopped_process_hangs_after_seconds_whatever_the_others_do(phase: str) -> None:
+    job = Job(ranks=2)
+    job.beat(phase, rank=1)
+    job.states[1] = "stopped"
+    for _ in range(10):
+        job.now_s += 1.0
+        job.beat(rank=0)
+        assert not job.observe()
+    job.now_s += 1.0
+    job.beat(rank=0)
+    (found,) = job.observe().items()
+    assert found[0] == 1 and found[1].stopped
+    assert (found[1].silent_s, found[1].limit_s) == (11.0, 10.0)
+
+
+def test_a_job_that_was_suspended_with_its_agent_is_left_alone() -> None:
+    job = Job(ranks=2)
+    job.states = {0: "stopped", 1: "stopped"}
+    for _ in range(4):
+        job.now_s += 3600.0
+        assert not job.observe()
+        job.states = {0: "active", 1: "active"}  # the ranks continue a moment after the agent
+        job.steps(3, step_s=1)
+        job.states = {0: "stopped", 1: "stopped"}
 
 
 def test_a_short_stop_after_a_long_silence_is_no_hang() -> None:
@@ -294,6 +332,7 @@ def test_a_report_that_is_withdrawn_while_it_is_read_is_no_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = Nodes(tmp_path, monkeypatch)
+    nodes.stopped = -1
     assert not nodes.check(1, 15)
     (tmp_path / "silent-1.json").unlink()
     monkeypatch.setattr(Path, "is_file", lambda path: True)  # as it was a moment ago

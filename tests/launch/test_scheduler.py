@@ -24,6 +24,7 @@ from vflops.launch.job_script import (
     ELSEWHERE_CODE,
     Request,
     Step,
+    node_command,
 )
 from vflops.launch.node_group import NodeGroup
 from vflops.launch.node_layout import NodeLayout
@@ -274,11 +275,11 @@ def test_modules_and_environment_are_set_before_the_agent_starts(tmp_path: Path)
     [
         (
             "docker",
-            ["docker run --rm", "--gpus all", '--volume "/runs/a:/runs/a"', "--env SLURM_NODEID"],
+            ["docker run --rm", '--volume "/runs/a:/runs/a"', "--env SLURM_NODEID"],
         ),
         (
             "podman",
-            ["podman run --rm", "nvidia.com/gpu=all", "--userns=keep-id", "--env SLURM_NODEID"],
+            ["podman run --rm", "--userns=keep-id", "--env SLURM_NODEID"],
         ),
         ("pyxis", ['--container-image="vflops:1"', '--container-mounts="/runs/a:/runs/a"']),
         ("charliecloud", ['ch-run --bind "/runs/a:/runs/a"', '"vflops:1" --']),
@@ -294,6 +295,43 @@ def test_each_container_runtime_wraps_the_agent(
     for word in words:
         assert word in text
     assert text.rstrip().endswith('"python3" -P -m vflops.launch.agent /runs/a 0')
+
+
+@pytest.mark.parametrize("visible", ["4,5", "GPU-c, 5", "MIG-7", None])
+@pytest.mark.parametrize("runtime", ["docker", "podman"])
+def test_a_container_has_the_gpus_and_cores_of_its_step_and_no_others(
+    tmp_path: Path, runtime: str, visible: str | None
+) -> None:
+    """A number names another GPU in the container than outside, so they are named by UUID."""
+    stand_ins = {
+        runtime: 'printf "%s\\n" "$@"; echo "visible: $CUDA_VISIBLE_DEVICES"',
+        "nvidia-smi": '[ "$2 $3" = "--query-gpu=uuid --format=csv,noheader" ] || exit 9\n'
+        "case $1 in --id=4) echo GPU-a;; --id=5) echo GPU-b;; *) exit 6;; esac",
+    }
+    for name, code in stand_ins.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{code}\n")
+        (tmp_path / name).chmod(0o755)
+    site = SiteSettings.model_validate({"container": {"image": "i", "runtime": runtime}})
+    command = node_command(site, tmp_path, "1", gpus=visible is not None)
+    core = min(os.sched_getaffinity(0))
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    words = bash(
+        f"taskset -cp {core} $$ > {os.devnull}\n{command}",
+        **path,
+        **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}),
+    ).splitlines()
+    uuids = {"4,5": "GPU-a,GPU-b", "GPU-c, 5": "GPU-c,GPU-b", "MIG-7": "MIG-7", None: ""}[visible]
+    assert words[-1] == f"visible: {uuids}"
+    docker = ["--cpuset-cpus", str(core), *(["--gpus", f'"device={uuids}"'] if uuids else [])]
+    devices = [f"nvidia.com/gpu={uuid}" for uuid in uuids.split(",") if uuid]
+    podman = [word for device in devices for word in ("--device", device)]
+    expected = docker if runtime == "docker" else podman
+    assert words[: len(expected) + 2] == ["run", *expected, "--rm"]
+    assert {"SLURM_CPUS_PER_TASK", "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES"} <= set(words)
+    assert not [word for word in words if word == "all" or word.endswith("=all")]
+    failing = {**os.environ, **path, "CUDA_VISIBLE_DEVICES": "4,9"}
+    done = subprocess.run(["bash", "-c", command], env=failing, check=False, capture_output=True)
+    assert (done.returncode, done.stdout == b"") == ((6, True) if visible else (0, False))
 
 
 @pytest.mark.parametrize("runtime", ["apptainer", "docker", "pyxis", None])

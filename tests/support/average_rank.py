@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tests.support.shared_device import rank_device
 from vflops.config.parallel import CommunicationSettings
 from vflops.interruption import run_and_end
-from vflops.train.communication import average, exchange_gradients
+from vflops.train.communication import average, connect, exchange_gradients
 from vflops.train.communication.codec import Residuals
 
 NUMBERS = 1003
@@ -159,6 +159,41 @@ def buckets() -> dict[str, Any]:
     return results
 
 
+def restarted(precision: str) -> dict[str, Any]:
+    """Return what a second module gives through the exchange of a first one, and through its own.
+
+    Two candidates of a search train one after the other.
+    """
+    settings = CommunicationSettings.model_validate({"precision": precision})
+    found = []
+    for reused in (False, True):
+        ddp, exchange = wrapped(settings)
+        groups = dist.get_pg_count()
+        if reused:
+            for _ in range(3):
+                backward(ddp)
+            exchange.restart()
+            torch.manual_seed(1)
+            ddp = DistributedDataParallel(
+                nn.Sequential(*(nn.Linear(64, 64) for _ in range(4))),
+                bucket_cap_mb=0.02,
+                gradient_as_bucket_view=True,
+            )
+            connect(ddp, exchange)
+        for _ in range(12):
+            ddp.zero_grad()
+            backward(ddp)
+        report = exchange.report(None, torch.device("cpu")).model_dump()
+        found.append((flat_gradients(ddp), report, dist.get_pg_count() - groups))
+        exchange.close()
+    (fresh, fresh_report, _), (again, again_report, more) = found
+    return {
+        "error": largest(float((fresh - again).abs().max())),
+        "same": fresh_report == again_report,
+        "more_groups": more,
+    }
+
+
 def scaled(precision: str) -> float:
     """Return how far unscaled gradients differ between a constant and a changing loss scale."""
     results: list[Tensor] = []
@@ -220,6 +255,7 @@ def main() -> int:
         "halves": halves(),
         "by_node": by_node(),
         "buckets": buckets(),
+        "restarted": {precision: restarted(precision) for precision in ("int8", "powersgd")},
         "scaled": {precision: scaled(precision) for precision in ("int8", "powersgd")},
     }
     write_results(parts)

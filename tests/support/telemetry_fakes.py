@@ -47,6 +47,10 @@ def telemetry(
     return Telemetry(header, times_s, [UTC_S + time_s for time_s in times_s], table)
 
 
+PART = 1000
+"""The handle of a part of a GPU (MIG) is that of the GPU and this."""
+
+
 class FakeNvmlError(Exception):
     """The base of NVML's errors."""
 
@@ -68,6 +72,9 @@ class FakeNvml:
     def nvmlInit(self) -> None:  # noqa: N802
         pass
 
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        pass
+
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
         return len(self.uuids)
 
@@ -77,9 +84,21 @@ class FakeNvml:
         return index
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:  # noqa: N802
+        """A part of a GPU has the GPU's name and a number: ``MIG-bbbb-1``."""
+        if uuid.startswith("MIG-"):
+            return PART + self.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.split('-')[1]}")
         if uuid not in self.uuids:
             raise FakeNvmlError("Not Found")
         return self.uuids.index(uuid)
+
+    def nvmlDeviceIsMigDeviceHandle(self, gpu: int) -> bool:  # noqa: N802
+        return gpu >= PART
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, part: int) -> int:  # noqa: N802
+        return part - PART
+
+    def nvmlDeviceGetIndex(self, gpu: int) -> int:  # noqa: N802
+        return gpu
 
     def nvmlDeviceGetTotalEnergyConsumption(self, gpu: int) -> int:  # noqa: N802
         if gpu == 1:
@@ -90,6 +109,8 @@ class FakeNvml:
     def nvmlDeviceGetPowerUsage(self, gpu: int) -> int:  # noqa: N802
         if self.is_lost:
             raise FakeNvmlError("GPU is lost")
+        if gpu >= PART:
+            raise FakeNvmlError("Not Supported")
         return 79_000 + gpu
 
     def nvmlDeviceGetFieldValues(self, gpu: int, fields: list[Any]) -> list[Any]:  # noqa: N802

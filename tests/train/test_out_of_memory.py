@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from vflops.train import out_of_memory
+from vflops.train.backends.torch_backend import TorchBackend
 
 
 class Accelerator:
@@ -70,6 +72,13 @@ def test_the_line_through_two_sizes_that_fit_gives_the_largest(accelerator: Acce
 def test_what_fits_is_less_than_what_did_not(accelerator: Accelerator) -> None:
     accelerator.total_mb = 10_000
     assert fitting(accelerator, 128) == 120
+
+
+def test_a_rank_of_several_tries_no_step_alone() -> None:
+    """The others would wait for its messages, and it for theirs."""
+    backend: Any = TorchBackend.__new__(TorchBackend)
+    backend._plan, backend.device = SimpleNamespace(ranks=2), torch.device("cuda:0")
+    assert backend.fitting_batch(64) is None
 
 
 def test_weights_alone_may_be_too_much(accelerator: Accelerator) -> None:

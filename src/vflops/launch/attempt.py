@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -87,7 +87,11 @@ def run_job(
     hangs = HangWatch(path, group, board, settings.launch.hang_s, node)
     tail = Tail(path / "events.jsonl", on_event)
     telemetry = telemetry_file(path, group.node)
-    with Sampler(telemetry, folder.path, interval_s, node=group.node), SignalCounter() as stop:
+    used = _used_devices(record, len(local_ranks), settings.launch.gpus_per_rank)
+    with (
+        Sampler(telemetry, folder.path, interval_s, used=used, node=group.node),
+        SignalCounter() as stop,
+    ):
         ranks = LocalRanks(command, record.ranks, path, environment, local_ranks)
         try:
             _watch(ranks, stop, tail, on_event, partial(_report, path, node), hangs)
@@ -112,6 +116,15 @@ def run_job(
     if stop.count:
         raise Interrupted(f"stopped{stop.why}")
     return attempt
+
+
+def _used_devices(record: JobRecord, ranks: int, gpus_per_rank: int | None) -> Sequence[int]:
+    """Return CUDA's indices of the accelerators that this node's ranks of a job have."""
+    device = str(record.settings["train"]["device"])
+    if device == "cpu":
+        return ()
+    _, _, index = device.partition(":")
+    return (int(index),) if index.isdigit() else range(ranks * (gpus_per_rank or 1))
 
 
 def _watch(
@@ -143,7 +156,7 @@ def _watch(
             ended = [f"rank {rank} {_how_it_ended(code)}" for rank, code in failed.items()]
             on_event("rank-failed", {"message": "; ".join(ended)})
         if not (ranks.running() if asked_s is None else ranks.running(_STOP_GRACE_S)):
-            if failed:
+            if failed or ranks.failures:
                 report(ranks)
             return
         if stop.count and asked_s is None:

@@ -149,7 +149,7 @@ def variables(
     nodes = {topology.near(rank.gpu) for rank in bound} - {None}
     near = [name for name, node in topology.hcas.items() if node in nodes]
     if near and HCA not in environment:
-        result[HCA] = ",".join(near)
+        result[HCA] = "=" + ",".join(near)  # exactly these: mlx5_1 would also select mlx5_10
         words += f"; {HCA}={result[HCA]}"
     return result, f"bound: {words}"
 

@@ -4,12 +4,13 @@ The limit is learned from the job itself, and a healthy job must never be taken 
 
 - A job hangs only if all of its ranks are silent for longer than their limits. As long as one of
   them makes progress, the others may be waiting for it.
+- A process that was stopped by a signal cannot make progress by itself, so it hangs after a few
+  seconds, whatever the others do. If the whole job was suspended, this process did not run either.
 - The limit is a multiple of the longest silence seen in the same phase, and at least the floor. In
-  a phase that a rank has not completed before, it is much longer. The start of a job, its
-  compilations and what follows its training have no limit.
+  a phase that a rank has not completed before, it is much longer, and longer still while it
+  compiles. The start of a job and what follows its training have no limit.
 - Time in which this process did not run either does not count: a suspended job, a sleeping laptop.
 - Time in which a rank waits for storage counts less, and time under a debugger does not count.
-- A process that was stopped by a signal cannot make progress by itself: only the floor applies.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ ProcessState = Literal["active", "storage", "stopped", "traced"]
 
 PATIENCE = 6.0
 """How many times longer a limit is where nothing was learned yet."""
+STOPPED_S = 10.0
+"""How long a process may be stopped by a signal while its agent runs."""
+_COMPILATION = 24.0
+"""How many times longer the limit of a compilation is: two hours by default."""
 _SAME_PHASE, _OTHER_PHASE = 20.0, 2.0
 """The limit as a multiple of the longest silence in the same phase, and in any other one."""
 _WEIGHTS: Mapping[ProcessState, float] = {
@@ -33,8 +38,6 @@ _WEIGHTS: Mapping[ProcessState, float] = {
     "traced": 0.0,
 }
 """How much the time in a state counts as silence."""
-_UNLIMITED = ("compilation", START_UP)
-"""The phases that have no limit: nothing can be learned from one compilation about the next."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,10 @@ class HangJudge:
     _observed_s: float | None = None
 
     def observe(self, now_s: float, ranks: Mapping[int, Observation]) -> dict[int, Silence]:
-        """Take an observation of all ranks that run; return them if all are silent too long."""
+        """Take an observation of all ranks that run.
+
+        Return those that were stopped for too long, or else all of them if all are silent too long.
+        """
         since_s = 0.0 if self._observed_s is None else now_s - self._observed_s
         self._observed_s = now_s
         step_s = min(max(since_s, 0.0), 2.0 * self.every_s)
@@ -82,7 +88,8 @@ class HangJudge:
             silence = self._silence(rank, seen)
             if silence.silent_s > silence.limit_s:
                 silences[rank] = silence
-        return silences if len(silences) == len(ranks) else {}
+        stuck = {rank: silence for rank, silence in silences.items() if silence.stopped}
+        return stuck or (silences if len(silences) == len(ranks) else {})
 
     def _take(self, rank: int, seen: Observation, step_s: float) -> None:
         last, silent_s = self._last.get(rank), self._silent_s.get(rank, 0.0)
@@ -97,22 +104,26 @@ class HangJudge:
 
     def _silence(self, rank: int, seen: Observation) -> Silence:
         # The silence before a stop does not count for it: a suspension may end with a short stop.
-        is_stuck = self._stopped_s[rank] > self.floor_s
+        stopped_s = self._stopped_s[rank]
+        is_stuck = stopped_s > STOPPED_S
         return Silence(
-            silent_s=self._silent_s[rank],
-            limit_s=self.floor_s if is_stuck else self._limit_s(seen.beat),
+            silent_s=stopped_s if is_stuck else self._silent_s[rank],
+            limit_s=STOPPED_S if is_stuck else self._limit_s(seen.beat),
             phase=seen.beat.phase,
             beats=seen.beat.number,
-            stopped=seen.state == "stopped",
+            stopped=is_stuck,
         )
 
     def _limit_s(self, beat: Beat) -> float:
-        if beat.phase in _UNLIMITED:
+        if beat.phase == START_UP:
             return float("inf")
-        first_time = beat.phase not in beat.earlier
+        if beat.phase == "compilation":  # one tells little about the next
+            patience = _COMPILATION
+        else:
+            patience = 1.0 if beat.phase in beat.earlier else PATIENCE
         longest_s = max(self._slowest_s.values(), default=0.0)
         return max(
-            self.floor_s * (PATIENCE if first_time else 1.0),
+            self.floor_s * patience,
             _SAME_PHASE * self._slowest_s.get(beat.phase, 0.0),
             _OTHER_PHASE * longest_s,
         )

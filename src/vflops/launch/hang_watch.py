@@ -22,7 +22,7 @@ from vflops.launch.node_group import NodeGroup
 from vflops.launch.rank_failures import RankFailure
 from vflops.record.files.document import Data, Document
 
-_SHORTEST_S, _LONGEST_S = 0.5, 5.0
+_SHORTEST_S, _LONGEST_S = 0.5, 2.0
 """The time between two observations; with the floor of the limits, it is a sixtieth of that."""
 
 
@@ -113,19 +113,21 @@ class HangWatch:
     def _blamed(self, silent: Sequence[SilentRank]) -> list[RankFailure]:
         """Return the failures of the ranks that the others wait for; nothing if none hangs.
 
-        A node whose ranks wait for storage, or in a phase with a longer limit, is waited for.
+        A node whose ranks wait for storage, or in a phase with a longer limit, is waited for, but
+        not if ranks were stopped.
         """
         if self._group.nodes == 1:
             return blamed(silent)
         self._announce(silent)
         if not silent:
             return []
+        if any(rank.stopped for rank in silent):
+            return blamed(silent)
         nodes = [self._silent_ranks(node) for node in range(self._group.nodes)]
         if all(nodes):
             return blamed([rank for ranks in nodes for rank in ranks])
         if all(rank.silent_s > PATIENCE * rank.limit_s for rank in silent):
-            is_certain = any(rank.stopped for rank in silent)
-            return [found if is_certain else _unconfirmed(found) for found in blamed(silent)]
+            return [_unconfirmed(found) for found in blamed(silent)]
         return []
 
     def _announce(self, silent: Sequence[SilentRank]) -> None:

@@ -173,18 +173,49 @@ def _wrapped(
         return _charliecloud(image, mounts, binds)
     # The variables that agents read have to be passed to a container explicitly.
     passed = [f"SLURM_{name}" for name in "JOB_ID STEP_ID RESTART_COUNT NODEID".split()]
-    passed += ["SLURM_STEP_NUM_NODES", "SLURMD_NODENAME", "CUDA_VISIBLE_DEVICES", LOCAL_PATH]
-    cards = {"docker": "--gpus all", "podman": "--device nvidia.com/gpu=all"}
+    passed += ["SLURM_STEP_NUM_NODES", "SLURMD_NODENAME", "SLURM_CPUS_PER_TASK", LOCAL_PATH]
+    passed += ["SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE", "CUDA_VISIBLE_DEVICES"]
     return " ".join(
         [
+            f"bash -c {quoted(_with_step_resources(container.runtime, gpus))} bash",
             f"{container.runtime} run --rm --init --network=host --ipc=host",
             _USER[container.runtime],
-            *([cards[container.runtime]] if gpus else []),
             *(f"--volume {bind}" for bind in binds),
             *(f"--env {name}" for name in (*passed, *environment)),
             image,
         ]
     )
+
+
+_STEP_GPUS = """\
+for gpu in ${CUDA_VISIBLE_DEVICES//,/ }; do
+  case $gpu in
+    GPU-*|MIG-*) ;;
+    *) gpu=$(nvidia-smi --id="$gpu" --query-gpu=uuid --format=csv,noheader) || exit ;;
+  esac
+  gpus+=("$gpu")
+done
+export CUDA_VISIBLE_DEVICES=$(IFS=,; echo "${gpus[*]}")
+"""
+"""Bash code that reads the UUIDs of a step's GPUs: their numbers differ in a container."""
+
+_STEP_OPTIONS = {
+    "docker": """\
+options+=(--cpuset-cpus "$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)")
+[ ${#gpus[@]} = 0 ] || options+=(--gpus "\\"device=$CUDA_VISIBLE_DEVICES\\"")
+""",
+    "podman": 'for gpu in "${gpus[@]}"; do options+=(--device "nvidia.com/gpu=$gpu"); done\n',
+}
+"""Bash code that adds the options for a step's GPUs and cores.
+
+A daemon starts Docker's containers, so that they are outside of the step; Podman's are inside.
+"""
+
+
+def _with_step_resources(runtime: str, gpus: bool) -> str:
+    """Return bash code that starts a container, whose command follows, with what its step has."""
+    code = "gpus=() options=()\n" + (_STEP_GPUS if gpus else "") + _STEP_OPTIONS[runtime]
+    return code + 'exec "$1" "$2" "${options[@]}" "${@:3}"'
 
 
 _USER = {

@@ -232,6 +232,8 @@ class Engine:
         fits = self.backend.fitting_batch(train.rank_batch)
         batch = fits * train.shares * train.accumulate if fits else None
         hint = "use a smaller --set train.batch or a larger --set train.accumulate"
+        if train.ranks > 1 and self.device.type != "cpu":
+            hint += "; a single rank also finds the largest batch that fits"
         if batch:
             hint = (
                 f"--set train.batch={batch} would fit, or --set train.accumulate="

@@ -86,16 +86,18 @@ def main(run: str, job: str, attempt: str) -> int:
             return Interrupted.exit_code
         except VflopsError as error:
             _write_error(attempt_folder, rank, error.message, error.hint, error.exit_code)
+            _abort_groups()
             if events is not None:
                 with suppress(VflopsError):  # writing the log may fail for the same reason
                     events.write("failed", message=error.message)
             return error.exit_code
         except Exception as error:  # a bug; stderr goes to the rank's log
-            traceback.print_exc()
             lines = str(error).strip().splitlines() or ["no message"]
             message = f"{type(error).__name__}: {lines[0]}"
             traceback_file = attempt_folder / f"rank-{rank}.log"
             _write_error(attempt_folder, rank, message, f"see the traceback in {traceback_file}", 3)
+            traceback.print_exc()
+            _abort_groups()
             if events is not None:
                 with suppress(VflopsError):
                     events.write("failed", message=message)
@@ -124,6 +126,13 @@ def _write_error(folder: Path, rank: int, message: str, hint: str | None, exit_c
         failure.write(folder)
     except VflopsError:
         print(f"{message} ({hint})", file=sys.stderr)
+
+
+def _abort_groups() -> None:
+    """Abort the process groups if there are any, without importing torch for it."""
+    module = sys.modules.get("vflops.train.parallel.group")
+    if module is not None:
+        module.abort_groups()
 
 
 if __name__ == "__main__":

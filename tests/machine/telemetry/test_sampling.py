@@ -62,7 +62,7 @@ def test_the_wait_ends_at_a_whole_interval(elapsed_s: float, wait_s: float) -> N
 def test_a_sensor_that_fails_is_null_or_absent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> Channels:
+    def broken(**_: object) -> Channels:
         raise RuntimeError("no such bus")
 
     monkeypatch.setattr(sampling, "nvidia_sensor", broken)
@@ -115,7 +115,7 @@ def test_a_sensor_that_hangs_does_not_delay_the_run(
 ) -> None:
     monkeypatch.setattr(sampling, "_SENSOR_TIMEOUT_S", 0.1)
     answers = threading.Event()
-    monkeypatch.setattr(sampling, "nvidia_sensor", lambda *_: answers.wait(60))
+    monkeypatch.setattr(sampling, "nvidia_sensor", lambda **_: answers.wait(60))
     started_s = time.monotonic()
     with Sampler(tmp_path / "telemetry.jsonl", tmp_path) as sampler:
         pass

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.telemetry_fakes import FakeNvml, tree
 from vflops.machine import nvml as nvml_module
+from vflops.machine import visible_devices
 from vflops.machine.telemetry.network_sensor import network_sensor
 from vflops.machine.telemetry.nvidia_sensor import nvidia_sensor
 from vflops.machine.telemetry.rapl_sensor import rapl_sensor
@@ -94,6 +95,39 @@ def test_only_gpus_of_the_run_are_read(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert {item.id.partition(".")[0] for item in nvidia_sensor().series()} == ids
+
+
+@pytest.mark.parametrize(
+    ("used", "powers"),
+    [
+        ((), []),
+        ((0,), [79.001]),
+        ((1,), [79.0]),
+        ((0, 1), [79.001, 79.0]),
+        ((0, 1, 2, 3), [79.001, 79.0]),
+        (None, [79.001, 79.0]),
+    ],
+)
+def test_only_the_devices_of_the_job_are_read_in_the_order_of_cuda(
+    nvml: FakeNvml,
+    monkeypatch: pytest.MonkeyPatch,
+    used: tuple[int, ...] | None,
+    powers: list[float],
+) -> None:
+    """NVML has the devices in another order; ranks share those that there are."""
+    monkeypatch.setattr(visible_devices, "cuda_uuids", lambda: ["bbbb", "aaaa"])
+    sensor = nvidia_sensor(used=used)
+    found = {name: value for name, value in readings(sensor).items() if name.endswith(".power")}
+    assert list(found.values()) == powers
+    if not powers:
+        assert reasons(sensor)["NVIDIA accelerators"] == "the run uses none"
+
+
+def test_what_nvml_does_not_measure_of_a_part_of_a_gpu_is_absent(nvml: FakeNvml) -> None:
+    sensor = nvidia_sensor(["MIG-aaaa-1"])
+    assert readings(sensor)["gpu0.memory_used"] == 5 << 30
+    reason = reasons(sensor)["gpu0.power"]
+    assert reason == "NVML answers, of a part of a GPU (MIG): Not Supported"
 
 
 def test_without_a_device_nothing_needs_to_be_installed(

@@ -48,6 +48,16 @@ def one_job(run: HandmadeRun, *attempts: list[tuple[str, dict[str, object]]]) ->
     return fresh(run.folder).trainings[0]
 
 
+def compiling(
+    notes: list[tuple[str, dict[str, object]]], samples: int
+) -> list[tuple[str, dict[str, object]]]:
+    """The notes of an attempt whose first ``samples`` samples compiled."""
+    return [
+        (kind, {**data, "samples_compiling": samples} if "phases" in data else data)
+        for kind, data in notes
+    ]
+
+
 def test_flops_are_the_operations_of_the_samples_over_the_time_of_work(
     handmade_run: HandmadeRun,
 ) -> None:
@@ -157,6 +167,30 @@ class TestTwoAttempts:
         stopped = [started(), progress(8, 1.0)]  # and a checkpoint of step 10, then the end
         found = one_job(handmade_run, stopped, course(0.9, first_step=10))
         assert (found.samples_trained, found.samples_redone) == (2000, 0)
+
+    @pytest.mark.parametrize(
+        ("first_step", "timed"),
+        [
+            pytest.param(0, 1000 - 300, id="from the start: the first compilation was lost too"),
+            pytest.param(2, 1200 - 200 - 300, id="a part of the first compilation was kept"),
+            pytest.param(10, 2000 - 300 - 300, id="both compilations are part of the training"),
+        ],
+    )
+    def test_samples_that_compiled_count_like_the_training_that_they_belong_to(
+        self, handmade_run: HandmadeRun, first_step: int, timed: int
+    ) -> None:
+        lost = compiling(course(0.3)[:-2], 300)
+        found = one_job(handmade_run, lost, compiling(course(0.9, first_step=first_step), 300))
+        assert found.speed is not None
+        assert found.speed.samples_timed == timed
+        assert found.speed.flops == pytest.approx(timed * OPS_TOTAL / found.work_s)
+
+    def test_more_compilations_than_training_leave_a_score(self, handmade_run: HandmadeRun) -> None:
+        lost = compiling([started(), progress(8, 1.0)], 800)
+        short = compiling([started(), progress(4, 1.0)], 300)
+        found = one_job(handmade_run, lost, lost, short)
+        assert found.speed is not None
+        assert found.speed.samples_timed == 400 - 300
 
     def test_an_attempt_killed_while_it_started_changes_nothing(
         self, handmade_run: HandmadeRun

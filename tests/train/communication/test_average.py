@@ -151,6 +151,11 @@ def test_an_exchange_reports_what_all_ranks_sent(result: Any) -> None:
 
 
 @pytest.mark.parametrize("precision", ["int8", "powersgd"])
+def test_the_candidates_of_a_search_share_their_groups(result: Any, precision: str) -> None:
+    assert result["restarted"][precision] == {"error": 0.0, "same": True, "more_groups": 0}
+
+
+@pytest.mark.parametrize("precision", ["int8", "powersgd"])
 def test_what_is_left_out_follows_the_scale_of_the_loss(result: Any, precision: str) -> None:
     assert result["scaled"][precision] < 1e-5
 

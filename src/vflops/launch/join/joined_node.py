@@ -16,7 +16,6 @@ from pathlib import Path
 import vflops
 from vflops.errors import FolderError, Interrupted, RunFailed, UsageError, VflopsError
 from vflops.interruption import SignalCounter
-from vflops.launch.core_binding import Topology
 from vflops.launch.job_script import LOCAL_PATH
 from vflops.launch.join.join_files import (
     BEAT_S,
@@ -32,14 +31,14 @@ from vflops.launch.join.join_files import (
     read_nodes,
     read_orders,
 )
-from vflops.launch.local.local_launcher import split_cores
+from vflops.launch.local.local_launcher import divide_node
 from vflops.launch.node_clock import offset_from_controller
 from vflops.launch.node_group import ADDRESS, CORES, GROUP
 from vflops.launch.parent_death import PARENT
 from vflops.launch.site import site_for
 from vflops.launch.waiting import UnseenFolder, node_name, open_run
 from vflops.machine.system.cpu_share import usable_cores
-from vflops.machine.visible_devices import visible_devices
+from vflops.machine.visible_devices import CUDA
 from vflops.python_start import module_command
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
@@ -329,17 +328,17 @@ def _resources(folder: RunFolder, task: Task, slots: int) -> dict[str, str]:
     """Return the variables with the cores and accelerators of the task's slots."""
     from vflops.machine.devices import available
 
-    number = len(available()) - 1
-    visible = visible_devices({"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "")})
-    devices = (visible if len(visible) >= slots else range(slots)) if number >= slots else ()
+    accelerated = len(available()) - 1 >= slots
+    device = "auto"
+    if task.program == "agent":
+        device = folder.effective_job(int(task.arguments[0])).settings["train"]["device"]
     per_rank = folder.record.settings.launch.cores_per_rank
-    parts = split_cores(
-        Topology.read(), usable_cores(), slots, devices=devices, cores_per_slot=per_rank
-    )
+    parts = divide_node(slots, accelerated, device, per_rank)
     mine = [parts[slot] for slot in task.slots]
     variables = {CORES: ",".join(str(core) for part in mine for core in part.cores)}
+    devices = [part.device for part in mine if part.device is not None]
     if devices:
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(str(part.device) for part in mine)
+        variables[CUDA] = ",".join(devices)
     return variables
 
 

@@ -26,12 +26,10 @@ from vflops.launch.scheduler import JobStatus
 from vflops.launch.site import SiteSettings
 from vflops.launch.sizing import local_node
 from vflops.machine.system.cpu_share import usable_cores
-from vflops.machine.visible_devices import visible_devices
+from vflops.machine.visible_devices import CUDA, slot_devices, visible_devices
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
-
-_CUDA = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,8 @@ class Slot:
 
     number: int
     cores: tuple[int, ...]
-    device: int | None = None
+    device: str | None = None
+    """Its entry in CUDA_VISIBLE_DEVICES."""
 
 
 class LocalLauncher(Launcher):
@@ -138,10 +137,10 @@ class LocalLauncher(Launcher):
 
     def _start(self, job: int) -> None:
         cores = [core for slot in self._slots[job] for core in slot.cores]
-        devices = [str(slot.device) for slot in self._slots[job] if slot.device is not None]
+        devices = [slot.device for slot in self._slots[job] if slot.device is not None]
         variables = {CORES: ",".join(map(str, cores))}
         if devices:
-            variables[_CUDA] = ",".join(devices)
+            variables[CUDA] = ",".join(devices)
         path = self._log(job)
         try:
             with path.open("ab") as output, interruption.protected():  # it outlives this process
@@ -166,7 +165,7 @@ class LocalLauncher(Launcher):
     def location(self, job: int) -> str:
         """Return the devices or cores of a job that was started."""
         slots = self._slots.get(job, ()) if job in self._processes else ()
-        devices = [str(slot.device) for slot in slots if slot.device is not None]
+        devices = [slot.device for slot in slots if slot.device is not None]
         if devices:
             return f"device {', '.join(devices)}"
         cores = [str(core) for slot in slots for core in slot.cores]
@@ -217,11 +216,15 @@ def split_cores(
     cores: Sequence[int],
     slots: int,
     *,
-    devices: Sequence[int] = (),
+    devices: Sequence[str] = (),
+    gpus: Sequence[int] = (),
     cores_per_slot: int | None = None,
 ) -> list[Slot]:
-    """Return ``slots`` equal shares of the cores near their devices; other cores stay unused."""
-    shares = [part.cores for part in bind(topology, cores, slots, devices)]
+    """Return ``slots`` equal shares of the cores near their devices; other cores stay unused.
+
+    ``gpus`` are the indices of the devices in the topology, if they are known.
+    """
+    shares = [part.cores for part in bind(topology, cores, slots, gpus)]
     size = cores_per_slot
     if size is not None and any(len(share) < size for share in shares):
         ordered = topology.order(cores)  # as many as requested, even across NUMA nodes
@@ -260,17 +263,32 @@ def _divide_machine(folder: RunFolder, records: Sequence[JobRecord]) -> dict[int
     node = local_node(launch, device)
     number = node.slots if node.accelerated else min(node.slots, len(records) * ranks)
     planned = plan([Node(THIS_MACHINE, number)], len(records), ranks, waves=settings.bagging.waves)
-    # The user may have hidden some devices, or named the only one to use.
-    visible = visible_devices({_CUDA: os.environ.get(_CUDA, "")})
-    shown = visible if len(visible) >= number else range(number)
-    gpus = shown if node.accelerated and ":" not in device else ()
-    parts = split_cores(
-        Topology.read(), usable_cores(), number, devices=gpus, cores_per_slot=launch.cores_per_rank
-    )
+    parts = divide_node(number, node.accelerated, device, launch.cores_per_rank)
     slots_of: dict[int, list[Slot]] = {}
     for record, placement in zip(records, planned.placements, strict=True):
         slots_of[record.job] = [parts[slot] for _, slots in placement.places for slot in slots]
     return slots_of
+
+
+def divide_node(
+    number: int, accelerated: bool, device: str, cores_per_slot: int | None
+) -> list[Slot]:
+    """Return ``number`` slots of this node, each with its share of the cores and its device.
+
+    A slot has no device on a node without accelerators, or if ``device`` names one: ranks find it
+    by its index among all that the user has not hidden.
+    """
+    shared = accelerated and device != "cpu" and ":" not in device
+    devices = slot_devices(number) if shared else []
+    gpus = visible_devices({CUDA: ",".join(devices)})
+    return split_cores(
+        Topology.read(),
+        usable_cores(),
+        number,
+        devices=devices,
+        gpus=gpus,
+        cores_per_slot=cores_per_slot,
+    )
 
 
 def _end_sessions(processes: Sequence[subprocess.Popen[bytes]]) -> None:

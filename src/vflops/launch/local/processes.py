@@ -12,13 +12,18 @@ from pathlib import Path
 
 from vflops.launch.core_binding import BINDING
 from vflops.launch.rank_completion import is_complete
+from vflops.launch.rank_failures import is_reported
 from vflops.machine.probe import numbers
 from vflops.record.files import atomic
 
 STORE = "VFLOPS_STORE"
 """The variable with the address where the ranks of several nodes meet; one node uses a file."""
 GRACE_S = 10.0
-"""How long ranks may take to end after one of them failed, or after the job has ended."""
+"""How long ranks may take to end after the job has ended."""
+_FAILED_GRACE_S = 3.0
+"""How long ranks may take to end after one of them failed: time to say how it affected them."""
+_LOOK_S = 1.0
+"""The time between two looks for failures that running ranks have reported."""
 
 
 class LocalRanks:
@@ -43,6 +48,7 @@ class LocalRanks:
         self._processes: list[subprocess.Popen[bytes]] = []
         self.failures: dict[int, int] = {}
         """The exit codes of the ranks that failed before the others were ended."""
+        self._looked_s = 0.0
         for local, rank in enumerate(self._ranks):
             variables = {
                 "RANK": str(rank),
@@ -85,9 +91,12 @@ class LocalRanks:
         codes = zip(self._ranks, self.poll(), strict=True)
         return {rank: code for rank, code in codes if code and not is_complete(self._logs, rank)}
 
-    def running(self, grace_s: float = GRACE_S) -> bool:
-        """Whether the job is running; if a rank has failed, end the others after ``grace_s``."""
-        if self.failed():
+    def running(self, grace_s: float = _FAILED_GRACE_S) -> bool:
+        """Whether the job is running; if a rank has failed, end the others after ``grace_s``.
+
+        A rank has failed if it has reported an error, even if its process does not end.
+        """
+        if self.failed() or self._reported():
             self._wait(grace_s)
             self.failures = self.failed()
             self.kill()
@@ -107,6 +116,14 @@ class LocalRanks:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+    def _reported(self) -> bool:
+        """Whether a running rank has reported an error; read once a second."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s < _LOOK_S:
+            return False
+        self._looked_s = now_s
+        return any(is_reported(self._logs, rank) for rank in self.pids())
 
     def _wait(self, limit_s: float) -> None:
         end_s = time.monotonic() + limit_s

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from vflops.launch.node_check.exchange import Gpu
 from vflops.machine.nvml import decode, device_handle, nvml_session
 from vflops.machine.probe import AbsentError
-from vflops.machine.visible_devices import cuda_devices
+from vflops.machine.visible_devices import visible_gpus
 
 THROTTLE_REASONS = {
     0x04: "power cap",
@@ -26,10 +26,8 @@ def gpus() -> tuple[tuple[Gpu, ...], str | None]:
     """Return the GPUs that this process may use, or why there are none."""
     try:
         with nvml_session() as nvml:
-            devices = cuda_devices()
-            if devices is None:
-                devices = list(range(nvml.nvmlDeviceGetCount()))
-            visible = tuple(_gpu(nvml, device_handle(nvml, device)) for device in devices)
+            devices = [device_handle(nvml, device) for device in visible_gpus(nvml)]
+            visible = tuple(_gpu(nvml, device) for device in devices)
     except AbsentError as error:
         return (), str(error)
     return visible, None if visible else "the job has none of the node's GPUs"

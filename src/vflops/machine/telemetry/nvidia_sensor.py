@@ -11,7 +11,7 @@ from typing import Any
 from vflops.machine.nvml import device_handle, open_nvml
 from vflops.machine.probe import AbsentError, reason_of
 from vflops.machine.telemetry.sensor import Channel, Channels
-from vflops.machine.visible_devices import cuda_devices
+from vflops.machine.visible_devices import visible_gpus
 from vflops.record.formats.telemetry import Absent, Kind, Series
 
 _ALL_LINKS = 0xFFFFFFFF
@@ -30,18 +30,20 @@ class _Figure:
 
 
 def nvidia_sensor(
-    accelerators: Sequence[str | int] | None = None, root: Path = Path("/")
+    accelerators: Sequence[str | int] | None = None,
+    root: Path = Path("/"),
+    *,
+    used: Sequence[int] | None = None,
 ) -> Channels:
     """Return a sensor for ``accelerators``, which are indices or UUIDs of NVML.
 
-    If None, it reads all devices that the run may use. Series are numbered in the given order.
-    Without pynvml, a driver or a device, all series are absent.
+    If None, it reads the devices that the run may use, or those of them with the indices ``used``
+    of CUDA; if there are fewer, ranks share them. Series are numbered in the given order. Without
+    pynvml, a driver or a device, all series are absent.
     """
     try:
         nvml = open_nvml(root)  # left open until the process ends
-        devices = cuda_devices() if accelerators is None else accelerators
-        if devices is None:
-            devices = range(nvml.nvmlDeviceGetCount())
+        devices = _visible(nvml, used) if accelerators is None else accelerators
         if not devices:
             raise AbsentError("the run uses none")
     except Exception as error:
@@ -58,6 +60,16 @@ def nvidia_sensor(
             device_id = _device_id(nvml, gpu)
             channels += [_channel(nvml, number, gpu, device_id, figure) for figure in _FIGURES]
     return Channels(channels, absent)
+
+
+def _visible(nvml: Any, used: Sequence[int] | None) -> Sequence[int | str]:
+    """Return the devices with the indices ``used`` of those that this process may use."""
+    if used is not None and not used:
+        return ()
+    visible = visible_gpus(nvml)
+    if used is None or not visible:
+        return visible
+    return list(dict.fromkeys(visible[index % len(visible)] for index in used))
 
 
 def _device_id(nvml: Any, gpu: Any) -> str | None:
@@ -80,13 +92,24 @@ def _channel(nvml: Any, number: int, gpu: Any, device: str | None, figure: _Figu
         device=device,
     )
 
+    is_part = _is_part(nvml, gpu)
+
     def read() -> float:
         try:
             return float(figure.read(nvml, gpu))
         except nvml.NVMLError as error:
-            raise AbsentError(f"NVML answers: {error}") from error
+            of = ", of a part of a GPU (MIG)" if is_part else ""
+            raise AbsentError(f"NVML answers{of}: {error}") from error
 
     return Channel(series, read)
+
+
+def _is_part(nvml: Any, gpu: Any) -> bool:
+    """Whether a device is a part of a GPU (MIG), of which NVML measures little but its memory."""
+    try:
+        return bool(nvml.nvmlDeviceIsMigDeviceHandle(gpu))
+    except (AttributeError, nvml.NVMLError):  # an old pynvml, or an old driver
+        return False
 
 
 def _field(nvml: Any, gpu: Any, name: str, scope: int) -> float:

@@ -40,12 +40,13 @@ class Sampler:
         path: Path,
         folder: Path,
         interval_s: float = 1.0,
-        accelerators: Sequence[str | int] | None = None,
         *,
+        used: Sequence[int] | None = None,
         node: int = 0,
         pid: int | None = None,
         root: Path = Path("/"),
     ) -> None:
+        """``used`` are CUDA's indices of the job's devices; None for all that are visible."""
         if interval_s <= 0:
             raise ValueError(f"interval_s is {interval_s!r}: expected more than 0")
         self.fault: str | None = None
@@ -56,7 +57,7 @@ class Sampler:
         pid = os.getpid() if pid is None else pid
         self._pid, self._root, self._folder = pid, root, folder
         self._factories: dict[str, Callable[[], Sensor]] = {
-            "NVIDIA accelerators": lambda: nvidia_sensor(accelerators, root),
+            "NVIDIA accelerators": lambda: nvidia_sensor(root=root, used=used),
             "processor energy": lambda: rapl_sensor(root),
             "cpu": lambda: CpuSensor(pid, root),
             "network": lambda: network_sensor(root),

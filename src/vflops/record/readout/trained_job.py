@@ -247,8 +247,22 @@ class TrainedJob:
 
     @property
     def samples_compiling(self) -> int:
-        """Samples whose steps included compilation; their time does not count as work."""
+        """Samples whose steps included compilation, of all attempts; their time is not work."""
         return sum(attempt.samples_compiling for attempt in self.attempts)
+
+    @property
+    def samples_timed(self) -> int:
+        """The samples of ``samples_trained`` whose steps did not compile.
+
+        Like those, what was lost with an attempt counts for nothing: it was trained again.
+        """
+        compiling, resumed = 0, self.samples_trained
+        for attempt in reversed(self.attempts):
+            if attempt.has_progress:
+                kept = max(resumed - attempt.first_sample, 0)
+                compiling += min(attempt.samples_compiling, kept)
+                resumed = min(resumed, attempt.first_sample)
+        return self.samples_trained - compiling
 
     @property
     def samples_redone(self) -> int:

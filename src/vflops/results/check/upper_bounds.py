@@ -127,10 +127,9 @@ def _training_speeds(contents: Contents) -> Iterator[_Speed]:
         if declared or graph is None or job.work_s <= 0:
             continue
         ops = counted_by(graph, convention(_RULES)).total.total // graph.batch
-        trained = job.samples_trained - job.samples_compiling
         yield _Speed(
             f"job {job.record.job}",
-            flops(ops=ops * trained, time_s=job.work_s),
+            flops(ops=ops * job.samples_timed, time_s=job.work_s),
             job,
             partial(event_location, job, *PROGRESS_EVENTS),
             bounding_benchmarks(graph),

@@ -37,7 +37,6 @@ from vflops.results.score.utilisation import (
     batch_ops,
     convention_scores,
     mfu_score,
-    timed_samples,
 )
 from vflops.results.task.closed_tasks import tasks
 
@@ -192,7 +191,7 @@ def _speed(trained: TrainedJob, work: WorkScore | None, quality: QualityScore) -
         return None
     ops_training = ops.of_training(trained.samples_trained)
     ops_evaluation = ops.of_evaluation(trained.samples_evaluated)
-    samples_timed = timed_samples(trained)
+    samples_timed = trained.samples_timed
     ops_timed = ops.of_training(samples_timed)
     rate = flops(ops=ops_timed, time_s=trained.work_s)
     evaluating_s = trained.phases["evaluation"]

@@ -26,11 +26,6 @@ def batch_ops(counted: Count) -> BatchOps:
     return BatchOps(batch=counted.graph.batch, forward=total.forward, total=total.total)
 
 
-def timed_samples(trained: TrainedJob) -> int:
-    """Return the trained samples without those whose steps compiled kernels."""
-    return trained.samples_trained - trained.samples_compiling
-
-
 def mfu_score(
     trained: TrainedJob, work: WorkScore | None, bounding: JobCeilings, graph: Graph | None
 ) -> MfuScore:
@@ -133,7 +128,7 @@ def _convention_scores(
         except UsageError:  # it applies to transformers on tokens only
             continue
         ops = batch_ops(counted)
-        speed = flops(ops=ops.of_training(timed_samples(trained)), time_s=trained.work_s)
+        speed = flops(ops=ops.of_training(trained.samples_timed), time_s=trained.work_s)
         ceiling = utilisation.ceiling_flops
         yield ConventionScore(
             rules=counted.convention.id,
@@ -150,4 +145,4 @@ def _executed_ops(trained: TrainedJob, work: WorkScore | None) -> int | None:
     ops = (work.batch_ops_executed or work.batch_ops) if work else None
     if ops is None or trained.work_s <= 0 or trained.wall_s <= 0:
         return None
-    return ops.of_training(timed_samples(trained))
+    return ops.of_training(trained.samples_timed)

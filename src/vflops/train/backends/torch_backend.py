@@ -186,9 +186,12 @@ class TorchBackend(Backend):
         return int(torch.accelerator.max_memory_allocated(self.device))
 
     def fitting_batch(self, batch: int) -> int | None:
-        """Return the largest batch that would fit; None if none does, and on a CPU."""
-        # A single stage cannot take a step alone; the memory of a CPU is shared.
-        if self._settings.parallel.cuts_layers or self.device.type == "cpu":
+        """Return the largest batch that would fit; None if none does.
+
+        It is not known on a CPU, whose memory is shared, nor with several ranks: a step sends
+        messages to the others, which may not have run out of memory.
+        """
+        if self._plan.ranks > 1 or self.device.type == "cpu":
             return None
         return out_of_memory.fitting_batch(self._step, self._workload, self.device, batch)
 

@@ -21,7 +21,7 @@ from vflops.train.communication.link import Link, Traffic
 from vflops.train.communication.powersgd import PowerSgdExchange
 from vflops.train.communication.traffic_tally import Tally
 
-__all__ = ["Exchange", "Sent", "Tally", "average", "exchange_gradients"]
+__all__ = ["Exchange", "Sent", "Tally", "average", "connect", "exchange_gradients"]
 
 
 def exchange_gradients(
@@ -35,24 +35,36 @@ def exchange_gradients(
     ``group`` has the ranks with a copy of the same parameters; None for all ranks. ``local_ranks``
     of them are on each node. All ranks of the group call this function at the same time.
     """
-    exchange: Exchange
+    exchange = _exchange(ddp, settings, group, local_ranks)
+    connect(ddp, exchange)
+    return exchange
+
+
+def connect(ddp: DistributedDataParallel, exchange: Exchange) -> None:
+    """Make ``ddp`` average its gradients through ``exchange``, instead of the module before it."""
+    # A lambda, because DDP checks the annotations of a hook and cannot resolve their names.
+    ddp.register_comm_hook(exchange, lambda state, bucket: state.hook(bucket))
+
+
+def _exchange(
+    ddp: DistributedDataParallel,
+    settings: CommunicationSettings,
+    group: dist.ProcessGroup | None,
+    local_ranks: int,
+) -> Exchange:
     device = next(ddp.parameters()).device
     ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
     if settings.is_plain:
         link = Link.wrap(group, min(local_ranks, len(ranks)), Traffic())
-        exchange = PlainExchange(settings, link, backend)
-    elif settings.precision == "powersgd":
+        return PlainExchange(settings, link, backend)
+    if settings.precision == "powersgd":
         link = Link.create(ranks, backend, min(local_ranks, len(ranks)), Traffic())
-        exchange = PowerSgdExchange(settings, link, backend, device)
-    else:
-        averaging = average(
-            settings.mode,
-            settings.precision,
-            group,
-            local_ranks=local_ranks,
-            row_ranks=settings.near,
-        )
-        exchange = CodedExchange(settings, averaging, device)
-    # A lambda, because DDP checks the annotations of a hook and cannot resolve their names.
-    ddp.register_comm_hook(exchange, lambda state, bucket: state.hook(bucket))
-    return exchange
+        return PowerSgdExchange(settings, link, backend, device)
+    averaging = average(
+        settings.mode,
+        settings.precision,
+        group,
+        local_ranks=local_ranks,
+        row_ranks=settings.near,
+    )
+    return CodedExchange(settings, averaging, device)

@@ -99,6 +99,15 @@ class Exchange(ABC):
             elements=int(sent[2]),
         )
 
+    def restart(self) -> None:
+        """Average for another module from now on: start again with no traffic and no errors.
+
+        The process groups are kept. A search trains many models, and torch cannot create a group
+        of the same ranks again after it was destroyed: its store still has the first one's keys.
+        """
+        self.steps = self._elements = 0
+        self.traffic.reset()
+
     @abstractmethod
     def close(self) -> None:
         """Stop accepting buckets."""
@@ -150,6 +159,11 @@ class CustomExchange(Exchange):
         scaled = scale(one)
         self._scale = None if scaled is one else scaled
 
+    def restart(self) -> None:
+        """Forget the loss scales too."""
+        super().restart()
+        self._scale, self._scales = None, {}
+
     @abstractmethod
     def average(self, bucket: GradBucket) -> Tensor:
         """Return the mean of a bucket over the ranks, in the memory of the bucket."""
@@ -182,6 +196,11 @@ class CodedExchange(CustomExchange):
         super().__init__(settings, average.near_ranks, average.backend, device)
         self._average = average
         self._residuals: dict[int, tuple[list[int], Residuals]] = {}
+
+    def restart(self) -> None:
+        """Forget the rounding errors too."""
+        super().restart()
+        self._residuals = {}
 
     @property
     def traffic(self) -> Traffic:

@@ -28,6 +28,11 @@ class Traffic:
     far_bytes: int = 0
     calls: set[str] = field(default_factory=set)
 
+    def reset(self) -> None:
+        """Forget what was sent."""
+        self.near_bytes = self.far_bytes = 0
+        self.calls.clear()
+
     @property
     def total_bytes(self) -> int:
         """Bytes sent over all links."""
@@ -53,14 +58,30 @@ class Link:
     def create(cls, ranks: Sequence[int], backend: str, near_ranks: int, traffic: Traffic) -> Link:
         """Return a link with a new process group of these ranks.
 
-        All of these ranks call it, in the same order. The group is new because the messages of two
-        threads in one group would be mixed up.
+        All of these ranks call it, in the same order; at the same time, all others create another
+        group or call ``leave_out``. The group is new because the messages of two threads in one
+        group would be mixed up.
         """
         group = dist.new_group(
             list(ranks), timeout=_TIMEOUT, backend=backend, use_local_synchronization=True
         )
         assert isinstance(group, dist.ProcessGroup)
         return cls.wrap(group, near_ranks, traffic)
+
+    @staticmethod
+    def leave_out() -> None:
+        """Take no part in a group that other ranks create at the same time.
+
+        If the group of all ranks is bound to a device, other groups are split from it, which its
+        ranks do together. Groups of a CPU are not.
+        """
+        world = dist.group.WORLD
+        device = None if world is None else world.bound_device_id
+        if world is None or device is None:
+            return
+        backend = world._get_backend(device)  # as torch's new_group does
+        if backend.supports_splitting:
+            backend.perform_nocolor_split(device)  # type: ignore[attr-defined]  # not in the stub
 
     @classmethod
     def wrap(cls, group: dist.ProcessGroup | None, near_ranks: int, traffic: Traffic) -> Link:

@@ -79,7 +79,12 @@ class PowerSgdExchange(CustomExchange):
         self, settings: CommunicationSettings, link: Link, backend: str, device: torch.device
     ) -> None:
         super().__init__(settings, link.near_ranks, backend, device)
-        self._average = PowerSgd(link)
+        self._link, self._average = link, PowerSgd(link)
+
+    def restart(self) -> None:
+        """Start again without compression and without errors."""
+        super().restart()
+        self._average = PowerSgd(self._link)
 
     @property
     def traffic(self) -> Traffic:

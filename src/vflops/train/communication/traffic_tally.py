@@ -60,7 +60,8 @@ class Tally:
     def subgroup(self, ranks: Sequence[int]) -> Link:
         """Return a link between some ranks of the group, whose traffic is counted as well.
 
-        These ranks call it. The link is near if they are all on one node.
+        These ranks call it, and all others ``Link.leave_out``. The link is near if they are all on
+        one node.
         """
         global_ranks = [dist.get_global_rank(self._link.group, rank) for rank in ranks]
         nodes = {rank // self._link.near_ranks for rank in ranks}

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from vflops.config.parallel import CommunicationSettings
 from vflops.config.training import TrainSettings
 from vflops.record.files.document import Data
-from vflops.train.communication import Exchange, Sent, exchange_gradients
+from vflops.train.communication import Exchange, Sent, connect, exchange_gradients
 from vflops.train.normalisation import average_buffers, convert
 from vflops.train.objective import Objective
 from vflops.train.parallel.group import GroupPlan
@@ -62,9 +62,13 @@ class DataParallel(GroupPlan):
             gradient_as_bucket_view=True,
             bucket_cap_mb=_bucket_mb(objective),
         )
-        if self._exchange is not None:  # from the previous candidate of a search
-            self._exchange.close()
-        self._exchange = exchange_gradients(wrapped, self._communication, None, self._local_ranks)
+        if self._exchange is None:
+            self._exchange = exchange_gradients(
+                wrapped, self._communication, None, self._local_ranks
+            )
+        else:  # that of the previous candidate of a search
+            self._exchange.restart()
+            connect(wrapped, self._exchange)
         return wrapped
 
     def backward(

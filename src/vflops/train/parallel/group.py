@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -21,11 +23,39 @@ from vflops.workloads.contract.workload import Summary
 _AGREE_EVERY = 8
 """Steps between two calls of ``agree``, each of which sends a message."""
 _TIMEOUT = timedelta(minutes=10)
+_ABORT_S = 2.0
 
 
 def backend_of(device: torch.device) -> str:
     """Return the name of the communication library for ranks on ``device``."""
     return "gloo" if device.type == "cpu" else dist.get_default_backend_for_device(device)
+
+
+def bound_device(device: torch.device) -> torch.device | None:
+    """Return the ``device_id`` of process groups on ``device``; None for a CPU.
+
+    Without it, barriers and messages between two ranks guess the device from the rank.
+    """
+    return None if device.type == "cpu" else device
+
+
+def abort_groups() -> None:
+    """Abort the process groups of this process after an error, so that the other ranks fail soon.
+
+    Destroying them might wait for the others. So might aborting, but this waits a short time only:
+    the process ends next, and its connections with it.
+    """
+    abort = getattr(dist.distributed_c10d, "_abort_process_group", None)
+    if abort is None or not dist.is_initialized():
+        return
+
+    def work() -> None:
+        with suppress(Exception):  # an old torch cannot abort all kinds of groups
+            abort()
+
+    thread = threading.Thread(target=work, name="abort", daemon=True)
+    thread.start()
+    thread.join(_ABORT_S)
 
 
 class ConnectedRanks(RankGroup):
@@ -45,7 +75,12 @@ class ConnectedRanks(RankGroup):
         backend = backend_of(device)
         fix_algorithm(algorithm, backend)
         dist.init_process_group(
-            backend, init_method=store, rank=rank, world_size=ranks, timeout=_TIMEOUT
+            backend,
+            init_method=store,
+            rank=rank,
+            world_size=ranks,
+            timeout=_TIMEOUT,
+            device_id=bound_device(device),
         )
         # Messages between hosts must not wait for work on the accelerator.
         self._hosts = dist.new_group(backend="gloo") if backend != "gloo" else None

@@ -40,7 +40,9 @@ class TiedWeights:
                 for number in range(ranks)
                 if any(cut.needs(name) for cut in cuts[number::ranks] for name in names)
             ]
-            if len(holders) > 1 and rank in holders:
+            if len(holders) > 1 and rank not in holders:
+                Link.leave_out()
+            elif len(holders) > 1:
                 parameter = next(own[name] for name in names if name in own)
                 self._shared.append((parameter, tally.subgroup(holders)))
 
