@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -38,11 +38,15 @@ class Run:
     """A run and the nodes that a test lets join it."""
 
     def __init__(
-        self, root: Path, monkeypatch: pytest.MonkeyPatch, benchmarks: tuple[str, ...] = ()
+        self,
+        root: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        benchmarks: tuple[str, ...] = (),
+        **launch: Any,
     ) -> None:
         settings = tiny().model_copy(
             update={
-                "launch": LaunchSettings(on="join", nodes=2),
+                "launch": LaunchSettings(on="join", **{"nodes": 2, **launch}),
                 "micro": tiny().micro.model_copy(update={"benchmarks": benchmarks}),
             }
         )
@@ -56,11 +60,11 @@ class Run:
     def _time(self) -> float:
         return self.now_s
 
-    def launcher(self, jobs: int, ranks: int = 1) -> JoinLauncher:
+    def launcher(self, jobs: int, ranks: int = 1, device: str = "cpu") -> JoinLauncher:
         records = []
         for job in range(1, jobs + 1):
             self.folder.job_file(job).parent.mkdir(parents=True, exist_ok=True)
-            train = {"train": {"device": "cpu"}}
+            train = {"train": {"device": device}}
             records.append(cast(JobRecord, SimpleNamespace(job=job, ranks=ranks, settings=train)))
         self.jobs = JoinLauncher(self.folder, records)
         return self.jobs
@@ -121,51 +125,58 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return Run(tmp_path, monkeypatch)
 
 
-def test_jobs_wait_for_all_nodes_and_say_for_how_many(run: Run) -> None:
-    jobs = run.launcher(4)
+@pytest.fixture
+def pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a run that puts two ranks on each node."""
+    return Run(tmp_path, monkeypatch, ranks_per_node=2)
+
+
+def test_jobs_wait_for_all_nodes_and_say_for_how_many(pairs: Run) -> None:
+    jobs = pairs.launcher(4)
     assert jobs.location(1) == "waiting for 2 of 2 nodes"
-    run.node("n1")
-    run.beat("n1")
+    pairs.node("n1")
+    pairs.beat("n1")
     assert jobs.start({1: 1, 2: 1, 3: 1, 4: 1}) == ()
     assert jobs.location(1) == "waiting for 1 of 2 nodes: n1 joined"
-    run.node("n2")
-    run.beat("n1", "n2")
+    pairs.node("n2")
+    pairs.beat("n1", "n2")
     assert jobs.start({1: 1, 2: 1, 3: 1, 4: 1}) == [1, 2, 3, 4]
-    assert run.orders("n1").slots == run.orders("n2").slots == 2
-    assert {**run.jobs_of("n1"), **run.jobs_of("n2")}.keys() == {"1", "2", "3", "4"}
-    assert sorted(run.jobs_of("n1").values()) == sorted(run.jobs_of("n2").values()) == [(0,), (1,)]
+    assert {**pairs.jobs_of("n1"), **pairs.jobs_of("n2")}.keys() == {"1", "2", "3", "4"}
+    assert (
+        sorted(pairs.jobs_of("n1").values()) == sorted(pairs.jobs_of("n2").values()) == [(0,), (1,)]
+    )
     assert set(jobs.active_jobs()) == {1, 2, 3, 4}
 
 
-def test_a_model_of_several_nodes_has_one_task_on_each(run: Run) -> None:
-    jobs = run.launcher(1, ranks=4)
-    run.join("n1", "n2")
+def test_a_model_of_several_nodes_has_one_task_on_each(pairs: Run) -> None:
+    jobs = pairs.launcher(1, ranks=4)
+    pairs.join("n1", "n2")
     assert jobs.start({1: 1}) == [1]
-    (first,), (second,) = run.orders("n1").tasks, run.orders("n2").tasks
+    (first,), (second,) = pairs.orders("n1").tasks, pairs.orders("n2").tasks
     assert (first.node, second.node, first.nodes) == (0, 1, 2)
     assert first.token == second.token and first.slots == second.slots == (0, 1)
     assert jobs.location(1) == "n1, n2"
 
 
-def test_a_lost_node_gives_its_jobs_to_the_others(run: Run) -> None:
-    jobs = run.launcher(1, ranks=4)
-    run.join("n1", "n2", "n3")
+def test_a_lost_node_gives_its_jobs_to_the_others(pairs: Run) -> None:
+    jobs = pairs.launcher(1, ranks=4)
+    pairs.join("n1", "n2", "n3")
     jobs.start({1: 3})
     for _ in range(2):
-        run.beat("n1", "n3", seconds=4)
+        pairs.beat("n1", "n3", seconds=4)
         assert set(jobs.active_jobs()) == {1}
-    run.beat("n1", "n3", seconds=4)
+    pairs.beat("n1", "n3", seconds=4)
     assert (jobs.exit_reason(1) or "").startswith("n2 is lost: no sign of life for 1")
     assert [*jobs.suspects(1)] == ["n2"]
-    (left,) = run.orders("n1").tasks
+    (left,) = pairs.orders("n1").tasks
     assert left.killed and set(jobs.active_jobs()) == {1}  # its other half is still being ended
-    run.beat("n3")
-    run.node("n1", ended={left.id: -9})
+    pairs.beat("n3")
+    pairs.node("n1", ended={left.id: -9})
     assert not jobs.active_jobs()
-    run.beat("n1", "n3")
+    pairs.beat("n1", "n3")
     assert jobs.start({1: 2}) == [1]
     assert jobs.location(1) == "n1, n3"
-    (lost,) = run.orders("n2").tasks
+    (lost,) = pairs.orders("n2").tasks
     assert lost.killed, "if it comes back, it must not go on with the job"
 
 
@@ -193,7 +204,7 @@ def test_a_node_that_returns_is_used_again(run: Run) -> None:
             {"clock": Clock(offset_s=-60.0, uncertainty_s=0.1)},
             "the clock of n2 differs by -60.0 s",
         ),
-        ({"cores": 1}, "n2 has 1 cores, but 2 ranks run on each node"),
+        ({"cores": 1}, "n2 has 1 core, room for 1 rank, but 2 run on each node"),
     ],
 )
 def test_a_node_that_cannot_take_part_is_told_why(
@@ -315,23 +326,23 @@ def test_only_a_controller_admits_nodes(run: Run) -> None:
     assert orders_file(run.folder.path, "n1-1").is_file()
 
 
-def test_dead_nodes_of_an_earlier_controller_get_no_jobs(run: Run) -> None:
-    first = run.launcher(1, ranks=4)
-    run.join("n1", "n2")
+def test_dead_nodes_of_an_earlier_controller_get_no_jobs(pairs: Run) -> None:
+    first = pairs.launcher(1, ranks=4)
+    pairs.join("n1", "n2")
     first.start({1: 1})
-    later = run.launcher(1, ranks=4)  # and both nodes have died meanwhile
+    later = pairs.launcher(1, ranks=4)  # and both nodes have died meanwhile
     assert set(later.active_jobs()) == {1}
-    run.join("n3", "n4")
+    pairs.join("n3", "n4")
     for _ in range(3):
-        run.beat("n3", "n4", seconds=4.5)
+        pairs.beat("n3", "n4", seconds=4.5)
     assert not later.active_jobs()
-    assert (later.exit_reason(1) or "").endswith("s") and run.orders("n1").tasks[0].killed
+    assert (later.exit_reason(1) or "").endswith("s") and pairs.orders("n1").tasks[0].killed
     assert later.start({1: 1}) == [1] and later.location(1) == "n3, n4"
-    again = run.launcher(1, ranks=4)  # its own dead nodes must not end the job of the new ones
+    again = pairs.launcher(1, ranks=4)  # its own dead nodes must not end the job of the new ones
     for _ in range(4):
-        run.beat("n3", "n4", seconds=4.5)
+        pairs.beat("n3", "n4", seconds=4.5)
     assert set(again.active_jobs()) == {1}
-    assert not any(task.killed for name in ("n3", "n4") for task in run.orders(name).tasks)
+    assert not any(task.killed for name in ("n3", "n4") for task in pairs.orders(name).tasks)
 
 
 def test_a_node_may_return_while_its_old_agent_is_not_known_to_be_dead(run: Run) -> None:
@@ -357,13 +368,13 @@ def test_a_file_server_that_does_not_respond_loses_no_node(run: Run) -> None:
     assert set(jobs.active_jobs()) == {1, 2}
 
 
-def test_a_controller_ends_what_was_given_to_half_of_the_nodes(run: Run) -> None:
-    first = run.launcher(1, ranks=4)
-    run.join("n1", "n2")
+def test_a_controller_ends_what_was_given_to_half_of_the_nodes(pairs: Run) -> None:
+    first = pairs.launcher(1, ranks=4)
+    pairs.join("n1", "n2")
     first.start({1: 1})
-    second = run.orders("n2")
-    second.model_copy(update={"tasks": ()}).write(orders_file(run.folder.path, "n2-1"))
-    later = run.launcher(1, ranks=4)
+    second = pairs.orders("n2")
+    second.model_copy(update={"tasks": ()}).write(orders_file(pairs.folder.path, "n2-1"))
+    later = pairs.launcher(1, ranks=4)
     later.start({})
-    (half,) = run.orders("n1").tasks
+    (half,) = pairs.orders("n1").tasks
     assert half.killed

@@ -55,6 +55,10 @@ class Task(Data):
     """The same on all nodes of the task."""
     slots: tuple[int, ...]
     """The slots of this node that the task may use."""
+    node_slots: int
+    """Into how many equal slots the node is divided for this task."""
+    cores_per_slot: int
+    gpus_per_slot: int = 0
     log: str
     """The file in the run folder that takes its output."""
     stops: int = 0
@@ -67,8 +71,6 @@ class OrdersFile(Document):
 
     schema_name: ClassVar[str] = "vflops.join-orders"
 
-    slots: int
-    """Into how many equal slots the node divides its cores and accelerators."""
     tasks: tuple[Task, ...] = ()
     refused: str | None = None
     """Why the node gets no tasks."""

@@ -13,9 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from vflops.config.launch import LaunchSettings
-from vflops.errors import Interrupted, UsageError, VflopsError
+from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
 from vflops.launch import site
 from vflops.launch.agent_report import AgentReport, last_report
 from vflops.launch.job_history import LEFT, nodes_that_lost_jobs
@@ -33,6 +34,7 @@ from vflops.launch.join.join_files import (
     read_nodes,
     read_orders,
 )
+from vflops.launch.join.node_sizes import NodeSizes, sizes_of_run
 from vflops.launch.launcher import Launcher
 from vflops.launch.node_clock import serve_clock
 from vflops.launch.node_layout import NodeLayout
@@ -42,6 +44,7 @@ from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.installed_package import installed_package
+from vflops.results.score.figure_text import count as number_of
 from vflops.text import printable
 
 _WRONG_CLOCK_S = 10.0
@@ -96,8 +99,25 @@ class JoinLauncher(Launcher):
     def nodes(cls, settings: LaunchSettings, device: str) -> list[Node]:
         """Return as many nodes as will join; they are assumed to be like this machine."""
         here = this_machine(device)
-        names = (f"node {number}" for number in range(1, (settings.nodes or 1) + 1))
-        return sized([replace(here, name=name) for name in names], settings, device)
+        names = [f"node {number}" for number in range(1, (settings.nodes or 1) + 1)]
+        nodes = sized([replace(here, name=name) for name in names], settings, device)
+        if not nodes and settings.ranks_per_node is not None:  # described by the user
+            slots, gpus = settings.ranks_per_node, settings.gpus_per_rank or 0
+            nodes = [Node(name, slots, None, gpus, fixed=True) for name in names]
+        if not nodes:
+            raise UsageError(
+                f"this machine has {number_of(here.cores, 'core')} and"
+                f" {number_of(here.gpus, 'accelerator')} and takes no rank of the run; the nodes"
+                " that will join are assumed to be like it",
+                hint="start the run on one of the nodes, or describe them:"
+                " --set launch.ranks_per_node=R",
+            )
+        return nodes
+
+    @classmethod
+    def gang_scheduled(cls, settings: LaunchSettings) -> bool:
+        """Return True: all jobs start as soon as all nodes have joined."""
+        return True
 
     @classmethod
     def nodes_reserved(cls) -> bool:
@@ -169,11 +189,10 @@ class JoinLauncher(Launcher):
         settings = folder.record.settings
         self._folder, self._run, self._settings = folder, folder.path, settings.launch
         self._records = {record.job: record for record in records}
-        ranks = records[0].ranks
         self._wanted = self._settings.nodes or 1
-        slots = self._settings.ranks_per_node or -(-len(records) * ranks // self._wanted)
-        self._ranks, self._min_slots = ranks, slots
-        self._device = records[0].settings["train"]["device"]
+        device = records[0].settings["train"]["device"]
+        self._sizes = NodeSizes(self._settings, device, records[0].ranks)
+        self._layout = self._sizes.layout
         self._measures = bool(settings.micro.benchmarks)
         self._nodes: dict[str, _JoinedNode] = {}
         self._reasons: dict[int, str] = {}
@@ -192,6 +211,7 @@ class JoinLauncher(Launcher):
         self._look()
         if not self._all_present():
             return ()
+        self._require_room()
         self._measure()
         if not self._begun and not all(map(self._measured, self._usable())):
             return ()
@@ -218,7 +238,10 @@ class JoinLauncher(Launcher):
             return "no node is left: run vflops join on one"
         if not all(map(self._measured, self._usable())):
             return "measuring ceilings"
-        return f"waiting for nodes with room for {self._ranks} ranks; {', '.join(names)} joined"
+        room = number_of(self._layout.ranks_per_node, "rank")
+        needed = self._layout.nodes
+        nodes = f"{needed} nodes with room for {room} each" if needed > 1 else f"room for {room}"
+        return f"waiting for {nodes}; {', '.join(names)} joined"
 
     def exit_reason(self, job: int) -> str | None:
         """Return that its node was lost, or the last message of its agents."""
@@ -285,7 +308,7 @@ class JoinLauncher(Launcher):
             if node is None:
                 orders = read_orders(self._run, file.token)
                 life = SignOfLife(file.beat, now_s)
-                node = _JoinedNode(file, orders or OrdersFile(slots=1), life, orders is not None)
+                node = _JoinedNode(file, orders or OrdersFile(), life, orders is not None)
                 self._nodes[file.token] = node
                 if orders is not None:
                     self._adopt(node)
@@ -316,16 +339,15 @@ class JoinLauncher(Launcher):
         if any(not other.life.seen for other in twins):
             return
         reason = self._refusal(node, twins)
-        slots = max(node.file.accelerators if self._on_accelerators(node) else 0, self._min_slots)
         refused, hint = reason or (None, None)
-        node.orders = OrdersFile(slots=slots, refused=refused, hint=hint)
+        node.orders = OrdersFile(refused=refused, hint=hint)
         node.orders.write(orders_file(self._run, node.file.token), private=True)
         node.admitted = True
         if refused is not None:
             _say(f"refused {node.file.name}: {refused}")
             return
         self._versions = self._versions or node.file.versions
-        node.free = set(range(slots))
+        self._free_slots(node)
         _say(f"{node.file.name} has joined: {self._resources(node)}")
 
     def _adopt(self, node: _JoinedNode) -> None:
@@ -367,25 +389,14 @@ class JoinLauncher(Launcher):
                 f"{socket.gethostname()}",
                 "correct it, for example with chrony, and join again",
             )
-        if self._on_accelerators(node):
-            slots, what = file.accelerators, "accelerators"
-        else:
-            slots, what = file.cores // (self._settings.cores_per_rank or 1), "cores"
-        if slots < self._min_slots:
-            return (
-                f"{file.name} has {slots} {what}, but {self._min_slots} ranks run on each node",
-                "start the run with fewer --models or --ranks, or more --nodes",
-            )
-        return None
-
-    def _on_accelerators(self, node: _JoinedNode) -> bool:
-        wanted = self._device != "cpu" or self._settings.gpus_per_rank
-        return node.file.accelerators > 0 and bool(wanted)
+        others = [other.file for other in self._usable()]
+        needs = [self._sizes, *sizes_of_run(self._folder.record.settings)]
+        return next(filter(None, (sizes.refusal(file, others) for sizes in needs)), None)
 
     def _resources(self, node: _JoinedNode) -> str:
         text = f"{node.file.cores} cores"
         if node.file.accelerators:
-            idle = node.file.accelerators - (self._min_slots if self._on_accelerators(node) else 0)
+            idle = self._sizes.idle_accelerators(node.file)
             text += f", {node.file.accelerators} accelerators"
             text += f" ({idle} of them stay idle)" if idle > 0 else ""
         return f"{text}; {len(self._usable())} of {self._wanted} nodes"
@@ -435,8 +446,11 @@ class JoinLauncher(Launcher):
         ]
 
     def _free_slots(self, node: _JoinedNode) -> None:
-        used = {slot for task in self._unfinished(node) for slot in task.slots}
-        node.free = set(range(node.orders.slots)) - used
+        slots, tasks = self._layout.slots, self._unfinished(node)
+        if not self._sizes.takes(node.file) or any(task.node_slots != slots for task in tasks):
+            node.free = set()  # too small, or still divided for other jobs
+        else:
+            node.free = set(range(slots)) - {slot for task in tasks for slot in task.slots}
 
     def _all_present(self) -> bool:
         """Whether jobs can start: all nodes have joined, or jobs have been started before."""
@@ -454,16 +468,17 @@ class JoinLauncher(Launcher):
 
     def _measure_together(self, nodes: Sequence[_JoinedNode]) -> None:
         token = f"ceilings-{os.urandom(4).hex()}"
-        ranks, slots = str(self._ranks), str(min(node.orders.slots for node in nodes))
+        slots = self._layout.slots
         for number, node in enumerate(nodes):
             task = Task(
                 id=token,
                 program="ceilings",
-                arguments=(ranks, slots),
+                arguments=(str(self._layout.ranks), str(slots)),
                 node=number,
                 nodes=len(nodes),
                 token=token,
-                slots=tuple(range(node.orders.slots)),
+                slots=tuple(range(slots)),
+                **self._division(),
                 log=f"{FOLDER}/{node.file.name}.ceilings.log",
             )
             self._give(node, (*node.orders.tasks, task))
@@ -481,13 +496,12 @@ class JoinLauncher(Launcher):
         if not chosen:
             return False
         token = f"job-{job}-{os.urandom(4).hex()}"
-        per_node = self._ranks // len(chosen)
         self._reasons.pop(job, None)
         self._last[job] = tuple(node.file.name for node in chosen)
         for path in self._logs(job):
             self._read_from[path] = path.stat().st_size
         for number, node in enumerate(chosen):
-            slots = tuple(sorted(node.free))[:per_node]
+            slots = tuple(sorted(node.free))[: self._layout.ranks_per_node]
             task = Task(
                 id=token,
                 program="agent",
@@ -496,6 +510,7 @@ class JoinLauncher(Launcher):
                 nodes=len(chosen),
                 token=token,
                 slots=slots,
+                **self._division(),
                 log=f"jobs/{job}/agent{f'-{node.file.name}' if number else ''}.log",
             )
             self._give(node, (*node.orders.tasks, task))
@@ -503,19 +518,38 @@ class JoinLauncher(Launcher):
         return True
 
     def _choose(self, faulty: Collection[str]) -> list[_JoinedNode]:
-        """Return the nodes for a job: the fewest, those with the least room first.
+        """Return the nodes for a job: those with the least room first.
 
         Those that lost jobs are used only if there are no others.
         """
         ready = [node for node in self._usable() if self._measured(node)]
         healthy = [node for node in ready if node.file.name not in faulty]
         nodes = sorted(healthy or ready, key=lambda node: len(node.free))
-        for number in range(1, min(len(nodes), self._ranks) + 1):
-            if self._ranks % number == 0:
-                room = [node for node in nodes if len(node.free) >= self._ranks // number]
-                if len(room) >= number:
-                    return room[:number]
-        return []
+        room = [node for node in nodes if len(node.free) >= self._layout.ranks_per_node]
+        return room[: self._layout.nodes] if len(room) >= self._layout.nodes else []
+
+    def _division(self) -> dict[str, Any]:
+        """Return how the nodes are divided for the jobs, as fields of a task."""
+        share = self._sizes.share([node.file for node in self._usable()])
+        return {
+            "node_slots": self._layout.slots,
+            "cores_per_slot": share.cores,
+            "gpus_per_slot": share.gpus,
+        }
+
+    def _require_room(self) -> None:
+        """Raise RunFailed if the jobs would not fit even if all known nodes returned."""
+        known = [node for node in self._nodes.values() if node.admitted and not node.orders.refused]
+        fitting = {node.file.name for node in known if self._sizes.takes(node.file)}
+        if len(fitting) < self._layout.nodes:
+            names = ", ".join(sorted({node.file.name for node in known}))
+            raise RunFailed(
+                f"a job with {number_of(self._layout.ranks, 'rank')} needs"
+                f" {number_of(self._layout.nodes, 'node')} with room for"
+                f" {number_of(self._layout.ranks_per_node, 'rank')}; {len(fitting)} of those that"
+                f" joined have it: {names}",
+                hint=f"let larger nodes join: vflops resume {self._run}",
+            )
 
     def _give(self, node: _JoinedNode, tasks: tuple[Task, ...]) -> None:
         node.orders = node.orders.model_copy(update={"tasks": tasks})

@@ -16,6 +16,7 @@ from pathlib import Path
 import vflops
 from vflops.errors import FolderError, Interrupted, RunFailed, UsageError, VflopsError
 from vflops.interruption import SignalCounter
+from vflops.launch.core_binding import Topology
 from vflops.launch.job_script import LOCAL_PATH
 from vflops.launch.join.join_files import (
     BEAT_S,
@@ -31,14 +32,14 @@ from vflops.launch.join.join_files import (
     read_nodes,
     read_orders,
 )
-from vflops.launch.local.local_launcher import divide_node
+from vflops.launch.local.local_launcher import split_cores
 from vflops.launch.node_clock import offset_from_controller
 from vflops.launch.node_group import ADDRESS, CORES, GROUP
 from vflops.launch.parent_death import PARENT
 from vflops.launch.site import site_for
 from vflops.launch.waiting import UnseenFolder, node_name, open_run
 from vflops.machine.system.cpu_share import usable_cores
-from vflops.machine.visible_devices import CUDA
+from vflops.machine.visible_devices import CUDA, slot_devices, visible_devices
 from vflops.python_start import module_command
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
@@ -143,7 +144,7 @@ class JoinedNode:
             process = self._tasks.get(task.id)
             if process is None:
                 if task.id not in self._me.ended and not (task.stops or task.killed):
-                    self._start(task, orders.slots)
+                    self._start(task)
                 elif task.id not in self._me.ended:  # it was stopped before it was started
                     self._me = self._ended({task.id: Interrupted.exit_code})
                 continue
@@ -155,12 +156,12 @@ class JoinedNode:
                 self._stops[task.id] = task.stops
                 _signal(process, signal.SIGTERM)
 
-    def _start(self, task: Task, slots: int) -> None:
+    def _start(self, task: Task) -> None:
         variables = {
             GROUP: f"{task.node} {task.nodes} {task.token}",
             ADDRESS: self._me.address,
             PARENT: str(os.getpid()),
-            **_resources(self._folder, task, slots),
+            **resources(task),
             **_site_variables(self._folder),
         }
         command = module_command(_PROGRAMS[task.program], self._run, *task.arguments)
@@ -324,21 +325,23 @@ def _address(folder: RunFolder) -> str:
     return found if found and found != LOOPBACK else socket.gethostname()
 
 
-def _resources(folder: RunFolder, task: Task, slots: int) -> dict[str, str]:
+def resources(task: Task) -> dict[str, str]:
     """Return the variables with the cores and accelerators of the task's slots."""
-    from vflops.machine.devices import available
-
-    accelerated = len(available()) - 1 >= slots
-    device = "auto"
-    if task.program == "agent":
-        device = folder.effective_job(int(task.arguments[0])).settings["train"]["device"]
-    per_rank = folder.record.settings.launch.cores_per_rank
-    parts = divide_node(slots, accelerated, device, per_rank)
-    mine = [parts[slot] for slot in task.slots]
-    variables = {CORES: ",".join(str(core) for part in mine for core in part.cores)}
-    devices = [part.device for part in mine if part.device is not None]
-    if devices:
-        variables[CUDA] = ",".join(devices)
+    per_slot = task.gpus_per_slot
+    devices = slot_devices(task.node_slots * per_slot) if per_slot else []
+    gpus = visible_devices({CUDA: ",".join(devices)})
+    parts = split_cores(
+        Topology.read(),
+        usable_cores(),
+        task.node_slots,
+        gpus=gpus[::per_slot] if per_slot else (),
+        cores_per_slot=task.cores_per_slot,
+    )
+    cores = [core for slot in task.slots for core in parts[slot].cores]
+    variables = {CORES: ",".join(map(str, cores))}
+    if per_slot:
+        mine = (devices[slot * per_slot : (slot + 1) * per_slot] for slot in task.slots)
+        variables[CUDA] = ",".join(device for part in mine for device in part)
     return variables
 
 
