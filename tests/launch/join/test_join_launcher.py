@@ -378,3 +378,18 @@ def test_a_controller_ends_what_was_given_to_half_of_the_nodes(pairs: Run) -> No
     later.start({})
     (half,) = pairs.orders("n1").tasks
     assert half.killed
+
+
+def test_a_node_whose_clock_cannot_be_read_is_refused_after_a_while(run: Run) -> None:
+    jobs = run.launcher(1)
+    unread = Clock(offset_s=None, uncertainty_s=None, fault="no connection to h1, port 7")
+    run.node("n1", clock=unread)
+    run.node("n2", clock=unread)
+    assert read_orders(run.folder.path, "n1-1") is None, "it may read the clock later"
+    run.node("n2", clock=_SAME_CLOCK)
+    assert run.orders("n2").refused is None
+    for _ in range(4):
+        run.beat("n1", "n2", seconds=4)
+    refused = run.orders("n1")
+    assert "cannot be compared" in (refused.refused or "") and "port 7" in (refused.refused or "")
+    assert jobs.start({1: 1}) == ()

@@ -49,6 +49,9 @@ from vflops.text import printable
 
 _WRONG_CLOCK_S = 10.0
 """A node whose clock differs by more is refused, as by a preflight."""
+_CLOCK_S = 15.0
+"""How long a node may take to read this machine's clock, for example after an earlier controller's
+that died."""
 _LOOK_S = 0.2
 """How often the files of the nodes are read."""
 
@@ -63,6 +66,8 @@ class _JoinedNode:
     admitted: bool = False
     """Whether it has orders, of this controller or an earlier one."""
     lost: bool = False
+    waits_since_s: float | None = None
+    """When this controller first saw that it is alive and waits for orders."""
     free: set[int] = field(default_factory=set)
 
     @property
@@ -327,7 +332,7 @@ class JoinLauncher(Launcher):
     def _admit(self, node: _JoinedNode) -> None:
         """Give the node its first orders: none yet, or why it is refused.
 
-        If another node of its name may still live, wait until that is known.
+        If another node of its name may still live, wait until that is known; and for its clock.
         """
         twins = [
             other
@@ -337,6 +342,11 @@ class JoinLauncher(Launcher):
             and not (other.lost or other.file.leaving or other.orders.refused)
         ]
         if any(not other.life.seen for other in twins):
+            return
+        if node.waits_since_s is None:
+            node.waits_since_s = time.monotonic()
+        unread = node.file.clock.offset_s is None
+        if unread and not twins and time.monotonic() - node.waits_since_s < _CLOCK_S:
             return
         reason = self._refusal(node, twins)
         refused, hint = reason or (None, None)
@@ -380,10 +390,13 @@ class JoinLauncher(Launcher):
                     f"{file.name} has {part} {version}, the other nodes {self._versions.get(part)}",
                     "use one installation on all nodes",
                 )
-        if (
-            clock.offset_s is not None
-            and abs(clock.offset_s) - (clock.uncertainty_s or 0.0) > _WRONG_CLOCK_S
-        ):
+        if clock.offset_s is None:
+            return (
+                f"the clock of {file.name} cannot be compared with that of {socket.gethostname()}:"
+                f" {clock.fault}",
+                "allow connections from the nodes to the machine of the controller, and join again",
+            )
+        if abs(clock.offset_s) - (clock.uncertainty_s or 0.0) > _WRONG_CLOCK_S:
             return (
                 f"the clock of {file.name} differs by {clock.offset_s:+.1f} s from that of "
                 f"{socket.gethostname()}",

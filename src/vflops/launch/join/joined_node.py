@@ -129,6 +129,9 @@ class JoinedNode:
             self._watch_controller(controller, waiting=not running)
             if time.monotonic() >= next_beat_s or self._news():
                 next_beat_s = time.monotonic() + BEAT_S
+                if not welcome and self._me.clock.offset_s is None:
+                    _, clock = offset_from_controller(self._folder)
+                    self._me = self._me.model_copy(update={"clock": clock})
                 with suppress(VflopsError):  # a full disk: the controller notices the silence
                     self._write()
             time.sleep(_POLL_S)
