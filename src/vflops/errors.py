@@ -2,7 +2,8 @@
 
 The command line prints them without a traceback and exits with ``exit_code``:
 0 for success, 1 if a check failed, 2 for wrong usage, 3 if the run failed, 130 if it was stopped.
-``vflops accept`` also exits with 4 if it cannot decide.
+``vflops accept`` also exits with 4 if it cannot decide. Ranks and agents also exit with 5 to be
+restarted.
 """
 
 from __future__ import annotations
@@ -44,6 +45,12 @@ class RunFailed(VflopsError):
 
 class OutOfMemory(RunFailed):
     """A step needs more memory than the device has."""
+
+
+class RestartNeeded(RunFailed):
+    """The ranks of a job must start again, and this does not count as a failed attempt."""
+
+    exit_code = 5
 
 
 class Interrupted(VflopsError):

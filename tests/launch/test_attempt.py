@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vflops.errors import RunFailed
+from vflops.errors import RestartNeeded, RunFailed
 from vflops.interruption import SignalCounter
 from vflops.launch import attempt
 from vflops.launch.hang_watch import STOPPED, HangWatch, RankHung
 from vflops.launch.heartbeat import HeartbeatBoard
 from vflops.launch.local.processes import LocalRanks
 from vflops.launch.node_group import SINGLE_NODE
-from vflops.launch.rank_failures import RankFailure, root_cause
+from vflops.launch.rank_failures import RankFailure, restart_needed, root_cause
 from vflops.record.files import atomic
 from vflops.record.log.tail import Listener, Tail
 
@@ -39,16 +41,21 @@ def test_a_second_ctrl_c_counts() -> None:
         assert stop.why == " by the user"
 
 
-def watch(ranks: LocalRanks, folder: Path, listen: Listener, floor_s: float = 0.0) -> None:
+def watch(
+    ranks: LocalRanks,
+    folder: Path,
+    listen: Listener,
+    floor_s: float = 0.0,
+    restarts: Callable[[], bool] = lambda: False,
+) -> None:
     """Watch ranks as an agent does, on a node with the name n1."""
     board = HeartbeatBoard(range(2))
     hangs = HangWatch(folder, SINGLE_NODE, board, floor_s, "n1")
     report = partial(attempt._report, folder, "n1")
     try:
         with SignalCounter() as stop:
-            attempt._watch(
-                ranks, stop, Tail(folder / "events.jsonl", listen), listen, report, hangs
-            )
+            tail = Tail(folder / "events.jsonl", listen)
+            attempt._watch(ranks, stop, tail, listen, report, hangs, restarts)
     finally:
         ranks.kill()
         board.close()
@@ -102,6 +109,23 @@ def test_the_rank_that_made_the_others_fail_is_the_cause(tmp_path: Path) -> None
     last = "first | the table is broken"
     assert found.message == f"rank 1 on n1 was killed by SIGABRT; its last lines: {last}"
     assert str(tmp_path / "rank-1.log") in str(found.hint)
+
+
+def test_ranks_that_wait_for_one_that_wants_a_restart_are_ended_soon(tmp_path: Path) -> None:
+    code = "import os, sys, time; sys.exit(5) if os.environ['RANK'] == '1' else time.sleep(60)"
+    wants = RankFailure(1, "error", "r1 cannot be trained", exit_code=RestartNeeded.exit_code)
+    # The second rank of this node; then the same on another node, whose file this one sees.
+    for folder, ranks in ((tmp_path / "here", range(2)), (tmp_path / "there", range(1))):
+        folder.mkdir()
+        wants.write(folder)
+        began_s = time.monotonic()
+        processes = LocalRanks([sys.executable, "-c", code], 2, folder, {}, ranks)
+        watch(processes, folder, lambda *_: None, restarts=partial(restart_needed, folder))
+        assert time.monotonic() - began_s < 10
+        # The library of communication aborts a process that lost a rank.
+        RankFailure(0, "killed", "was killed by SIGABRT").write(folder)
+        found = attempt._failure(folder, 2, SINGLE_NODE, {0: -6})
+        assert isinstance(found, RestartNeeded) and found.exit_code == 5
 
 
 def test_causes_come_before_consequences(tmp_path: Path) -> None:

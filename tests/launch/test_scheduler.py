@@ -568,3 +568,30 @@ def test_an_agent_leaves_a_job_that_another_one_is_running(tmp_path: Path) -> No
     wanted = Request("x", tmp_path / "a.sh", 1, 1, 1, 0, tmp_path / "out", SiteSettings())
     script = allocation_script(wanted, folder.path, [Step(1, 0, 1, 1, 3)])
     assert f"code != {ELSEWHERE_CODE}))" in script
+
+
+@pytest.mark.parametrize(
+    ("codes", "tries", "expected"),
+    [
+        ((5, 5, 5, 3, 5, 0), 2, "0 after 6"),
+        ((5, 3, 5, 3, 0), 2, "3 after 4"),
+        ((1, 0), 2, "1 after 1"),
+    ],
+)
+def test_a_script_does_not_count_a_worker_that_restarts_without_a_candidate(
+    tmp_path: Path, codes: tuple[int, ...], tries: int, expected: str
+) -> None:
+    wanted = request(tmp_path, SiteSettings())
+    text = allocation_script(wanted, tmp_path / "run", [Step(1, 0, 1, 1, tries)])
+    first = text.index("with_retries() {")
+    function = text[first : text.index("\n}\n", first) + 3]
+    script = f"""
+codes=({" ".join(map(str, codes))}); started=0; stop=nothing; run=nothing; jobs=1
+sleep() {{ :; }}
+step() {{ return ${{codes[$((started++))]}}; }}
+{function}
+with_retries 1 0 1 1 {tries} >&2
+echo "$? after $started"
+"""
+    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected, done.stderr

@@ -11,14 +11,14 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
+from vflops.errors import Interrupted, RestartNeeded, RunFailed, UsageError, VflopsError
 from vflops.interruption import SignalCounter
 from vflops.launch.hang_watch import STOPPED, HangWatch, RankHung, process_state
 from vflops.launch.heartbeat import HeartbeatBoard
 from vflops.launch.local.processes import GRACE_S, STORE, LocalRanks
 from vflops.launch.node_description import describe_node
 from vflops.launch.node_group import SINGLE_NODE, NodeGroup
-from vflops.launch.rank_failures import NODE, RankFailure, is_reported, root_cause
+from vflops.launch.rank_failures import NODE, RankFailure, is_reported, restart_needed, root_cause
 from vflops.machine.telemetry.sampling import Sampler
 from vflops.python_start import module_command
 from vflops.record.files import atomic
@@ -33,7 +33,9 @@ _PATIENCE_S = 60.0
 _REPORT_S = 3.0
 """How long an agent waits for the reports of other nodes, if its own ranks only lost a rank."""
 _STOP_GRACE_S = 2.0
-"""How long the other ranks may take to end after one of them was stopped."""
+"""How long the other ranks may take to end after one of them was stopped, or wants a restart."""
+_RESTART_POLL_S = 1.0
+"""How often an agent looks whether a rank of another node wants a restart."""
 
 _PATIENT = (
     "; if the job was healthy but slow, start a new run with a larger --set launch.hang_s=… "
@@ -93,8 +95,10 @@ def run_job(
         SignalCounter() as stop,
     ):
         ranks = LocalRanks(command, record.ranks, path, environment, local_ranks)
+        report = partial(_report, path, node)
+        restarts = partial(restart_needed, path) if group.nodes > 1 else lambda: False
         try:
-            _watch(ranks, stop, tail, on_event, partial(_report, path, node), hangs)
+            _watch(ranks, stop, tail, on_event, report, hangs, restarts)
             tail.read()
         finally:
             ranks.kill()
@@ -103,6 +107,8 @@ def run_job(
         with suppress(OSError):
             (path / "store").unlink()
     codes = ranks.poll()
+    if not (tail.ended or stop.count) and restart_needed(path):
+        raise _failure(path, record.ranks, group, {})
     if tail.ended:
         if stop.count:  # no other job must be started
             raise Interrupted(f"stopped{stop.why}")
@@ -134,13 +140,16 @@ def _watch(
     on_event: Listener,
     report: Callable[[LocalRanks], None],
     hangs: HangWatch,
+    restarts: Callable[[], bool],
 ) -> None:
     """Wait until the ranks have ended; ask them to stop on a first signal, kill on a second.
 
     ``report`` writes how ranks have failed. Ranks that are left after the job has ended are killed.
+    ``restarts`` says whether a rank of another node ended so that all ranks restart.
     """
     asked_s: float | None = None
     ended_s: float | None = None
+    looked_s = time.monotonic()
     while True:
         tail.read()
         if tail.ended:
@@ -155,7 +164,9 @@ def _watch(
         if failed and len(failed) < len(ranks.poll()):  # said before the others are waited for
             ended = [f"rank {rank} {_how_it_ended(code)}" for rank, code in failed.items()]
             on_event("rank-failed", {"message": "; ".join(ended)})
-        if not (ranks.running() if asked_s is None else ranks.running(_STOP_GRACE_S)):
+        restart = set(failed.values()) == {RestartNeeded.exit_code}
+        quick = restart or asked_s is not None
+        if not (ranks.running(_STOP_GRACE_S) if quick else ranks.running()):
             if failed or ranks.failures:
                 report(ranks)
             return
@@ -167,6 +178,10 @@ def _watch(
         if stop.count > 1 or late:
             ranks.kill()
             raise Interrupted(f"stopped{stop.why} before a checkpoint was written")
+        if time.monotonic() - looked_s > _RESTART_POLL_S:
+            looked_s = time.monotonic()
+            if restarts():  # these ranks wait for one that has ended
+                return
         if asked_s is None and (hung := hangs.check(ranks.pids())):
             if len(ranks.poll()) > 1:
                 on_event("rank-failed", {"message": "; ".join(rank.text for rank in hung)})
@@ -198,7 +213,8 @@ def _failure(path: Path, ranks: int, group: NodeGroup, codes: dict[int, int | No
         time.sleep(_POLL_S)
         cause = root_cause(path)
     if cause is not None and cause.kind == "error":
-        kind = UsageError if cause.exit_code == UsageError.exit_code else RunFailed
+        kinds = {kind.exit_code: kind for kind in (UsageError, RestartNeeded)}
+        kind = kinds.get(cause.exit_code, RunFailed)
         return kind(cause.message if ranks == 1 else cause.text, hint=cause.hint)
     rank = next(number for number, code in codes.items() if code) if cause is None else cause.rank
     code = codes.get(rank) or 0

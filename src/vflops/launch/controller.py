@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from vflops.errors import Interrupted, RunFailed
 from vflops.interruption import SignalCounter, cause
-from vflops.launch.job_history import EXCUSING_EVENT, LEFT, attempt_histories, excused
+from vflops.launch.job_history import LEFT, attempt_histories
 from vflops.launch.launcher import JOBS_ASKED, Launcher
 from vflops.launch.node_check.recorder import NodeRecorder
-from vflops.launch.rank_failures import RankFailure, root_cause
+from vflops.launch.rank_failures import RankFailure, restart_needed, root_cause
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import WORK_PHASES, JobBegun, JobEnded, JobGivenUp, JobLost
@@ -85,13 +85,10 @@ class JobProgress:
     """The workload's observer of the job, if it has one."""
     advanced: bool = False
     """Whether the newest attempt has trained."""
-    excused: bool = False
-    """Whether the newest attempt ended with an event that excuses it (see ``job_history``)."""
 
     def take(self, kind: str, data: dict[str, Any]) -> None:
         """Process an event of the newest attempt."""
         self.last = kind, data
-        self.excused = self.excused if kind == "failed" else kind == EXCUSING_EVENT
         if self.observer is not None:
             self.observer.take(kind, data)
         if kind in ("progress", "evaluation", "finished"):
@@ -220,8 +217,7 @@ class Controller:
         active = self._launcher.active_jobs()
         for job, progress in self._jobs.items():
             before, folders = histories[job], self._folder.next_attempt(job)
-            died = history.jobs.get(job, ())[: -1 if before.running else None]
-            progress.attempts = max(before.losses - sum(map(excused, died)), 0)
+            progress.attempts = before.losses
             started = before.started
             if history.ended(job):
                 progress.state = "ended"
@@ -267,7 +263,6 @@ class Controller:
         for job in self._launcher.start(tries):
             self._record_start(self._jobs[job], sync=False)
             self._jobs[job].awaited, self._jobs[job].last = True, None
-            self._jobs[job].excused = False
             self._tails.pop(job, None)
         self._events.sync()
 
@@ -325,7 +320,7 @@ class Controller:
         if progress.newest >= 0:
             job = progress.record.job
             path = self._folder.attempt_folder(job, progress.newest) / "events.jsonl"
-            progress.last, progress.excused = None, False
+            progress.last = None
             self._tails[job] = Tail(path, progress.take)
             self._tails[job].read()
 
@@ -359,10 +354,11 @@ class Controller:
 
     def _lost(self, progress: JobProgress) -> None:
         job = progress.record.job
-        by_order = self._launcher.is_excused(job, advanced=progress.advanced)
-        # A job that restarts after a candidate that cannot be trained has not failed.
-        progress.attempts -= progress.excused or by_order
-        progress.losses += not (progress.excused or by_order)
+        excused = self._launcher.is_excused(job, advanced=progress.advanced)
+        # The worker of a search restarts after a candidate that cannot be trained.
+        excused = self._wants_restart(progress) or excused
+        progress.attempts -= excused
+        progress.losses += not excused
         progress.advanced = False
         cause = self._cause(progress)
         progress.reason = self._reason(progress, cause)
@@ -372,9 +368,14 @@ class Controller:
             where=progress.location,
             suspects=self._suspects(progress, cause),
             hung=cause is not None and cause.kind == "hung",
-            excused=by_order,
+            excused=excused,
         )
         self._events.write("job-lost", **lost.model_dump(mode="json"))
+
+    def _wants_restart(self, progress: JobProgress) -> bool:
+        known = not progress.awaited and progress.newest >= 0
+        attempt = self._folder.attempt_folder(progress.record.job, progress.newest)
+        return known and restart_needed(attempt)
 
     def _cause(self, progress: JobProgress) -> RankFailure | None:
         """Return the failure of the rank that ended the newest attempt; None if it is not known."""

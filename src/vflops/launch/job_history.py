@@ -8,14 +8,7 @@ from dataclasses import dataclass
 
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import JobBegun, JobGivenUp, JobLost
-from vflops.record.log.events import Log
 
-EXCUSING_EVENT = "candidate-failed"
-"""An attempt that dies after this event does not count as a loss.
-
-The worker of a search has recorded that its candidate cannot be trained, and the next attempt skips
-the candidate.
-"""
 MAX_LOSSES = 2
 """After it has lost this many jobs, a node gets no further ones."""
 LEFT = "its jobs were left running"
@@ -74,9 +67,3 @@ def nodes_that_lost_jobs(folder: RunFolder) -> list[str]:
     certain = [loss.suspects[0] for loss in losses if loss.hung and len(loss.suspects) == 1]
     counts.update(certain * MAX_LOSSES)
     return sorted(node for node, count in counts.items() if count >= MAX_LOSSES)
-
-
-def excused(log: Log) -> bool:
-    """Whether an attempt ended right after an event that excuses it."""
-    kinds = [event.kind for event in log.events if event.kind != "failed"]
-    return kinds[-1:] == [EXCUSING_EVENT]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from vflops.errors import RestartNeeded
 from vflops.record.files import atomic
 from vflops.record.files.regular_file import open_regular, read_regular
 from vflops.record.files.strict_json import parse_json
@@ -66,8 +67,15 @@ class RankFailure:
         atomic.write_json(_file(attempt, self.rank), data)
 
     @property
+    def needs_restart(self) -> bool:
+        """Whether the rank ended so that all ranks of the job restart."""
+        return self.kind == "error" and self.exit_code == RestartNeeded.exit_code
+
+    @property
     def is_consequence(self) -> bool:
         """Whether the rank only lost its connection to another one."""
+        if self.needs_restart:
+            return False
         said = (self.message,) if self.kind == "error" else self.last_lines
         return self.kind != "hung" and any(_TRANSPORT.search(line) for line in said)
 
@@ -95,6 +103,11 @@ def _listed(values: Sequence[int | str]) -> str:
     return first + (f" and {more} more" if more > 0 else "")
 
 
+def restart_needed(attempt: Path) -> bool:
+    """Whether a rank ended so that all ranks restart, which does not count as a failure."""
+    return any(failure.needs_restart for failure, _ in _read(attempt))
+
+
 def is_reported(attempt: Path, rank: int) -> bool:
     """Whether the file of a rank's failure exists."""
     return _file(attempt, rank).is_file()
@@ -106,9 +119,10 @@ def root_cause(attempt: Path) -> RankFailure | None:
     return failures[0][0] if failures else None
 
 
-def _order_of_causes(found: tuple[RankFailure, int]) -> tuple[bool, int, int, int]:
+def _order_of_causes(found: tuple[RankFailure, int]) -> tuple[bool, bool, int, int, int]:
     failure, written_ns = found
-    return failure.is_consequence, _ORDER.index(failure.kind), written_ns, failure.rank
+    order = _ORDER.index(failure.kind)
+    return not failure.needs_restart, failure.is_consequence, order, written_ns, failure.rank
 
 
 def _read(attempt: Path) -> Iterator[tuple[RankFailure, int]]:

@@ -21,13 +21,14 @@ from tests.support.automl_parts import (
     write_event,
 )
 from tests.support.never_stopped import NeverStopped
-from vflops.errors import FolderError, Interrupted, RunFailed
+from vflops.errors import FolderError, Interrupted, RestartNeeded, RunFailed
 from vflops.record.formats.job import Goal, JobRecord, WorkerRecord
 from vflops.train.phase_clock import Clock
 from vflops.workloads.automl.candidate import Deadline, candidate_record
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.candidate_source import ReplaySource, SearchSource
 from vflops.workloads.automl.claiming import ClaimedCandidate
+from vflops.workloads.automl.failed_candidates import read_failed_candidates
 from vflops.workloads.automl.proposer_process import ProposerLoop
 from vflops.workloads.automl.search_events import Turn, WorkerBegun
 from vflops.workloads.automl.shared_results import SharedResults
@@ -162,6 +163,8 @@ def test_a_replay_offers_parents_before_children_and_orphans_when_nobody_comes(
 @dataclass
 class FakeContext:
     stop: Any
+    attempt: Path = Path()
+    rank: int = 0
     events: list[tuple[str, Any]] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
 
@@ -169,10 +172,10 @@ class FakeContext:
         self.events.append((kind, payload))
 
 
-def worker(ranks: int = 1, agreed: int = 0) -> Any:
+def worker(ranks: int = 1, agreed: int = 0, attempt: Path = Path(), rank: int = 0) -> Any:
     """A worker without a device; ``agreed``: what another rank wants more than this one."""
     made = object.__new__(Worker)
-    made.context = FakeContext(NeverStopped())  # type: ignore[assignment]
+    made.context = FakeContext(NeverStopped(), attempt, rank)  # type: ignore[assignment]
     made.plan = SimpleNamespace(  # type: ignore[assignment]
         ranks=ranks, leads=True, agree=lambda wish: max(wish, agreed)
     )
@@ -201,16 +204,21 @@ def failing(made: Any, error: Exception) -> Any:
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
     ],
 )
-def test_a_candidate_that_cannot_be_trained_is_written_down(error: Exception) -> None:
+def test_a_candidate_that_cannot_be_trained_is_written_down(
+    error: Exception, tmp_path: Path
+) -> None:
     alone = failing(worker(), error)
     alone._train(ClaimedCandidate(turn(0, 0)))
     ((kind, failed),) = alone.context.events
     assert kind == "candidate-failed" and failed.candidate == "r00000-w00000"
     assert failed.message == str(error).splitlines()[0]
-    several = failing(worker(ranks=2), error)
-    with pytest.raises(type(error)):
+    several = failing(worker(ranks=2, attempt=tmp_path / "0", rank=1), error)
+    several.context.attempt.mkdir()
+    with pytest.raises(RestartNeeded):
         several._train(ClaimedCandidate(turn(0, 0)))  # the other rank waits in the middle of a step
-    assert [kind for kind, _ in several.context.events] == ["candidate-failed"]
+    (left,) = read_failed_candidates(tmp_path)
+    assert left.message == f"rank 1: {failed.message}"
+    assert left.out_of_memory == isinstance(error, RuntimeError)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a fault of ours"), Interrupted("stopped")])

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.support.automl_parts import trained, turn
-from vflops.launch.job_history import excused
 from vflops.record.formats.job_events import Evaluated, Finished
 from vflops.record.log.events import Event, Log
 from vflops.workloads.automl.search_events import (
@@ -179,15 +178,11 @@ def test_all_open_claims_are_left_and_half_a_candidate_comes_first() -> None:
     assert history([*whole, failed]).open_claims([turn(0, 0), turn(3, 0)]) == []
 
 
-def test_an_attempt_that_gave_up_a_candidate_and_began_anew_is_told_from_a_death() -> None:
-    name, failed = "r00000-w00000", ("failed", None)
-    gave_up = ("candidate-failed", CandidateFailed(candidate=name, message="the loss is nan"))
-    begun = [_WORKER, _begun(name)]
-    for attempt, expected in (
-        ([*begun, gave_up, failed], True),
-        ([*begun, gave_up], True),
-        ([*begun, failed], False),
-        ([*begun, gave_up, _begun("r00001-w00000"), failed], False),
-        ([], False),
-    ):
-        assert excused(history(attempt).logs[0]) == expected
+def test_a_candidate_that_another_rank_could_not_train_has_ended() -> None:
+    one, two = "r00000-w00000", "r00001-w00000"
+    logs = history([_WORKER, _begun(one), ("candidate-trained", trained(one, 0.5)), _begun(two)])
+    failed = [CandidateFailed(candidate=name, message="rank 1: no memory") for name in (one, two)]
+    past = WorkerHistory(logs.logs, failed)
+    assert logs.unfinished() is not None and past.unfinished() is None
+    assert past.ended == {one, two} and past.open_claims([turn(0, 0), turn(1, 0)]) == []
+    assert past.unrecorded == failed[1:]

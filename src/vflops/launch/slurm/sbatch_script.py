@@ -33,6 +33,12 @@ with_retries() {  # the arguments of step, then how many times to try it
     code=$?
     # 0: finished; 1: stopped, or srun could not start it; 2: wrong use; 4: another agent has it.
     ((code > 2 && code != 4)) || return $code
+    # 5: it restarts after a candidate that cannot be trained, which is no failed try.
+    if ((code == 5)); then
+      [ ! -e "$stop" ] || return $code
+      ((try--))
+      continue
+    fi
     # A rank hung: if no other job needs this allocation, the next one has other nodes.
     [ ! -e "$run/jobs/$1/hung" ] || ((jobs > 1)) || return $code
     ((try < $5)) || return $code

@@ -66,7 +66,8 @@ class JobLost(Data):
     """Whether a rank made no progress; if only one node is suspected, it then gets no further jobs
     at once."""
     excused: bool = False
-    """Whether the attempt ended by a time limit, a preemption or a requeue, which costs none."""
+    """Whether the attempt ended by a time limit, a preemption or a requeue, or to restart after a
+    candidate that cannot be trained; this costs none."""
 
 
 class JobGivenUp(Data):

@@ -13,10 +13,11 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
-from vflops.errors import FolderError, Interrupted, OutOfMemory, RunFailed
+from vflops.errors import FolderError, Interrupted, OutOfMemory, RestartNeeded, RunFailed
 from vflops.machine.devices import first_line, is_out_of_memory
 from vflops.machine.host import free_memory_bytes
 from vflops.record.folder import RunFolder
@@ -41,6 +42,10 @@ from vflops.workloads.automl.candidate_source import CandidateSource, ReplaySour
 from vflops.workloads.automl.claiming import CandidateClaimer, ClaimedCandidate
 from vflops.workloads.automl.compile_policy import CompilePolicy
 from vflops.workloads.automl.convergence import Convergence
+from vflops.workloads.automl.failed_candidates import (
+    read_failed_candidates,
+    write_failed_candidate,
+)
 from vflops.workloads.automl.network_builder import (
     BuildAhead,
     CandidateUnbuildable,
@@ -127,7 +132,8 @@ class Worker:
         inherit, seed = self.settings.search.inherit, self.context.record.seed
         builder_results = SharedResults(self.folder, jobs)  # read in the builder's thread
         self.builder = NetworkBuilder(self.buffer, builder_results, self.weights, seed, inherit)
-        history = WorkerHistory(self.folder.job_history(self.context.record.job))
+        failed = read_failed_candidates(self.context.attempt.parent)
+        history = WorkerHistory(self.folder.job_history(self.context.record.job), failed)
         unfinished = history.open_claims(self.buffer.claims_of(self.index))
         self.plan.barrier()  # all ranks must read the history before the first one extends it
         for name in history.ended if self.plan.leads else ():  # left by an attempt that died
@@ -171,6 +177,8 @@ class Worker:
             worker=self.index, left_s=left_s, clock=clock_fault, memory_bytes=self.memory_bytes
         )
         self.context.write_event("worker", began)
+        for failure in history.unrecorded:  # on a rank that could not write to the log
+            self.context.write_event("candidate-failed", failure)
 
     @property
     def _can_build_ahead(self) -> bool:
@@ -224,11 +232,13 @@ class Worker:
                 too_large = is_out_of_memory(error)
                 if not too_large:
                     raise
-            self._fail(turn, first_line(error), out_of_memory=too_large)
-            if self.plan.ranks > 1:  # other ranks may be within a step: restart the worker
-                raise
+            message = first_line(error)
+            if self.plan.ranks == 1:
+                self._fail(turn, message, out_of_memory=too_large)
+            else:  # others may be within a step, in a collective operation that never completes
+                self._restart_without(turn, message, out_of_memory=too_large)
 
-    def _fail(self, turn: Turn, message: str, *, out_of_memory: bool = False) -> None:
+    def _fail(self, turn: Turn, message: str, *, out_of_memory: bool = False) -> CandidateFailed:
         """Report that a candidate cannot be trained."""
         failed = CandidateFailed(
             candidate=turn.name,
@@ -237,6 +247,15 @@ class Worker:
             out_of_memory=out_of_memory,
         )
         self.context.write_event("candidate-failed", failed)
+        return failed
+
+    def _restart_without(self, turn: Turn, message: str, *, out_of_memory: bool) -> NoReturn:
+        """Leave the candidate's failure to the next attempt, and raise ``RestartNeeded``."""
+        failed = self._fail(
+            turn, f"rank {self.context.rank}: {message}", out_of_memory=out_of_memory
+        )
+        write_failed_candidate(self.context.attempt, self.context.rank, failed)
+        raise RestartNeeded(f"{turn.name} cannot be trained: {message}")
 
     def _attempt(self, candidate: Candidate, unfinished: UnfinishedCandidate | None) -> None:
         """Train until the candidate is finished or the worker's time is up."""

@@ -12,7 +12,7 @@ from vflops.record.formats.job_events import Evaluated, Finished
 from vflops.record.log.boot import monotonic_clock_id
 from vflops.record.log.events import Event, Log
 from vflops.workloads.automl.candidate_history import CandidateTracker
-from vflops.workloads.automl.search_events import Turn, WorkerBegun
+from vflops.workloads.automl.search_events import CandidateFailed, Turn, WorkerBegun
 
 _CLOCK_TOLERANCE_S = 1.0
 """Differences between wall clock and monotonic clock up to this are normal."""
@@ -38,6 +38,8 @@ class WorkerHistory:
     """The earlier attempts of one worker."""
 
     logs: Sequence[Log]
+    failed: Sequence[CandidateFailed] = ()
+    """Candidates that cannot be trained, as their ranks wrote beside the logs."""
 
     @property
     def begun(self) -> bool:
@@ -53,7 +55,12 @@ class WorkerHistory:
     @property
     def ended(self) -> frozenset[str]:
         """The names of the candidates that ended: trained, failed or cut."""
-        return frozenset(self._tracker.outcomes)
+        return frozenset(self._tracker.outcomes) | {failure.candidate for failure in self.failed}
+
+    @property
+    def unrecorded(self) -> list[CandidateFailed]:
+        """The failed candidates without an outcome in the logs."""
+        return [item for item in self.failed if item.candidate not in self._tracker.outcomes]
 
     @property
     def failed_starts(self) -> int:
@@ -71,7 +78,7 @@ class WorkerHistory:
     def unfinished(self) -> UnfinishedCandidate | None:
         """Return the candidate that was in training when the last attempt ended, if any."""
         candidate = self._tracker.unfinished
-        if candidate is None:
+        if candidate is None or candidate.turn.name in self.ended:
             return None
         return UnfinishedCandidate(
             candidate.turn,
