@@ -59,6 +59,10 @@ class Interrupted(VflopsError):
     exit_code = 130
 
 
+class Left(Interrupted):
+    """The user left the run, and its jobs continue without it."""
+
+
 class CheckFailed(VflopsError):
     """The run could be read, but does not comply with the rules."""
 

@@ -29,7 +29,7 @@ from vflops.config.profiles import tiny
 from vflops.errors import Interrupted, RunFailed
 from vflops.launch import agent, controller
 from vflops.launch.controller import Controller, JobProgress
-from vflops.launch.job_history import LEFT, attempt_histories
+from vflops.launch.job_history import attempt_histories
 from vflops.launch.launcher import Launcher
 from vflops.launch.placement import Node
 from vflops.launch.rank_failures import RankFailure
@@ -283,7 +283,7 @@ def test_a_job_that_the_user_stopped_is_not_lost(tmp_path: Path) -> None:
     with folder.start_attempt(job=0) as events:
         begun = JobBegun(job=1, launcher="fake", where="", attempt=1)
         events.write("job-begun", **begun.model_dump())
-        events.write("stopped", message=LEFT)
+        events.write("stopped", message="it was left", left=True)
     assert attempt_histories(folder)[1].running
     with folder.start_attempt(job=0) as events:
         events.write("stopped", message="cancelled by the user")

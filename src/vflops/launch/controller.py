@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from vflops.errors import Interrupted, RunFailed
+from vflops.errors import Interrupted, Left, RunFailed
 from vflops.interruption import SignalCounter, cause
-from vflops.launch.job_history import LEFT, attempt_histories
+from vflops.launch.job_history import attempt_histories
 from vflops.launch.launcher import JOBS_ASKED, Launcher
 from vflops.launch.node_check.recorder import NodeRecorder
 from vflops.launch.rank_failures import RankFailure, restart_needed, root_cause
@@ -193,8 +193,8 @@ class Controller:
                 with suppress(RunFailed):  # if they cannot be cancelled, they end by themselves
                     self._launcher.kill()
         except Leave:
-            raise Interrupted(
-                LEFT,
+            raise Left(
+                "its jobs were left running",
                 hint=f"follow them again: vflops attach {self._folder.path}",
             ) from None
         except KeyboardInterrupt as error:

@@ -11,8 +11,6 @@ from vflops.record.formats.job_events import JobBegun, JobGivenUp, JobLost
 
 MAX_LOSSES = 2
 """After it has lost this many jobs, a node gets no further ones."""
-LEFT = "its jobs were left running"
-"""The message of a run whose controller stopped while its jobs continue."""
 
 
 @dataclass
@@ -47,7 +45,7 @@ def attempt_histories(folder: RunFolder) -> Mapping[int, AttemptHistory]:
         elif event.kind == "job-given-up":
             given_up = event.payload(JobGivenUp)
             histories[given_up.job].given_up = given_up.reason
-        elif event.kind in ("failed", "stopped") and event.data.get("message") != LEFT:
+        elif event.kind in ("failed", "stopped") and not event.data.get("left"):
             for job in histories.values():
                 job.running = job.running and event.kind == "failed"
                 if job.given_up is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vflops import interruption
 from vflops.config.settings import Settings
-from vflops.errors import Interrupted, UsageError, VflopsError
+from vflops.errors import Interrupted, Left, UsageError, VflopsError
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.challenge import ChallengedRun
@@ -138,7 +138,8 @@ def _attempt(
             with launcher_class(folder.record.settings.launch.on).controlling(folder):
                 _steps(folder, events, observer, prepared, end_searches=end_searches)
         except (KeyboardInterrupt, Interrupted) as error:
-            events.write("stopped", message=_reason(error))
+            left = {"left": True} if isinstance(error, Left) else {}
+            events.write("stopped", message=_reason(error), **left)
             raise
         except VflopsError as error:
             _record_failure(events, error)
@@ -155,7 +156,7 @@ def _interruptible(folder: RunFolder) -> Iterator[None]:
         with interruption.handled(resume_hint):
             yield
     except (KeyboardInterrupt, Interrupted) as error:
-        raise Interrupted(
+        raise (Left if isinstance(error, Left) else Interrupted)(
             f"the run was interrupted ({_reason(error)}); finished work is kept in {folder.path}",
             hint=getattr(error, "hint", None)
             or resume_hint + (end_hint if can_be_ended(folder) else ""),

@@ -12,9 +12,8 @@ import pytest
 
 from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
-from vflops.errors import Interrupted, RunFailed, UsageError
+from vflops.errors import Interrupted, Left, RunFailed, UsageError
 from vflops.launch.agent_report import AgentReport
-from vflops.launch.job_history import LEFT
 from vflops.launch.join import join_launcher
 from vflops.launch.join.join_files import (
     ControllerFile,
@@ -282,7 +281,7 @@ def test_an_agent_says_why_its_job_ended(run: Run) -> None:
         (None, "is complete", True),
         (KeyboardInterrupt(), "was interrupted", False),
         (RunFailed("no disk"), "has failed: no disk", False),
-        (Interrupted(LEFT), None, False),
+        (Left("its jobs continue"), None, False),
     ],
 )
 def test_nodes_learn_how_the_run_ended(

@@ -32,23 +32,12 @@ def join(
 
     Start it once on every node, with mpiexec, pbsdsh, jsrun, flux run, pdsh, ssh or srun.
     """
-    from vflops.cli.cluster.control import require_incomplete
     from vflops.cli.terminal.console import next_step, say, shell_path
-    from vflops.cli.train.run import resume
     from vflops.errors import RunFailed
     from vflops.launch.join.joined_node import join_run, newest_open_run
-    from vflops.python_start import module_command
-    from vflops.record.folder import RunFolder
 
     if lead:
-        require_incomplete(RunFolder.open(run), "lead")
-        node = subprocess.Popen(
-            module_command("vflops", "join", run), stdin=subprocess.DEVNULL, start_new_session=True
-        )
-        try:
-            resume(run, allow_command=allow_command, quiet=False)
-        finally:
-            node.wait()
+        _lead(run, allow_command=allow_command)
         return
     folder = newest_open_run(run, say)
     code = join_run(folder, say)
@@ -57,3 +46,42 @@ def join(
             "the run has not ended well", hint=f"see its report: vflops report {shell_path(folder)}"
         )
     next_step(f"vflops report {shell_path(folder)}", "to read the result")
+
+
+def _lead(run: Path, *, allow_command: bool) -> None:
+    """Control the run, and add this node to it as a process of its own."""
+    from vflops.cli.cluster.control import require_incomplete
+    from vflops.cli.terminal.console import say, shell_path
+    from vflops.cli.train.run import resume
+    from vflops.errors import Left, UsageError
+    from vflops.python_start import module_command
+    from vflops.record.files.lock import is_locked
+    from vflops.record.folder import RunFolder
+    from vflops.run.recorded_programs import require_consent
+
+    folder = RunFolder.open(run)
+    require_incomplete(folder, "lead")
+    name, on = shell_path(folder.path), folder.record.settings.launch.on
+    if on != "join":
+        raise UsageError(
+            f"the jobs of {name} run on {on}: no node can join it",
+            hint=f"resume it: vflops resume {name}",
+        )
+    require_consent(folder, allow_command=allow_command, tell=say)
+    if is_locked(folder.lock):
+        raise UsageError(
+            f"{name} has a controller: process {folder.lock.read_text().strip() or 'unknown'}",
+            hint=f"join it: vflops join {name}",
+        )
+    node = subprocess.Popen(
+        module_command("vflops", "join", run), stdin=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        resume(run, allow_command=allow_command, quiet=False)
+    except Left:  # the node has jobs that continue
+        raise
+    except BaseException:
+        node.terminate()
+        raise
+    finally:
+        node.wait()

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from vflops.config.launch import LaunchSettings
-from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
+from vflops.errors import Interrupted, Left, RunFailed, UsageError, VflopsError
 from vflops.launch import site
 from vflops.launch.agent_report import AgentReport, last_report
-from vflops.launch.job_history import LEFT, nodes_that_lost_jobs
+from vflops.launch.job_history import nodes_that_lost_jobs
 from vflops.launch.join.join_files import (
     BEAT_S,
     FOLDER,
@@ -168,10 +168,10 @@ class JoinLauncher(Launcher):
                 yield
             over, complete = "is complete", True
         except VflopsError as error:
-            if not isinstance(error, Interrupted):
-                over = f"has failed: {error.message}"
-            elif error.message == LEFT:
+            if isinstance(error, Left):
                 over = ""
+            elif not isinstance(error, Interrupted):
+                over = f"has failed: {error.message}"
             raise
         finally:
             ended.set()
