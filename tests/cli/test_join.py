@@ -7,7 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from vflops.cli import application
 from vflops.cli.cluster.join import join
 from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
@@ -48,3 +50,12 @@ def test_a_controller_that_fails_does_not_wait_for_its_own_node(tmp_path: Path) 
     )
     assert done.returncode == 2 and "join" in done.stderr, done.stderr
     assert time.monotonic() - began_s < 110, "the node waits 120 s for a controller"
+
+
+@pytest.mark.parametrize("words", [("image-classification",), ("--paper", "v3")])
+def test_an_experiment_of_several_runs_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    command = ["scale", *words, "--on", "join", "--nodes", "2", "--out", str(tmp_path / "x")]
+    done = CliRunner().invoke(application(command), command)
+    assert isinstance(done.exception, UsageError)
+    assert "several runs cannot share them" in done.exception.message
+    assert not (tmp_path / "x").exists()

@@ -35,6 +35,7 @@ from vflops.launch.slurm.slurm_nodes import (
     current_allocation,
     expand_nodes,
     list_nodes,
+    lost_nodes,
 )
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler
 from vflops.record.files.lock import locked
@@ -595,3 +596,20 @@ echo "$? after $started"
 """
     done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == expected, done.stderr
+
+
+def test_nodes_that_slurm_has_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = [
+        "n1|allocated|none",
+        "n2|down*|Not responding",
+        "n3|allocated*|none",
+        "n4|drained|disk",
+        "n5|fail|board",
+    ]
+    text = "#!/bin/sh\ncat <<END\n" + "\n".join(listed) + "\nEND\n"
+    command(tmp_path / "bin", "sinfo", text, monkeypatch)
+    assert lost_nodes(["n1", "n2", "n3", "n4", "n5"]) == {
+        "n2": "n2 is down: Not responding",
+        "n3": "n3 does not respond to SLURM (allocated)",
+        "n5": "n5 is fail: board",
+    }

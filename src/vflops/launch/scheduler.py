@@ -16,6 +16,8 @@ from vflops.launch.job_script import Request
 _SHORTEST_S, _LONGEST_S = 1.0, 30.0
 
 State = Literal["waiting", "running", "ended"]
+EndedBy = Literal["completion", "failure", "time limit", "preemption", "cancellation", "memory"]
+"""How a job ended; ``cancellation`` includes that of a job that could no longer start."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class JobStatus:
     """The scheduler's message, if any."""
     restarts: int = 0
     """How often the scheduler has put the job back into the queue."""
+    ended_by: EndedBy | None = None
+    """None if it has not ended, or in another way, for example with its node."""
 
 
 class Scheduler(ABC):

@@ -5,10 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from vflops.config.settings import Settings
-from vflops.errors import Interrupted
+from vflops.errors import Interrupted, UsageError
 from vflops.record.folder import RunFolder, latest
 from vflops.run import pipeline
 from vflops.run.observer import RunObserver
+
+
+def require_lasting_nodes(settings: Settings) -> None:
+    """Raise UsageError if the nodes belong to one run, so that a second run would wait for them."""
+    if settings.launch.on == "join":
+        raise UsageError(
+            "nodes that join a run leave when it ends, so several runs cannot share them",
+            hint="train the points one by one: vflops run … --on join, with vflops join on every"
+            " node for each of them; or start this on one machine, or with --on slurm",
+        )
 
 
 def existing_run(parent: Path) -> RunFolder | None:
@@ -19,6 +29,7 @@ def existing_run(parent: Path) -> RunFolder | None:
 
 def run_to_end(parent: Path, workload: str, settings: Settings, observer: RunObserver) -> RunFolder:
     """Return a complete run in ``parent`` with its results; the newest one there is resumed."""
+    require_lasting_nodes(settings)
     folder = existing_run(parent)
     try:
         if folder is None:

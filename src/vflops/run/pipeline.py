@@ -296,7 +296,7 @@ def _measure(folder: RunFolder, events: EventWriter, observer: RunObserver) -> N
 
 def _may_be_measured(earlier: Measurement | None) -> bool:
     """Whether there is no measurement yet, or one that ran out of time."""
-    return earlier is None or (earlier.value is None and "time budget" in (earlier.reason or ""))
+    return earlier is None or earlier.ran_out_of_time
 
 
 def import_power(folder: RunFolder, log: Path) -> Path:

@@ -503,6 +503,26 @@ def test_the_job_of_a_lost_node_restarts_elsewhere_while_the_others_train(
 
 
 @pytest.mark.cluster
+def test_the_job_of_a_lost_node_restarts_on_the_free_node_of_a_held_allocation(
+    slurm: SlurmBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = "salloc --no-shell --no-kill --nodes=3 --cpus-per-task=2 2>&1"
+    output = slurm.run("bash", "-c", command)
+    job = output.split("job allocation ")[1].split()[0]
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    nodes = slurm.run("squeue", "-h", "-j", job, "-o", "%N")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", nodes)
+    process = started(tmp_path, "--models", "2", epochs=30)
+    folder = wait_for(tmp_path, "progress", 1, 2)
+    where = [NodeRecord.read(node_file(folder.logged_attempts(k)[-1], 0)).name for k in (1, 2)]
+    slurm.kill_node(where[1], noticed=True)
+    slurm.wait(lambda: len(folder.logged_attempts(2)) == 2, "second attempt", limit_s=90)
+    again = NodeRecord.read(node_file(folder.logged_attempts(2)[-1], 0)).name
+    assert again not in where and folder.history().events("end", job=1) == []
+    assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=30, partial=False)
+
+
+@pytest.mark.cluster
 def test_a_requeue_costs_no_attempt(slurm: SlurmBench, tmp_path: Path) -> None:
     process = started(tmp_path, "--models", "2", "--set", "bagging.attempts=1", epochs=12)
     folder = wait_for(tmp_path, "progress", 1, 2)

@@ -20,6 +20,7 @@ from vflops.launch.slurm import outage, slurm_launcher
 from vflops.launch.slurm import submissions as records_of_submissions
 from vflops.launch.slurm.outage import SchedulerUnavailable
 from vflops.launch.slurm.slurm_launcher import SlurmLauncher
+from vflops.launch.slurm.slurm_scheduler import _ENDED_BY
 from vflops.launch.slurm.submissions import Intent, read_intents, read_submission
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -298,7 +299,8 @@ def test_a_node_is_suspected_only_if_it_can_be_at_fault(
     assert not jobs.suspects(1)  # it is active: it was requeued
     with log.open("a") as file:
         file.write(report(1, "its end", outcome) if outcome else "")
-    queue.status = JobStatus("ended", ("n1",), reason)
+    ended_by = _ENDED_BY.get(reason.split()[0])
+    queue.status = JobStatus("ended", ("n1",), "some words", ended_by=ended_by)
     jobs.active_jobs()
     assert [*jobs.suspects(1)] == (["n1"] if suspect else [])
     assert jobs.running_elsewhere(1) == (outcome == "elsewhere")
@@ -322,7 +324,8 @@ def test_a_job_that_ran_without_output_is_named(
     queue = Queue()
     jobs = jobs_of(tmp_path, "apart", queue)
     jobs.start({1: 3})
-    queue.status = JobStatus(state, ("n3",), reason)  # type: ignore[arg-type]
+    ended_by = _ENDED_BY.get((reason or "").split(":")[0])
+    queue.status = JobStatus(state, ("n3",), reason, ended_by=ended_by)  # type: ignore[arg-type]
     jobs.active_jobs()
     reason_given = jobs.invisible_reason(1)
     assert (reason_given is not None) == unseen

@@ -12,6 +12,7 @@ from vflops.machine.ceilings.ceiling_plan import Item
 from vflops.machine.ceilings.measure import measure, planned_items
 from vflops.machine.ceilings.task import Task
 from vflops.record.formats.measurement import Measurement, Trial
+from vflops.run.pipeline import _may_be_measured
 
 QUICK = MicroSettings(
     budget_s=4, benchmarks=("gemm", "convolution", "memory", "transfer", "storage"), device="cpu"
@@ -87,12 +88,22 @@ def test_a_budget_that_is_used_up_is_the_reason(tmp_path: Path) -> None:
     assert len(measurements) == len(planned_items(settings))
     late = "time budget of 20 s used up; raise micro.budget_s"
     assert measurements["gemm", "peak", "fp32"].reason == late
+    assert {item.reason == late for item in measurements.values() if item.ran_out_of_time} == {True}
+    assert not measurements["transfer", "device-to-host-pinned", None].ran_out_of_time
     assert measurements["memory", "copy", None].reason == late
     assert measurements["storage", "sequential-read", None].reason == late
     assert measurements["all-reduce", "gloo-2-ranks", None].reason == late
     assert "nothing to copy to" in (
         measurements["transfer", "device-to-host-pinned", None].reason or ""
     )
+
+
+def test_only_what_ran_out_of_time_is_measured_when_a_run_is_resumed(tmp_path: Path) -> None:
+    item = planned_items(MicroSettings(device="cpu"))[0]
+    late = item.absent_measurement("cpu", "it is late", ran_out_of_time=True)
+    absent = item.absent_measurement("cpu", "a fault that mentions the time budget")
+    assert _may_be_measured(None) and _may_be_measured(late)
+    assert not _may_be_measured(absent) and not _may_be_measured(item.measurement("cpu", [1.0]))
 
 
 def test_an_item_that_fails_does_not_stop_the_others(

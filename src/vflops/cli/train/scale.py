@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,9 @@ from vflops.cli.train.paper import (
 from vflops.cli.train.scale_output import run_experiment
 from vflops.cli.typed_values import parse_counts
 from vflops.errors import UsageError
+
+if TYPE_CHECKING:
+    from vflops.config.settings import Settings
 
 
 class PaperName(StrEnum):
@@ -162,7 +165,7 @@ def scale(
         "repeat": repeat,
     }
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
-    load = partial(options.settings, seed=seed, keep_batch_per_rank=True)
+    load = partial(_settings, seed=seed)
     if paper is not None:
         check_paper_options(paper, {"--kind": kind, **given})
         assignments += set_ or []
@@ -207,3 +210,21 @@ def scale(
     )
     folder = out or Path("runs") / f"scale-{chosen}-{workload}"
     run_experiment(request.experiment(folder, settings), quiet=quiet)
+
+
+def _settings(
+    profile: str | None,
+    seed: int | None,
+    config: Path | None,
+    assignments: list[str],
+    *,
+    workloads: str | None = None,
+) -> Settings:
+    """Return the settings of an experiment; raise UsageError if its nodes serve only one run."""
+    from vflops.run.continued import require_lasting_nodes
+
+    settings = options.settings(
+        profile, seed, config, assignments, workloads=workloads, keep_batch_per_rank=True
+    )
+    require_lasting_nodes(settings)
+    return settings

@@ -62,7 +62,9 @@ class AllocationScheduler(SlurmScheduler):
                 hint="continue outside of it, or in another one: vflops attach RUN",
             )
         avoided = {*request.exclude, *(n.name for n in list_nodes(None) if not n.usable)}
-        chosen = sorted(nodes, key=lambda node: node in avoided)[: request.nodes]
+        busy = set(self._busy_nodes())
+        best = sorted(nodes, key=lambda node: (node in avoided, node in busy))
+        chosen = best[: request.nodes]
         self._chosen[request.script.stem] = tuple(chosen)
         variables = {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": ",".join(chosen)}
         lock = self._lock(request.script.stem)
@@ -113,7 +115,8 @@ class AllocationScheduler(SlurmScheduler):
         except SchedulerUnavailable as error:
             return JobStatus("running", nodes, error.message)
         ended = "COMPLETED" if code == 0 else "FAILED"
-        return JobStatus("ended", nodes, f"{ended}, exit code {code}" if code else ended)
+        text = f"{ended}, exit code {code}" if code else ended
+        return JobStatus("ended", nodes, text, ended_by="completion" if code == 0 else "failure")
 
     def _signal(self, name: str) -> None:
         outage = Outage(NAME, limit_s=CANCEL_LIMIT_S, hint="cancel again when SLURM answers")
@@ -122,13 +125,21 @@ class AllocationScheduler(SlurmScheduler):
 
     def _steps(self) -> list[str]:
         """Return the ids of this run's steps in the allocation."""
+        return [step for step, _ in self._steps_and_nodes()]
+
+    def _busy_nodes(self) -> list[str]:
+        """Return the nodes with steps of this run, which retries would have to wait for."""
+        return [node for _, nodes in self._steps_and_nodes() for node in expand_nodes(nodes)]
+
+    def _steps_and_nodes(self) -> list[tuple[str, str]]:
         job = self.allocation.job_id
-        command = ["squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i|%j"]
+        command = ["squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i|%N|%j"]
         done = run_command(command)
         if done.returncode != 0:
             raise_if_unavailable("squeue", done.stderr)
-        listed = (line.strip().partition("|") for line in done.stdout.splitlines())
-        return [step for step, _, name in listed if name.startswith(step_name(self._folder))]
+        listed = (line.strip().split("|", 2) for line in done.stdout.splitlines())
+        prefix = step_name(self._folder)
+        return [(step, nodes) for step, nodes, name in listed if name.startswith(prefix)]
 
     def _lock(self, script: str) -> Path:
         return self._folder / f"{script}.lock"

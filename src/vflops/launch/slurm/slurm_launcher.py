@@ -17,7 +17,7 @@ from vflops.launch.launcher import Launcher, Look
 from vflops.launch.node_clock import serve_clock
 from vflops.launch.node_layout import NodeLayout
 from vflops.launch.placement import Node
-from vflops.launch.scheduler import JobStatus
+from vflops.launch.scheduler import EndedBy, JobStatus
 from vflops.launch.site import SiteSettings
 from vflops.launch.sizing import rank_share
 from vflops.launch.slurm.sbatch_script import STOP, allocation_script, job_script
@@ -45,8 +45,8 @@ _LATE_S = 5.0
 _STEP_ERRORS = ("srun: error: ", "slurmstepd: error: ")
 _LONGEST_S = 10.0
 """The longest time between two queries, so that a lost node is noticed soon."""
-_NOT_THE_NODE = ("CANCELLED", "DEADLINE", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT")
-"""Reasons for the end of a job for which its node is not to blame."""
+_NOT_THE_NODE: tuple[EndedBy, ...] = ("cancellation", "memory", "preemption", "time limit")
+"""Ends of a job for which its node is not to blame."""
 
 
 class SlurmLauncher(Launcher):
@@ -288,7 +288,7 @@ class SlurmLauncher(Launcher):
         if lost := self._lost_nodes_of(job):
             return [*lost]
         status, report = self._status(job), self._agent_report(job)
-        if status is None or (status.reason or "").startswith(_NOT_THE_NODE):
+        if status is None or status.ended_by in _NOT_THE_NODE:
             return ()
         if status.state != "ended" and not self.gang:  # it was requeued
             return ()
@@ -303,10 +303,10 @@ class SlurmLauncher(Launcher):
             return False
         requeued = status.restarts > self._restarts.get((job, record.id), 0)
         self._restarts[job, record.id] = status.restarts
-        report, reason = self._agent_report(job), status.reason or ""
+        report = self._agent_report(job)
         stopped = report is not None and report.outcome == "stopped"
-        at_limit = advanced and (stopped or reason.startswith("TIMEOUT"))
-        return requeued or at_limit or reason.startswith("PREEMPTED")
+        at_limit = advanced and (stopped or status.ended_by == "time limit")
+        return requeued or at_limit or status.ended_by == "preemption"
 
     def running_elsewhere(self, job: int) -> bool:
         """Whether the job's agent found another one running the job."""
@@ -323,7 +323,7 @@ class SlurmLauncher(Launcher):
             return report.text
         if status.state == "running" and not status.nodes:
             return None
-        ran = status.state == "ended" and (status.reason or "").startswith(("FAILED", "COMPLETED"))
+        ran = status.state == "ended" and status.ended_by in ("failure", "completion")
         since_s = self._running_since_s.setdefault(record.id, time.monotonic())
         if not ran and (status.state != "running" or time.monotonic() - since_s < _SILENT_S):
             return None

@@ -74,7 +74,7 @@ def list_nodes(partition: str | None) -> list[SlurmNode]:
 
 
 def lost_nodes(names: Collection[str]) -> dict[str, str]:
-    """Return those of the nodes that SLURM has found to be down, with the state and the reason."""
+    """Return those of the nodes that SLURM has found to be down or silent, with what it says."""
     command = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(names)}", "--format=%N|%T|%E"]
     done = run_command(command)
     lost = {}
@@ -82,6 +82,8 @@ def lost_nodes(names: Collection[str]) -> dict[str, str]:
         name, state, reason = line.strip().split("|", 2)
         if state.startswith(_LOST):
             lost[name] = f"{name} is {state.rstrip('*')}: {reason}"
+        elif state.endswith("*"):
+            lost[name] = f"{name} does not respond to SLURM ({state.rstrip('*')})"
     return lost
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vflops.errors import UsageError
 from vflops.launch.job_script import Request
-from vflops.launch.scheduler import JobStatus, Scheduler, State, last_line, require_command
+from vflops.launch.scheduler import EndedBy, JobStatus, Scheduler, State, last_line, require_command
 from vflops.launch.slurm.commands import (
     NO_SLURM,
     NO_SLURM_HINT,
@@ -31,6 +31,16 @@ _JOBS_PER_QUERY = 1000
 _ENDED = frozenset(
     "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY REVOKED TIMEOUT".split()
 )
+_ENDED_BY: dict[str, EndedBy] = {
+    "CANCELLED": "cancellation",
+    "COMPLETED": "completion",
+    "DEADLINE": "cancellation",
+    "FAILED": "failure",
+    "OUT_OF_MEMORY": "memory",
+    "PREEMPTED": "preemption",
+    "REVOKED": "cancellation",
+    "TIMEOUT": "time limit",
+}
 _WAITING = frozenset(
     "CONFIGURING PENDING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT".split()
 )
@@ -112,13 +122,15 @@ class SlurmScheduler(Scheduler):
         if state == "PREEMPTED":
             # If it was requeued, it is pending at the next query; otherwise it has ended.
             last = self._statuses.get(job)
-            ended = last is not None and (last.reason or "").startswith("PREEMPTED")
+            ended = last is not None and last.ended_by == "preemption"
         if ended:
             kind: State = "ended"
             text += _format_exit_code(code)
         else:
             kind = "waiting" if state in (*_WAITING, "PREEMPTED") else "running"
-        return JobStatus(kind, tuple(expand_nodes(nodes)), None if state == "RUNNING" else text)
+        message = None if state == "RUNNING" else text
+        where, ended_by = tuple(expand_nodes(nodes)), _ENDED_BY.get(state)
+        return JobStatus(kind, where, message, ended_by=ended_by)
 
 
 def require_slurm() -> None:

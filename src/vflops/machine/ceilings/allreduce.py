@@ -137,7 +137,7 @@ def _measure(
 ) -> Measurement:
     device = task.device.name if backend == "nccl" else "cpu"
     if task.deadline.left_s() < _MIN_START_SHARE * task.item.start_s:
-        return task.item.absent_measurement(device, task.out_of_time_reason)
+        return task.out_of_time(device)
     try:
         sizes = _run(task, backend, ranks, mode)
     except (RanksError, OSError) as failure:
@@ -173,7 +173,7 @@ def summarise(
         reason = f"wrong result: relative error {error:.2g}, tolerance {tolerance:g}"
         return item.absent_measurement(device, reason)
     if not any(len(size.times_s) >= _MIN_SAMPLES for size in sizes):
-        return item.absent_measurement(device, out_of_time_reason)
+        return item.absent_measurement(device, out_of_time_reason, ran_out_of_time=True)
     speeds = [[bus_share * size.size_bytes / time_s for time_s in size.times_s] for size in sizes]
     tried = [
         Trial(setting=size.setting(ranks), value=median(samples))

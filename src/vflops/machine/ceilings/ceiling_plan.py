@@ -96,7 +96,9 @@ class Item:
             **facts,
         )
 
-    def absent_measurement(self, device: str, reason: str) -> Measurement:
+    def absent_measurement(
+        self, device: str, reason: str, *, ran_out_of_time: bool = False
+    ) -> Measurement:
         """Return a measurement without a value, with the reason."""
         return Measurement(
             benchmark=self.benchmark,
@@ -106,6 +108,7 @@ class Item:
             unit=self.unit,
             value=None,
             reason=reason,
+            ran_out_of_time=ran_out_of_time,
         )
 
 

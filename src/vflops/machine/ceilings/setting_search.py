@@ -134,8 +134,9 @@ class Search:
         if self._wrong:
             reason = f"wrong result: {self._wrong[0]}, tolerance {self._tolerance:g}"
             return self._task.absent_measurement(reason)
-        reason = self._task.out_of_time_reason if self._offered else _NO_MEMORY
-        return self._task.absent_measurement(self._refused[0] if self._refused else reason)
+        if self._offered and not self._refused:
+            return self._task.out_of_time()
+        return self._task.absent_measurement(self._refused[0] if self._refused else _NO_MEMORY)
 
     def _time(
         self, candidate: Candidate, kernel: Kernel, error: float, deadline: Deadline

@@ -70,7 +70,7 @@ def measure(task: Task) -> Measurement:
     system = file_system(task.folder)
     device = f"{system} file system"
     if task.overall_deadline.left_s() <= 0:
-        return task.item.absent_measurement(device, task.out_of_time_reason)
+        return task.out_of_time(device)
     try:
         space = os.statvfs(task.folder)
         free_bytes = space.f_bavail * space.f_frsize

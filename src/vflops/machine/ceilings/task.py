@@ -36,6 +36,12 @@ class Task:
         name = f"{self.seed}/{'/'.join(str(part) for part in self.item.key)}"
         return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")
 
+    def out_of_time(self, device: str | None = None) -> Measurement:
+        """Return a measurement without a value, because no time is left for the item."""
+        name = self.device.name if device is None else device
+        reason = self.out_of_time_reason
+        return self.item.absent_measurement(name, reason, ran_out_of_time=True)
+
     @property
     def out_of_time_reason(self) -> str:
         """The reason to record if there is no time left for the item."""

@@ -52,6 +52,8 @@ class Measurement(Data):
     """A warning about the value, such as a possible effect of the page cache."""
     reason: str | None = None
     """Why there is no value."""
+    ran_out_of_time: bool = False
+    """Whether there is none because the time was used up, so that a resumed run measures it."""
     node: str | None = None
     """The compute node that was measured, or the nodes that communicated; None on the machine that
     the run was started on."""
