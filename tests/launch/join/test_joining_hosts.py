@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 
 import vflops
+from tests.support import short_of_memory
+from tests.support.automl_runs import SMALL, results
 from tests.support.joining_hosts import NAMES, VFLOPS, JoiningHosts, joining_hosts
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import JobLost
 from vflops.record.formats.node import NodeRecord, node_files
+from vflops.workloads.automl.search_events import CandidateFailed
 
 pytestmark = pytest.mark.cluster
 
@@ -199,3 +202,30 @@ def test_nodes_leave_and_return_and_another_controller_takes_over(hosts: Joining
         check=False,
     )
     assert done.returncode in (0, 1), done.stderr
+
+
+def test_a_worker_over_two_hosts_that_runs_out_of_memory_on_one_goes_on(
+    hosts: JoiningHosts,
+) -> None:
+    short = str(Path(short_of_memory.__path__[0]))
+    words = ["run", "automl", "--profile", "tiny", "--workers", 1, "--ranks", 2, "--on", "join"]
+    words += ["--nodes", 2, "--out", hosts.folder / "runs"]
+    small = ("launch.ranks_per_node=1", "bagging.attempts=1", "search.candidates=3", *SMALL)
+    words += [word for setting in small for word in ("--set", setting)]
+    control = hosts.vflops("h1", *words)
+    folder = folder_of(hosts)
+    planted = {"PYTHONPATH": short, "SHORT_OF_MEMORY": "r00001-w00000"}
+    joined = [hosts.vflops(name, "join", folder.path, **planted) for name in ("h2", "h3")]
+    code, output = end_of(control)
+    assert code in (0, 1), output
+    assert [end_of(node)[0] for node in joined] == [0, 0]
+    assert sorted(results(folder)) == ["r00000-w00000", "r00002-w00000"]
+    (failed,) = [e.payload(CandidateFailed) for e in folder.history().events("candidate-failed")]
+    assert failed.out_of_memory and failed.message.startswith("rank 1: ")
+    (lost,) = [event.payload(JobLost) for event in folder.history(0).events("job-lost")]
+    assert lost.excused and sorted(trained_on(folder, 1)) == ["h2", "h3"]
+    # Both agents ended because a rank of one of them wanted a restart.
+    assert all(
+        "r00001-w00000 cannot be trained" in path.read_text()
+        for path in folder.path.glob("jobs/1/agent*.log")
+    )
