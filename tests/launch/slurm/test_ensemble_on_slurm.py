@@ -510,7 +510,7 @@ def test_the_job_of_a_lost_node_restarts_on_the_free_node_of_a_held_allocation(
     output = slurm.run("bash", "-c", command)
     job = output.split("job allocation ")[1].split()[0]
     monkeypatch.setenv("SLURM_JOB_ID", job)
-    nodes = slurm.run("squeue", "-h", "-j", job, "-o", "%N")
+    nodes = slurm.run("squeue", "-h", "-j", job, "-o", "%N").strip()
     monkeypatch.setenv("SLURM_JOB_NODELIST", nodes)
     process = started(tmp_path, "--models", "2", epochs=30)
     folder = wait_for(tmp_path, "progress", 1, 2)
