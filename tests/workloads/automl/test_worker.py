@@ -94,7 +94,7 @@ def test_all_ranks_read_the_past_before_the_first_one_writes_on(tmp_path: Path) 
     context: Any = FakeContext(NeverStopped())
     context.record, context.attempt = record_of(0), folder.attempt_folder(1, 1)
     context.local_ranks = 2
-    plan: Any = SimpleNamespace(ranks=2, leads=False, barrier=barrier)
+    plan: Any = SimpleNamespace(ranks=2, leads=False, has_whole_model=True, barrier=barrier)
     other = Worker(context, settings(), plan, None, torch.device("cpu"), 1)  # type: ignore[arg-type]
     assert other.claimer.unfinished == [UnfinishedCandidate(turn(0, 0), tries=1)]
     assert [kind for kind, _ in context.events] == ["worker"]
