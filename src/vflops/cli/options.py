@@ -37,6 +37,14 @@ On = Annotated[
     typer.Option(help="Where jobs run: local, slurm, or join: on nodes that vflops join adds."),
 ]
 Nodes = Annotated[int | None, typer.Option(help="Number of nodes of the scheduler to use.", min=1)]
+Rehearse = Annotated[
+    bool,
+    typer.Option(
+        "--rehearse",
+        help="Try the layout: ranks share accelerators or cores, and --nodes of this machine are"
+        " acted out. Without a score.",
+    ),
+]
 Container = Annotated[
     str | None,
     typer.Option(

@@ -74,7 +74,7 @@ def check_searches(settings: Settings) -> None:
         if spec.is_search and spec.expected is not None:
             data: ExpectedData = import_object(spec.expected)(section)
             check_model(spec, section, data.facts)
-            check_batch(settings.profile, spec, section.train, data.facts.train)
+            check_batch(settings, spec, section.train, data.facts.train)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class _WorkloadEstimator:
         data = self._data()
         with self.show_step(f"checking the model of {self.spec.name}"):
             footprint = check_model(self.spec, self.section, data.facts)
-        check_batch(self.settings.profile, self.spec, self.section.train, data.facts.train)
+        check_batch(self.settings, self.spec, self.section.train, data.facts.train)
         work = self._work(data.facts)
         counted, parameters = None, None
         if isinstance(work, Graph):

@@ -65,7 +65,7 @@ def size_run(
     """
     launch = requested.launch
     place = launcher_class(launch.on)
-    cluster = not place.is_this_machine or slots is not None
+    cluster = not place.is_this_machine or slots is not None or launch.rehearse
     sections = workload_settings(requested)
     shapes, assignments = {}, []
     for name, section in requested.workloads.items():
@@ -100,6 +100,7 @@ def size_run(
         elif not spec.is_search and found.models != requested.models_of(name):
             assignments.append(f"{name}.models={found.models}")
     own_nodes = all(item.ranks_per_node == item.ranks for item in shapes.values())
+    own_nodes = own_nodes and not launch.rehearse  # whose nodes here have other slots
     if cluster and launch.ranks_per_node is None and not own_nodes:
         per_node = max(item.ranks_per_node for item in shapes.values())
         assignments.append(f"launch.ranks_per_node={per_node}")

@@ -50,6 +50,7 @@ def plan(
     scale: options.Scale = None,
     on: options.On = None,
     nodes: options.Nodes = None,
+    rehearse: options.Rehearse = False,
     slots: Annotated[
         int | None, typer.Option(help="Plan for --nodes of another machine, of K ranks.", min=1)
     ] = None,
@@ -86,6 +87,7 @@ def plan(
         "data": data,
         "launch.on": on,
         "launch.nodes": nodes,
+        "launch.rehearse": "true" if rehearse else None,
         "bagging.waves": "true" if waves else None,
         "bagging.twins": "true" if twins else None,
         "repeat": repeat,

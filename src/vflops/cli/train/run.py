@@ -46,6 +46,7 @@ def run(
     ] = None,
     on: options.On = None,
     nodes: options.Nodes = None,
+    rehearse: options.Rehearse = False,
     container: options.Container = None,
     waves: Annotated[
         bool, typer.Option("--waves", help="Train models that do not fit at once in several waves.")
@@ -93,6 +94,7 @@ def run(
         "repeat": repeat,
         "launch.on": on,
         "launch.nodes": nodes,
+        "launch.rehearse": "true" if rehearse else None,
         "launch.container": container,
     }
     if scale is None:  # otherwise they must first make this scale on the nodes

@@ -131,6 +131,7 @@ def scale(
     profile: options.Profile = None,
     on: options.On = None,
     nodes: options.Nodes = None,
+    rehearse: options.Rehearse = False,
     container: options.Container = None,
     repeat: Annotated[
         int | None, typer.Option(help="Number of trainings per point, each with the next seed.")
@@ -158,6 +159,8 @@ def scale(
     flags: dict[str, object] = {
         "launch.on": on,
         "launch.nodes": nodes,
+        "launch.rehearse": "true" if rehearse else None,
+        "launch.ranks_per_node": ranks if rehearse else None,
         "launch.container": container,
         "repeat": repeat,
     }

@@ -371,7 +371,7 @@ class JoinLauncher(Launcher):
             slots, what = file.accelerators, "accelerators"
         else:
             slots, what = file.cores // (self._settings.cores_per_rank or 1), "cores"
-        if slots < self._min_slots:
+        if slots < self._min_slots and not self._settings.rehearse:
             return (
                 f"{file.name} has {slots} {what}, but {self._min_slots} ranks run on each node",
                 "start the run with fewer --models or --ranks, or more --nodes",

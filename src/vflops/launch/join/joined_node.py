@@ -36,6 +36,7 @@ from vflops.launch.local.local_launcher import split_cores
 from vflops.launch.node_clock import offset_from_controller
 from vflops.launch.node_group import ADDRESS, CORES, GROUP
 from vflops.launch.parent_death import PARENT
+from vflops.launch.rehearsal import THREADS
 from vflops.launch.site import site_for
 from vflops.launch.waiting import UnseenFolder, node_name, open_run
 from vflops.machine.system.cpu_share import usable_cores
@@ -329,17 +330,25 @@ def _resources(folder: RunFolder, task: Task, slots: int) -> dict[str, str]:
     """Return the variables with the cores and accelerators of the task's slots."""
     from vflops.machine.devices import available
 
-    number = len(available()) - 1
+    number, launch = len(available()) - 1, folder.record.settings.launch
     visible = visible_devices({"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "")})
     devices = (visible if len(visible) >= slots else range(slots)) if number >= slots else ()
-    per_rank = folder.record.settings.launch.cores_per_rank
+    per_rank = launch.cores_per_rank
+    if launch.rehearse:
+        shown = visible or range(number)
+        devices = [shown[slot % len(shown)] for slot in range(slots)] if number else ()
+        per_rank = None if slots * (per_rank or 1) > len(usable_cores()) else per_rank
     parts = split_cores(
         Topology.read(), usable_cores(), slots, devices=devices, cores_per_slot=per_rank
     )
     mine = [parts[slot] for slot in task.slots]
-    variables = {CORES: ",".join(str(core) for part in mine for core in part.cores)}
+    cores = [core for part in mine for core in part.cores]
+    variables = {CORES: ",".join(map(str, dict.fromkeys(cores)))}
     if devices:
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(str(part.device) for part in mine)
+        shown = dict.fromkeys(part.device for part in mine)
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, shown))
+    if len(parts) > len(usable_cores()):  # of a rehearsal
+        variables[THREADS] = "1"
     return variables
 
 

@@ -24,7 +24,8 @@ from vflops.launch.placement import THIS_MACHINE, Node, plan
 from vflops.launch.process_signals import signal_process
 from vflops.launch.scheduler import JobStatus
 from vflops.launch.site import SiteSettings
-from vflops.launch.sizing import local_node
+from vflops.launch.rehearsal import THREADS
+from vflops.launch.sizing import local_node, local_nodes
 from vflops.machine.system.cpu_share import usable_cores
 from vflops.machine.visible_devices import visible_devices
 from vflops.record.files import atomic
@@ -62,16 +63,16 @@ class LocalLauncher(Launcher):
                 f"the container {settings.container} needs a scheduler, but the jobs run locally",
                 hint="add --on slurm, or start vflops itself in the container",
             )
-        if (settings.nodes or 1) > 1:
+        if (settings.nodes or 1) > 1 and not settings.rehearse:
             raise UsageError(
                 f"--nodes {settings.nodes}, but the jobs run on this machine",
-                hint="add --on slurm, or leave --nodes out",
+                hint="add --on slurm, or leave --nodes out; to act them out here: --rehearse",
             )
 
     @classmethod
     def nodes(cls, settings: LaunchSettings, device: str) -> list[Node]:
-        """Return this machine as the only node."""
-        return [local_node(settings, device)]
+        """Return this machine as the only node or, in a rehearsal, the nodes it stands for."""
+        return local_nodes(settings, device)
 
     @classmethod
     def nodes_reserved(cls) -> bool:
@@ -137,9 +138,11 @@ class LocalLauncher(Launcher):
     def _start(self, job: int) -> None:
         cores = [core for slot in self._slots[job] for core in slot.cores]
         devices = [str(slot.device) for slot in self._slots[job] if slot.device is not None]
-        variables = {CORES: ",".join(map(str, cores))}
+        variables = {CORES: ",".join(map(str, dict.fromkeys(cores)))}
         if devices:
-            variables[_CUDA] = ",".join(devices)
+            variables[_CUDA] = ",".join(dict.fromkeys(devices))
+        if self._slots_share_cores:
+            variables[THREADS] = "1"
         path = self._log(job)
         try:
             with path.open("ab") as output, interruption.protected():  # it outlives this process
@@ -153,6 +156,12 @@ class LocalLauncher(Launcher):
                 )
         except OSError as error:
             raise atomic.cannot_write(path, error) from error
+
+    @property
+    def _slots_share_cores(self) -> bool:
+        """Whether this is a rehearsal with more ranks than cores."""
+        cores = {slot.number: slot.cores for slots in self._slots.values() for slot in slots}
+        return sum(map(len, cores.values())) > len(set().union(*cores.values()))
 
     def _log(self, job: int) -> Path:
         return self._folder.job_file(job).parent / "agent.log"
@@ -255,13 +264,12 @@ def _divide_machine(folder: RunFolder, records: Sequence[JobRecord]) -> dict[int
     """Return the slots of each job, which run side by side."""
     settings, device = folder.record.settings, records[0].settings["train"]["device"]
     launch, ranks = settings.launch, records[0].ranks
+    if launch.rehearse:
+        return _share_machine(launch, device, records, waves=settings.bagging.waves)
     node = local_node(launch, device)
     number = node.slots if node.accelerated else min(node.slots, len(records) * ranks)
     planned = plan([Node(THIS_MACHINE, number)], len(records), ranks, waves=settings.bagging.waves)
-    # The user may have hidden some devices, or named the only one to use.
-    visible = visible_devices({_CUDA: os.environ.get(_CUDA, "")})
-    shown = visible if len(visible) >= number else range(number)
-    gpus = shown if node.accelerated and ":" not in device else ()
+    gpus = _devices(device, number) if node.accelerated else ()
     parts = split_cores(
         Topology.read(), usable_cores(), number, devices=gpus, cores_per_slot=launch.cores_per_rank
     )
@@ -269,6 +277,38 @@ def _divide_machine(folder: RunFolder, records: Sequence[JobRecord]) -> dict[int
     for record, placement in zip(records, planned.placements, strict=True):
         slots_of[record.job] = [parts[slot] for _, slots in placement.places for slot in slots]
     return slots_of
+
+
+def _share_machine(
+    launch: LaunchSettings, device: str, records: Sequence[JobRecord], *, waves: bool
+) -> dict[int, list[Slot]]:
+    """Return the slots of each job in a rehearsal: those of several nodes, all on this machine.
+
+    Slots have cores of their own as long as there are enough, else they share all of them.
+    """
+    nodes = local_nodes(launch, device)
+    first = {node.name: number * node.slots for number, node in enumerate(nodes)}
+    number, cores = len(nodes) * nodes[0].slots, usable_cores()
+    resources = nodes[0].resources
+    owned = resources.gpus if resources is not None and nodes[0].gpus_per_slot else 0
+    shown = _devices(device, owned) if owned else ()
+    gpus = [shown[slot % len(shown)] for slot in range(number)] if shown else []
+    size = launch.cores_per_rank if number * (launch.cores_per_rank or 1) <= len(cores) else None
+    parts = split_cores(Topology.read(), cores, number, devices=gpus, cores_per_slot=size)
+    planned = plan(nodes, len(records), records[0].ranks, waves=waves)
+    return {
+        record.job: [
+            parts[first[node] + slot] for node, slots in placement.places for slot in slots
+        ]
+        for record, placement in zip(records, planned.placements, strict=True)
+    }
+
+
+def _devices(device: str, number: int) -> Sequence[int]:
+    """Return ``number`` devices; the user may have hidden some, or named the only one to use."""
+    visible = visible_devices({_CUDA: os.environ.get(_CUDA, "")})
+    shown = visible if len(visible) >= number else range(number)
+    return shown if ":" not in device else ()
 
 
 def _end_sessions(processes: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from vflops.launch.core_binding import BINDING
 from vflops.launch.rank_completion import is_complete
+from vflops.launch.rehearsal import NODE_RANKS
 from vflops.machine.probe import numbers
 from vflops.record.files import atomic
 
@@ -47,7 +48,7 @@ class LocalRanks:
             variables = {
                 "RANK": str(rank),
                 "LOCAL_RANK": str(local),
-                "LOCAL_WORLD_SIZE": str(len(self._ranks)),
+                "LOCAL_WORLD_SIZE": environment.get(NODE_RANKS, str(len(self._ranks))),
                 "WORLD_SIZE": str(ranks),
                 "VFLOPS_LAUNCHER": str(os.getpid()),
             }

@@ -255,7 +255,7 @@ def machine_size(settings: Mapping[str, Settings], ranks: int | None) -> tuple[i
     (section,) = first.workloads.values()
     nodes = known_nodes(launch, section["train"]["device"])
     smallest = min(nodes, key=lambda node: node.slots)
-    degree = ranks or (_suited(settings, smallest.slots) if smallest.accelerated else 1)
+    degree = ranks or (_suited(settings, smallest.slots) if smallest.filled else 1)
     number = capacity(nodes, degree)
     if number == 0:
         raise UsageError(

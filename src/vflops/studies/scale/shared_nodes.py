@@ -18,10 +18,11 @@ def ranks_per_node(launch: LaunchSettings, device: str, sizes: Sequence[Size]) -
 
     If nodes differ, smaller ones may be left out: all points must fit and, of the numbers with
     which they do, this is the one with the most slots. Return None for this machine, which is
-    a single node.
+    a single node unless it rehearses several.
     """
     place = launcher_class(launch.on)
-    if launch.ranks_per_node is not None or place.is_this_machine:
+    here = place.is_this_machine and not launch.rehearse
+    if launch.ranks_per_node is not None or here:
         return launch.ranks_per_node
     nodes = launch_nodes.known_nodes(launch, device)
     alike = {slots: _at_least(nodes, slots) for slots in {node.slots for node in nodes}}
