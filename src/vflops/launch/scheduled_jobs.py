@@ -314,12 +314,13 @@ class ScheduledJobs(Launcher):
     ) -> Request:
         """Return the request for a script; ``number`` counts its submissions."""
         run = self._folder.record.id.rpartition("-")[2]
-        share = self._share()
+        share, settings = self._share(), self._folder.record.settings
+        shared = settings.launch.rehearse  # one task has all that the ranks of a node share
         return Request(
             name=f"vflops-{run}-{stem}" + (f"-{number}" if number > 1 else ""),
             script=folder / f"{stem}.sh",
             nodes=nodes,
-            tasks_per_node=tasks,
+            tasks_per_node=1 if shared else tasks,
             cores_per_task=share.cores,
             gpus_per_task=share.gpus,
             gpu_type=share.gpu_type,
@@ -328,7 +329,8 @@ class ScheduledJobs(Launcher):
             site=self._site,
             exclude=tuple(exclude),
             limit_s=self._limit_s(),
-            measures=bool(self._folder.record.settings.micro.benchmarks),
+            measures=bool(settings.micro.benchmarks) and not shared,
+            overlap=shared,
         )
 
     def _limit_s(self) -> float | None:

@@ -195,7 +195,9 @@ def _steps(
             _count(folder, events, model)
     if launcher_class(settings.launch.on).is_this_machine:
         _measure(folder, events, observer)
-    elif not settings.micro.benchmarks:  # otherwise the nodes plan and measure before training
+    elif (
+        settings.launch.rehearse or not settings.micro.benchmarks
+    ):  # otherwise the nodes plan and measure before training
         events.write("plan", measurements=[])
     if settings.workloads:
         records = jobs.plan(folder, events, prepared, observer.progress)

@@ -183,6 +183,11 @@ def request_lines(settings: Settings) -> tuple[list[str], list[str]]:
             used, per_node = models * layout.nodes, layout.ranks_per_node
             slots = per_node if whole else layout.slots
         share = rank_share(nodes, slots, launch, whole=whole)
+        if launch.rehearse:
+            parts = [count(share.gpus, "GPU")] * bool(share.gpus) + [count(share.cores, "core")]
+            ranks_here = count(per_node, "rank")
+            lines.append(f"{count(used, 'node')}: {ranks_here} share {' and '.join(parts)} of each")
+            continue
         lines.append(_request_line(used, per_node, share, site))
         available = launch.nodes or (len(nodes) if launcher.nodes_reserved() else used)
         if used < available:

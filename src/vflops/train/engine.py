@@ -29,6 +29,7 @@ from vflops.train.parallel.rank_group import RankGroup
 from vflops.train.precision import Precision
 from vflops.train.profiling import profile_steps
 from vflops.train.rank_device import rank_device, use_threads
+from vflops.train.rank_places import write_memory, write_places
 from vflops.train.state import TrainState
 from vflops.workloads.contract.registry import workload as find
 from vflops.workloads.contract.workload import Exhibits, Indices, Split, Workload
@@ -49,10 +50,12 @@ def run(context: JobContext) -> None:
         precision.settings(),
         joined_backend(context, train, workload, precision, device) as (group, backend),
     ):
+        write_places(context, group, device)
         engine = Engine(context, train, workload, group, precision, backend)
         context.write_event("job", engine.start_event(threads))
         engine.train()
         write_data_read(context, group, workload.read_splits())
+        write_memory(context, group, device)
         group.barrier()  # a rank that left early would take its connections with it
 
 

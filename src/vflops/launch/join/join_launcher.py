@@ -174,7 +174,7 @@ class JoinLauncher(Launcher):
         slots = self._settings.ranks_per_node or -(-len(records) * ranks // self._wanted)
         self._ranks, self._min_slots = ranks, slots
         self._device = records[0].settings["train"]["device"]
-        self._measures = bool(settings.micro.benchmarks)
+        self._measures = bool(settings.micro.benchmarks) and not settings.launch.rehearse
         self._nodes: dict[str, _JoinedNode] = {}
         self._reasons: dict[int, str] = {}
         self._last: dict[int, tuple[str, ...]] = {}

@@ -345,8 +345,8 @@ def _resources(folder: RunFolder, task: Task, slots: int) -> dict[str, str]:
     cores = [core for part in mine for core in part.cores]
     variables = {CORES: ",".join(map(str, dict.fromkeys(cores)))}
     if devices:
-        shown = dict.fromkeys(part.device for part in mine)
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, shown))
+        used = dict.fromkeys(part.device for part in mine)
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, used))
     if len(parts) > len(usable_cores()):  # of a rehearsal
         variables[THREADS] = "1"
     return variables

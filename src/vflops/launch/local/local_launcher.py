@@ -22,9 +22,9 @@ from vflops.launch.launcher import Launcher, Probes, UnusableNode
 from vflops.launch.node_group import CORES
 from vflops.launch.placement import THIS_MACHINE, Node, plan
 from vflops.launch.process_signals import signal_process
+from vflops.launch.rehearsal import THREADS
 from vflops.launch.scheduler import JobStatus
 from vflops.launch.site import SiteSettings
-from vflops.launch.rehearsal import THREADS
 from vflops.launch.sizing import local_node, local_nodes
 from vflops.machine.system.cpu_share import usable_cores
 from vflops.machine.visible_devices import visible_devices

@@ -155,6 +155,34 @@ class JobStarted(Data):
     for other jobs, which draw their samples themselves."""
 
 
+class RankPlace(Data):
+    """Where a rank runs, as the rank itself saw it."""
+
+    node: str
+    device: str
+    id: str | None = None
+    """The UUID of its accelerator; None for the CPU and for devices without one."""
+    cores: str = Field(pattern=r"^[0-9a-f]{1,4096}$")
+    """The cores that it may use, as a hexadecimal mask."""
+
+
+class RanksPlaced(Data):
+    """The ranks of an attempt at a job have met; which of them share a device follows from it."""
+
+    places: tuple[RankPlace, ...]
+    """In the order of ranks."""
+    rehearsal: bool = False
+
+
+class RanksRehearsed(Data):
+    """The memory that the ranks of a rehearsal took; each would have it on a device of its own."""
+
+    peak_bytes: tuple[NonNegative, ...]
+    """The most memory of each rank: what torch allocated on its accelerator, or its process's."""
+    device_bytes: NonNegative
+    """The memory of the device, or of the machine, that ranks shared here."""
+
+
 class Resumed(Data):
     """Training resumed from a checkpoint."""
 
