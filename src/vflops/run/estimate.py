@@ -19,6 +19,7 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import main_ceilings
 from vflops.results.roofline.run_ceilings import run_ceilings
 from vflops.results.score.training_score import training_scores
+from vflops.results.score.unscored import require_measurement
 from vflops.run.captured_graphs import counted_before
 from vflops.run.training_cost import Estimate, Speed, Training, bounding_speed, measured_speed
 from vflops.run.training_cost import estimate as estimate_training
@@ -170,6 +171,7 @@ class _WorkloadEstimator:
                 None,
                 f"not known: name an earlier run with --like RUN; a short one: {short}",
             )
+        require_measurement(earlier, "no time can be estimated from them")
         run = earlier.folder.path.name
         speed = measured_speed(training_scores(earlier), name, training, run)
         if speed is None and counted is not None:

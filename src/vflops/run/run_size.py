@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from vflops.config.frameworks import FRAMEWORKS
+from vflops.config.launch import LaunchSettings
 from vflops.config.settings import Settings
 from vflops.config.training import EIGHT_BIT_PRECISIONS
 from vflops.errors import UsageError
 from vflops.launch.factory import launcher_class
 from vflops.launch.node_layout import NodeLayout
 from vflops.launch.nodes import known_nodes, usable_nodes
-from vflops.launch.placement import Plan, plan
+from vflops.launch.placement import Node, Plan, plan
 from vflops.launch.site import SiteSettings, site_for
 from vflops.launch.sizing import Asked, RankShare, Shape, rank_share, shape
 from vflops.results.score.figure_text import count
@@ -201,6 +202,32 @@ def request_lines(settings: Settings) -> tuple[list[str], list[str]]:
         if whole and resources.cores - cores >= per_node:
             idle.append(f"{resources.cores - cores} of {resources.cores} cores of a node stay idle")
     return list(dict.fromkeys(lines)), list(dict.fromkeys(idle))
+
+
+def rehearsal_line(settings: Settings) -> str | None:
+    """Return what a rehearsal acts out, and on what; None for another run."""
+    launch = settings.launch
+    if not launch.rehearse or not settings.workloads:
+        return None
+    texts = []
+    for section in workload_settings(settings).values():
+        nodes = known_nodes(launch, section.train.device)[: launch.nodes]
+        ranks = count(len(nodes) * nodes[0].slots, "rank")
+        layout = f"{count(len(nodes), 'node')} of {count(nodes[0].slots, 'rank')}"
+        texts.append(f"{ranks} on {layout} share {_shared_resources(launch, nodes[0])}")
+    where = " of each node" if launch.on == "slurm" else ""
+    return f"rehearsal: {'; '.join(dict.fromkeys(texts))}{where}; no score, never a valid result"
+
+
+def _shared_resources(launch: LaunchSettings, node: Node) -> str:
+    """Return the accelerators or the cores that ranks share, and the memory of this machine."""
+    share = rank_share([node], node.slots, launch)
+    kind = f" ({share.gpu_type})" if share.gpu_type else ""
+    parts = [f"{count(share.gpus, 'accelerator')}{kind}"] if share.gpus else []
+    parts.append(count(share.cores, "core"))
+    if share.memory_mb:
+        parts.append(f"{quantity(share.memory_mb * 2**20, 'B')} of memory")
+    return " and ".join(parts)
 
 
 def _request_line(nodes: int, per_node: int, share: RankShare, site: SiteSettings) -> str:

@@ -154,6 +154,7 @@ class Experiment:
             sharing=dict(self.axis.sharing),
             points=points,
             groups=self.axis.groups(points),
+            rehearsal=self.settings.launch.rehearse,
         ).with_efficiency()
 
     @property

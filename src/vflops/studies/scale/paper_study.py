@@ -24,6 +24,7 @@ from vflops.record.files import atomic
 from vflops.record.files.lock import locked
 from vflops.record.readout.contents import Contents
 from vflops.results.score.figure_text import count
+from vflops.results.score.unscored import is_rehearsal
 from vflops.run.continued import existing_run, run_to_end
 from vflops.run.observer import RunObserver
 from vflops.run.validate import most_copies
@@ -171,7 +172,8 @@ class PaperStudy:
             if uses[0][0].experiment.workload == workload:
                 found = existing_run(folder)
                 if found is not None and is_complete(found):
-                    return Contents(found)
+                    contents = Contents(found)
+                    return None if is_rehearsal(contents) else contents
         return None
 
     def _time_s(self, experiment: Experiment, size: Size, earlier: Contents | None) -> float | None:
