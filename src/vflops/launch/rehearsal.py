@@ -16,6 +16,8 @@ from vflops.machine.system.cpu_share import cpu_threads
 
 NODE_RANKS = "VFLOPS_REHEARSED_NODE"
 """The variable with the number of ranks of the job on each node of the real layout."""
+AT_ONCE = "VFLOPS_REHEARSED_AT_ONCE"
+"""The variable with the number of ranks of all jobs that share this machine."""
 _HERE = "VFLOPS_REHEARSED_HERE"
 """The variable with the number of ranks of the job on this machine, which may stand for several
 nodes."""
@@ -31,9 +33,11 @@ def rehearsal_variables(
     these cores; otherwise all ranks of a node do.
     """
     node_ranks = launch.ranks_per_node or ranks
-    sharing = ranks if alone else max(node_ranks, ranks)
+    of_node = max(node_ranks, ranks)
+    sharing = ranks if alone else of_node
     return {
         NODE_RANKS: str(min(node_ranks, ranks)),
+        AT_ONCE: environment.get(AT_ONCE, str(of_node)),
         _HERE: str(ranks),
         THREADS: str(cpu_threads(sharing).count),
     }
@@ -45,12 +49,14 @@ class SharedMachine:
 
     ranks: int
     """How many there are."""
+    at_once: int
+    """The number of ranks of all jobs that share it."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> SharedMachine | None:
         """Return the machine that the ranks of a rehearsal share; None in any other run."""
         here = environment.get(_HERE)
-        return None if here is None else cls(int(here))
+        return None if here is None else cls(int(here), int(environment[AT_ONCE]))
 
     def prepare_nccl(
         self, accelerators: int, environment: MutableMapping[str, str] = os.environ

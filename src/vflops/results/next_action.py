@@ -58,17 +58,14 @@ def next_action(
 
 def _after_rehearsal(folder: RunFolder, run: str) -> NextAction:
     """Return the command of the real run."""
-    settings = folder.record.settings
-    launch = settings.launch.model_copy(update={"rehearse": False})
-    if on_this_machine(launch.on) and (launch.nodes or 1) > 1:
-        launch = launch.model_copy(update={"on": "slurm"})
-    real = folder.record.model_copy(
-        update={"settings": settings.model_copy(update={"launch": launch})}
-    )
-    line = None if _names_programs(folder) else command(real)
+    launch = folder.record.settings.launch
+    line = None if _names_programs(folder) else command(folder.record)
     if line is None:
         return NextAction(f"vflops report {run}", "see the rehearsal")
-    return NextAction(line, "the real run, on as many accelerators as it has ranks")
+    real = line.replace(" --set launch.rehearse=true", "")
+    if on_this_machine(launch.on) and (launch.nodes or 1) > 1:
+        real += " --on slurm"
+    return NextAction(real, "the real run, on as many accelerators as it has ranks")
 
 
 def _for_failure(folder: RunFolder, findings: Findings, run: str) -> NextAction:

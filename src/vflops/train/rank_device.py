@@ -31,6 +31,14 @@ def rank_device(name: str, local_rank: int) -> torch.device:
     return device
 
 
+def device_memory(device: torch.device) -> int:
+    """Return the bytes of an accelerator or, in a rehearsal, a rank's share of them."""
+    total = torch.accelerator.get_memory_info(device)[1]
+    shared = SharedMachine.of()
+    sharers = 1 if shared is None else -(-shared.at_once // torch.accelerator.device_count())
+    return total // max(sharers, 1)
+
+
 def use_threads(device: torch.device, ranks: int) -> int:
     """Set the number of CPU threads of one of this node's ranks; return the number."""
     count = cpu_threads(ranks, bound=BINDING in os.environ).count

@@ -22,7 +22,7 @@ from vflops.launch.launcher import Launcher, Probes, UnusableNode
 from vflops.launch.node_group import CORES
 from vflops.launch.placement import THIS_MACHINE, Node, plan
 from vflops.launch.process_signals import signal_process
-from vflops.launch.rehearsal import THREADS
+from vflops.launch.rehearsal import AT_ONCE, THREADS
 from vflops.launch.scheduler import JobStatus
 from vflops.launch.site import SiteSettings
 from vflops.launch.sizing import local_node, local_nodes
@@ -141,8 +141,11 @@ class LocalLauncher(Launcher):
         variables = {CORES: ",".join(map(str, dict.fromkeys(cores)))}
         if devices:
             variables[_CUDA] = ",".join(dict.fromkeys(devices))
-        if self._slots_share_cores:
-            variables[THREADS] = "1"
+        cores_of = {slot.number: slot.cores for slots in self._slots.values() for slot in slots}
+        if sum(map(len, cores_of.values())) > len(set().union(*cores_of.values())):
+            variables[THREADS] = "1"  # a rehearsal with more ranks than cores
+        if self._folder.record.settings.launch.rehearse:
+            variables[AT_ONCE] = str(len(cores_of))
         path = self._log(job)
         try:
             with path.open("ab") as output, interruption.protected():  # it outlives this process
@@ -156,12 +159,6 @@ class LocalLauncher(Launcher):
                 )
         except OSError as error:
             raise atomic.cannot_write(path, error) from error
-
-    @property
-    def _slots_share_cores(self) -> bool:
-        """Whether this is a rehearsal with more ranks than cores."""
-        cores = {slot.number: slot.cores for slots in self._slots.values() for slot in slots}
-        return sum(map(len, cores.values())) > len(set().union(*cores.values()))
 
     def _log(self, job: int) -> Path:
         return self._folder.job_file(job).parent / "agent.log"

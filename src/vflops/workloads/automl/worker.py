@@ -26,7 +26,7 @@ from vflops.train.data_read import write_data_read
 from vflops.train.engine import Engine
 from vflops.train.parallel.factory import ParallelPlan, parallel_plan
 from vflops.train.precision import Precision
-from vflops.train.rank_device import rank_device, use_threads
+from vflops.train.rank_device import device_memory, rank_device, use_threads
 from vflops.train.rank_places import write_memory, write_places
 from vflops.workloads.automl.architecture.module_builder import Network
 from vflops.workloads.automl.audited_candidate import train_again
@@ -102,7 +102,7 @@ def usable_memory(device: torch.device, ranks: int) -> int:
     if device.type == "cpu":
         available = free_memory_bytes() // ranks
     else:
-        available = torch.accelerator.get_memory_info(device)[1]
+        available = device_memory(device)
     return int(available * _USABLE)
 
 
