@@ -148,6 +148,11 @@ def sized_settings(
     return settings(requested.profile, seed, config, changed, workloads=workloads), size
 
 
+def rehearsal_settings(*, rehearse: bool) -> list[str]:
+    """Return the settings of ``--rehearse``; ceilings would say nothing about shared devices."""
+    return ["launch.rehearse=true", "micro.benchmarks=[]"] if rehearse else []
+
+
 def framework_flags(workload: str | None, framework: str | None) -> dict[str, object]:
     """Return the setting of ``--framework``; raise if it cannot train the workload."""
     from vflops.workloads.contract.registry import suite

@@ -87,7 +87,6 @@ def plan(
         "data": data,
         "launch.on": on,
         "launch.nodes": nodes,
-        "launch.rehearse": "true" if rehearse else None,
         "bagging.waves": "true" if waves else None,
         "bagging.twins": "true" if twins else None,
         "repeat": repeat,
@@ -97,6 +96,7 @@ def plan(
     flags |= options.framework_flags(workload, framework)
     flags |= options.search_flags(workload, workers, for_)
     assignments = [
+        *options.rehearsal_settings(rehearse=rehearse),
         *(set_ or []),
         *(f"{key}={value}" for key, value in flags.items() if value is not None),
     ]

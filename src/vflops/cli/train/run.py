@@ -94,7 +94,6 @@ def run(
         "repeat": repeat,
         "launch.on": on,
         "launch.nodes": nodes,
-        "launch.rehearse": "true" if rehearse else None,
         "launch.container": container,
     }
     if scale is None:  # otherwise they must first make this scale on the nodes
@@ -108,7 +107,8 @@ def run(
         assignments.append("bagging.twins=true")
     if kernels:
         assignments.append("telemetry.kernels=true")
-    assignments = [*(set_ or []), *assignments]
+    rehearsal = options.rehearsal_settings(rehearse=rehearse)
+    assignments = [*rehearsal, *(set_ or []), *assignments]
     workloads = workload or "suite"
     settings, size = options.sized_settings(
         profile,

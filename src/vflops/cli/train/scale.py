@@ -159,12 +159,12 @@ def scale(
     flags: dict[str, object] = {
         "launch.on": on,
         "launch.nodes": nodes,
-        "launch.rehearse": "true" if rehearse else None,
         "launch.ranks_per_node": ranks if rehearse else None,
         "launch.container": container,
         "repeat": repeat,
     }
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
+    assignments = [*options.rehearsal_settings(rehearse=rehearse), *assignments]
     load = partial(options.settings, seed=seed, config=config, keep_batch_per_rank=True)
     if paper is not None:
         check_paper_options(paper, {"--kind": kind, **given})

@@ -99,10 +99,8 @@ def run(context: JobContext) -> None:
 
 def usable_memory(device: torch.device, ranks: int) -> int:
     """Return the memory that each of the ``ranks`` ranks of this node can use."""
-    if device.type == "cpu":
-        available = free_memory_bytes() // ranks
-    else:
-        available = device_memory(device)
+    on_cpu = device.type == "cpu"
+    available = free_memory_bytes() // ranks if on_cpu else device_memory(device)
     return int(available * _USABLE)
 
 
