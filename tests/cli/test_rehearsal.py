@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from vflops.record.folder import RunFolder, latest
-from vflops.record.formats.job_events import JobStarted, RanksPlaced, RanksRehearsed
+from vflops.record.formats.job_events import JobStarted, RanksRehearsed
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.score.scoring import score
@@ -57,9 +57,9 @@ def test_eight_ranks_train_on_the_cores_of_a_laptop(eight: tuple[RunFolder, str]
     contents = Contents(folder)
     (job,) = contents.training_jobs
     events = {event.kind: event for event in job.logs[0].events}
-    placed = events["ranks"].payload(RanksPlaced)
-    assert events["job"].payload(JobStarted).ranks == len(placed.places) == 8
-    assert placed.rehearsal
+    started = events["job"].payload(JobStarted)
+    assert started.ranks == len(started.places) == 8
+    assert started.rehearsal
     peaks = events["rehearsed"].payload(RanksRehearsed)
     assert len(peaks.peak_bytes) == 8
     assert 0 < max(peaks.peak_bytes) < peaks.device_bytes

@@ -11,13 +11,13 @@ from vflops.launch.rehearsal import SharedMachine
 from vflops.launch.waiting import node_name
 from vflops.machine.system.cpu_share import usable_cores
 from vflops.machine.visible_devices import cuda_devices
-from vflops.record.formats.job_events import RankPlace, RanksPlaced, RanksRehearsed
+from vflops.record.formats.job_events import RankPlace, RanksRehearsed
 from vflops.train.context import JobContext
 from vflops.train.parallel.rank_group import RankGroup
 
 
-def write_places(context: JobContext, group: RankGroup, device: torch.device) -> None:
-    """Write the device of each rank to the log; every rank calls this."""
+def places(group: RankGroup, device: torch.device) -> tuple[RankPlace, ...]:
+    """Return the device and the cores of each rank; every rank calls this."""
     own = RankPlace(
         node=node_name(),
         device=str(device),
@@ -25,9 +25,7 @@ def write_places(context: JobContext, group: RankGroup, device: torch.device) ->
         cores=f"{sum(1 << core for core in usable_cores()):x}",
     )
     texts = group.texts(own.model_dump_json())
-    places = tuple(RankPlace.model_validate_json(text) for text in texts)
-    rehearsal = SharedMachine.of() is not None
-    context.write_event("ranks", RanksPlaced(places=places, rehearsal=rehearsal))
+    return tuple(RankPlace.model_validate_json(text) for text in texts)
 
 
 def write_memory(context: JobContext, group: RankGroup, device: torch.device) -> None:

@@ -47,9 +47,9 @@ def outcome(
     )
     for number, (began_s, places) in numbered:
         notes = course(0.8)[1:]
-        placed = [("ranks", {"places": list(places), "rehearsal": tell})] if places else []
-        begun = started(ranks=len(places) if ranks is None else ranks)
-        run.attempt(number, began_s, *placed, begun, *notes, tells=False)
+        number_of = len(places) if ranks is None else ranks
+        begun = started(ranks=number_of, places=list(places), rehearsal=tell)
+        run.attempt(number, began_s, begun, *notes, tells=False)
     run.end()
     return check_rehearsal(Contents(run.folder))
 
@@ -129,7 +129,10 @@ def test_ranks_that_rehearse_fail_a_run_that_says_otherwise(handmade_run: Handma
 
 def test_a_rank_without_a_place_fails(handmade_run: HandmadeRun) -> None:
     found = outcome(handmade_run, (1000.0, [gpu("A")]), ranks=2)
-    assert (found.verdict, found.evidence) == ("fail", "the places of some ranks are missing")
+    assert (found.verdict, found.evidence) == (
+        "fail",
+        "job 1 records the devices of 1 of its 2 ranks",
+    )
 
 
 def test_runs_of_older_versions_are_not_judged(handmade_run: HandmadeRun) -> None:

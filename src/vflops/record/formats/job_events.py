@@ -123,6 +123,17 @@ class Staged(Data):
     """Why nothing was copied."""
 
 
+class RankPlace(Data):
+    """Where a rank runs, as the rank itself saw it."""
+
+    node: str
+    device: str
+    id: str | None = None
+    """The UUID of its accelerator; None for the CPU and for devices without one."""
+    cores: str = Field(pattern=r"^[0-9a-f]{1,4096}$")
+    """The cores that it may use, as a hexadecimal mask."""
+
+
 class JobStarted(Data):
     """The ranks of an attempt at a job started."""
 
@@ -153,25 +164,10 @@ class JobStarted(Data):
     indices_sha256: str | None = None
     """Hash of the file with the indices of the samples that a script was given to train on; None
     for other jobs, which draw their samples themselves."""
-
-
-class RankPlace(Data):
-    """Where a rank runs, as the rank itself saw it."""
-
-    node: str
-    device: str
-    id: str | None = None
-    """The UUID of its accelerator; None for the CPU and for devices without one."""
-    cores: str = Field(pattern=r"^[0-9a-f]{1,4096}$")
-    """The cores that it may use, as a hexadecimal mask."""
-
-
-class RanksPlaced(Data):
-    """The ranks of an attempt at a job have met; which of them share a device follows from it."""
-
-    places: tuple[RankPlace, ...]
-    """In the order of ranks."""
+    places: tuple[RankPlace, ...] = ()
+    """Where the ranks run, in their order; empty in logs of older versions, and for commands."""
     rehearsal: bool = False
+    """Whether the ranks may share devices, to try a layout."""
 
 
 class RanksRehearsed(Data):

@@ -49,7 +49,6 @@ EVENTS: dict[str, type[Data]] = {
     "power-imported": job_events.PowerImported,
     "staged": job_events.Staged,
     "job": job_events.JobStarted,
-    "ranks": job_events.RanksPlaced,
     "rehearsed": job_events.RanksRehearsed,
     "resumed": job_events.Resumed,
     "fallback": job_events.Fallback,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vflops.errors import UsageError
-from vflops.record.formats.job_events import RanksPlaced, RanksRehearsed
+from vflops.record.formats.job_events import RanksRehearsed
 from vflops.record.readout.contents import Contents
 from vflops.results.score.score_file import Score
 from vflops.units import quantity
@@ -40,8 +40,7 @@ def memory_text(contents: Contents) -> str | None:
     if not found:
         return None
     peaks = [peak for item in found for peak in item.peak_bytes]
-    placed = (event.payload(RanksPlaced) for event in events if event.kind == "ranks")
-    on_cpu = any(place.device == "cpu" for item in placed for place in item.places)
+    on_cpu = any(job.started is not None and job.started.device == "cpu" for job in jobs)
     own = "of memory, its libraries included" if on_cpu else "allocated on its accelerator"
     return (
         f"a rank needs up to {quantity(max(peaks), 'B')} {own}; the {len(peaks)} ranks needed"

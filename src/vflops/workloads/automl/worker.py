@@ -27,7 +27,7 @@ from vflops.train.engine import Engine
 from vflops.train.parallel.factory import ParallelPlan, parallel_plan
 from vflops.train.precision import Precision
 from vflops.train.rank_device import device_memory, rank_device, use_threads
-from vflops.train.rank_places import write_memory, write_places
+from vflops.train.rank_places import write_memory
 from vflops.workloads.automl.architecture.module_builder import Network
 from vflops.workloads.automl.audited_candidate import train_again
 from vflops.workloads.automl.candidate import (
@@ -90,7 +90,6 @@ def run(context: JobContext) -> None:
         if record.segment is not None:
             train_again(context, record.segment, plan, precision, device, threads)
         else:
-            write_places(context, plan, device)
             Worker(context, settings, plan, precision, device, threads).run()
             write_memory(context, plan, device)
     plan.barrier()
