@@ -27,6 +27,8 @@ def rank_device(name: str, local_rank: int) -> torch.device:
     if not named:
         index = local_rank if shared is None else local_rank % count
         device = torch.device(device.type, index)
+    if shared is not None:
+        os.environ["LOCAL_RANK"] = str(device.index)  # which torch takes for that of the device
     torch.accelerator.set_device_index(device.index)
     return device
 
