@@ -43,7 +43,9 @@ def rehearse(folder: Path, *words: object) -> tuple[RunFolder, str]:
     """Rehearse an image classification; return its run and what the command says."""
     done = vflops(folder, "run", *TINY, *CHEAP, "--rehearse", *words)
     assert done.returncode == 0, done.stderr + done.stdout
-    return RunFolder.open(latest(folder / "runs")), done.stderr + done.stdout
+    run = latest(folder / "runs")
+    assert run is not None
+    return RunFolder.open(run), done.stderr + done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +124,10 @@ def test_nothing_is_accepted_ranked_compared_or_predicted_by_it(
     assert written.returncode == 2
     assert "rule rehearsal is not met" in written.stderr
     listed = vflops(tmp_path, "ranking", run.parent, "--site", tmp_path / "site", "--json")
-    ranking = json.loads(listed.stdout)
-    assert "rule rehearsal: " in json.dumps(ranking)
-    assert not any(ranked["entries"] for ranked in ranking["lists"])
+    performance = json.loads(listed.stdout)["performance"]
+    (unranked,) = performance["not_ranked"]
+    assert any(reason.startswith("rule rehearsal: ") for reason in unranked["reasons"])
+    assert performance["lists"] == []
     for words in (("predict", run), ("plan", *TINY, "--like", run)):
         refused = vflops(tmp_path, *words)
         assert refused.returncode == 2, refused.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,14 @@ from hypothesis import strategies as st
 
 from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
+from vflops.launch.job_script import Request
 from vflops.launch.local.local_launcher import LocalLauncher
+from vflops.launch.node_layout import NodeLayout
 from vflops.launch.placement import Node, NodeResources, plan
 from vflops.launch.rehearsal import SharedMachine, rehearsal_variables
+from vflops.launch.site import SiteSettings
 from vflops.launch.sizing import Asked, RankShare, Shape, rank_share, shape, sized
+from vflops.launch.slurm.sbatch_script import allocation_script
 
 GPU = NodeResources("g", cores=16, memory_mb=100_000, gpus=1, gpu_type="h200")
 LAPTOP = NodeResources("l", cores=2, memory_mb=8_000)
@@ -136,3 +141,29 @@ def test_ranks_are_told_the_size_of_the_nodes_that_they_act_out() -> None:
     variables = rehearsal_variables(launch, 2, alone=True)
     assert SharedMachine.of(variables) == SharedMachine(2, 4)
     assert SharedMachine.of({}) is None
+
+
+def test_the_steps_of_a_slurm_rehearsal_share_all_that_their_nodes_have(tmp_path: Path) -> None:
+    request = Request(
+        name="r",
+        script=tmp_path / "a.sh",
+        nodes=2,
+        tasks_per_node=1,
+        cores_per_task=16,
+        gpus_per_task=1,
+        output=tmp_path / "a.log",
+        site=SiteSettings(),
+        overlap=True,
+    )
+    steps = NodeLayout(4, 8).steps(dict.fromkeys(range(1, 5), 1))
+    assert [(step.first_node, step.tasks_per_node) for step in steps] == [
+        (0, 4),
+        (0, 4),
+        (1, 4),
+        (1, 4),
+    ]
+    words = allocation_script(request, tmp_path, steps).replace("\\\n", " ").split()
+    assert "--overlap" in words
+    assert "--cpus-per-task=$((1" in words
+    assert "--gres=gpu:$((1" in words
+    assert {"--ntasks-per-node=1", "--cpus-per-task=16", "--gres=gpu:1"} <= set(words)

@@ -34,7 +34,9 @@ def rehearse(folder: Path, *words: object) -> Contents:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return Contents(RunFolder.open(latest(folder / "runs")))
+    run = latest(folder / "runs")
+    assert run is not None
+    return Contents(RunFolder.open(run))
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

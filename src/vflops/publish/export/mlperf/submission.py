@@ -58,8 +58,8 @@ def write_submission(
     """Write the folder that MLPerf's ``package_checker`` reads, with one result per entry."""
     if status not in STATUSES:
         raise unknown_name("status", status, STATUSES)
-    for run in runs:
-        require_measurement(run, "it cannot be submitted")
+    for contents in runs:
+        require_measurement(contents, "it cannot be submitted")
     _require_new(folder)
     entries, notes = _entries(runs)
     record = _require_one_system(runs)
