@@ -215,7 +215,7 @@ def rehearsal_line(settings: Settings) -> str | None:
         ranks = count(len(nodes) * nodes[0].slots, "rank")
         layout = f"{count(len(nodes), 'node')} of {count(nodes[0].slots, 'rank')}"
         texts.append(f"{ranks} on {layout} share {_shared_resources(launch, nodes[0])}")
-    where = " of each node" if launch.on == "slurm" else ""
+    where = "" if launcher_class(launch.on).is_this_machine else " of each node"
     return f"rehearsal: {'; '.join(dict.fromkeys(texts))}{where}; no score, never a valid result"
 
 
