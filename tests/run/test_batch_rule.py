@@ -52,7 +52,7 @@ def test_a_batch_that_many_ranks_do_not_suit_is_refused_with_the_ranks_that_do(
 ) -> None:
     settings = load(profile(profile_name, [name]), None, [f"train.ranks={ranks}"])
     with pytest.raises(UsageError, match=said) as error:
-        check_batch(profile_name, workload(name), workload_settings(settings)[name].train, samples)
+        check_batch(settings, workload(name), workload_settings(settings)[name].train, samples)
     assert hint in (error.value.hint or "")
 
 
@@ -68,4 +68,4 @@ def test_a_batch_that_many_ranks_do_not_suit_is_refused_with_the_ranks_that_do(
 def test_other_batches_are_accepted(name: str, profile_name: str, changes: list[str]) -> None:
     settings = load(profile(profile_name, [name]), None, changes)
     train = workload_settings(settings)[name].train
-    check_batch(profile_name, workload(name), train, 1_281_167)
+    check_batch(settings, workload(name), train, 1_281_167)

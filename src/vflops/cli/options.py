@@ -37,6 +37,14 @@ On = Annotated[
     typer.Option(help="Where jobs run: local, slurm, or join: on nodes that vflops join adds."),
 ]
 Nodes = Annotated[int | None, typer.Option(help="Number of nodes of the scheduler to use.", min=1)]
+Rehearse = Annotated[
+    bool,
+    typer.Option(
+        "--rehearse",
+        help="Try the layout: ranks share accelerators or cores, and --nodes of this machine are"
+        " acted out. Without a score.",
+    ),
+]
 Container = Annotated[
     str | None,
     typer.Option(
@@ -143,6 +151,11 @@ def sized_settings(
         return requested, size
     changed = [*assignments, *size.assignments]
     return settings(requested.profile, seed, config, changed, workloads=workloads), size
+
+
+def rehearsal_settings(*, rehearse: bool) -> list[str]:
+    """Return the settings of ``--rehearse``; ceilings would say nothing about shared devices."""
+    return ["launch.rehearse=true", "micro.benchmarks=[]"] if rehearse else []
 
 
 def framework_flags(workload: str | None, framework: str | None) -> dict[str, object]:

@@ -35,6 +35,10 @@ class LaunchSettings(Section):
     applies is learned from the job's own steps and may be much longer. 0 turns the watch off."""
     bind: bool = True
     """Whether each rank is bound to its own cores, close to its GPU."""
+    rehearse: bool = False
+    """Whether ranks share accelerators or cores, so that a layout can be tried on fewer of them: a
+    rehearsal, which has no score and is never valid. ``ranks_per_node`` is then the number of
+    accelerators of a node of the real layout."""
 
 
 def on_this_machine(on: str) -> bool:

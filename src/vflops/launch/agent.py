@@ -28,6 +28,7 @@ from vflops.launch.job_script import (
 )
 from vflops.launch.node_group import CORES, GROUP, NodeGroup
 from vflops.launch.parent_death import PARENT, die_with
+from vflops.launch.rehearsal import THREADS, rehearsal_variables
 from vflops.launch.waiting import UnseenFolder, node_name, open_run
 from vflops.machine.system.cpu_share import usable_cores
 from vflops.machine.system.openmp_waiting import set_waiting_policy
@@ -102,8 +103,14 @@ def _prepare(
     """Stage the data and assign cores; return the environment variables of this node's ranks."""
     local = os.environ.get(LOCAL_PATH)
     variables = dict(stage_attempt(folder, record, local, attempt, node, nodes))
-    if folder.record.settings.launch.bind:
-        ranks = record.ranks // nodes
+    launch, ranks = folder.record.settings.launch, record.ranks // nodes
+    if launch.rehearse:
+        alone = CORES in os.environ  # no other job has these cores, or all share them
+        shared = rehearsal_variables(launch, ranks, alone=alone)
+        words = f"not bound: a rehearsal, with {shared[THREADS]} threads a rank"
+        print(f"{node_name()}: ranks of job {record.job} {words}", file=sys.stderr, flush=True)
+        variables |= shared
+    elif launch.bind:
         bound, words = core_binding.variables(Topology.read(), usable_cores(), ranks)
         print(f"{node_name()}: ranks of job {record.job} {words}", file=sys.stderr, flush=True)
         variables |= bound

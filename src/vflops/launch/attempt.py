@@ -86,7 +86,9 @@ def run_job(
     command = module_command("vflops.train.rank", folder.path, record.job, attempt)
     settings = folder.record.settings
     interval_s = settings.telemetry.interval_s
-    hangs = HangWatch(path, group, board, settings.launch.hang_s, node)
+    # Ranks that share a device wait for each other: one may be silent while all others compute.
+    sharing = len(local_ranks) if settings.launch.rehearse else 1
+    hangs = HangWatch(path, group, board, settings.launch.hang_s * sharing, node)
     tail = Tail(path / "events.jsonl", on_event)
     telemetry = telemetry_file(path, group.node)
     used = _used_devices(record, len(local_ranks), settings.launch.gpus_per_rank)

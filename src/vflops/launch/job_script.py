@@ -65,6 +65,8 @@ class Request:
     """The time limit, whoever sets it; None if it is not known or there is none."""
     gpu_type: str | None = None
     memory_mb_per_task: int | None = None
+    overlap: bool = False
+    """Whether steps share their nodes: those of a rehearsal, each of which has all of a node."""
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,18 @@ class Node:
     gpus_per_slot: int = 0
     fixed: bool = False
     """Whether the user set the number of slots."""
+    rehearsed: bool = False
+    """Whether the slots stand for accelerators of another node, and share what this one has."""
 
     @property
     def accelerated(self) -> bool:
         """Whether a slot is an accelerator; it is on nodes that the user described."""
         return self.gpus_per_slot > 0 or self.resources is None
+
+    @property
+    def filled(self) -> bool:
+        """Whether a model has by default as many ranks as the node has slots."""
+        return self.accelerated or self.rehearsed
 
 
 @dataclass(frozen=True)

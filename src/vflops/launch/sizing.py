@@ -67,6 +67,16 @@ def this_machine(device: str) -> NodeResources:
     )
 
 
+def local_nodes(launch: LaunchSettings, device: str) -> list[Node]:
+    """Return this machine as a node or, in a rehearsal, the nodes that it stands for."""
+    if not launch.rehearse:
+        return [local_node(launch, device)]
+    resources = this_machine(device)
+    numbers = range(1, (launch.nodes or 1) + 1)
+    names = [THIS_MACHINE] if len(numbers) == 1 else [f"node {number}" for number in numbers]
+    return sized([replace(resources, name=name) for name in names], launch, device)
+
+
 def local_node(launch: LaunchSettings, device: str) -> Node:
     """Return this machine as a node; raise UsageError if it takes no rank."""
     resources = this_machine(device)
@@ -90,16 +100,26 @@ def sized(resources: Sequence[NodeResources], launch: LaunchSettings, device: st
     if per_rank is None and device != "cpu" and any(item.gpus for item in resources):
         per_rank = 1
     if per_rank:
-        resources = [item for item in resources if item.gpus >= per_rank]
+        needed = min(per_rank, 1) if launch.rehearse else per_rank
+        resources = [item for item in resources if item.gpus >= needed]
     fixed = launch.ranks_per_node is not None
     nodes = [
-        Node(item.name, _slots(item, launch, per_rank or 0), item, per_rank or 0, fixed)
+        Node(
+            item.name,
+            _slots(item, launch, per_rank or 0),
+            item,
+            per_rank or 0,
+            fixed,
+            launch.rehearse,
+        )
         for item in resources
     ]
     return [node for node in nodes if node.slots]
 
 
 def _slots(resources: NodeResources, launch: LaunchSettings, gpus_per_rank: int) -> int:
+    if launch.rehearse:
+        return launch.ranks_per_node or (resources.gpus if gpus_per_rank else resources.cores)
     slots = resources.cores // (launch.cores_per_rank or 1)
     if gpus_per_rank:
         gpu_slots = _gpu_slots(resources, gpus_per_rank)
@@ -116,7 +136,8 @@ def rank_share(
     """Return what each of ``used`` ranks of a node gets; the same on every node.
 
     The cores and the memory of a node are divided among its slots. These are its accelerators or,
-    on a CPU and if the run has the ``whole`` node, the ranks that it is used for.
+    on a CPU and if the run has the ``whole`` node, the ranks that it is used for. In a rehearsal
+    the ranks share all that the node has.
     """
     shares = [_share(node, used, launch, whole=whole) for node in nodes]
     known = [share for share in shares if share is not None]
@@ -134,6 +155,10 @@ def _share(node: Node, used: int, launch: LaunchSettings, *, whole: bool) -> Ran
     resources, gpus = node.resources, node.gpus_per_slot
     if resources is None:
         return None
+    if node.rehearsed:
+        memory_mb = resources.memory_mb and int(resources.memory_mb * (1 - _SPARE_MEMORY))
+        gpus = resources.gpus if gpus else 0
+        return RankShare(resources.cores, gpus, resources.gpu_type, memory_mb)
     parts = used
     if gpus and not whole:
         parts = max(_gpu_slots(resources, gpus), used)
@@ -177,7 +202,10 @@ def shape(
     models are workers of a search, which have one accelerator each on this machine.
     """
     models, ranks = (1 if single else asked.models), asked.ranks
-    accelerated = available[0].accelerated
+    accelerated = available[0].filled
+    if available[0].rehearsed and not available[0].fixed:
+        slots = _rehearsed_slots(available[0].slots, replace(asked, models=models))
+        available = [replace(node, slots=slots) for node in available]
     if not accelerated and asked.scale is None:
         ranks = 1 if ranks is None else ranks
     elif workers and not cluster:
@@ -203,6 +231,23 @@ def shape(
         slots = ranks * (min(sharing, slots // ranks) if waves else sharing)
         slots = min(slots, nodes[0].slots)
     return Shape(models, ranks, tuple(replace(node, slots=slots) for node in nodes))
+
+
+def _rehearsed_slots(slots: int, asked: Asked) -> int:
+    """Return how many ranks a node of the real layout takes.
+
+    They are as many as the user asks for or, without that, the ``slots`` of the nodes here.
+    """
+    nodes, ranks = asked.nodes or 1, asked.ranks
+    models = asked.models or nodes
+    if asked.scale is not None:
+        slots = -(-asked.scale // nodes)
+        return slots if ranks is None or ranks > slots else -(-slots // ranks) * ranks
+    if ranks is None:
+        return max(slots, -(-models // nodes))
+    if models < nodes:
+        return -(-ranks // (nodes // models))
+    return -(-models // nodes) * ranks
 
 
 def _of_given_nodes(

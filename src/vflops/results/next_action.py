@@ -42,6 +42,8 @@ def next_action(
         return NextAction(f"vflops report {run}", "renew this report while the run goes on")
     if not score.complete:
         return NextAction(f"vflops resume {run}", "finish the run")
+    if score.rehearsal:
+        return _after_rehearsal(folder, run)
     if not findings.passed:
         return _for_failure(folder, findings, run)
     longer = None if _names_programs(folder) else train_longer(folder, score)
@@ -52,6 +54,18 @@ def next_action(
     if folder.record.workload == "micro":
         return NextAction(f"vflops roofline {run}", "show what limits a model here")
     return NextAction(f"vflops archive {run}", "pack the run as evidence that others can check")
+
+
+def _after_rehearsal(folder: RunFolder, run: str) -> NextAction:
+    """Return the command of the real run."""
+    launch = folder.record.settings.launch
+    line = None if _names_programs(folder) else command(folder.record)
+    if line is None:
+        return NextAction(f"vflops report {run}", "see the rehearsal")
+    real = line.replace(" --set launch.rehearse=true", "")
+    if on_this_machine(launch.on) and (launch.nodes or 1) > 1:
+        real += " --on slurm"
+    return NextAction(real, "the real run, on as many accelerators as it has ranks")
 
 
 def _for_failure(folder: RunFolder, findings: Findings, run: str) -> NextAction:
@@ -82,7 +96,7 @@ def train_longer(folder: RunFolder, score: Score) -> NextAction | None:
 
     None also if no command line gives these settings.
     """
-    missed = _missed_training(score)
+    missed = None if score.rehearsal else _missed_training(score)
     if missed is None:
         return None
     command_line = command_for_epochs(folder.record, missed.workload, 2 * ceil(missed.epochs))

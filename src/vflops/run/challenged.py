@@ -23,6 +23,10 @@ def challenged(
     ``settings.seed`` is the number of the run. Raise if the run cannot be an answer.
     """
     _check_time(challenge, now_s)
+    if settings.launch.rehearse:
+        raise UsageError(
+            "a rehearsal cannot answer a challenge: it has no score", hint="leave out --rehearse"
+        )
     if settings.seed >= MAX_RUNS:
         raise UsageError(
             f"seed {settings.seed} is not the number of a run of a challenge, from 0 to "

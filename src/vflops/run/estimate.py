@@ -19,6 +19,7 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import main_ceilings
 from vflops.results.roofline.run_ceilings import run_ceilings
 from vflops.results.score.training_score import training_scores
+from vflops.results.score.unscored import require_measurement
 from vflops.run.captured_graphs import counted_before
 from vflops.run.training_cost import Estimate, Speed, Training, bounding_speed, measured_speed
 from vflops.run.training_cost import estimate as estimate_training
@@ -74,7 +75,7 @@ def check_searches(settings: Settings) -> None:
         if spec.is_search and spec.expected is not None:
             data: ExpectedData = import_object(spec.expected)(section)
             check_model(spec, section, data.facts)
-            check_batch(settings.profile, spec, section.train, data.facts.train)
+            check_batch(settings, spec, section.train, data.facts.train)
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class _WorkloadEstimator:
         data = self._data()
         with self.show_step(f"checking the model of {self.spec.name}"):
             footprint = check_model(self.spec, self.section, data.facts)
-        check_batch(self.settings.profile, self.spec, self.section.train, data.facts.train)
+        check_batch(self.settings, self.spec, self.section.train, data.facts.train)
         work = self._work(data.facts)
         counted, parameters = None, None
         if isinstance(work, Graph):
@@ -170,6 +171,7 @@ class _WorkloadEstimator:
                 None,
                 f"not known: name an earlier run with --like RUN; a short one: {short}",
             )
+        require_measurement(earlier, "no time can be estimated from them")
         run = earlier.folder.path.name
         speed = measured_speed(training_scores(earlier), name, training, run)
         if speed is None and counted is not None:

@@ -82,7 +82,7 @@ def prepare(settings: Settings, progress: Progress) -> list[PreparedWorkload]:
         spec = workload(name)
         data = spec.load_code().prepare_data(section, progress)
         validate.check_model(spec, section, data)
-        validate.check_batch(settings.profile, spec, section.train, data.train)
+        validate.check_batch(settings, spec, section.train, data.train)
         prepared.append(PreparedWorkload(spec, section, data))
         prepared[-1].goal(settings.profile)
     return prepared
@@ -361,11 +361,15 @@ def _show_all(
 
 
 def uses_agents(settings: Settings) -> bool:
-    """Whether even a single job needs an agent: on other nodes, or if it is bound to cores."""
+    """Whether even a single job needs an agent.
+
+    It does on other nodes, if it is bound to cores, and in a rehearsal.
+    """
     from vflops.launch.factory import launcher_class
 
     elsewhere = not launcher_class(settings.launch.on).is_this_machine
-    return elsewhere or settings.launch.cores_per_rank is not None
+    launch = settings.launch
+    return elsewhere or launch.rehearse or launch.cores_per_rank is not None
 
 
 def run(

@@ -69,7 +69,8 @@ class MetricsFile:
         )
 
     def _on_folder(self, folder: RunFolder) -> None:
-        self._run = {"run": folder.record.id}
+        mark = {"rehearsal": "yes"} if folder.record.settings.launch.rehearse else {}
+        self._run = {"run": folder.record.id, **mark}
         self._workload = folder.record.workload
         self._write(force=True)
 

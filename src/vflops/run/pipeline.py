@@ -28,7 +28,7 @@ from vflops.run import jobs, validate
 from vflops.run.jobs import PreparedWorkload
 from vflops.run.observer import RunObserver
 from vflops.run.recorded_programs import require_consent
-from vflops.run.run_size import request_lines
+from vflops.run.run_size import rehearsal_line, request_lines
 from vflops.run.stopped_searches import can_be_ended, require_can_be_ended
 
 
@@ -46,6 +46,8 @@ def start(
     ``before`` is called when the data is ready, before anything is measured. ``challenge`` is what
     the seeds in ``settings`` follow from, if they do.
     """
+    if line := rehearsal_line(settings):
+        observer.note(line)
     observer.step("checking the settings and the data")  # imports the framework, for seconds
     _validate(settings)
     prepared = jobs.prepare(settings, observer.progress)
@@ -196,7 +198,9 @@ def _steps(
             _count(folder, events, model)
     if launcher_class(settings.launch.on).is_this_machine:
         _measure(folder, events, observer)
-    elif not settings.micro.benchmarks:  # otherwise the nodes plan and measure before training
+    elif (
+        settings.launch.rehearse or not settings.micro.benchmarks
+    ):  # otherwise the nodes plan and measure before training
         events.write("plan", measurements=[])
     if settings.workloads:
         records = jobs.plan(folder, events, prepared, observer.progress)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from vflops.config.frameworks import FRAMEWORKS
+from vflops.config.launch import LaunchSettings
 from vflops.config.settings import Settings
 from vflops.config.training import EIGHT_BIT_PRECISIONS
 from vflops.errors import UsageError
 from vflops.launch.factory import launcher_class
 from vflops.launch.node_layout import NodeLayout
 from vflops.launch.nodes import known_nodes, usable_nodes
-from vflops.launch.placement import Plan, plan
+from vflops.launch.placement import Node, Plan, plan
 from vflops.launch.site import SiteSettings, site_for
 from vflops.launch.sizing import Asked, RankShare, Shape, rank_share, shape
 from vflops.results.score.figure_text import count
@@ -65,7 +66,7 @@ def size_run(
     """
     launch = requested.launch
     place = launcher_class(launch.on)
-    cluster = not place.is_this_machine or slots is not None
+    cluster = not place.is_this_machine or slots is not None or launch.rehearse
     sections = workload_settings(requested)
     shapes, assignments = {}, []
     for name, section in requested.workloads.items():
@@ -100,6 +101,7 @@ def size_run(
         elif not spec.is_search and found.models != requested.models_of(name):
             assignments.append(f"{name}.models={found.models}")
     own_nodes = all(item.ranks_per_node == item.ranks for item in shapes.values())
+    own_nodes = own_nodes and not launch.rehearse  # whose nodes here have other slots
     if cluster and launch.ranks_per_node is None and not own_nodes:
         per_node = max(item.ranks_per_node for item in shapes.values())
         assignments.append(f"launch.ranks_per_node={per_node}")
@@ -182,6 +184,11 @@ def request_lines(settings: Settings) -> tuple[list[str], list[str]]:
             used, per_node = models * layout.nodes, layout.ranks_per_node
             slots = per_node if whole else layout.slots
         share = rank_share(nodes, slots, launch, whole=whole)
+        if launch.rehearse:
+            parts = [count(share.gpus, "GPU")] * bool(share.gpus) + [count(share.cores, "core")]
+            ranks_here = count(per_node, "rank")
+            lines.append(f"{count(used, 'node')}: {ranks_here} share {' and '.join(parts)} of each")
+            continue
         lines.append(_request_line(used, per_node, share, site))
         available = launch.nodes or (len(nodes) if launcher.nodes_reserved() else used)
         if used < available:
@@ -195,6 +202,32 @@ def request_lines(settings: Settings) -> tuple[list[str], list[str]]:
         if whole and resources.cores - cores >= per_node:
             idle.append(f"{resources.cores - cores} of {resources.cores} cores of a node stay idle")
     return list(dict.fromkeys(lines)), list(dict.fromkeys(idle))
+
+
+def rehearsal_line(settings: Settings) -> str | None:
+    """Return what a rehearsal acts out, and on what; None for another run."""
+    launch = settings.launch
+    if not launch.rehearse or not settings.workloads:
+        return None
+    texts = []
+    for section in workload_settings(settings).values():
+        nodes = known_nodes(launch, section.train.device)[: launch.nodes]
+        ranks = count(len(nodes) * nodes[0].slots, "rank")
+        layout = f"{count(len(nodes), 'node')} of {count(nodes[0].slots, 'rank')}"
+        texts.append(f"{ranks} on {layout} share {_shared_resources(launch, nodes[0])}")
+    where = "" if launcher_class(launch.on).is_this_machine else " of each node"
+    return f"rehearsal: {'; '.join(dict.fromkeys(texts))}{where}; no score, never a valid result"
+
+
+def _shared_resources(launch: LaunchSettings, node: Node) -> str:
+    """Return the accelerators or the cores that ranks share, and the memory of this machine."""
+    share = rank_share([node], node.slots, launch)
+    kind = f" ({share.gpu_type})" if share.gpu_type else ""
+    parts = [f"{count(share.gpus, 'accelerator')}{kind}"] if share.gpus else []
+    parts.append(count(share.cores, "core"))
+    if share.memory_mb:
+        parts.append(f"{quantity(share.memory_mb * 2**20, 'B')} of memory")
+    return " and ".join(parts)
 
 
 def _request_line(nodes: int, per_node: int, share: RankShare, site: SiteSettings) -> str:

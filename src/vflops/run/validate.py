@@ -72,15 +72,17 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
 
 
 def check_batch(
-    profile: str, spec: WorkloadSpec, train: TrainSettings, samples: int | None = None
+    settings: Settings, spec: WorkloadSpec, train: TrainSettings, samples: int | None = None
 ) -> None:
     """Raise if the batch of a profile does not suit this many ranks, but suits fewer.
 
     Each copy of the model needs enough samples of a batch, and an epoch enough batches. A batch
-    that the user chose is not questioned. ``samples`` is the size of the training set, if known.
+    that the user chose is not questioned, nor is a rehearsal's, which trains to no target.
+    ``samples`` is the size of the training set, if known.
     """
+    profile = settings.profile
     most = most_copies(profile, spec, train, samples)
-    if most is None or train.shares <= most:
+    if most is None or train.shares <= most or settings.launch.rehearse:
         return
     if _of_profile(profile, spec).batch_per_rank:
         few = f"{(samples or 0) // train.batch} steps an epoch, fewer than {_LEAST_STEPS}"
@@ -299,9 +301,12 @@ def _check_placement(
 def _check_room(train: TrainSettings, models: int, launch: LaunchSettings, *, waves: bool) -> None:
     """Raise if this machine has too few devices for the ranks of all models."""
     from vflops.launch.placement import plan
-    from vflops.launch.sizing import local_node
+    from vflops.launch.sizing import local_node, local_nodes
     from vflops.machine.devices import pick
 
+    if launch.rehearse:
+        plan(local_nodes(launch, train.device), models, train.ranks, waves=waves)
+        return
     name, ranks = train.device, train.ranks
     device = pick(name, "train.device").torch_device
     node = local_node(launch, name)

@@ -11,6 +11,7 @@ import torch
 
 from vflops.config.training import TrainSettings
 from vflops.errors import Interrupted, OutOfMemory
+from vflops.launch.rehearsal import SharedMachine
 from vflops.machine.devices import first_line
 from vflops.record.formats.job_events import ExhibitSkipped, Fallback, JobStarted, Resumed, Tested
 from vflops.train.backends.backend import Backend
@@ -29,6 +30,7 @@ from vflops.train.parallel.rank_group import RankGroup
 from vflops.train.precision import Precision
 from vflops.train.profiling import profile_steps
 from vflops.train.rank_device import rank_device, use_threads
+from vflops.train.rank_places import places, write_memory
 from vflops.train.state import TrainState
 from vflops.workloads.contract.registry import workload as find
 from vflops.workloads.contract.workload import Exhibits, Indices, Split, Workload
@@ -53,6 +55,7 @@ def run(context: JobContext) -> None:
         context.write_event("job", engine.start_event(threads))
         engine.train()
         write_data_read(context, group, workload.read_splits())
+        write_memory(context, group, device)
         group.barrier()  # a rank that left early would take its connections with it
 
 
@@ -91,7 +94,10 @@ class Engine:
         return self.backend.device
 
     def start_event(self, threads: int) -> JobStarted:
-        """Return the event that describes the job's device, precision and model."""
+        """Return the event that describes the job's devices, precision and model.
+
+        Every rank calls this.
+        """
         accelerator = self.device.type != "cpu"
         backend, is_torch = self.backend, self.backend.framework == "pytorch"
         return JobStarted(
@@ -111,6 +117,8 @@ class Engine:
             torch=torch.__version__,
             framework=backend.framework,
             framework_version=None if is_torch else backend.version,
+            places=places(self.group, self.device),
+            rehearsal=SharedMachine.of() is not None,
         )
 
     def train(self) -> None:

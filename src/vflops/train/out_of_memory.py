@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vflops.machine.probe import AbsentError
 from vflops.machine.system.cpu_info import CpuInfo
+from vflops.train.rank_device import device_memory
 from vflops.train.step import RecordedStep, Step
 from vflops.workloads.contract.workload import Inputs, Workload
 
@@ -52,7 +53,7 @@ def fitting_batch(
         return peaks[0][0]
     (large, high), (small, low) = peaks
     per_sample = max((high - low) / (large - small), 1.0)
-    total = torch.accelerator.get_memory_info(device)[1]
+    total = device_memory(device)
     fits = int((total * _USABLE - (low - per_sample * small)) / per_sample)
     multiple = 8 if batch >= 16 else 1
     return max(min(fits, batch - 1) // multiple * multiple, large)

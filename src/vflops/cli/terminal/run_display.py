@@ -176,10 +176,14 @@ class Progress:
 
     def summary(self, folder: RunFolder, findings: Findings) -> None:
         """Print the results of a run and the next step; exit with code 1 if a rule is not met."""
-        from vflops.results.next_action import can_replay, train_longer
+        from vflops.results.next_action import can_replay, next_action, train_longer
         from vflops.results.score.score_file import Score
+        from vflops.results.score.unscored import REHEARSAL, memory_text
         from vflops.studies.audit.kept_states import kept_b
 
+        contents, score = Contents(folder), Score.read(folder.score_file)
+        if score.rehearsal:
+            say(REHEARSAL, file=sys.stdout)
         _print_results(folder)
         name = shell_path(folder.path)
         print(f"\nrun     {name}")
@@ -191,20 +195,23 @@ class Progress:
                 indent=8,
                 file=sys.stdout,
             )
+        if score.rehearsal and (memory := memory_text(contents)):
+            say(f"memory  {memory}", indent=8, file=sys.stdout)
         print(f"checks  {findings.tally}")
         on = folder.record.settings.launch.on
         for finding in findings.failures:
             verdict = "not met" if finding.verdict == "fail" else finding.verdict
             line = f"        {verdict}: {finding.rule}: {with_advice(finding, on)}"
             say(line, indent=8, file=sys.stdout)
-        contents = Contents(folder)
         if load := unjudged_load(contents):
             say(f"warning {load} → {advice('quiet', on)}", indent=8, file=sys.stdout)
         print(f"report  {shell_path(folder.report_file)}")
         machine = run_ceilings(contents)
-        score = Score.read(folder.score_file)
         longer = train_longer(folder, score)
-        if longer is not None:
+        if score.rehearsal:
+            real = next_action(folder, score, findings, run=name)
+            next_step(real.command, real.purpose)
+        elif longer is not None:
             next_step(longer.command, longer.purpose)
         elif not score.trainings and can_replay(folder, score):
             next_step(f"vflops replay {name}", "train the same candidates as fixed work")
@@ -212,7 +219,7 @@ class Progress:
             next_step(f"vflops roofline {name}", "show what limits a model here")
         else:
             open_report(folder)
-        if not findings.passed:
+        if not (findings.passed or score.rehearsal):  # which no rehearsal can pass
             raise typer.Exit(CheckFailed.exit_code)
 
 

@@ -50,6 +50,7 @@ def plan(
     scale: options.Scale = None,
     on: options.On = None,
     nodes: options.Nodes = None,
+    rehearse: options.Rehearse = False,
     slots: Annotated[
         int | None, typer.Option(help="Plan for --nodes of another machine, of K ranks.", min=1)
     ] = None,
@@ -79,7 +80,7 @@ def plan(
     from vflops.config.profiles import PUBLISHED_PROFILES
     from vflops.launch.factory import launcher_class
     from vflops.run.estimate import check_searches
-    from vflops.run.run_size import place_models, request_lines
+    from vflops.run.run_size import place_models, rehearsal_line, request_lines
     from vflops.run.validate import check_all, framework_warnings
 
     flags: dict[str, object] = {
@@ -95,6 +96,7 @@ def plan(
     flags |= options.framework_flags(workload, framework)
     flags |= options.search_flags(workload, workers, for_)
     assignments = [
+        *options.rehearsal_settings(rehearse=rehearse),
         *(set_ or []),
         *(f"{key}={value}" for key, value in flags.items() if value is not None),
     ]
@@ -122,11 +124,13 @@ def plan(
         mapping = place_models(largest, waves=settings.bagging.waves)
     ranks_shown = None if workload is None and ranks is None else largest.ranks
     is_local = launcher_class(settings.launch.on).is_this_machine
-    elsewhere = is_local and nodes is not None and nodes > 1
+    elsewhere = is_local and nodes is not None and nodes > 1 and not rehearse
     layout = [item for item in size.assignments if item.startswith("launch.")]
     launcher_class(settings.launch.on).check_layout(largest.nodes, largest.ranks)
     check_all(settings, here=slots is None)
     lines, idle = request_lines(settings) if slots is None else ([], [])
+    if line := rehearsal_line(settings):
+        console.say(line)
     for warning in (*framework_warnings(settings), *idle):
         console.say(f"warning: {warning}")
     for line in lines:
@@ -145,7 +149,7 @@ def plan(
         **counts,
         "--ranks": ranks_shown,
         "--on": "slurm" if elsewhere else on,
-        "--nodes": nodes if elsewhere or not is_local or slots is None else None,
+        "--nodes": nodes if elsewhere or rehearse or not is_local or slots is None else None,
         "--data": data or ("DIR" if settings.profile in PUBLISHED_PROFILES else None),
     }
     options_shown |= {"--repeat": repeat, "--seed": seed, "--config": config}
@@ -156,7 +160,11 @@ def plan(
         if options_shown[name] is not None
         for word in (name, options_shown[name])
     ]
-    command += ["--waves"] * settings.bagging.waves + ["--twins"] * settings.bagging.twins
+    command += (
+        ["--rehearse"] * rehearse
+        + ["--waves"] * settings.bagging.waves
+        + ["--twins"] * settings.bagging.twins
+    )
     for assignment in (*(set_ or ()), *layout):
         command += ["--set", assignment]
     why = "run it there; --on slurm submits it" if elsewhere else "run it"

@@ -46,6 +46,7 @@ def run(
     ] = None,
     on: options.On = None,
     nodes: options.Nodes = None,
+    rehearse: options.Rehearse = False,
     container: options.Container = None,
     waves: Annotated[
         bool, typer.Option("--waves", help="Train models that do not fit at once in several waves.")
@@ -106,7 +107,8 @@ def run(
         assignments.append("bagging.twins=true")
     if kernels:
         assignments.append("telemetry.kernels=true")
-    assignments = [*(set_ or []), *assignments]
+    rehearsal = options.rehearsal_settings(rehearse=rehearse)
+    assignments = [*rehearsal, *(set_ or []), *assignments]
     workloads = workload or "suite"
     settings, size = options.sized_settings(
         profile,

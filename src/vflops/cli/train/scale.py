@@ -134,6 +134,7 @@ def scale(
     profile: options.Profile = None,
     on: options.On = None,
     nodes: options.Nodes = None,
+    rehearse: options.Rehearse = False,
     container: options.Container = None,
     repeat: Annotated[
         int | None, typer.Option(help="Number of trainings per point, each with the next seed.")
@@ -161,10 +162,12 @@ def scale(
     flags: dict[str, object] = {
         "launch.on": on,
         "launch.nodes": nodes,
+        "launch.ranks_per_node": ranks if rehearse else None,
         "launch.container": container,
         "repeat": repeat,
     }
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
+    assignments = [*options.rehearsal_settings(rehearse=rehearse), *assignments]
     load = partial(_settings, seed=seed)
     if paper is not None:
         check_paper_options(paper, {"--kind": kind, **given})

@@ -59,6 +59,8 @@ class Task(Data):
     """Into how many equal slots the node is divided for this task."""
     cores_per_slot: int
     gpus_per_slot: int = 0
+    shares: bool = False
+    """Whether each slot has all that the node has: those of a rehearsal."""
     log: str
     """The file in the run folder that takes its output."""
     stops: int = 0

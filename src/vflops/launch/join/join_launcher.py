@@ -198,7 +198,7 @@ class JoinLauncher(Launcher):
         device = records[0].settings["train"]["device"]
         self._sizes = NodeSizes(self._settings, device, records[0].ranks)
         self._layout = self._sizes.layout
-        self._measures = bool(settings.micro.benchmarks)
+        self._measures = bool(settings.micro.benchmarks) and not settings.launch.rehearse
         self._nodes: dict[str, _JoinedNode] = {}
         self._reasons: dict[int, str] = {}
         self._last: dict[int, tuple[str, ...]] = {}
@@ -548,6 +548,7 @@ class JoinLauncher(Launcher):
             "node_slots": self._layout.slots,
             "cores_per_slot": share.cores,
             "gpus_per_slot": share.gpus,
+            "shares": self._settings.rehearse,
         }
 
     def _require_room(self) -> None:

@@ -36,6 +36,7 @@ from vflops.launch.local.local_launcher import split_cores
 from vflops.launch.node_clock import offset_from_controller
 from vflops.launch.node_group import ADDRESS, CORES, GROUP
 from vflops.launch.parent_death import PARENT
+from vflops.launch.rehearsal import THREADS
 from vflops.launch.site import site_for
 from vflops.launch.waiting import UnseenFolder, node_name, open_run
 from vflops.machine.system.cpu_share import usable_cores
@@ -330,6 +331,9 @@ def _address(folder: RunFolder) -> str:
 
 def resources(task: Task) -> dict[str, str]:
     """Return the variables with the cores and accelerators of the task's slots."""
+    if task.shares:
+        variables = {CORES: ",".join(map(str, usable_cores()))}
+        return variables | ({THREADS: "1"} if task.node_slots > len(usable_cores()) else {})
     per_slot = task.gpus_per_slot
     devices = slot_devices(task.node_slots * per_slot) if per_slot else []
     gpus = visible_devices({CUDA: ",".join(devices)})

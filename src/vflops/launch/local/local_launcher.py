@@ -22,9 +22,10 @@ from vflops.launch.launcher import Launcher, Look
 from vflops.launch.node_group import CORES
 from vflops.launch.placement import THIS_MACHINE, Node, plan
 from vflops.launch.process_signals import signal_process
+from vflops.launch.rehearsal import AT_ONCE, THREADS
 from vflops.launch.scheduler import JobStatus
 from vflops.launch.site import SiteSettings
-from vflops.launch.sizing import local_node
+from vflops.launch.sizing import local_node, local_nodes
 from vflops.machine.system.cpu_share import usable_cores
 from vflops.machine.visible_devices import CUDA, slot_devices, visible_devices
 from vflops.record.files import atomic
@@ -61,16 +62,16 @@ class LocalLauncher(Launcher):
                 f"the container {settings.container} needs a scheduler, but the jobs run locally",
                 hint="add --on slurm, or start vflops itself in the container",
             )
-        if (settings.nodes or 1) > 1:
+        if (settings.nodes or 1) > 1 and not settings.rehearse:
             raise UsageError(
                 f"--nodes {settings.nodes}, but the jobs run on this machine",
-                hint="add --on slurm, or leave --nodes out",
+                hint="add --on slurm, or leave --nodes out; to act them out here: --rehearse",
             )
 
     @classmethod
     def nodes(cls, settings: LaunchSettings, device: str) -> list[Node]:
-        """Return this machine as the only node."""
-        return [local_node(settings, device)]
+        """Return this machine as the only node or, in a rehearsal, the nodes it stands for."""
+        return local_nodes(settings, device)
 
     @classmethod
     def nodes_reserved(cls) -> bool:
@@ -138,9 +139,14 @@ class LocalLauncher(Launcher):
     def _start(self, job: int) -> None:
         cores = [core for slot in self._slots[job] for core in slot.cores]
         devices = [slot.device for slot in self._slots[job] if slot.device is not None]
-        variables = {CORES: ",".join(map(str, cores))}
+        variables = {CORES: ",".join(map(str, dict.fromkeys(cores)))}
         if devices:
-            variables[CUDA] = ",".join(devices)
+            variables[CUDA] = ",".join(dict.fromkeys(devices))
+        cores_of = {slot.number: slot.cores for slots in self._slots.values() for slot in slots}
+        if sum(map(len, cores_of.values())) > len(set().union(*cores_of.values())):
+            variables[THREADS] = "1"  # a rehearsal with more ranks than cores
+        if self._folder.record.settings.launch.rehearse:
+            variables[AT_ONCE] = str(len(cores_of))
         path = self._log(job)
         try:
             with path.open("ab") as output, interruption.protected():  # it outlives this process
@@ -260,6 +266,8 @@ def _divide_machine(folder: RunFolder, records: Sequence[JobRecord]) -> dict[int
     """Return the slots of each job, which run side by side."""
     settings, device = folder.record.settings, records[0].settings["train"]["device"]
     launch, ranks = settings.launch, records[0].ranks
+    if launch.rehearse:
+        return _share_machine(launch, device, records, waves=settings.bagging.waves)
     node = local_node(launch, device)
     number = node.slots if node.accelerated else min(node.slots, len(records) * ranks)
     planned = plan([Node(THIS_MACHINE, number)], len(records), ranks, waves=settings.bagging.waves)
@@ -289,6 +297,38 @@ def divide_node(
         gpus=gpus,
         cores_per_slot=cores_per_slot,
     )
+
+
+def _share_machine(
+    launch: LaunchSettings, device: str, records: Sequence[JobRecord], *, waves: bool
+) -> dict[int, list[Slot]]:
+    """Return the slots of each job in a rehearsal: those of several nodes, all on this machine.
+
+    Slots have cores of their own as long as there are enough, else they share all of them.
+    """
+    nodes = local_nodes(launch, device)
+    first = {node.name: number * node.slots for number, node in enumerate(nodes)}
+    number, cores = len(nodes) * nodes[0].slots, usable_cores()
+    resources = nodes[0].resources
+    owned = resources.gpus if resources is not None and nodes[0].gpus_per_slot else 0
+    shown = slot_devices(owned) if ":" not in device else []
+    devices = [shown[slot % owned] for slot in range(number)] if shown else []
+    size = launch.cores_per_rank if number * (launch.cores_per_rank or 1) <= len(cores) else None
+    parts = split_cores(
+        Topology.read(),
+        cores,
+        number,
+        devices=devices,
+        gpus=visible_devices({CUDA: ",".join(devices)}),
+        cores_per_slot=size,
+    )
+    planned = plan(nodes, len(records), records[0].ranks, waves=waves)
+    return {
+        record.job: [
+            parts[first[node] + slot] for node, slots in placement.places for slot in slots
+        ]
+        for record, placement in zip(records, planned.placements, strict=True)
+    }
 
 
 def _end_sessions(processes: Sequence[subprocess.Popen[bytes]]) -> None:

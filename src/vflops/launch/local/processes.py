@@ -13,6 +13,7 @@ from pathlib import Path
 from vflops.launch.core_binding import BINDING
 from vflops.launch.rank_completion import is_complete
 from vflops.launch.rank_failures import is_reported
+from vflops.launch.rehearsal import NODE_RANKS
 from vflops.machine.probe import numbers
 from vflops.record.files import atomic
 
@@ -53,7 +54,7 @@ class LocalRanks:
             variables = {
                 "RANK": str(rank),
                 "LOCAL_RANK": str(local),
-                "LOCAL_WORLD_SIZE": str(len(self._ranks)),
+                "LOCAL_WORLD_SIZE": environment.get(NODE_RANKS, str(len(self._ranks))),
                 "WORLD_SIZE": str(ranks),
                 "VFLOPS_LAUNCHER": str(os.getpid()),
             }

@@ -82,14 +82,15 @@ def allocation_script(
             hint="request more nodes, or run fewer models",
         )
     cores, gpus = request.cores_per_task, request.gpus_per_task
+    tasks = "1" if request.overlap else "$4"
     # If the job sets --mem, a step takes all memory of its node unless it sets --mem=0.
-    options = "--exact --mem=0 --kill-on-bad-exit=1"
+    options = "--exact --mem=0 --kill-on-bad-exit=1" + " --overlap" * request.overlap
     parts = [
         f'srun --job-name={quoted(step_name(run))}"$1"',
         '--nodelist="$(IFS=,; echo "${nodes[*]:$2:$3}")"',
         '--nodes="$3" --ntasks="$3" --ntasks-per-node=1',
-        f"--cpus-per-task=$(($4 * {cores}))",
-        _gpus(f"$(($4 * {gpus}))" if gpus else 0),
+        f"--cpus-per-task=$(({tasks} * {cores}))",
+        _gpus(f"$(({tasks} * {gpus}))" if gpus else 0),
         options,
         node_command(request.site, run, '"$1"', gpus > 0, program),
     ]

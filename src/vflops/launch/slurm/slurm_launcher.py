@@ -196,11 +196,12 @@ class SlurmLauncher(Launcher):
         used = layout.ranks_per_node if whole and not self.gang else layout.slots
         roomy = [node for node in self._nodes_for_ranks() if node.slots >= used]
         share = rank_share(roomy, used, self._settings, whole=whole)
+        rehearse = self._settings.rehearse  # one task has all that the ranks of a node share
         return Request(
             name=f"vflops-{run}-{stem}" + (f"-{number}" if number > 1 else ""),
             script=folder / f"{stem}.sh",
             nodes=nodes,
-            tasks_per_node=tasks,
+            tasks_per_node=1 if rehearse else tasks,
             cores_per_task=share.cores,
             gpus_per_task=share.gpus,
             gpu_type=share.gpu_type,
@@ -209,7 +210,8 @@ class SlurmLauncher(Launcher):
             site=self._site,
             exclude=tuple(nodes_that_lost_jobs(self._folder)),
             limit_s=self._site.time_limit_s or default_limit_s(partition_of(self._site)),
-            measures=bool(self._folder.record.settings.micro.benchmarks),
+            measures=bool(self._folder.record.settings.micro.benchmarks) and not rehearse,
+            overlap=rehearse,
         )
 
     def _nodes_for_ranks(self) -> Sequence[Node]:

@@ -12,6 +12,7 @@ from vflops.record.formats.job_events import Evaluated, Progressed
 from vflops.record.formats.node import telemetry_file
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
+from vflops.results.score.unscored import is_rehearsal
 
 SERIES = ("run", "job", "attempt", "node", "UTC", "series", "unit", "value")
 
@@ -39,7 +40,7 @@ def _row(scored: Pass) -> list[Cell]:
 
 
 def _readings(contents: Contents) -> Iterator[list[Cell]]:
-    run = contents.folder.record.id
+    run = contents.folder.record.id + (" (rehearsal)" if is_rehearsal(contents) else "")
     for job in (*contents.training_jobs, *contents.workers):
         for attempt in range(len(job.logs)):
             prefix: list[Cell] = [run, job.record.job, int(job.folders[attempt].name)]

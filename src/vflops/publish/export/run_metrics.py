@@ -27,7 +27,7 @@ def runs_openmetrics(runs: Iterable[Contents]) -> str:
     scored_passes: list[Pass] = []
     for contents in runs:
         record, scored = contents.folder.record, contents.once(score)
-        run = {"run": record.id}
+        run = {"run": record.id, **_mark(rehearsal=scored.rehearsal)}
         version = record.versions.get("vflops") or ""
         profile = record.settings.profile
         names = {"workload": record.workload, "profile": profile, "version": version}
@@ -64,7 +64,13 @@ def _labels(scored: Pass) -> Labels:
         "job": "" if scored.job is None else str(scored.job),
         "repeat": str(scored.repeat),
         "data": scored.facts.get("data", ""),
+        **_mark(rehearsal=scored.facts.get("rehearsal") == "yes"),
     }
+
+
+def _mark(*, rehearsal: bool) -> Labels:
+    """Return the label of a rehearsal; other runs have none."""
+    return {"rehearsal": "yes"} if rehearsal else {}
 
 
 def _ceiling_families(ceilings: list[tuple[Labels, CeilingScore]]) -> Iterator[Family]:

@@ -198,6 +198,7 @@ FACTS = (
     "batch",
     "quality is",
     "task",
+    "rehearsal",
 )
 """The facts that a pass may have."""
 
@@ -206,7 +207,11 @@ def passes(contents: Contents) -> Iterator[Pass]:
     """Yield the scored training runs, then ensembles, then searches."""
     score = contents.once(scored)
     for training in score.trainings:
-        facts = {**_training_facts(training), "task": _task(score, training.workload)}
+        facts = {
+            **_training_facts(training),
+            "task": _task(score, training.workload),
+            **_rehearsal(score),
+        }
         yield _pass(score.run, training_figures(training), facts)
     for ensemble in score.ensembles:
         facts = {
@@ -214,6 +219,7 @@ def passes(contents: Contents) -> Iterator[Pass]:
             "complete": "no" if ensemble.partial else "yes",
             "quality is": ensemble.quality_name,
             "task": _task(score, ensemble.workload),
+            **_rehearsal(score),
         }
         yield _pass(score.run, ensemble_figures(score, ensemble), facts)
     for search in score.searches:
@@ -224,8 +230,13 @@ def passes(contents: Contents) -> Iterator[Pass]:
             "ranks": str(search.ranks),
             "quality is": "error",
             "task": _task(score, search.workload),
+            **_rehearsal(score),
         }
         yield _pass(score.run, search_figures(search), facts)
+
+
+def _rehearsal(score: Score) -> dict[str, str]:
+    return {"rehearsal": "yes" if score.rehearsal else "no"}
 
 
 def _task(score: Score, workload: str) -> str:

@@ -15,6 +15,7 @@ from vflops.config.flatten import flatten
 from vflops.errors import RunFailed, UsageError
 from vflops.publish.export.scored_passes import QUANTITIES, passes
 from vflops.record.readout.contents import Contents
+from vflops.results.score.unscored import is_rehearsal
 
 _BATCH_LIMITS = {"params": 100, "metrics": 1000}
 """How many entities MLflow accepts in one call."""
@@ -71,7 +72,11 @@ def _log(mlflow: Any, client: Any, contents: Contents) -> str:
         experiment.experiment_id if experiment else client.create_experiment(name),
         start_time=began_ms,
         run_name=record.id,
-        tags={"vflops.run": record.id, "vflops.version": record.versions.get("vflops") or ""},
+        tags={
+            "vflops.run": record.id,
+            "vflops.version": record.versions.get("vflops") or "",
+            **({"vflops.rehearsal": "yes"} if is_rehearsal(contents) else {}),
+        },
     ).info.run_id
     parameters = [
         mlflow.entities.Param(key, str(value)[:_MAX_PARAMETER_LENGTH])

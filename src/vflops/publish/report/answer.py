@@ -15,10 +15,12 @@ from vflops.results.check.advice import advice
 from vflops.results.check.background_load import unjudged_load
 from vflops.results.check.checking import check
 from vflops.results.check.findings import Finding, Findings
+from vflops.results.check.rehearsal_rule import RULE as REHEARSAL_RULE
 from vflops.results.next_action import NextAction, next_action
 from vflops.results.roofline.analysis import Ceilings
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import score
+from vflops.results.score.unscored import REHEARSAL, memory_text
 
 _MAX_REASONS, _MAX_REASON_LENGTH = 2, 220
 """How many failed rules the first screen explains, and with how many characters each."""
@@ -99,6 +101,12 @@ def _badge(contents: Contents, scored: Score, findings: Findings, rows: Sequence
     if not scored.complete:
         reason = Reason(str(scored.incomplete_reason), advice("complete", on))
         return Badge("unfinished", "Not finished", (reason,))
+    if scored.rehearsal:
+        memory = memory_text(contents)
+        others = [finding for finding in findings.failures if finding.rule != REHEARSAL_RULE]
+        own = [finding.evidence for finding in findings.failures if finding not in others]
+        texts = [REHEARSAL, *own, *([f"memory: {memory}"] if memory else [])]
+        return Badge("not-valid", "Rehearsal", tuple(map(Reason, texts)), len(others))
     if findings.failures:
         failures = sorted(findings.failures, key=lambda finding: finding.verdict != "fail")
         reasons = tuple(_reason(finding, on) for finding in failures[:_MAX_REASONS])

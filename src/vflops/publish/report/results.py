@@ -114,7 +114,7 @@ class _Run:
     failed_jobs: frozenset[int]
 
     def order(self, jobs: Iterable[int], task: TaskKind | None, *, reached: bool) -> Order:
-        if self.failed_jobs.intersection(jobs):
+        if self.scored.rehearsal or self.failed_jobs.intersection(jobs):
             return Order.NOT_VALID
         if task == "open":
             return Order.OPEN
@@ -123,9 +123,9 @@ class _Run:
     def state(self, workload: str, *others: str) -> str:
         """Return the task of a workload and other remarks, as one text."""
         task = self.scored.task(workload)
-        return "; ".join(
-            filter(None, (figure_text.task(task, limit=_MAX_DIFFERENCES) if task else "", *others))
-        )
+        definition = figure_text.task(task, limit=_MAX_DIFFERENCES) if task else ""
+        rehearsal = "rehearsal: no score" if self.scored.rehearsal else ""
+        return "; ".join(filter(None, (rehearsal, definition, *others)))
 
     def limit(self, training: TrainingScore) -> str:
         model = self.models.get(training.workload)

@@ -124,6 +124,17 @@ class Staged(Data):
     """Why nothing was copied."""
 
 
+class RankPlace(Data):
+    """Where a rank runs, as the rank itself saw it."""
+
+    node: str
+    device: str
+    id: str | None = None
+    """The UUID of its accelerator; None for the CPU and for devices without one."""
+    cores: str = Field(pattern=r"^[0-9a-f]{1,4096}$")
+    """The cores that it may use, as a hexadecimal mask."""
+
+
 class JobStarted(Data):
     """The ranks of an attempt at a job started."""
 
@@ -154,6 +165,19 @@ class JobStarted(Data):
     indices_sha256: str | None = None
     """Hash of the file with the indices of the samples that a script was given to train on; None
     for other jobs, which draw their samples themselves."""
+    places: tuple[RankPlace, ...] = ()
+    """Where the ranks run, in their order; empty in logs of older versions, and for commands."""
+    rehearsal: bool = False
+    """Whether the ranks may share devices, to try a layout."""
+
+
+class RanksRehearsed(Data):
+    """The memory that the ranks of a rehearsal took; each would have it on a device of its own."""
+
+    peak_bytes: tuple[NonNegative, ...]
+    """The most memory of each rank: what torch allocated on its accelerator, or its process's."""
+    device_bytes: NonNegative
+    """The memory of the device, or of the machine, that ranks shared here."""
 
 
 class Resumed(Data):

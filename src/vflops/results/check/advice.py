@@ -19,6 +19,7 @@ ADVICE = {
     "package": "install the same vflops on all nodes, and run it again",
     "system": "see what vflops system reports here, and run it again",
     "devices": "see what vflops system reports on the nodes that trained, and run it again",
+    "rehearsal": "run it with as many accelerators, or cores, as ranks, and without --rehearse",
     "nodes": "bring the nodes of a kind to one state, or leave the odd ones out; "
     "vflops preflight compares them",
     "image": "give all nodes the same image: see container in site.toml, and run it again",

@@ -36,6 +36,8 @@ from vflops.results.check.node_rules import check_nodes
 from vflops.results.check.package_rules import check_package
 from vflops.results.check.paper_rules import PaperRules
 from vflops.results.check.published_figures import AIPERF, HPCAI500_V2, HPCAI500_V3
+from vflops.results.check.rehearsal_rule import RULE as REHEARSAL
+from vflops.results.check.rehearsal_rule import check_rehearsal
 from vflops.results.check.rule import Judge, Rule
 from vflops.results.check.rule_set_names import NAMES
 from vflops.results.check.schema_rules import check_schemas
@@ -109,6 +111,13 @@ _PRACTICE = (
         _ATTEMPT_NODES,
         _LOGS,
         _NODES,
+    ),
+    _rule(
+        REHEARSAL,
+        "every rank has a device to itself: the run is no rehearsal",
+        check_rehearsal,
+        _RUN,
+        _LOGS,
     ),
     _rule(
         "nodes",

@@ -50,6 +50,7 @@ EVENTS: dict[str, type[Data]] = {
     "power-imported": job_events.PowerImported,
     "staged": job_events.Staged,
     "job": job_events.JobStarted,
+    "rehearsed": job_events.RanksRehearsed,
     "resumed": job_events.Resumed,
     "fallback": job_events.Fallback,
     "progress": job_events.Progressed,

@@ -83,7 +83,7 @@ def equation(
 ) -> str:
     """Return FLOPS × quality factor = VFLOPS, and VFLOPS with the factor capped at 1."""
     rate = quantity(flops, "FLOPS")
-    if task == "open":
+    if task == "open" or (vflops is None and capped is None):  # of a rehearsal
         return rate
     if factor is None:
         return f"{rate}; {FACTOR} {UNBOUNDED}: {quantity(capped, 'VFLOPS')} {CAPPED}"

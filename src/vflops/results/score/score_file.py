@@ -661,12 +661,16 @@ class Score(Document):
     """The tasks of the run, one per workload."""
     node_kinds: tuple[NodeKindScore, ...] = ()
     """The measured compute nodes by kind; left out of the file if there are none."""
+    rehearsal: bool = False
+    """Whether ranks shared devices to try a layout, so that there is no score; left out of the
+    file otherwise."""
 
     @model_serializer(mode="wrap")
-    def _omit_absent_nodes(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_absent_facts(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = dump(self)
-        if not self.node_kinds:
-            del fields["node_kinds"]
+        for name in ("node_kinds", "rehearsal"):
+            if not fields[name]:
+                del fields[name]
         return fields
 
     def task(self, workload: str) -> Task | None:

@@ -23,6 +23,7 @@ from vflops.results.score.score_file import BoundScore, CeilingScore, ModelScore
 from vflops.results.score.scoring_convention import model_convention
 from vflops.results.score.search_score import search_scores
 from vflops.results.score.training_score import training_scores
+from vflops.results.score.unscored import unscored
 from vflops.results.task.closed_tasks import tasks
 
 
@@ -47,7 +48,7 @@ def _scored(contents: Contents) -> Score:
     record, state = contents.folder.record, contents.state
     trainings = contents.once(training_scores)
     ensembles = ensemble_scores(contents, trainings)
-    return Score(
+    scored = Score(
         run=record.id,
         workload=record.workload,
         complete=state.complete,
@@ -64,6 +65,7 @@ def _scored(contents: Contents) -> Score:
         tasks=tuple(dict.fromkeys(contents.once(tasks).values())),
         node_kinds=node_kind_scores(contents),
     )
+    return unscored(scored) if record.settings.launch.rehearse else scored
 
 
 def best_bound(counted: Count, machine: Ceilings) -> tuple[Bound | None, str | None]:

@@ -16,6 +16,7 @@ from vflops.metrics.statistics import mean
 from vflops.metrics.welch import MeanDifference, holm
 from vflops.results.check.checking import check
 from vflops.results.figures import FigureName, Sample
+from vflops.results.score.unscored import REHEARSAL
 from vflops.studies.compare import differences
 from vflops.studies.compare.comparison import ComparedFigure, Comparison, SideRecord, Verdict
 from vflops.studies.compare.figure_pairs import MIN_REPEATS, FigurePair
@@ -164,6 +165,8 @@ def _unfinished(side: Side) -> Iterator[str]:
     for run in side.runs:
         if not run.score.complete:
             yield f"side {side.name}: {run.id} is not complete: {run.score.incomplete_reason}"
+        if run.score.rehearsal:
+            yield f"side {side.name}: {run.id} is a {REHEARSAL}"
 
 
 def _broken_rules(side: SideRecord) -> Iterator[str]:

@@ -41,6 +41,8 @@ class RunSummary:
     """The data and the counting rules of each workload."""
     fault: str | None
     """Why the run did not finish; None if it did."""
+    rehearsal: bool
+    """Whether it rehearsed a layout, so that its speeds are no measurement."""
     in_progress: bool
     rules_broken: tuple[str, ...]
 
@@ -99,6 +101,7 @@ def read_run_summary(path: Path, relative_path: str) -> RunSummary:
             **{f"rules of {name}": text for name, text in run.rules.items()},
         },
         fault=None if complete else run.score.incomplete_reason or "it did not finish",
+        rehearsal=run.score.rehearsal,
         in_progress=is_locked(run.contents.folder.lock),
         rules_broken=tuple(finding.rule for finding in check(run.contents).failures)
         if complete

@@ -49,6 +49,8 @@ def history(
                 if not run.in_progress:
                     unfinished.append(run)
                 raise FolderError(f"not complete: {run.fault}")
+            if run.rehearsal:
+                raise FolderError("a rehearsal, whose speeds are no measurement")
         except VflopsError as error:
             left_out.append(LeftOut(folder=relative_path, reason=error.message))
         except Exception as error:  # a damaged file may raise anything; the others are still read

@@ -15,6 +15,7 @@ from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.roofline.analysis import COMPUTE, measured_ceilings
 from vflops.results.score.score_file import TrainingScore
 from vflops.results.score.scoring import score
+from vflops.results.score.unscored import require_measurement
 from vflops.studies.predict.divided_traffic import DividedTraffic, divided_traffic
 from vflops.studies.predict.stage_traffic import find_cuts
 
@@ -55,6 +56,7 @@ def read_inputs(contents: Contents) -> RunInputs:
 
     A job with one rank is preferred.
     """
+    require_measurement(contents, "nothing can be predicted from them")
     inputs = RunInputs()
     trainings = [
         training for training in score(contents).trainings if training.complete and training.speed

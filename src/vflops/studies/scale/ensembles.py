@@ -58,7 +58,7 @@ class Ensembles(Axis):
             raise  # an unknown setting or value
         (section,) = workload_settings(loaded).values()
         try:
-            check_batch(loaded.profile, find_workload(workload), section.train)
+            check_batch(loaded, find_workload(workload), section.train)
         except UsageError as error:
             return f"{error.message}: {error.hint}"
         return None

@@ -125,7 +125,7 @@ class Experiment:
             if key not in prepared:
                 prepared[key] = spec.load_code().prepare_data(section, watch.progress)
             check_model(spec, section, prepared[key])
-            check_batch(settings.profile, spec, section.train, prepared[key].train)
+            check_batch(settings, spec, section.train, prepared[key].train)
 
     def run(self, watch: RunObserver) -> Scale:
         """Run the missing points, and write the figures and the page after each of them."""
@@ -166,6 +166,7 @@ class Experiment:
             sharing=dict(self.axis.sharing),
             points=points,
             groups=self.axis.groups(points),
+            rehearsal=self.settings.launch.rehearse,
         ).with_efficiency()
 
     @property
@@ -295,7 +296,8 @@ def layout_settings(settings: Settings, workload: str, points: Sequence[Size]) -
         )
     found: dict[str, Any] = {}
     launch, device = settings.launch, settings.workloads[workload]["train"]["device"]
-    if launcher_class(launch.on).is_this_machine and launch.cores_per_rank is None:
+    alone = launcher_class(launch.on).is_this_machine and not launch.rehearse
+    if alone and launch.cores_per_rank is None:
         largest = max(size.slots for size in points)
         found["launch.cores_per_rank"] = _cores_per_slot(device, largest)
     shared = ranks_per_node(settings, points)

@@ -78,7 +78,7 @@ def node_shares(settings: Settings, ranks: int | None) -> NodeShares:
     if ranks is not None:
         settings, given = _with_ranks(settings, ranks), ["train.ranks"]
     found = size_run(settings, given).shapes[name]
-    if not place.is_this_machine:
+    if not place.is_this_machine or launch.rehearse:
         place.check_layout(found.nodes, found.ranks)
         return NodeShares(len(found.nodes), found.ranks, found.ranks_per_node)
     nodes = known_nodes(launch, section["train"]["device"])
@@ -101,11 +101,12 @@ def ranks_per_node(settings: Settings, sizes: Sequence[Size]) -> int | None:
 
     It is the largest that ``vflops run`` chooses for one of the points and with which all points
     fit the nodes, so that a rank has the same share of a node at all of them. Return None for this
-    machine, which is a single node.
+    machine, which is a single node unless it rehearses several.
     """
     launch = settings.launch
     place = launcher_class(launch.on)
-    if launch.ranks_per_node is not None or place.is_this_machine:
+    here = place.is_this_machine and not launch.rehearse
+    if launch.ranks_per_node is not None or here:
         return launch.ranks_per_node
     (section,) = settings.workloads.values()
     nodes = known_nodes(launch, section["train"]["device"])

@@ -211,7 +211,7 @@ class PaperStudy:
             if part.experiment.workload != workload or size in part.experiment.refused:
                 continue
             found = existing_run(folder)
-            if found is None or not is_complete(found):
+            if found is None or not is_complete(found) or found.record.settings.launch.rehearse:
                 continue
             if found.record.settings.workloads[workload]["train"]["precision"] == precision:
                 return Contents(found)

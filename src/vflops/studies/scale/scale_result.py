@@ -124,6 +124,8 @@ class Scale(Document):
     points: tuple[Point, ...]
     groups: tuple[GroupFigure, ...] = ()
     """Statistics of groups of points, if points are runs of the same kind."""
+    rehearsal: bool = False
+    """Whether the ranks of all points shared devices, so that speeds are no measurement."""
 
     @property
     def complete(self) -> bool:

@@ -116,6 +116,11 @@ class ConnectedRanks(RankGroup):
         ]
         return [part.reshape(-1, *value.shape[1:]) if value.ndim else part.item() for part in parts]
 
+    def texts(self, text: str) -> list[str]:
+        """Gather the texts as plain bytes."""
+        gathered = self._gathered(np.frombuffer(text.encode(), dtype=np.uint8))
+        return [np.asarray(value, dtype=np.uint8).tobytes().decode() for value in gathered]
+
     def agree(self, value: int) -> int:
         """All-reduce ``value`` between the hosts."""
         largest = torch.tensor(value)

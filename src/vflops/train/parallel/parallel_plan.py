@@ -166,6 +166,10 @@ class SingleRank(ParallelPlan):
         """Return the only value."""
         return [value]
 
+    def texts(self, text: str) -> list[str]:
+        """Return the only text."""
+        return [text]
+
     def agree(self, value: int) -> int:
         """Return ``value``."""
         return value

@@ -42,6 +42,10 @@ class RankGroup(ABC):
         """Return the values of all ranks that have an output, on every rank."""
 
     @abstractmethod
+    def texts(self, text: str) -> list[str]:
+        """Return the texts of all ranks, on every rank."""
+
+    @abstractmethod
     def agree(self, value: int) -> int:
         """Return the maximum of ``value`` over the ranks, on every rank."""
 

@@ -27,7 +27,8 @@ from vflops.train.data_read import write_data_read
 from vflops.train.engine import Engine
 from vflops.train.parallel.factory import ParallelPlan, parallel_plan
 from vflops.train.precision import Precision
-from vflops.train.rank_device import rank_device, use_threads
+from vflops.train.rank_device import device_memory, rank_device, use_threads
+from vflops.train.rank_places import write_memory
 from vflops.workloads.automl.architecture.module_builder import Network
 from vflops.workloads.automl.audited_candidate import train_again
 from vflops.workloads.automl.candidate import (
@@ -95,16 +96,15 @@ def run(context: JobContext) -> None:
             train_again(context, record.segment, plan, precision, device, threads)
         else:
             Worker(context, settings, plan, precision, device, threads).run()
+            write_memory(context, plan, device)
     plan.barrier()
     plan.close()  # not after an error, which is written first
 
 
 def usable_memory(device: torch.device, ranks: int) -> int:
     """Return the memory that each of the ``ranks`` ranks of this node can use."""
-    if device.type == "cpu":
-        available = free_memory_bytes() // ranks
-    else:
-        available = torch.accelerator.get_memory_info(device)[1]
+    on_cpu = device.type == "cpu"
+    available = free_memory_bytes() // ranks if on_cpu else device_memory(device)
     return int(available * _USABLE)
 
 

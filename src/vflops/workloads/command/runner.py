@@ -11,6 +11,7 @@ from typing import Any
 
 from vflops.config.training import CEILING_PRECISIONS
 from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
+from vflops.launch.rehearsal import SharedMachine
 from vflops.record.folder import file_hash
 from vflops.record.formats.job_events import Evaluated, Finished, JobStarted, Progressed, Resumed
 from vflops.train.context import JobContext
@@ -127,6 +128,7 @@ class CommandJob:
             parameters=None,
             torch=None,
             indices_sha256=file_hash(indices),
+            rehearsal=SharedMachine.of() is not None,
         )
 
     def process_line(self, line: str) -> None:

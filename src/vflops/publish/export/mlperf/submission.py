@@ -21,6 +21,7 @@ from vflops.record.files import atomic
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_frameworks import other_frameworks
+from vflops.results.score.unscored import require_measurement
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ def write_submission(
     """Write the folder that MLPerf's ``package_checker`` reads, with one result per entry."""
     if status not in STATUSES:
         raise unknown_name("status", status, STATUSES)
+    for contents in runs:
+        require_measurement(contents, "it cannot be submitted")
     _require_new(folder)
     entries, notes = _entries(runs)
     record = _require_one_system(runs)
