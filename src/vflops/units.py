@@ -64,3 +64,8 @@ def seconds(value: float | None) -> str:
 def shape(sizes: Iterable[int]) -> str:
     """Return ``3x224x224`` for ``(3, 224, 224)``."""
     return "x".join(str(size) for size in sizes)
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """Return ``1 seed`` or ``2 seeds``; ``many`` is an irregular plural."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

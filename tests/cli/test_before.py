@@ -26,8 +26,8 @@ from vflops.launch.nodes import waves
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
-from vflops.results.score.figure_text import count
 from vflops.run import pipeline, validate
+from vflops.units import count
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import load, profile, workload_settings
 

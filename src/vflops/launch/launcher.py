@@ -37,6 +37,8 @@ class Launcher(ABC):
     """The value of ``launch.on``."""
     is_this_machine: ClassVar[bool] = False
     """Whether jobs are processes on the machine that the command runs on."""
+    nodes_join: ClassVar[bool] = False
+    """Whether nodes add themselves to the run with ``vflops join``, and leave when it ends."""
     gang: bool = False
     """Whether ``start`` starts all jobs or none."""
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vflops.results.figures import Key, format_value, training_figures
-from vflops.results.score.figure_text import count
 from vflops.results.score.score_file import Score, TrainingScore
+from vflops.units import count
 
 MANY = 16
 """With more training jobs of a workload, their figures are summarised instead of listed."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from vflops.config.settings import Settings
 from vflops.errors import Interrupted, UsageError
+from vflops.launch.factory import launcher_class
 from vflops.record.folder import RunFolder, latest
 from vflops.run import pipeline
 from vflops.run.observer import RunObserver
@@ -13,7 +14,7 @@ from vflops.run.observer import RunObserver
 
 def require_lasting_nodes(settings: Settings) -> None:
     """Raise UsageError if the nodes belong to one run, so that a second run would wait for them."""
-    if settings.launch.on == "join":
+    if launcher_class(settings.launch.on).nodes_join:
         raise UsageError(
             "nodes that join a run leave when it ends, so several runs cannot share them",
             hint="train the points one by one: vflops run … --on join, with vflops join on every"

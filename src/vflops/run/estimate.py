@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from vflops.config.settings import Settings
-from vflops.config.training import WorkloadSettings
+from vflops.config.training import TrainSettings, WorkloadSettings
 from vflops.counting.conventions import convention
 from vflops.counting.count import Count, count
 from vflops.extensions import import_object
@@ -18,6 +18,7 @@ from vflops.record.formats.job import DataFacts, DeclaredWork
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import main_ceilings
 from vflops.results.roofline.run_ceilings import run_ceilings
+from vflops.results.score.scoring import score
 from vflops.results.score.training_score import training_scores
 from vflops.results.score.unscored import require_measurement
 from vflops.run.captured_graphs import counted_before
@@ -183,3 +184,16 @@ class _WorkloadEstimator:
         return speed, (
             f"not known: {run} neither trained {name} in {precision} nor measured the ceilings"
         )
+
+
+def search_speed(train: TrainSettings, earlier: Contents) -> float | None:
+    """Return the operations per second of a worker in an earlier search, scaled to its ranks.
+
+    Return None if there is none in this precision.
+    """
+    searches, workers = score(earlier).searches, earlier.workers
+    precisions = {worker.record.settings["train"]["precision"] for worker in workers}
+    if not searches or not searches[0].ops_per_s or precisions != {train.precision}:
+        return None
+    ranks = sum(worker.record.ranks for worker in workers)
+    return searches[0].ops_per_s / ranks * train.ranks

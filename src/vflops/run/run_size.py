@@ -18,9 +18,8 @@ from vflops.launch.nodes import known_nodes, usable_nodes
 from vflops.launch.placement import Node, Plan, plan
 from vflops.launch.site import SiteSettings, site_for
 from vflops.launch.sizing import Asked, RankShare, Shape, rank_share, shape
-from vflops.results.score.figure_text import count
 from vflops.run.validate import most_copies
-from vflops.units import quantity
+from vflops.units import count, quantity
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import workload_settings
 from vflops.workloads.contract.spec import ENGINE

@@ -246,7 +246,7 @@ def _check_workers_fit(settings: Settings, name: str, workers: int, train: Train
     """Raise if the workers do not all fit at once."""
     from vflops.launch.nodes import usable_nodes
     from vflops.launch.placement import capacity
-    from vflops.results.score.figure_text import count
+    from vflops.units import count
 
     nodes = usable_nodes(settings.launch, train.device, train.ranks)
     slots, fit = sum(node.slots for node in nodes), capacity(nodes, train.ranks, workers)

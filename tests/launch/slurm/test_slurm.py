@@ -250,7 +250,7 @@ def test_one_allocation_runs_its_jobs_together(slurm: SlurmBench, run: StandInRu
     scheduler = SlurmScheduler()
     # Two jobs share the first node, one spans the next two, one has the last to itself.
     steps = [Step(0, 0, 1, 1), Step(1, 0, 1, 1), Step(2, 1, 2, 2), Step(3, 3, 1, 2)]
-    (run.path / "code-2").write_text("5")
+    (run.path / "code-2").write_text("1")
     job = scheduler.submit(allocated(run, steps, nodes=4))
     seen_when(scheduler, job, running)
     slurm.wait(lambda: len(run.began()) == 5, "five agents")  # they run at the same time

@@ -180,6 +180,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "package": ("one model", another_package),
         "system": ("one model", edited("system.json", "Test CPU", "Cray-99")),
         "devices": ("one model", changed("job", device_name="Cray-99")),
+        "rehearsal": ("one model", changed("job", rehearsal=True)),
         "nodes": (
             "cluster",
             change_node("n2", lambda known: {"system": system(kernel="7.0")}),

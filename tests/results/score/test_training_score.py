@@ -331,14 +331,6 @@ def test_the_same_folder_gives_the_same_bytes(trained_folder: RunFolder, tmp_pat
     assert Score.read(trained_folder.score_file) == fresh(trained_folder)
 
 
-@pytest.mark.parametrize(("number", "text"), [(1, "1 box"), (0, "0 boxes"), (1200, "1,200 boxes")])
-def test_one_is_not_many(number: int, text: str) -> None:
-    assert figure_text.count(number, "box", "boxes") == text
-    assert figure_text.count(number, "seed") == text.replace("boxes", "seeds").replace(
-        "box", "seed"
-    )
-
-
 @pytest.mark.parametrize(
     ("number", "text"), [(5.008, "epoch 5"), (0.5, "epoch 0.5"), (12.0, "epoch 12")]
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from tests.support.automl_parts import candidate, settings, turn
+from vflops.train.phase_clock import Clock
 from vflops.train.precision import Precision
 from vflops.workloads.automl.candidate import Deadline
 from vflops.workloads.automl.compile_policy import CompileCosts, CompilePolicy
@@ -56,8 +58,11 @@ def policy(
     device: str = "cuda", *, others: int = 0, leads: bool = True, **train: Any
 ) -> CompilePolicy:
     changed = settings().train.model_copy(update={"ranks": 2, **train})
-    context = SimpleNamespace(record=SimpleNamespace(data=SimpleNamespace(train=10**12)))
-    plan = SimpleNamespace(ranks=2, leads=leads, agree=lambda wish: max(wish, others))
+    record = SimpleNamespace(data=SimpleNamespace(train=10**12))
+    context = SimpleNamespace(record=record, attempt=Path(), clock=Clock())
+    plan = SimpleNamespace(
+        ranks=2, leads=leads, has_whole_model=True, agree=lambda wish: max(wish, others)
+    )
     deadline = Deadline(SimpleNamespace(signal=None), time.monotonic() + 1e6)
     precision = Precision.named("fp32", torch.device("cpu"))
     return CompilePolicy(context, changed, plan, precision, torch.device(device), deadline)  # type: ignore[arg-type]

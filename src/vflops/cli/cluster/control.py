@@ -119,7 +119,7 @@ def _agent_jobs(folder: RunFolder) -> list[JobRecord]:
 
 
 def _summary(folder: RunFolder, cancelled: Cancelled) -> str:
-    from vflops.results.score.figure_text import count
+    from vflops.units import count
 
     jobs = cancelled.jobs
     resumable = [job for job in jobs if _checkpoint_files(folder, job)]

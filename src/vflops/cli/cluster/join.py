@@ -54,6 +54,7 @@ def _lead(run: Path, *, allow_command: bool) -> None:
     from vflops.cli.terminal.console import say, shell_path
     from vflops.cli.train.run import resume
     from vflops.errors import Left, UsageError
+    from vflops.launch.factory import launcher_class
     from vflops.python_start import module_command
     from vflops.record.files.lock import is_locked
     from vflops.record.folder import RunFolder
@@ -62,7 +63,7 @@ def _lead(run: Path, *, allow_command: bool) -> None:
     folder = RunFolder.open(run)
     require_incomplete(folder, "lead")
     name, on = shell_path(folder.path), folder.record.settings.launch.on
-    if on != "join":
+    if not launcher_class(on).nodes_join:
         raise UsageError(
             f"the jobs of {name} run on {on}: no node can join it",
             hint=f"resume it: vflops resume {name}",

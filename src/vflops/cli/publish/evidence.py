@@ -161,8 +161,7 @@ def archive(
     from vflops.publish.evidence.disclosure import disclosures
     from vflops.record.files import atomic
     from vflops.record.files.digest import file_digest
-    from vflops.results.score.figure_text import count
-    from vflops.units import quantity
+    from vflops.units import count, quantity
 
     folder = console.open_run(run)
     if out is not None and out.endswith("/"):

@@ -56,8 +56,8 @@ def ranking(
     from vflops.publish.ranking.audit_join import AuditSources
     from vflops.publish.ranking.judge import TrustedKeys
     from vflops.publish.ranking.submission_folders import ARCHIVE
-    from vflops.results.score.figure_text import count
     from vflops.text import printable
+    from vflops.units import count
 
     lists = {
         "--signers": signers,
@@ -106,8 +106,7 @@ def ranking(
 
 def _show_ranked(ranking: Ranking) -> None:
     """Print how many results are ranked, the first ones of the lists, and why a few are not."""
-    from vflops.results.score.figure_text import count
-    from vflops.units import quantity
+    from vflops.units import count, quantity
 
     ranked, unranked = count(len(ranking.ranked), "result"), ranking.unranked
     note = f", {len(unranked)} not; the page says why" if unranked else ""
@@ -118,8 +117,7 @@ def _show_ranked(ranking: Ranking) -> None:
 
 def _show_energy(energy: Ranking) -> None:
     """Print the same about the energy lists, with what was measured and how."""
-    from vflops.results.score.figure_text import count
-    from vflops.units import quantity
+    from vflops.units import count, quantity
 
     if not (energy.ranked or energy.unranked):
         return
@@ -139,8 +137,8 @@ def _show_energy(energy: Ranking) -> None:
 def _show_audits(built: Built) -> None:
     """Print how many audits count, and why a few do not."""
     from vflops.cli.terminal import console
-    from vflops.results.score.figure_text import count
     from vflops.text import printable
+    from vflops.units import count
 
     listed = [row.entry for row in built.ranking.ranked]
     listed += [row.entry for row in built.ranking.unranked]

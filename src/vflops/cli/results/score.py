@@ -89,7 +89,8 @@ def score(run: options.Run = None, json: Json = False) -> None:
 def _result_texts(result: Score) -> Iterator[str]:
     """Yield the tables of all ensembles, searches, repeats and training runs, with titles."""
     from vflops.results import many_trainings
-    from vflops.results.score import figure_text, score_tables, search_text
+    from vflops.results.score import score_tables, search_text
+    from vflops.units import count
 
     for ensemble in result.ensembles:
         yield heading(score_tables.ensemble_title(result, ensemble))
@@ -101,7 +102,7 @@ def _result_texts(result: Score) -> Iterator[str]:
             search_text.candidate_row(candidate) for candidate in search_text.by_accuracy(search)
         ]
         if best:
-            yield heading(f"the best of {figure_text.count(len(search.candidates), 'candidate')}")
+            yield heading(f"the best of {count(len(search.candidates), 'candidate')}")
             rows = [search_text.CANDIDATES, *best[: search_text.MAX_CANDIDATES]]
             yield columns(rows, right=(1, 2, 3, 4, 5, 6)) + "\n"
     for repeat in result.repeats:

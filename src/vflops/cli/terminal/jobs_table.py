@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from vflops.cli.terminal.console import cell, say
 from vflops.interruption import unlimited
-from vflops.results.score.figure_text import count, number, rate
+from vflops.results.score.figure_text import number, rate
 from vflops.text import printable
-from vflops.units import quantity
+from vflops.units import count, quantity
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from vflops.cli.terminal.jobs_table import JobsView
 from vflops.metrics import regulated_score_so_far
-from vflops.results.score.figure_text import count, number
-from vflops.units import quantity, seconds
+from vflops.results.score.figure_text import number
+from vflops.units import count, quantity, seconds
 from vflops.workloads.automl.worker_progress import WorkerProgress
 
 if TYPE_CHECKING:

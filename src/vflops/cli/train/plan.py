@@ -210,8 +210,8 @@ def _plan_models(
 def _show(mapping: Plan, order: Sequence[int], estimates: Mapping[str, Estimate]) -> None:
     """Print the placement of the models, in ``order``, and the estimates."""
     from vflops.cli.terminal.columns import columns, heading
-    from vflops.results.score.figure_text import count
     from vflops.run.training_cost import estimate_rows, placement_text
+    from vflops.units import count
 
     models, ranks = count(mapping.models, "model"), count(mapping.ranks, "rank")
     typer.echo(heading(f"{models} of {ranks}"))

@@ -29,8 +29,7 @@ def search_section(settings: Settings) -> dict[str, Any] | None:
 def show_search(name: str, section: Mapping[str, Any], earlier: Contents | None = None) -> None:
     """Print what is known about a search before it runs; ``earlier`` tells its speed."""
     from vflops.cli.terminal.columns import columns, heading
-    from vflops.results.score.figure_text import count
-    from vflops.units import seconds
+    from vflops.units import count, seconds
 
     search = section["search"]
     limit = search["candidates"]
@@ -51,13 +50,14 @@ def show_search(name: str, section: Mapping[str, Any], earlier: Contents | None 
 def _until_valid(section: Mapping[str, Any], earlier: Contents | None) -> list[list[str]]:
     """Return how long the search must last to be valid, and warn if that is longer than planned."""
     from vflops.cli.terminal import console
+    from vflops.run.estimate import search_speed
     from vflops.workloads.automl import search_length
     from vflops.workloads.automl.settings import AutomlSettings
     from vflops.workloads.image_classification.expected import expected
 
     settings = AutomlSettings.model_validate(section)
     facts = expected(settings).facts
-    speed = None if earlier is None else search_length.measured_speed(settings, earlier)
+    speed = None if earlier is None else search_speed(settings.train, earlier)
     for warning in search_length.warnings(settings, facts, speed):
         console.say(f"warning: {warning}")
     return search_length.planned_rows(settings, facts, speed)
@@ -79,7 +79,7 @@ def place_workers(available: Sequence[Node], section: Mapping[str, Any]) -> Plan
     """Return the placement of a search's workers; raise if they do not fit."""
     from vflops.errors import UsageError
     from vflops.launch.placement import plan
-    from vflops.results.score.figure_text import count
+    from vflops.units import count
 
     workers, ranks = section["search"]["workers"], section["train"]["ranks"]
     try:
@@ -99,8 +99,8 @@ def plan_search(
     import json as json_
 
     from vflops.cli.terminal.columns import columns, heading
-    from vflops.results.score.figure_text import count
     from vflops.run.training_cost import placement_text
+    from vflops.units import count
 
     if json:
         placements = [

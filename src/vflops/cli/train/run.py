@@ -86,8 +86,8 @@ def run(
     from vflops.cli.terminal.console import say
     from vflops.cli.terminal.quiet_wait import quiet_wait
     from vflops.cli.terminal.run_display import Progress, with_metrics
-    from vflops.results.score.figure_text import count
     from vflops.run import pipeline
+    from vflops.units import count
 
     flags: dict[str, object] = {
         "data": data,

@@ -44,8 +44,8 @@ from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.installed_package import installed_package
-from vflops.results.score.figure_text import count as number_of
 from vflops.text import printable
+from vflops.units import count as number_of
 
 _WRONG_CLOCK_S = 10.0
 """A node whose clock differs by more is refused, as by a preflight."""
@@ -84,6 +84,7 @@ class JoinLauncher(Launcher):
     """
 
     name = "join"
+    nodes_join = True
 
     @classmethod
     def check(cls, settings: LaunchSettings) -> None:

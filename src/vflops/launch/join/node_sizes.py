@@ -12,7 +12,7 @@ from vflops.launch.join.join_files import NodeFile
 from vflops.launch.node_layout import NodeLayout
 from vflops.launch.placement import Node, NodeResources
 from vflops.launch.sizing import RankShare, rank_share, sized
-from vflops.results.score.figure_text import count as number_of
+from vflops.units import count as number_of
 
 
 @dataclass(frozen=True)

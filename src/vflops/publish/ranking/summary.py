@@ -16,11 +16,10 @@ from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.figures import ensemble_figures, mean_of, search_figures, training_figures
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score import figure_text
-from vflops.results.score.figure_text import count
 from vflops.results.score.score_file import EnsembleScore, Score, SearchScore, TrainingScore
 from vflops.results.task.closed_tasks import tasks
 from vflops.results.task.drawn_data import profile_fingerprint
-from vflops.units import quantity, seconds
+from vflops.units import count, quantity, seconds
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.validated_settings import validated_settings
 

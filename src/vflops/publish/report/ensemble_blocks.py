@@ -11,7 +11,7 @@ from vflops.publish.report.training_charts import WIDTH
 from vflops.results.many_trainings import MANY
 from vflops.results.score import figure_text, score_tables
 from vflops.results.score.score_file import EnsembleScore, Score
-from vflops.units import quantity, seconds
+from vflops.units import count, quantity, seconds
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
 
 def _title(scored: Score, ensemble: EnsembleScore) -> str:
     name = score_tables.ensemble_name(scored, ensemble.workload, ensemble.repeat)
-    return f"{name}, {figure_text.count(ensemble.planned, 'model')}{_twins_note(ensemble)}"
+    return f"{name}, {count(ensemble.planned, 'model')}{_twins_note(ensemble)}"
 
 
 def _quality_over_time(ensemble: EnsembleScore) -> dict[str, Any]:

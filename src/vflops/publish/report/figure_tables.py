@@ -9,7 +9,7 @@ from vflops.record.formats.job_events import PHASES
 from vflops.results.figures import Figure, Key, format_value, training_figures
 from vflops.results.score import figure_text, parallelism_text, score_tables
 from vflops.results.score.score_file import TrainingScore, WorkScore
-from vflops.units import integer, percent, quantity, seconds
+from vflops.units import count, integer, percent, quantity, seconds
 
 Tile = dict[str, str]
 Row = tuple[str, list[str]]
@@ -54,7 +54,7 @@ def _tile_names(training: TrainingScore) -> dict[Key, str | None]:
 
 def mean_tiles(trainings: Sequence[TrainingScore]) -> list[Tile]:
     """Return the same figures as means over several seeds, with their variation."""
-    seeds = figure_text.count(len(trainings), "seed")
+    seeds = count(len(trainings), "seed")
     repeats = [training_figures(training) for training in trainings]
     rows: list[Tile] = []
     for key, first in zip(_tile_names(trainings[0]), tiles(trainings[0]), strict=True):

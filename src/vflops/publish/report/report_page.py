@@ -36,11 +36,11 @@ from vflops.results.roofline.analysis import COMPUTE, Bound, Ceilings
 from vflops.results.roofline.roofline_text import PARTS, part_rows, sentences
 from vflops.results.roofline.run_ceilings import measured_where, run_ceilings
 from vflops.results.score import score_tables
-from vflops.results.score.figure_text import count as count_text
 from vflops.results.score.node_text import nodes_title
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import best_bound, score
 from vflops.results.score.scoring_convention import model_convention
+from vflops.units import count as count_text
 from vflops.units import quantity
 
 _ROOFLINE_BENCHMARKS = (*COMPUTE, "memory", "all-reduce")

@@ -23,7 +23,7 @@ from vflops.results.score.score_file import (
     TrainingScore,
 )
 from vflops.results.task.task import TaskKind
-from vflops.units import percent, quantity, seconds
+from vflops.units import count, percent, quantity, seconds
 
 Tone = Literal["", "good", "bad", "soft"]
 
@@ -270,7 +270,7 @@ def _ensemble_mean(run: _Run, repeat: RepeatScore) -> Result:
     if repeat.complete < repeat.planned:
         order = Order.NOT_VALID
         missing = repeat.planned - repeat.complete
-        states.append(f"{figure_text.count(missing, 'ensemble')} not finished or partial")
+        states.append(f"{count(missing, 'ensemble')} not finished or partial")
     if any(ensemble.twins for ensemble in ensembles):
         order = Order.NOT_VALID
         states.append(f"twins: {score_tables.TWINS}")
@@ -324,7 +324,7 @@ def _mean_quality(
 def _mean_time(repeat: RepeatScore, times_s: Sequence[float | None]) -> Cell:
     known_s = [time_s for time_s in times_s if time_s is not None]
     if len(known_s) < len(times_s):
-        repeats = figure_text.count(len(times_s), figure_text.repeated(repeat))
+        repeats = count(len(times_s), figure_text.repeated(repeat))
         note = f"{len(times_s) - len(known_s)} of {repeats}"
         return Cell(figure_text.NOT_REACHED, (note,), "bad")
     return Cell(
@@ -343,7 +343,7 @@ def _unfinished_ensemble(scored: Score, models: Sequence[TrainingScore]) -> Resu
     }
     counts = ", ".join(f"{number} {state}" for state, number in states.items() if number)
     ensemble = score_tables.ensemble_name(scored, models[0].workload, models[0].repeat)
-    name = f"{ensemble}, {figure_text.count(len(models), 'model')}"
+    name = f"{ensemble}, {count(len(models), 'model')}"
     order = Order.NOT_STARTED if waiting == len(models) else Order.UNFINISHED
     return Result(models[0].workload, name, order, f"no score yet; models: {counts}", NOTHING)
 
@@ -370,7 +370,7 @@ def _ensemble(run: _Run, ensemble: EnsembleScore) -> Result:
         speed = Cell(flops, (share, _OPEN_SPEED))
     return Result(
         ensemble.workload,
-        f"{name}, {figure_text.count(ensemble.planned, 'model')}",
+        f"{name}, {count(ensemble.planned, 'model')}",
         order,
         run.state(ensemble.workload, *states),
         speed,
@@ -403,7 +403,7 @@ def _search(run: _Run, search: SearchScore) -> Result:
     limit = f"at most {search_text.max_error(search):g} is valid"
     within = search.error is not None and search.error <= search_text.max_error(search)
     error = "not evaluated" if search.error is None else figure_text.number(search.error)
-    workers = figure_text.count(search.workers, "worker")
+    workers = count(search.workers, "worker")
     searched = f"{search_text.architectures(search)}, {workers}"
     return Result(
         search.workload,

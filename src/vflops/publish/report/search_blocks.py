@@ -24,7 +24,7 @@ from vflops.results.score.search_workers import (
     searches,
     time_by_activity,
 )
-from vflops.units import percent, quantity
+from vflops.units import count, percent, quantity
 from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.search_events import Turn
@@ -97,7 +97,7 @@ def _block(
         id=id,
         workload=score.workload,
         gist="score over time, where the time went, the best network, candidates",
-        title=f"{score.workload}, {figure_text.count(score.workers, 'worker')}, seed {score.seed}",
+        title=f"{score.workload}, {count(score.workers, 'worker')}, seed {score.seed}",
         aiperf=_sentence(search_text.aiperf_line(score)),
         valid=score.aiperf.valid,
         deviations=search_text.deviations(score),
@@ -142,7 +142,7 @@ def _tiles(score: SearchScore) -> list[Tile]:
         (
             "architectures",
             str(len({candidate.digest for candidate in score.candidates})),
-            f"of {figure_text.count(len(score.candidates), 'candidate')}",
+            f"of {count(len(score.candidates), 'candidate')}",
         ),
         ("idle", percent(score.idle_share), "of the workers' time, between candidates"),
     ]

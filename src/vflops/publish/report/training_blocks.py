@@ -31,6 +31,7 @@ from vflops.results.score.loss_score import loss_of
 from vflops.results.score.score_file import RepeatScore, Score, TrainingScore
 from vflops.results.score.scoring import best_bound
 from vflops.results.score.scoring_convention import job_convention
+from vflops.units import count as number_of
 from vflops.units import percent, quantity, seconds
 
 _MAX_EXAMPLES = 8
@@ -330,7 +331,7 @@ def _notes(scores: Sequence[TrainingScore]) -> list[str]:
         if not score.complete:
             notes.append(f"seed {score.seed} {figure_text.progress(score)}")
         elif score.samples_redone:
-            repeated = figure_text.count(score.samples_redone, "sample was", "samples were")
+            repeated = number_of(score.samples_redone, "sample was", "samples were")
             notes.append(f"seed {score.seed} took {score.attempts} attempts: {repeated} repeated")
     more = len(notes) - _MAX_NOTES
     return [*notes[:_MAX_NOTES], f"and {more:,} more seeds"] if more > 1 else notes

@@ -22,12 +22,11 @@ from vflops.results.score.aiperf_conformance import (
     is_violation,
 )
 from vflops.results.score.aiperf_table import TUNE_FROM
-from vflops.results.score.figure_text import count
 from vflops.results.score.score_file import SearchScore
 from vflops.results.score.search_score import search_scores
 from vflops.results.score.search_text import early_end, max_error
 from vflops.results.score.search_workers import search_history, searches
-from vflops.units import seconds
+from vflops.units import count, seconds
 from vflops.workloads.automl.candidate_history import CandidateHistory
 from vflops.workloads.automl.proposer import smallest_kernel
 from vflops.workloads.automl.search import rounds

@@ -18,8 +18,7 @@ from vflops.results.check.locations import measurement_location, run_event_locat
 from vflops.results.check.published_figures import MAX_ERROR
 from vflops.results.check.rule import Outcome
 from vflops.results.roofline.analysis import COMPUTE, measured_ceilings
-from vflops.results.score.figure_text import count
-from vflops.units import percent, quantity
+from vflops.units import count, percent, quantity
 
 MIN_SAMPLES = 3
 MIN_RATIO = 0.25

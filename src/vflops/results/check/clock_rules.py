@@ -19,8 +19,7 @@ from vflops.record.log.events import Event, Log
 from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import RUN_LOG
 from vflops.results.check.rule import Outcome
-from vflops.results.score.figure_text import count
-from vflops.units import seconds
+from vflops.units import count, seconds
 
 MAX_CLOCK_STEP_S = 60.0
 """The largest step of the wall clock while a log is written, as NTP makes at boot."""

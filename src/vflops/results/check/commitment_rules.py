@@ -10,7 +10,7 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.locations import event_location
 from vflops.results.check.rule import Outcome
-from vflops.results.score.figure_text import count
+from vflops.units import count
 
 _FIRST_VERSION = (0, 3)
 """The first version whose logs have commitments."""

@@ -22,9 +22,8 @@ from vflops.results.check.parallelism_rules import parallelism_faults
 from vflops.results.check.published_figures import EPOCH_ROUNDING
 from vflops.results.check.rule import Outcome
 from vflops.results.score.aiperf_table import MAX_ERROR_IN_TEXT
-from vflops.results.score.figure_text import count
 from vflops.results.task.closed_tasks import tasks
-from vflops.units import integer
+from vflops.units import count, integer
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.validated_settings import validated_settings

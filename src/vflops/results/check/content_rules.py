@@ -8,8 +8,7 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.locations import event_location, job_file
 from vflops.results.check.rule import Outcome
-from vflops.results.score.figure_text import count
-from vflops.units import integer
+from vflops.units import count, integer
 
 LABELLED = ("image-classification", "automl", "extreme-weather")
 """Workloads whose samples have labels and are compared with each other when they are packed."""

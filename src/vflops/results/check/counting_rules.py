@@ -10,11 +10,10 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import event_location, job_file
 from vflops.results.check.rule import Outcome
 from vflops.results.score import figure_text
-from vflops.results.score.figure_text import count
 from vflops.results.score.score_file import Score, WorkScore
 from vflops.results.score.training_score import job_work
 from vflops.text import printable
-from vflops.units import integer
+from vflops.units import count, integer
 from vflops.workloads.contract.registry import workloads
 
 _MAX_UNCOUNTED_SHARE = 0.01

@@ -19,9 +19,8 @@ from vflops.results.check.locations import event_location, job_file
 from vflops.results.check.quality_limits import quality_faults
 from vflops.results.check.rule import Outcome
 from vflops.results.check.text_facts import text_fact_fault
-from vflops.results.score.figure_text import count
 from vflops.results.task.published_data import IMAGENET
-from vflops.units import integer
+from vflops.units import count, integer
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.spec import Quality
 

@@ -16,7 +16,7 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.locations import event_location, measurement_location
 from vflops.results.check.rule import Outcome
-from vflops.results.score.figure_text import count
+from vflops.units import count
 
 CPU = "cpu"
 

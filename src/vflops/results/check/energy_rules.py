@@ -22,8 +22,7 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.power_logs import device_floors_w, power_log_faults
 from vflops.results.check.rule import Outcome
 from vflops.results.data_sheets import data_sheet
-from vflops.results.score.figure_text import count
-from vflops.units import percent, quantity, seconds
+from vflops.units import count, percent, quantity, seconds
 
 if TYPE_CHECKING:
     from vflops.record.formats.telemetry import Part, Telemetry

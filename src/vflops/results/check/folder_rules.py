@@ -16,8 +16,8 @@ from vflops.record.log.events import Described
 from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import RUN_LOG
 from vflops.results.check.rule import Outcome
-from vflops.results.score.figure_text import count
 from vflops.results.score.scoring import score_text
+from vflops.units import count
 
 _MAX_NAMED = 3
 """The number of altered files that the evidence names."""

@@ -10,7 +10,7 @@ from vflops.results.check.locations import job_file
 from vflops.results.check.rule import Outcome
 from vflops.results.rebuild.graph_comparison import difference
 from vflops.results.rebuild.rebuilding import can_be_rebuilt, rebuilt_graph
-from vflops.results.score.figure_text import count
+from vflops.units import count
 
 
 def check_rebuilt_graphs(contents: Contents) -> Outcome:

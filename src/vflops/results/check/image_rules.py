@@ -5,8 +5,8 @@ from __future__ import annotations
 from vflops.record.formats.node import ContainerImage, node_file
 from vflops.record.readout.contents import Contents
 from vflops.results.check.rule import Outcome
-from vflops.results.score.figure_text import count
 from vflops.text import printable
+from vflops.units import count
 
 _SHOWN = 12
 """The number of characters of a digest that the evidence shows."""

@@ -13,7 +13,7 @@ from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import job_file
 from vflops.results.check.rule import Outcome
-from vflops.results.score.figure_text import count
+from vflops.units import count
 
 Position = tuple[int, int]
 """The number of the repeat, and of the base model or worker in that repeat."""

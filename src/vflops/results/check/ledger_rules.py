@@ -9,9 +9,8 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import run_event_location
 from vflops.results.check.rule import Outcome
 from vflops.results.check.search_rules import NONE, Fault, Searched, all_searches
-from vflops.results.score.figure_text import count
 from vflops.results.score.search_workers import searches
-from vflops.units import quantity
+from vflops.units import count, quantity
 from vflops.workloads.automl.candidate_history import END_EVENTS, CandidateHistory
 from vflops.workloads.automl.replay import (
     REPLAYED_LEDGER,

@@ -14,8 +14,8 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import few, node_kinds, trained_nodes
 from vflops.results.check.locations import event_location
 from vflops.results.check.rule import Outcome
-from vflops.results.score.figure_text import count
 from vflops.results.score.node_spread import nodes_by_kind
+from vflops.units import count
 
 MAY_DIFFER = (
     "* now",  # clocks and links change all the time

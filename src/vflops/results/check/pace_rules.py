@@ -22,8 +22,7 @@ from vflops.record.readout.job_ceilings import job_ceilings
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, Attempt, TrainedJob
 from vflops.results.check.rule import Outcome
 from vflops.results.check.upper_bounds import NOISE, highest_ceiling
-from vflops.results.score.figure_text import count
-from vflops.units import integer, percent, quantity, seconds
+from vflops.units import count, integer, percent, quantity, seconds
 
 WARM_STEPS = 4
 """The most steps of an attempt that include compilation: three, then the recording of a graph."""

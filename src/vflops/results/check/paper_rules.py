@@ -16,11 +16,11 @@ from vflops.results.check.published_figures import EPOCH_ROUNDING, Benchmark, Pu
 from vflops.results.check.rule import Outcome
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score import figure_text
-from vflops.results.score.figure_text import count
 from vflops.results.score.score_tables import repeat_line
 from vflops.results.score.scoring import score as run_score
 from vflops.results.task.closed_tasks import tasks
 from vflops.results.task.published_data import data_fault, recorded_years
+from vflops.units import count
 
 _NONE = Outcome("not applicable", "no workload of this benchmark was trained")
 _MAX_NAMED = 3

@@ -16,8 +16,7 @@ from vflops.record.formats.node import telemetry_file
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import Attempt, TrainedJob
 from vflops.results.data_sheets import data_sheet
-from vflops.results.score.figure_text import count
-from vflops.units import quantity
+from vflops.units import count, quantity
 
 if TYPE_CHECKING:
     from vflops.record.formats.telemetry import Part, Telemetry

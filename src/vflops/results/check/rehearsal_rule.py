@@ -17,7 +17,7 @@ from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import RUN_LOG
 from vflops.results.check.rule import Outcome
-from vflops.results.score.figure_text import count
+from vflops.units import count
 
 RULE = "rehearsal"
 

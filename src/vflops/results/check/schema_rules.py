@@ -27,7 +27,7 @@ from vflops.record.log.events import Counted, Described, Planned
 from vflops.record.readout.contents import Contents
 from vflops.results.check.rule import Outcome
 from vflops.results.evidence.integrity import FolderIntegrity
-from vflops.results.score.figure_text import count
+from vflops.units import count
 from vflops.workloads.automl import search_events
 from vflops.workloads.automl.architecture.step_memory import StepMemory
 from vflops.workloads.automl.replay import LedgerWritten, SearchLedger

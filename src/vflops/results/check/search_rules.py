@@ -17,9 +17,8 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
 from vflops.results.check.locations import candidate_event_location
 from vflops.results.check.rule import Outcome
-from vflops.results.score.figure_text import count
 from vflops.results.score.search_workers import search_history, searches
-from vflops.units import integer, shape
+from vflops.units import count, integer, shape
 from vflops.workloads.automl.architecture import architecture_cost, morphs
 from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.candidate_history import END_EVENTS, CandidateHistory

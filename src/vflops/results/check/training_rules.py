@@ -15,11 +15,10 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
 from vflops.results.check.locations import event_location, job_file
 from vflops.results.check.rule import Outcome
-from vflops.results.score.figure_text import count
 from vflops.results.score.search_score import search_scores
 from vflops.results.score.search_text import lost_line
 from vflops.results.score.search_workers import lost_workers, searches
-from vflops.units import integer, seconds
+from vflops.units import count, integer, seconds
 
 _NONE = Outcome("not applicable", "nothing was trained in this run")
 _CLOCK_SHARE, _CLOCK_S = 0.01, 0.1

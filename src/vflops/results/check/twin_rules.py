@@ -8,8 +8,9 @@ from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.findings import Verdict
 from vflops.results.check.locations import event_location
 from vflops.results.check.rule import Outcome
-from vflops.results.score.figure_text import count, twin_pair
+from vflops.results.score.figure_text import twin_pair
 from vflops.results.score.twins import twins_score
+from vflops.units import count
 
 _BAD_VERDICTS: tuple[tuple[str, Verdict], ...] = (
     ("differ", "fail"),

@@ -23,7 +23,7 @@ from vflops.results.score.score_file import (
 )
 from vflops.results.score.twins import TwinPair, TwinsScore
 from vflops.results.task.task import Task, TaskKind
-from vflops.units import percent, quantity, seconds
+from vflops.units import count, percent, quantity, seconds
 
 NOT_REACHED = "not reached"
 NOT_MEASURED = "power not measured"
@@ -200,11 +200,6 @@ def verdict(quality: QualityScore) -> str:
     if quality.penalty > 1:
         return "a reward for quality above the target"
     return "a penalty for quality below the target"
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """Return ``1 seed`` or ``2 seeds``; ``many`` is an irregular plural."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def rules(work: WorkScore | None) -> str:

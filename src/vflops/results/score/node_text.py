@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.results.score import figure_text
 from vflops.results.score.node_spread import NodeKindScore, QuickSpread, SlowNode
-from vflops.units import percent, quantity
+from vflops.units import count, percent, quantity
 
 COLUMNS = ("kind of node", "nodes", "measured", "median", "smallest", "largest", "spread")
 _MAX_NAMED = 4
@@ -15,7 +14,7 @@ _MAX_NAMED = 4
 
 def nodes_title(kinds: Sequence[NodeKindScore]) -> str:
     """Return the system in words: ``4 nodes × (2 × H200, 32 CPUs)``; empty without nodes."""
-    return " + ".join(f"{figure_text.count(kind.nodes, 'node')} × ({kind.kind})" for kind in kinds)
+    return " + ".join(f"{count(kind.nodes, 'node')} × ({kind.kind})" for kind in kinds)
 
 
 def node_rows(kinds: Sequence[NodeKindScore]) -> list[tuple[str, ...]]:
@@ -73,7 +72,7 @@ def quick_name(item: QuickSpread) -> str:
 
 
 def _number(kind: NodeKindScore) -> str:
-    hosts = f" on {figure_text.count(kind.hosts, 'host')}" if kind.hosts < kind.nodes else ""
+    hosts = f" on {count(kind.hosts, 'host')}" if kind.hosts < kind.nodes else ""
     return f"{kind.nodes:,}{hosts}"
 
 

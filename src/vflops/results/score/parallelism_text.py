@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from vflops.config.training import CEILING_PRECISIONS
 from vflops.record.formats.job_events import StagesRun
-from vflops.results.score.figure_text import count
 from vflops.results.score.parallelism import ExchangeScore, SharedScore
 from vflops.results.score.score_file import TrainingScore
-from vflops.units import percent, quantity
+from vflops.units import count, percent, quantity
 
 _MAX_STAGES = 8
 """The maximum number of stages whose shares are listed one by one."""

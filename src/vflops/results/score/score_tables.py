@@ -23,7 +23,7 @@ from vflops.results.score.score_file import (
     WorkScore,
 )
 from vflops.results.task.task import TaskKind
-from vflops.units import percent, quantity, seconds
+from vflops.units import count, percent, quantity, seconds
 
 CEILINGS = ("benchmark", "case", "precision", "median", "spread", "caveat")
 MODELS = ("model", "rules", "forward", "training", "bound here")
@@ -72,9 +72,7 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
         rows.append(("waves", "models waited for others: no claim of weak scaling"))
     if ensemble.partial:
         missing = ensemble.planned - len(ensemble.jobs)
-        rows.append(
-            ("partial", f"{figure_text.count(missing, 'model')} of {ensemble.planned} missing")
-        )
+        rows.append(("partial", f"{count(missing, 'model')} of {ensemble.planned} missing"))
     return rows
 
 
@@ -99,7 +97,7 @@ def ensemble_number(score: Score, workload: str, repeat: int) -> str:
 def ensemble_title(score: Score, ensemble: EnsembleScore) -> str:
     """Return the name of an ensemble and the number of its models."""
     name = ensemble_name(score, ensemble.workload, ensemble.repeat)
-    models = figure_text.count(ensemble.planned, "model")
+    models = count(ensemble.planned, "model")
     return f"{name}, {f'{len(ensemble.jobs)} of ' if ensemble.partial else ''}{models} together"
 
 
@@ -194,7 +192,7 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
         *parallelism_text.shared_rows(training),
     ]
     if training.attempts > 1:
-        repeated = figure_text.count(training.samples_redone, "sample")
+        repeated = count(training.samples_redone, "sample")
         rows.append(("attempts", f"{training.attempts}, {repeated} repeated"))
     return rows
 
@@ -251,7 +249,7 @@ def repeat_line(repeat: RepeatScore) -> str:
 
 def repeat_title(repeat: RepeatScore) -> str:
     """Return the title of a mean over seeds or ensembles."""
-    models = "" if repeat.models is None else f", {figure_text.count(repeat.models, 'model')}"
+    models = "" if repeat.models is None else f", {count(repeat.models, 'model')}"
     return f"{repeat.workload}{models}, mean of {figure_text.seeds(repeat)}"
 
 
@@ -353,7 +351,7 @@ def _per_watt(scored: TrainingScore | EnsembleScore) -> str:
 
 def _clocks(ensemble: EnsembleScore) -> str:
     """Return the largest correction of a node's clock, and the jobs without a correction."""
-    hosts = figure_text.count(len(ensemble.nodes), "node")
+    hosts = count(len(ensemble.nodes), "node")
     text = f"{hosts}, corrected by at most {figure_text.offset(ensemble.clock_corrected_s)}"
     if ensemble.clock_unknown:
         jobs = figure_text.numbers(ensemble.clock_unknown)

@@ -6,7 +6,7 @@ from vflops.results.score import figure_text
 from vflops.results.score.aiperf_conformance import is_violation
 from vflops.results.score.aiperf_table import MAX_ERROR_IN_TEXT
 from vflops.results.score.score_file import CandidateScore, LostWorker, SearchScore
-from vflops.units import percent, quantity, seconds
+from vflops.units import count, percent, quantity, seconds
 
 CANDIDATES = (
     "candidate",
@@ -30,7 +30,7 @@ def search_line(search: SearchScore) -> str:
     if not has_started(search):
         return "no candidate was started"
     verb = "trained again" if search.replay else "searched"
-    workers = figure_text.count(search.workers, "worker")
+    workers = count(search.workers, "worker")
     if search.lost_workers:
         workers += f", {len(search.lost_workers)} of them lost"
     summary = f"{verb} {architectures(search)}{_cut_short(search)}"
@@ -71,7 +71,7 @@ def _cut_short(search: SearchScore) -> str:
     trained = sum(candidate.state == "trained" for candidate in search.candidates)
     if trained == len(search.candidates):
         return ""
-    started = figure_text.count(len(search.candidates), "candidate")
+    started = count(len(search.candidates), "candidate")
     return f" ({started}, {trained} trained to the end)"
 
 
@@ -93,9 +93,7 @@ def aiperf_reasons(search: SearchScore) -> tuple[str, ...]:
 
 def architectures(search: SearchScore) -> str:
     """Return the number of different architectures, which several candidates may share."""
-    return figure_text.count(
-        len({candidate.digest for candidate in search.candidates}), "architecture"
-    )
+    return count(len({candidate.digest for candidate in search.candidates}), "architecture")
 
 
 def search_rows(search: SearchScore) -> list[tuple[str, str]]:
@@ -128,9 +126,9 @@ def search_rows(search: SearchScore) -> list[tuple[str, str]]:
 
 def lost_line(worker: LostWorker) -> str:
     """Return what was lost with a worker that failed too often."""
-    attempts = figure_text.count(worker.attempts, "attempt")
+    attempts = count(worker.attempts, "attempt")
     lost = f"the worker of job {worker.job} was given up after {attempts} ({worker.reason})"
-    counted = f"its {figure_text.count(worker.trained, 'trained candidate')} count"
+    counted = f"its {count(worker.trained, 'trained candidate')} count"
     counted += "s" if worker.trained == 1 else ""
     unfinished = f", no result for {', '.join(worker.candidates)}" if worker.candidates else ""
     return f"{lost}: {counted}{unfinished}"

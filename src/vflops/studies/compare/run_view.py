@@ -15,10 +15,10 @@ from vflops.record.folder import RunFolder, RunRecord
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.figures import Samples, samples
-from vflops.results.score.figure_text import count
 from vflops.results.score.node_text import nodes_title
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import score
+from vflops.units import count
 
 SETTINGS_OF_REPEATS = ("seed", "repeat")
 """The settings that may differ between repeats of a measurement."""

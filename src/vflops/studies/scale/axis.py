@@ -13,7 +13,6 @@ from vflops.config.settings import Settings
 from vflops.extensions import import_object
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
-from vflops.results.score.figure_text import count
 from vflops.studies.scale.kinds import KINDS
 from vflops.studies.scale.point_figures import EnsembleFigures, Figures, SearchFigures
 from vflops.studies.scale.scale_charts import Curve
@@ -25,6 +24,7 @@ from vflops.studies.scale.scale_result import (
     Size,
     Variant,
 )
+from vflops.units import count
 
 
 @dataclass(frozen=True)

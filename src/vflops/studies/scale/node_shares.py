@@ -14,9 +14,9 @@ from vflops.launch.node_layout import NodeLayout
 from vflops.launch.nodes import known_nodes, usable_nodes
 from vflops.launch.placement import Node, Plan, capacity, plan
 from vflops.launch.sizing import Asked, shape
-from vflops.results.score.figure_text import count
 from vflops.run.run_size import size_run
 from vflops.studies.scale.scale_result import Size
+from vflops.units import count
 from vflops.workloads.contract.run_settings import load
 
 

@@ -187,6 +187,7 @@ class PaperStudy:
 
     def warnings(self, earlier: Contents | None = None) -> list[str]:
         """Return a warning if searches are too short to become valid at the measured speed."""
+        from vflops.run.estimate import search_speed
         from vflops.workloads.automl import search_length
         from vflops.workloads.automl.settings import AutomlSettings
         from vflops.workloads.image_classification.expected import expected
@@ -199,7 +200,7 @@ class PaperStudy:
             section = experiment.point_settings(experiment.sizes[0]).workloads[experiment.workload]
             search = AutomlSettings.model_validate(section)
             known = earlier or self._measured(experiment.workload, search.train.precision)
-            speed = None if known is None else search_length.measured_speed(search, known)
+            speed = None if known is None else search_speed(search.train, known)
             facts = expected(search).facts
             found |= dict.fromkeys(search_length.warnings(search, facts, speed))
         return [*found]

@@ -15,7 +15,7 @@ from vflops.metrics.statistics import coefficient_of_variation, mean, stdev
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
-from vflops.results.score.figure_text import count, number
+from vflops.results.score.figure_text import number
 from vflops.results.score.score_file import Score
 from vflops.results.score.search_target import target_reached
 from vflops.results.score.search_workers import search_history
@@ -25,7 +25,7 @@ from vflops.studies.scale.point_figures import SearchFigures
 from vflops.studies.scale.scale_charts import Curve, Moment, Row
 from vflops.studies.scale.scale_result import GroupFigure, Point, Scale, Size
 from vflops.studies.scale.worker_scaling import Workers
-from vflops.units import percent, quantity, seconds
+from vflops.units import count, percent, quantity, seconds
 
 DEFAULT_SEEDS = 5
 SEARCH, REPLAY = "search", "replay"

@@ -12,7 +12,7 @@ from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score import search_text
-from vflops.results.score.figure_text import count, number
+from vflops.results.score.figure_text import number
 from vflops.results.score.node_usage import NodeUsage, node_usage
 from vflops.results.score.score_file import Score
 from vflops.results.score.search_workers import WorkerTimeline, search_history
@@ -21,7 +21,7 @@ from vflops.studies.scale.axis import Axis, checks_failed, marks
 from vflops.studies.scale.point_figures import SearchFigures
 from vflops.studies.scale.scale_charts import Curve, HorizontalAxis, Moment, Row
 from vflops.studies.scale.scale_result import Point, Scale, Size
-from vflops.units import percent, quantity
+from vflops.units import count, percent, quantity
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.contract.run_settings import workload_settings
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from vflops.config.profiles import PUBLISHED_PROFILES
 from vflops.record.formats.job import DataFacts
-from vflops.record.readout.contents import Contents
 from vflops.units import quantity, seconds
 from vflops.workloads.automl.architecture import architecture_cost
 from vflops.workloads.automl.proposer import first_network
@@ -80,21 +79,6 @@ def warnings(settings: AutomlSettings, data: DataFacts, ops_per_s: float | None)
         f" {time_s / 3600:,.1f} h at the measured {quantity(ops_per_s, 'OPS')} of a worker; use a"
         " longer --for or more --ranks"
     ]
-
-
-def measured_speed(settings: AutomlSettings, earlier: Contents) -> float | None:
-    """Return the operations per second of a worker in an earlier search, scaled to its ranks.
-
-    Return None if there is none in this precision.
-    """
-    from vflops.results.score.scoring import score
-
-    searches, workers = score(earlier).searches, earlier.workers
-    precisions = {worker.record.settings["train"]["precision"] for worker in workers}
-    if not searches or not searches[0].ops_per_s or precisions != {settings.train.precision}:
-        return None
-    ranks = sum(worker.record.ranks for worker in workers)
-    return searches[0].ops_per_s / ranks * settings.train.ranks
 
 
 def planned_rows(

@@ -37,7 +37,7 @@ def synth(
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.data.climate.synthetic_weather import write_years
     from vflops.data.climate.weather import WeatherRecipe
-    from vflops.results.score.figure_text import count
+    from vflops.units import count
 
     recipe = WeatherRecipe(height=height, width=width, seed=seed)
     frames_by_year = {FIRST_YEAR + number: frames for number in range(years)}
@@ -156,7 +156,7 @@ def training_command(packed: Path) -> tuple[str, str]:
 
 def _show_packed(packed: PackedFrames) -> None:
     from vflops.data.climate.frame_index import SPLITS
-    from vflops.results.score.figure_text import count
+    from vflops.units import count
 
     for name in (name for name in SPLITS if name in packed.index.splits):
         split = packed.index.splits[name]

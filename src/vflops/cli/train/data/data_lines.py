@@ -40,8 +40,7 @@ def print_destination(folder: Path, needed: int) -> None:
 
 def shards_text(shards: int, size: int) -> str:
     """Return ``3 shards, 1.2 GB``."""
-    from vflops.results.score.figure_text import count
-    from vflops.units import quantity
+    from vflops.units import count, quantity
 
     return f"{count(shards, 'shard')}, {quantity(size, 'B')}"
 

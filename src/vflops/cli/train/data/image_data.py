@@ -38,7 +38,7 @@ def synth(
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.data.images.drawing import Recipe
     from vflops.data.images.synthetic_images import write_folder
-    from vflops.results.score.figure_text import count
+    from vflops.units import count
 
     recipe = Recipe(classes=classes, size=size, seed=seed)
     with Bar("images drawn") as bar:
@@ -169,7 +169,7 @@ def _image_workload(profile: str) -> WorkloadSpec:
 
 
 def _show_packed(packed: PackedImages) -> None:
-    from vflops.results.score.figure_text import count
+    from vflops.units import count
 
     for name, split in packed.index.splits.items():
         size = sum(shard.bytes for shard in split.shards)

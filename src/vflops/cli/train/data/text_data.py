@@ -164,7 +164,7 @@ def _format(separator: str | None, field: str | None) -> TextFormat:
 
 
 def _show_packed(packed: PackedText) -> None:
-    from vflops.results.score.figure_text import count
+    from vflops.units import count
 
     index = packed.index
     print(f"vocabulary  {index.vocabulary:,} tokens of {index.tokenizer.name}")
