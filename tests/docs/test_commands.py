@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from tests.support.data_text import docstrings
-from tests.support.markdown import Command, commands, inline_code, name_of, pages
-from tests.support.paths import ROOT
+from tests.support.markdown import Command, commands, fences, inline_code, name_of, pages
+from tests.support.paths import DOCS, ROOT
 from tests.support.ranking_runs import Submitted, submit
 from tests.support.sample_parts import MEASUREMENTS, Vflops
 from tests.support.ssh_keygen import MAY_SKIP
@@ -122,6 +123,23 @@ def test_every_command_of_vflops_is_accepted_by_the_command_line(command: Comman
 )
 def test_a_misspelled_command_would_be_noticed(line: str, fault: str) -> None:
     assert fault in (faults(shlex.split(line)) or "")
+
+
+def test_job_scripts_for_joining_nodes_run_real_commands() -> None:
+    blocks = fences(DOCS / "how-to" / "cluster.md")
+    (manifest,) = (block.text for block in blocks if block.language == "yaml")
+    job = yaml.safe_load(manifest)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert job["spec"]["completionMode"] == "Indexed"
+    scripts = [block.text for block in blocks if "--on join" in block.text]
+    scripts = [text for text in scripts if text != manifest] + [container["command"][-1]]
+    for script in scripts:
+        checked = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True)
+        assert checked.returncode == 0, checked.stderr
+        found = re.findall(r"vflops (?:run|join) [^&\n\"]+", script)
+        assert [line.split()[1] for line in found] == ["run", "join"], script
+        assert [faults(shlex.split(line)[1:]) for line in found] == [None, None]
+    assert len(scripts) == 5
 
 
 @pytest.mark.parametrize("page", pages(), ids=name_of)
