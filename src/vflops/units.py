@@ -12,8 +12,9 @@ def quantity(value: float | None, unit: str, *, digits: int = 3) -> str:
     """Return ``value`` with an SI prefix and ``digits`` significant digits; ``—`` for None."""
     if value is None:
         return "—"
+    shown = _rounded(abs(value), digits)
     for scale, prefix in _PREFIXES:
-        if abs(value) >= scale:
+        if shown >= scale:
             return f"{_significant(value / scale, digits)} {prefix}{unit}"
     return f"{_significant(value, digits)} {unit}"
 
@@ -26,13 +27,16 @@ def binary(size_bytes: float) -> str:
     return f"{size_bytes:g} B"
 
 
+def _rounded(value: float, digits: int) -> float:
+    """Return ``value`` as it will be shown, so that 999.9 gets the unit of 1000."""
+    return float(f"{value:.{max(digits, 3)}g}")
+
+
 def _significant(value: float, digits: int) -> str:
-    if value == 0:
-        return "0"
-    integer_digits = len(str(int(abs(value))))
-    return (
-        f"{value:.{max(digits - integer_digits, 0)}f}" if abs(value) >= 1 else f"{value:.{digits}g}"
-    )
+    shown = _rounded(abs(value), digits)
+    if shown < 1:
+        return f"{value:.{digits}g}"
+    return f"{value:.{max(digits - len(str(int(shown))), 0)}f}"
 
 
 def integer(value: int | None) -> str:
@@ -49,13 +53,14 @@ def seconds(value: float | None) -> str:
     """Return a duration: ``12.4 ms``, ``3.2 s``, ``4 min 05 s``; ``—`` for None."""
     if value is None:
         return "—"
-    if 0 < value < 1e-3:
-        return f"{value * 1e6:.3g} µs"
     if value == 0:
         return "0 s"
-    if value < 1:
+    shown = _rounded(value, 3)
+    if 0 < shown < 1e-3:
+        return f"{value * 1e6:.3g} µs"
+    if shown < 1:
         return f"{value * 1e3:.3g} ms"
-    if value < 60:
+    if shown < 60:
         return f"{value:.3g} s"
     minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest:02d} s"

@@ -1,4 +1,4 @@
-"""The first run of docs/how-to/cluster.md, command by command, on a real SLURM."""
+"""The commands of docs/how-to/cluster.md and scaling.md for SLURM, on a real one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,23 @@ from tests.support.paths import DOCS
 from tests.support.programs import start
 from tests.support.slurm_bench import SlurmBench
 from vflops.record.folder import RunFolder, latest
+from vflops.record.readout.contents import Contents
 from vflops.results.check.findings import Findings
+from vflops.studies.scale.scale_result import Scale
 
 pytestmark = pytest.mark.cluster
 
-FIRST_RUN = [
-    command.words
+ON_SLURM = [
+    command
     for command in commands()
-    if command.fence.page == DOCS / "how-to" / "cluster.md"
-    and command.fence.reason == "needs SLURM"
+    if command.fence.page in (DOCS / "how-to" / "cluster.md", DOCS / "how-to" / "scaling.md")
+    and (command.fence.reason == "needs SLURM" or "slurm" in command.words)
+]
+FIRST_RUN = [command.words for command in ON_SLURM if command.fence.reason == "needs SLURM"]
+EXPERIMENTS = [
+    command.words
+    for command in ON_SLURM
+    if command.words[1] == "scale" and "--paper" not in command.words
 ]
 
 
@@ -51,3 +59,32 @@ def test_the_first_run_of_the_documentation(slurm: SlurmBench, tmp_path: Path) -
     failed = {failure.rule for failure in Findings.read(folder.findings_file).failures}
     assert failed <= {"quiet"}  # other tests may run at the same time
     assert (path / "report.html").is_file()
+
+
+@pytest.mark.parametrize("words", EXPERIMENTS)
+def test_an_experiment_of_the_documentation(
+    slurm: SlurmBench, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    shorter = [*words[1:], "--profile", "tiny"]
+    shorter += [part for setting in [*SMALL, "train.epochs=1"] for part in ("--set", setting)]
+    process = start(["-m", "vflops", *shorter], tmp_path, os.environ)
+    out, err = process.communicate(timeout=400)
+    assert process.returncode in (0, 1), f"{words}\n{out}\n{err}"  # 1: no target is reached
+    (path,) = (tmp_path / "runs").glob("*/scale.json")
+    result = Scale.read(path)
+    assert result.complete and result.on == "slurm"
+    runs = [Contents(RunFolder.open(run.parent)) for run in path.parent.rglob("run.json")]
+    nodes = [{node.name for job in run.training_jobs for node in job.nodes} for run in runs]
+    scales = words[words.index("--scales") + 1]
+    assert sorted(map(len, nodes)) == [int(number) for number in scales.split(",")]
+
+
+def test_all_commands_for_slurm_are_known_to_a_test() -> None:
+    papers = [command.words for command in ON_SLURM if "--paper" in command.words]
+    others = [
+        command.words
+        for command in ON_SLURM
+        if command.words not in (*FIRST_RUN, *EXPERIMENTS, *papers)
+    ]
+    assert [words[words.index("--paper") + 1] for words in papers] == ["v3", "v2", "aiperf"]
+    assert others == [("vflops", "run", "image-classification", "--on", "slurm")]  # with GPUs

@@ -19,6 +19,8 @@ import psutil
 import pytest
 
 from tests.support.ensemble_runs import ended, processes_of
+from tests.support.markdown import commands, fences
+from tests.support.paths import DOCS
 from tests.support.slurm_bench import SlurmBench
 from vflops.record.folder import RunFolder
 from vflops.results.check.findings import Findings
@@ -106,6 +108,18 @@ def request_of(slurm: SlurmBench, folder: RunFolder) -> dict[str, str]:
     return dict(word.split("=", 1) for word in text.split() if "=" in word)
 
 
+def test_the_number_of_nodes_is_all_that_a_run_needs(slurm: SlurmBench, tmp_path: Path) -> None:
+    """A model a node and a rank a GPU, from the queue; the batch suits eight ranks."""
+    slot = ("--set", "launch.gpus_per_rank=1", "--set", "train.batch=64")
+    run = started(tmp_path, "--nodes", "2", *slot)
+    found = given_to_ranks(tmp_path, run, 16)
+    folder = ended(run, tmp_path, 0, 1)
+    assert found == {Given(job, f"g{job}", "0,1,2,3,4,5,6,7", "32") for job in (1, 2)}
+    asked = request_of(slurm, folder)
+    assert (asked["NumNodes"], asked["NumCPUs"]) == ("2", "64")
+    assert asked["TresPerNode"] == "gres:gpu:h100:8"
+
+
 def test_two_models_of_each_node(slurm: SlurmBench, tmp_path: Path) -> None:
     run = started(tmp_path, "--nodes", "2", "--models", "4", "--ranks", "1")
     found = given_to_ranks(tmp_path, run, 4)
@@ -144,16 +158,25 @@ def test_an_exclusive_job_of_typed_gpus_has_all_cores(
     assert (asked["TresPerNode"], asked["OverSubscribe"]) == ("gres:gpu:h100:4", "NO")
 
 
-@pytest.mark.parametrize("step", [(), ("srun", "--overlap", "-N1", "-n1")])
-def test_an_allocation_is_used_whole(
-    slurm: SlurmBench, tmp_path: Path, step: tuple[str, ...]
-) -> None:
-    """Its GPUs and cores are those of the allocation, not those of the nodes."""
+def test_an_allocation_is_used_whole(slurm: SlurmBench, tmp_path: Path) -> None:
+    """Its GPUs and cores are those of the allocation, not those of the nodes; from a step of it."""
+    step = ("srun", "--overlap", "-N1", "-n1")
     held = ("salloc", "-Q", "-N2", "-pgpu", "--gpus-per-node=4", "-n2", "-c8", *step)
     run = started(tmp_path, "--set", "launch.gpus_per_rank=2", within=held)
     found = given_to_ranks(tmp_path, run, 4)
     ended(run, tmp_path, 0, 1)
     assert found == {Given(job, f"g{job}", "0,1,2,3", "8") for job in (1, 2)}
+
+
+def test_the_allocation_of_the_documentation(slurm: SlurmBench, tmp_path: Path) -> None:
+    page = DOCS / "how-to" / "cluster.md"
+    (words,) = (command.words for command in commands() if command.words[0] == "salloc")
+    assert any("vflops run image-classification --on slurm" in each.text for each in fences(page))
+    two = ["-N2" if word == "-N4" else word for word in words]
+    run = started(tmp_path, within=(*two, "-Q", "-pgpu"))
+    found = given_to_ranks(tmp_path, run, 4)
+    ended(run, tmp_path, 0, 1)
+    assert found == {Given(job, f"g{job}", "0,1,2,3,4,5,6,7", "32") for job in (1, 2)}
 
 
 def test_an_allocation_with_too_few_cores_is_refused(slurm: SlurmBench, tmp_path: Path) -> None:
