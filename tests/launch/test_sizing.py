@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from vflops.config.launch import LaunchSettings
@@ -144,13 +144,25 @@ wishes = st.builds(
     models=st.none() | st.integers(1, 12),
     ranks=st.none() | st.integers(1, 24),
     nodes=st.none() | st.integers(1, 6),
+    scale=st.none() | st.integers(1, 48),
+)
+overrides = st.fixed_dictionaries(
+    {},
+    optional={
+        "gpus_per_rank": st.integers(0, 4),
+        "cores_per_rank": st.integers(1, 16),
+        "ranks_per_node": st.integers(1, 8),
+    },
 )
 
 
-@given(resources=clusters, asked=wishes)
-def test_what_is_planned_is_what_is_started(resources: list[NodeResources], asked: Asked) -> None:
+@given(resources=clusters, asked=wishes, launch=overrides)
+def test_what_is_planned_is_what_is_started(
+    resources: list[NodeResources], asked: Asked, launch: dict[str, int]
+) -> None:
     """Every rank has the node and the slot of the plan, and no slot has two."""
-    nodes, settings = nodes_of(*resources)
+    nodes, settings = nodes_of(*resources, **launch)
+    assume(nodes)  # otherwise the launchers refuse, before a shape is sought
     try:
         chosen = shape(nodes, asked, cluster=True)
         planned = plan(chosen.nodes, chosen.models, chosen.ranks)
