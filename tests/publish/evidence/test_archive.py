@@ -75,6 +75,23 @@ def test_an_archive_comes_back_as_it_was(run_folder: RunFolder, tmp_path: Path) 
     assert [each.name for each in (tmp_path / "into").iterdir()] == [made.name]
 
 
+def test_no_other_file_is_overwritten_and_no_folder_is_made(
+    run_folder: RunFolder, tmp_path: Path
+) -> None:
+    concluded(run_folder)
+    path = archive(run_folder, tmp_path)
+    before = path.read_bytes()
+    assert archive(run_folder, path).read_bytes() == before  # the same once more
+    path.write_bytes(b"an archive of another run")
+    with pytest.raises(UsageError, match="exists and is not this archive"):
+        archive(run_folder, path)
+    assert path.read_bytes() == b"an archive of another run"
+    with pytest.raises(UsageError, match="cannot write"):
+        archive(run_folder, tmp_path / "no" / "folder.tar.bz2")
+    assert not (tmp_path / "no").exists()
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
 def test_other_programs_read_it_and_theirs_is_read(run_folder: RunFolder, tmp_path: Path) -> None:
     """GNU tar unpacks it; what GNU tar packs, with its folders, is read here."""
     concluded(run_folder)

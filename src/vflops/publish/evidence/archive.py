@@ -18,6 +18,7 @@ from vflops.errors import FolderError, UsageError
 from vflops.publish.evidence.archive_limits import LIMITS
 from vflops.publish.evidence.require_intact import require_intact
 from vflops.record.files import atomic
+from vflops.record.files.digest import file_digest
 from vflops.record.files.file_names import name_fault
 from vflops.record.files.regular_file import open_regular
 from vflops.record.folder import RunFolder
@@ -65,10 +66,12 @@ def states_for_audits(folder: RunFolder) -> dict[str, int]:
 
 
 def pack(folder: RunFolder, path: Path, states: Sequence[str] = ()) -> None:
-    """Write the content of a run folder into the file ``path`` without verifying it."""
+    """Write the content of a run folder into the file ``path`` without verifying it.
+
+    Raise if the file exists with another content.
+    """
     names = _names(folder, states)
     temporary = path.parent / f".{os.getpid()}-{os.urandom(3).hex()}.tmp"
-    atomic.make_folder(path.parent)
     try:
         with temporary.open("xb") as file:
             with bz2.open(file, "wb", compresslevel=9) as packed:
@@ -76,6 +79,11 @@ def pack(folder: RunFolder, path: Path, states: Sequence[str] = ()) -> None:
             file.flush()
             os.fsync(file.fileno())
         LIMITS.check_ratio(temporary, _size(folder, names))
+        if path.exists() and file_digest(path) != file_digest(temporary):
+            raise UsageError(
+                f"{path} exists and is not this archive: another run, or an earlier state of it",
+                hint="choose another --out, or remove the file",
+            )
         temporary.replace(path)
         atomic.sync_folder(path.parent)
     except OSError as error:
