@@ -21,6 +21,7 @@ from tests.support.programs import Program
 from tests.support.sample_parts import Vflops
 from tests.support.slurm_bench import SlurmBench
 from vflops.config.frameworks import FRAMEWORKS
+from vflops.launch.hang_judge import STOPPED_S
 from vflops.launch.hang_watch import STOPPED
 from vflops.launch.slurm.submissions import Submitted
 from vflops.record.folder import RunFolder
@@ -191,12 +192,12 @@ def test_a_rank_that_hangs_is_noticed_and_its_job_resumes_on_another_node(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
     """A job that SLURM suspends for a while is not taken for one that hangs."""
-    process = started(tmp_path, *SPANS, "--set", "launch.hang_s=4", epochs=20)
+    process = started(tmp_path, *SPANS, "--set", "launch.hang_s=30", epochs=20)
     folder = wait_for(tmp_path, "checkpoint", 1)
     rank = rank_of(folder, 1, rank=1)
     slurm.run("scontrol", "suspend", id_of(folder, 1))
     slurm.wait(lambda: rank.status() == psutil.STATUS_STOPPED, "suspended rank")
-    time.sleep(5)
+    time.sleep(STOPPED_S + 1)
     slurm.run("scontrol", "resume", id_of(folder, 1))
     slurm.wait(lambda: rank.status() != psutil.STATUS_STOPPED, "resumed rank")
     rank.suspend()
