@@ -49,7 +49,7 @@ def test_suffixes_hidden_files_and_folders_below(tmp_path: Path) -> None:
         touch(tmp_path / "train/cat" / name)
     for name in (".hidden.jpg", "notes.txt", "Thumbs.db"):
         touch(tmp_path / "train/cat" / name)
-    touch(tmp_path / "train" / "loose.jpg")
+    touch(tmp_path / "train" / "loose.txt")
     touch(tmp_path / "train" / ".git" / "x.jpg")
     folder = ImageFolder.open(tmp_path)
     assert folder.train.counts == {"cat": 6, "dog": 1}
@@ -146,6 +146,12 @@ def one_class(root: Path) -> None:
     (root / "val").mkdir()
 
 
+def half_sorted(root: Path) -> None:
+    image_folder(root, train=1, val=1)
+    for number in range(5):
+        touch(root / "val" / f"{number}.jpg")
+
+
 def no_images(root: Path) -> None:
     for name in ("cat", "dog"):
         (root / "train" / name).mkdir(parents=True)
@@ -163,6 +169,7 @@ def no_images(root: Path) -> None:
         (lambda root: touch(root / "train/cat/1.jpg"), "has no val/; it holds train"),
         (one_class, "has one class folder, cat; expected two or more"),
         (no_images, "holds no images: 2 class folders, 1 other files"),
+        (half_sorted, "val has 5 images beside its class folders: 0.jpg, 1.jpg, 2.jpg and 2 more"),
         (lambda root: touch(root / "index.json"), "holds packed images"),
     ],
 )

@@ -16,6 +16,7 @@ from pathlib import Path
 from vflops.data.data_kind import require_folder
 from vflops.data.images.labels import read_labels
 from vflops.errors import UsageError
+from vflops.units import count
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 """Suffixes of image files, in lower or upper case."""
@@ -63,9 +64,9 @@ class ImageFolder:
         train_folder, val_folder = _split_folders(path)
         train = _class_split(path, train_folder, "train")
         if len(train.folders) < 2:
-            count = f"one class folder, {train.folders[0]}" if train.folders else "no class folder"
+            found = f"one class folder, {train.folders[0]}" if train.folders else "no class folder"
             raise UsageError(
-                f"{train_folder} has {count}; expected two or more",
+                f"{train_folder} has {found}; expected two or more",
                 hint="put the images of each class in a separate folder: train/<class>/*.jpg",
             )
         _require_images(train, train_folder)
@@ -155,7 +156,20 @@ def _class_split(root: Path, folder: Path, name: str) -> ImageSplit:
         files += images
         class_of += [entry.name] * len(images)
         ignored += others
+    if files:
+        _require_sorted(folder)
     return ImageSplit(name, tuple(files), tuple(class_of), tuple(folders), ignored)
+
+
+def _require_sorted(folder: Path) -> None:
+    """Raise ``UsageError`` if images lie beside the class folders of a split."""
+    beside = [entry.name for entry in _entries(folder) if is_image(entry.name) and entry.is_file()]
+    if beside:
+        raise UsageError(
+            f"{folder} has {count(len(beside), 'image')} beside its class folders: "
+            f"{first_few(beside)}",
+            hint="move them into the folders of their classes, or remove them",
+        )
 
 
 def _flat_split(root: Path, folder: Path, classes: tuple[str, ...]) -> ImageSplit:
