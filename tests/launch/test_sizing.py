@@ -158,7 +158,7 @@ overrides = st.fixed_dictionaries(
 
 @given(resources=clusters, asked=wishes, launch=overrides)
 def test_what_is_planned_is_what_is_started(
-    resources: list[NodeResources], asked: Asked, launch: dict[str, int]
+    resources: list[NodeResources], asked: Asked, launch: dict[str, Any]
 ) -> None:
     """Every rank has the node and the slot of the plan, and no slot has two."""
     nodes, settings = nodes_of(*resources, **launch)
