@@ -19,7 +19,7 @@ from tests.support.accept_runs import (
     seeded,
     under_test,
 )
-from tests.support.dated_runs import DATA, SAMPLES, WORK_S, Dated
+from tests.support.dated_runs import DATA, SAMPLES, WORK_S, Dated, dated_run
 from vflops.errors import UsageError
 from vflops.results.check.findings import Verdict
 from vflops.results.check.rule import Outcome
@@ -86,7 +86,8 @@ def test_figures_that_were_measured_once_are_counted_in_a_sentence(tmp_path: Pat
     (run,) = repeats(tmp_path, 1.0)
     made = only(reference(run), THROUGHPUT, f"{IC}.flops")
     assert list(accept_text.remarks(judge(made, under_test(run)))) == [
-        "2 figures were measured once; 2 more runs are needed to know how much they vary"
+        "2 figures: undecided: measured in 1 of the 3 runs that the reference asks for; 2 more runs"
+        " are needed"
     ]
 
 
@@ -124,16 +125,27 @@ def test_an_undecided_figure_says_how_many_repeats_would_decide(tmp_path: Path) 
     assert (speed.verdict, speed.more) == ("undecided", needed - 3)
 
 
-def test_one_run_is_not_decided_except_by_the_samples_of_its_ceilings(tmp_path: Path) -> None:
-    (run,) = repeats(tmp_path, 1.0, memory=2e10)
-    made = only(reference(run), THROUGHPUT, "memory.copy", tolerance=0.3)
-    acceptance = judge(made, under_test(run))
-    speed, memory = figure(acceptance, THROUGHPUT), figure(acceptance, "memory.copy")
-    assert (speed.verdict, speed.more) == ("undecided", 2)
-    assert (memory.verdict, memory.basis) == ("accepted", "samples of one run")
-    assert memory.low == pytest.approx(2e10 - T_95_2 * 2e9 / math.sqrt(3), rel=1e-5)
-    assert acceptance.verdict == "undecided"
-    assert any("variation between runs" in " ".join(note.split()) for note in acceptance.notes)
+@pytest.mark.parametrize(("slower", "verdict"), [(1.0, "accepted"), (1.2, "rejected")])
+def test_fewer_runs_than_asked_for_decide_nothing_in_either_direction(
+    tmp_path: Path, slower: float, verdict: str
+) -> None:
+    promise = reference(*repeats(tmp_path, 1.0, memory=2e10))
+    made = only(promise, THROUGHPUT, "memory.copy", tolerance=0.05)
+    times = [slower * noise for noise in (1.0, 1.001, 0.999)]
+    runs = under_test(*repeats(tmp_path, *times, name="b", memory=2e10 / slower))
+    for number in (1, 2):
+        acceptance = judge(made, runs[:number])
+        assert acceptance.verdict == "undecided"
+        for name in (THROUGHPUT, "memory.copy"):
+            found = figure(acceptance, name)
+            assert (found.verdict, found.basis, found.more) == ("undecided", "runs", 3 - number)
+    assert judge(made, runs).verdict == verdict
+
+
+def test_trainings_of_one_run_do_not_show_how_much_runs_differ(tmp_path: Path) -> None:
+    runs = [dated_run(tmp_path, Dated(day, (1.0, 1.01, 0.99))) for day in range(2)]
+    speed = figure(judge(only(reference(*runs), THROUGHPUT), under_test(*runs)), THROUGHPUT)
+    assert (len(speed.values), speed.verdict, speed.more) == (2, "undecided", 1)
 
 
 def test_several_runs_have_one_value_per_run_for_a_ceiling(tmp_path: Path) -> None:
@@ -258,12 +270,12 @@ def test_nodes_of_runs_without_a_host_are_counted_by_name_and_not_proven(tmp_pat
 
 
 def test_a_run_of_the_reference_is_no_evidence_for_it(tmp_path: Path) -> None:
-    first, *others = repeats(tmp_path, 1.0, 1.001, 0.999)
+    first, *others = repeats(tmp_path, 1.0, 1.001, 0.999, 1.0)
     made = only(reference(first, *others, runs=(first.path.name,)), THROUGHPUT)
     assert judge(made, under_test(*others)).verdict == "accepted"
     acceptance = judge(made, under_test(first, *others))
     assert acceptance.verdict == "incomplete"
-    assert [len(run.faults) for run in acceptance.runs] == [1, 0, 0]
+    assert [len(run.faults) for run in acceptance.runs] == [1, 0, 0, 0]
     assert "the reference was written from this run" in accept_text.sentence(acceptance)
 
 

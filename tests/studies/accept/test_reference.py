@@ -159,10 +159,10 @@ def test_a_figure_is_promised_once(tmp_path: Path) -> None:
 
 def test_the_largest_number_of_repeats_can_be_changed(tmp_path: Path) -> None:
     made = reference(*repeats(tmp_path, 1.0))
-    changed: Any = with_max_repeats(made, 2).judgement
-    assert (changed.repeats, changed.max_repeats) == (2, 2)
-    with pytest.raises(UsageError, match="--max-repeats 1"):
-        with_max_repeats(made, 1)
+    changed: Any = with_max_repeats(made, 30).judgement
+    assert (changed.repeats, changed.max_repeats) == (3, 30)
+    with pytest.raises(UsageError, match="--max-repeats 2: the reference asks for 3 repeats"):
+        with_max_repeats(made, 2)
 
 
 @pytest.mark.parametrize(

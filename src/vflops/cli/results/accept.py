@@ -316,7 +316,7 @@ def _next(acceptance: Acceptance, folder: Path, command: str, runs: str) -> None
     judge = f"{command} {runs}".rstrip()
     broken = next((run for run in acceptance.runs if run.faults), None)
     needed = acceptance.needed_repeats
-    if broken is not None and broken.faults[0].startswith("not valid"):
+    if broken is not None and not broken.is_valid:
         path = console.shell_path(Path(broken.path))
         console.next_step(f"vflops check {path}", "what is wrong with the run, and what to do")
     elif broken is not None:

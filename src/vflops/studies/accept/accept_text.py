@@ -61,27 +61,21 @@ def basis(figure: JudgedFigure) -> str:
 def remarks(acceptance: Acceptance) -> Iterator[str]:
     """Yield why figures were not accepted, and what keeps the runs from being evidence."""
     yield from (f"{fault}" for fault in acceptance.all_faults)
-    single = [figure for figure in acceptance.with_verdict("undecided") if is_single(figure)]
-    if single:
-        yield (
-            f"{count_text(len(single), 'figure')} {'was' if len(single) == 1 else 'were'} measured"
-            f" once; {_more_runs(acceptance, single[0].more or 0)} needed to know"
-            f" how much {'it varies' if len(single) == 1 else 'they vary'}"
-        )
+    short: dict[str, list[JudgedFigure]] = {}
+    for figure in filter(acceptance.lacks_runs, acceptance.with_verdict("undecided")):
+        short.setdefault(f"{figure.reason}; {more_repeats(acceptance, figure)}", []).append(figure)
+    for reason, figures in short.items():
+        named = figures[0].title if len(figures) == 1 else f"{len(figures)} figures"
+        yield f"{named}: undecided: {reason}"
     for figure in in_order(acceptance.figures):
-        if figure in single:
-            continue
         if figure.verdict == "rejected":
             yield f"{figure.title}: {_rejection(figure)}"
         elif figure.verdict == "missing":
             yield f"{figure.title}: missing: {figure.reason}"
-        elif figure.verdict == "undecided":
-            yield f"{figure.title}: undecided: {figure.reason}; {more_repeats(figure)}"
-
-
-def is_single(figure: JudgedFigure) -> bool:
-    """Whether there is one value only, from which no spread can be computed."""
-    return len(figure.values) == 1
+        elif figure.verdict == "undecided" and not acceptance.lacks_runs(figure):
+            yield (
+                f"{figure.title}: undecided: {figure.reason}; {more_repeats(acceptance, figure)}"
+            )
 
 
 def _rejection(figure: JudgedFigure) -> str:
@@ -95,10 +89,10 @@ def _rejection(figure: JudgedFigure) -> str:
     )
 
 
-def more_repeats(figure: JudgedFigure) -> str:
+def more_repeats(acceptance: Acceptance, figure: JudgedFigure) -> str:
     """Return how many more repeats a figure needs."""
-    if figure.basis in ("samples of one run", "trainings of one run"):
-        return f"{count_text(figure.more or 0, 'more run')} would show how much runs differ"
+    if acceptance.lacks_runs(figure):
+        return f"{_more_runs(acceptance, figure.more or 0)} needed"
     if figure.more is None:
         return "no reasonable number of repeats would decide"
     return f"about {count_text(figure.more, 'more repeat')} would decide"
@@ -147,8 +141,8 @@ def _outlook(acceptance: Acceptance) -> str:
     needed, limit = acceptance.needed_repeats, acceptance.reference.judgement.max_repeats
     if needed is None:
         return "no reasonable number of repeats would decide: a mean is too close to its limit"
-    single = any(map(is_single, acceptance.with_verdict("undecided")))
-    text = f"{'at least' if single else 'about'} {_needed_text(acceptance, needed)} needed"
+    short = any(map(acceptance.lacks_runs, acceptance.with_verdict("undecided")))
+    text = f"{'at least' if short else 'about'} {_needed_text(acceptance, needed)} needed"
     return text if needed <= limit else f"{text}, more than max_repeats = {limit}"
 
 

@@ -11,7 +11,7 @@ from vflops.studies.accept.reference import Reference
 
 FigureVerdict = Literal["accepted", "rejected", "undecided", "missing"]
 Verdict = Literal["accepted", "rejected", "undecided", "incomplete"]
-Basis = Literal["runs", "seeds", "trainings of one run", "samples of one run", "nodes"]
+Basis = Literal["runs", "seeds", "nodes"]
 
 
 class JudgedFigure(Data):
@@ -61,6 +61,8 @@ class JudgedRun(Data):
     """The host names that the run recorded; empty if it records none."""
     manifest_sha256: str | None
     """The hash of ``manifest.json``; None if the run has none."""
+    is_valid: bool
+    """Whether the run meets every rule of `vflops check`."""
     faults: tuple[str, ...]
     """Rules that the run breaks, and differences from the task of the reference."""
 
@@ -124,6 +126,10 @@ class Acceptance(Document):
     @property
     def _runs_by_node(self) -> Counter[str]:
         return Counter(node for run in self.runs for node in run.nodes)
+
+    def lacks_runs(self, figure: JudgedFigure) -> bool:
+        """Whether a figure has fewer runs than the reference asks for, so that it is undecided."""
+        return self._done(figure) < self.reference.judgement.repeats
 
     def _done(self, figure: JudgedFigure) -> int:
         """Return the number of runs on the node of a figure, the smallest one for a spread."""

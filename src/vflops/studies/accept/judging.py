@@ -14,6 +14,7 @@ from vflops.results.figures import Sample
 from vflops.studies.accept.acceptance import (
     Acceptance,
     Basis,
+    FigureVerdict,
     JudgedFigure,
     JudgedRun,
     Verdict,
@@ -32,10 +33,11 @@ NODE_SPREAD = "node_spread"
 
 @dataclass(frozen=True)
 class Repeats:
-    """The values of one figure at one place, and what they are."""
+    """The values of one figure at one place, what they are, and how many runs they are from."""
 
     values: tuple[float, ...]
     basis: Basis
+    runs: int
 
 
 def judge(reference: Reference, runs: Sequence[RunUnderTest]) -> Acceptance:
@@ -54,7 +56,7 @@ def judge(reference: Reference, runs: Sequence[RunUnderTest]) -> Acceptance:
         runs=records,
         faults=faults,
         figures=figures,
-        notes=tuple(_notes(reference, runs, figures)),
+        notes=tuple(_notes(reference, runs)),
     )
 
 
@@ -100,7 +102,8 @@ def _judge_figure(
         judged.append(_judged(reference, promised, shown, repeats))
     yield from judged
     if promised.node_spread is not None and (len(judged) > 1 or reference.judgement.nodes > 1):
-        yield _judge_spread(reference, promised, promised.node_spread, judged)
+        runs = min((repeats_of(found, place).runs for place in places), default=0)
+        yield _judge_spread(reference, promised, promised.node_spread, judged, runs)
 
 
 def _missing_reason(
@@ -131,24 +134,19 @@ def _missing_reason(
 def repeats_of(entries: Sequence[MeasuredFigure], place: str) -> Repeats:
     """Return values of a figure at one place that are independent of each other.
 
-    If the seed affects the figure, there is one per seed. Otherwise there is one per run. With a
-    single run, they are its trainings, or the samples of a ceiling.
+    If the seed affects the figure, there is one per seed, otherwise one per run: samples within a
+    run do not show how much runs differ.
     """
     by_run: list[list[Sample]] = [
         entry.by_place[place] for entry in entries if place in entry.by_place
     ]
-    samples = [sample for run in by_run for sample in run]
-    if entries[0].depends_on_seed:
-        seeds = dict.fromkeys(sample.seed for sample in samples)
-        values = [mean([s.value for s in samples if s.seed == seed]) for seed in seeds]
-        return Repeats(tuple(values), "seeds")
-    if len(by_run) > 1:
-        return Repeats(tuple(mean([s.value for s in run]) for run in by_run), "runs")
-    within = next((entry.within[place] for entry in entries if place in entry.within), ())
-    if len(samples) == 1 and len(within) > 1:
-        return Repeats(within, "samples of one run")
-    basis: Basis = "runs" if len(samples) == 1 else "trainings of one run"
-    return Repeats(tuple(sample.value for sample in samples), basis)
+    if not entries[0].depends_on_seed:
+        values = tuple(mean([sample.value for sample in run]) for run in by_run)
+        return Repeats(values, "runs", len(by_run))
+    by_seed: dict[int | None, list[float]] = {}
+    for sample in (sample for run in by_run for sample in run):
+        by_seed.setdefault(sample.seed, []).append(sample.value)
+    return Repeats(tuple(map(mean, by_seed.values())), "seeds", len(by_run))
 
 
 def _judged(
@@ -178,32 +176,30 @@ def _judged(
     )
     if not values:
         return judged
-    if len(values) == 1:
-        return judged.model_copy(
-            update={
-                "verdict": "undecided",
-                "reason": "it was measured once",
-                "more": reference.judgement.repeats - 1,
-            }
-        )
-    bounds = one_sided_bounds(values, confidence=confidence)
-    verdict = decide(bounds, threshold=promised.threshold, better=promised.better)
-    # Only a quality has no unit, and it may be negative; speeds, times and powers are not.
-    low = max(bounds.low, 0.0) if promised.base_unit and min(values) >= 0 else bounds.low
-    changes: dict[str, object] = {"low": low, "high": bounds.high, "verdict": verdict}
-    if verdict == "undecided":
-        changes["more"] = _more(judged, reference.judgement.repeats)
+    asked = reference.judgement.repeats
+    runs = repeats.runs if repeats else 0
+    changes: dict[str, object] = {"verdict": "undecided"}
+    if len(values) > 1:
+        bounds = one_sided_bounds(values, confidence=confidence)
+        # Only a quality has no unit, and it may be negative; speeds, times and powers are not.
+        low = max(bounds.low, 0.0) if promised.base_unit and min(values) >= 0 else bounds.low
+        verdict = decide(bounds, threshold=promised.threshold, better=promised.better)
+        changes = {"low": low, "high": bounds.high, "verdict": verdict}
+    if runs < asked:
+        # Neither acceptance nor rejection: a few runs that agree by chance would decide both.
+        changes |= {"verdict": "undecided", "more": asked - runs, "reason": few_runs(runs, asked)}
+    elif len(values) == 1:
+        changes |= {"more": asked - 1, "reason": "all runs have the same seed"}
+    elif changes["verdict"] == "undecided":
+        needed = repeats_needed(values, threshold=promised.threshold, confidence=confidence)
+        changes["more"] = None if needed is None else max(needed - len(values), 1)
         changes["reason"] = _undecided_reason(values, promised.threshold)
     return judged.model_copy(update=changes)
 
 
-def _more(judged: JudgedFigure, first_repeats: int) -> int | None:
-    """Return how many more runs would decide; a single run does not show how much runs differ."""
-    if judged.basis in ("samples of one run", "trainings of one run"):
-        return first_repeats - 1
-    values = judged.values
-    needed = repeats_needed(values, threshold=judged.threshold, confidence=judged.confidence)
-    return None if needed is None else max(needed - len(values), 1)
+def few_runs(runs: int, asked: int) -> str:
+    """Return why so few runs decide nothing."""
+    return f"measured in {runs} of the {asked} runs that the reference asks for"
 
 
 def _undecided_reason(values: Sequence[float], threshold: float) -> str:
@@ -221,12 +217,15 @@ def _judge_spread(
     promised: PromisedFigure,
     allowed: float,
     judged: Sequence[JudgedFigure],
+    runs: int,
 ) -> JudgedFigure:
     """Return the verdict on (best − worst) / mean over the nodes.
 
     Its bounds follow from those of the nodes: at most, the true values of the best and the worst
-    node are at the outer ends of their intervals, and at least, at the inner ends.
+    node are at the outer ends of their intervals, and at least, at the inner ends. ``runs`` is the
+    smallest number of runs on a node.
     """
+    asked = reference.judgement.repeats
     confidence = reference.confidence_of(promised)
     known = {figure.place or MACHINE: figure for figure in judged if figure.mean is not None}
     result = JudgedFigure(
@@ -254,12 +253,16 @@ def _judge_spread(
     spread = (means[best] - means[worst]) / centre
     changes: dict[str, object] = {"mean": spread, "reason": extremes}
     bounds = _spread_bounds(list(known.values()), centre, confidence)
-    if bounds is None:
-        changes |= {"verdict": "undecided", "more": reference.judgement.repeats - 1}
-        return result.model_copy(update=changes)
-    verdict = decide(bounds, threshold=allowed, better="lower")
-    changes |= {"low": bounds.low, "high": bounds.high, "verdict": verdict}
-    if verdict == "undecided":
+    verdict: FigureVerdict = "undecided"
+    if bounds is not None:
+        verdict = decide(bounds, threshold=allowed, better="lower")
+        changes |= {"low": bounds.low, "high": bounds.high, "verdict": verdict}
+    if runs < asked:
+        reason = f"{few_runs(runs, asked)}; {extremes}"
+        changes |= {"verdict": "undecided", "more": asked - runs, "reason": reason}
+    elif bounds is None:
+        changes |= {"verdict": "undecided", "more": asked - 1}
+    elif verdict == "undecided":
         changes["more"] = _more_for_spread(known, bounds, spread, allowed)
     return result.model_copy(update=changes)
 
@@ -287,19 +290,13 @@ def _more_for_spread(
     return max(math.ceil(repeats * (width / margin) ** 2) - repeats, 1)
 
 
-def _notes(
-    reference: Reference, runs: Sequence[RunUnderTest], figures: Sequence[JudgedFigure]
-) -> Iterator[str]:
+def _notes(reference: Reference, runs: Sequence[RunUnderTest]) -> Iterator[str]:
     yield (
         "A figure is accepted if the one-sided confidence bound of its mean (Student's t) is on the"
         " right side of the limit, rejected if the opposite bound is on the wrong side, and"
-        " otherwise undecided. The limit is the promised value less the tolerance."
+        " otherwise undecided, as it is with fewer runs than the reference asks for. The limit is"
+        " the promised value less the tolerance."
     )
-    if any(figure.basis in ("samples of one run", "trainings of one run") for figure in figures):
-        yield (
-            "Intervals from the samples or trainings of one run do not include the variation"
-            " between runs."
-        )
     yield from _node_notes(runs)
     unsealed = [run.view.id for run in runs if run.manifest_hash is None]
     if unsealed:

@@ -59,8 +59,6 @@ class MeasuredFigure:
     kind: SubjectKind = "training"
     by_place: dict[str, list[Sample]] = field(default_factory=dict)
     """The values by node, or part of a node; several if a run has several trainings."""
-    within: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """The samples of a ceiling's single measurement, by node."""
     reasons: list[str] = field(default_factory=list)
     """Why values are missing."""
 
@@ -73,7 +71,6 @@ def measured_figures(run: RunView, node: str | None = None) -> MeasuredFigures:
     nodes = nodes_of_jobs(run)
     only = node or _only_host(run, nodes)
     found: MeasuredFigures = {}
-    samples = {(item.kind, item.key): item.samples for item in run.contents.measurements}
     for by_key, ceiling in _with_ceilings(run.score):
         subject = next(iter(by_key.values())).subject
         if not subject.complete:
@@ -100,9 +97,6 @@ def measured_figures(run: RunView, node: str | None = None) -> MeasuredFigures:
                 entry.reasons.append(reason)
                 continue
             entry.by_place.setdefault(place, []).append(Sample(subject.seed, figure.value))
-            measured = () if ceiling is None else samples.get(_key(ceiling), ())
-            if len(measured) > 1:
-                entry.within[place] = measured
     _add_node_power(found, run.score, node)
     return found
 
@@ -151,10 +145,6 @@ def _with_ceilings(score: Score) -> Iterator[tuple[Figures, CeilingScore | None]
     ceilings = iter(score.ceilings)
     for by_key in figures(score):
         yield by_key, next(ceilings) if "ceiling" in by_key else None
-
-
-def _key(ceiling: CeilingScore) -> tuple[str | None, tuple[str, str, str | None]]:
-    return ceiling.kind, (ceiling.benchmark, ceiling.case, ceiling.precision)
 
 
 def _entry(found: MeasuredFigures, name: str, figure: Figure, kind: SubjectKind) -> MeasuredFigure:

@@ -152,15 +152,17 @@ class Reference(Data):
 
 
 def with_max_repeats(reference: Reference, limit: int) -> Reference:
-    """Return the reference with another largest number of repeats, of 2 or more."""
-    if limit < 2:
-        raise UsageError(
-            f"--max-repeats {limit}: at least 2 repeats are needed to know their spread",
-            hint="use --max-repeats 2 or more",
-        )
+    """Return the reference with another largest number of repeats."""
     judgement = reference.judgement
-    changes = {"max_repeats": limit, "repeats": min(judgement.repeats, limit)}
-    return reference.model_copy(update={"judgement": judgement.model_copy(update=changes)})
+    if limit < judgement.repeats:
+        raise UsageError(
+            f"--max-repeats {limit}: the reference asks for {judgement.repeats} repeats, and fewer"
+            " decide nothing",
+            hint=f"use --max-repeats {judgement.repeats} or more",
+        )
+    return reference.model_copy(
+        update={"judgement": judgement.model_copy(update={"max_repeats": limit})}
+    )
 
 
 def read_reference(path: Path) -> Reference:

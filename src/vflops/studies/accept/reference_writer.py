@@ -266,7 +266,7 @@ def _remark(reference: Reference, figure: PromisedFigure, entries: Sequence[Meas
 def _has_spread(entries: Sequence[MeasuredFigure]) -> bool:
     """Whether the runs show how much runs differ, at every place."""
     every = [repeats_of(entries, place) for place in _places(entries)]
-    return all(item.basis in ("runs", "seeds") and len(item.values) > 1 for item in every)
+    return all(item.runs > 1 and len(item.values) > 1 for item in every)
 
 
 def _repeats_needed(

@@ -81,6 +81,10 @@ def _read_run(argument: str) -> RunUnderTest:
 def judge_run(reference: Reference, run: RunUnderTest, runs: Sequence[RunUnderTest]) -> JudgedRun:
     """Return a run with its faults, which keep it from being evidence."""
     view = run.view
+    broken = tuple(
+        f"not valid: rule {finding.rule} is not met ({finding.text})"
+        for finding in check(view.contents).failures
+    )
     return JudgedRun(
         run=view.id,
         path=str(view.contents.folder.path),
@@ -89,14 +93,13 @@ def judge_run(reference: Reference, run: RunUnderTest, runs: Sequence[RunUnderTe
         nodes=tuple(sorted(run.nodes)),
         hosts=tuple(sorted(run.hosts)),
         manifest_sha256=run.manifest_hash,
-        faults=(*_run_faults(reference, run), *_label_faults(run, runs)),
+        is_valid=not broken,
+        faults=(*broken, *_task_faults(reference, run), *_label_faults(run, runs)),
     )
 
 
-def _run_faults(reference: Reference, run: RunUnderTest) -> Iterator[str]:
+def _task_faults(reference: Reference, run: RunUnderTest) -> Iterator[str]:
     view, task = run.view, reference.task
-    for finding in check(view.contents).failures:
-        yield f"not valid: rule {finding.rule} is not met ({finding.text})"
     if disturbed := unjudged_load(view.contents):
         yield f"the machine was not quiet: {disturbed}"
     if view.id in reference.runs:
