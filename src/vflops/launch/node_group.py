@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from vflops.errors import RunFailed
+from vflops.launch.waiting import reserved_port
 from vflops.record.files.document import Document
 from vflops.record.folder import RunFolder
 
@@ -51,18 +52,18 @@ class NodeGroup:
 
         A node that joined a run gives them to its agents, and SLURM to the tasks of a step.
         """
-        address = environment.get(ADDRESS) or socket.gethostname()
         if GROUP in environment:
             number, count, token = environment[GROUP].split(maxsplit=2)
             node, nodes = int(number), int(count)
-            return cls(node, nodes, token, _port() if node == 0 and nodes > 1 else None, address)
-        if CORES in environment or "SLURM_STEP_ID" not in environment:
+        elif CORES in environment or "SLURM_STEP_ID" not in environment:
             return cls()
-        start = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
-        node = int(environment.get("SLURM_NODEID", "0"))
-        nodes = int(environment.get("SLURM_STEP_NUM_NODES", "1"))
-        token = ".".join(environment.get(name, "0") for name in start)
-        return cls(node, nodes, token, _port() if node == 0 and nodes > 1 else None, address)
+        else:
+            start = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
+            node = int(environment.get("SLURM_NODEID", "0"))
+            nodes = int(environment.get("SLURM_STEP_NUM_NODES", "1"))
+            token = ".".join(environment.get(name, "0") for name in start)
+        port = reserved_port() if node == 0 and nodes > 1 else None
+        return cls(node, nodes, token, port, environment.get(ADDRESS) or socket.gethostname())
 
     @property
     def leads(self) -> bool:
@@ -109,14 +110,3 @@ class NodeGroup:
 
 SINGLE_NODE = NodeGroup()
 """The group of a single node."""
-
-
-def _port() -> socket.socket:
-    """Return a socket that reserves a free port for the first rank, without listening.
-
-    Staging data before the ranks start takes so long that a free port might be taken meanwhile.
-    """
-    reserved = socket.socket()
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's store sets it
-    reserved.bind(("", 0))
-    return reserved

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from vflops.errors import UsageError
@@ -46,13 +46,23 @@ def open_run(path: Path) -> RunFolder:
     return RunFolder.open(path)
 
 
-def free_ports(number: int) -> tuple[int, ...]:
-    """Return ports that are free now."""
+def reserved_port() -> socket.socket:
+    """Return a socket that reserves a free port, without listening, until it is closed.
+
+    A port that is only looked up may be taken before the process listens that is to use it.
+    """
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's store sets it
+    reserved.bind(("", 0))
+    return reserved
+
+
+@contextmanager
+def reserved_ports(number: int) -> Iterator[tuple[int, ...]]:
+    """Reserve free ports for other processes while the context lasts."""
     with ExitStack() as opened:
-        sockets = [opened.enter_context(socket.socket()) for _ in range(number)]
-        for listening in sockets:
-            listening.bind(("", 0))
-        return tuple(listening.getsockname()[1] for listening in sockets)
+        sockets = [opened.enter_context(reserved_port()) for _ in range(number)]
+        yield tuple(int(reserved.getsockname()[1]) for reserved in sockets)
 
 
 def node_name() -> str:

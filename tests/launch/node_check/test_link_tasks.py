@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,7 @@ from vflops.launch.node_check.link_tasks import (
     ring_rounds,
 )
 from vflops.launch.node_layout import NodeLayout
-from vflops.launch.waiting import free_ports
+from vflops.launch.waiting import reserved_ports
 from vflops.python_start import module_command
 from vflops.record.formats.measured_node import MeasuredLinks
 
@@ -76,18 +78,19 @@ def test_tasks_of_one_round_share_no_node(nodes: int) -> None:
 
 
 @pytest.fixture
-def exchange(tmp_path: Path) -> Exchange:
+def exchange(tmp_path: Path) -> Iterator[Exchange]:
     """Four nodes that have introduced themselves."""
-    for node in range(4):
-        present = Present(
-            token="7.0.0",
-            name=f"n{node + 1}",
-            address="localhost",
-            ports=free_ports(4),
-            accelerator=None,
-        )
-        Exchange(tmp_path, node, range(4)).introduce(present)
-    return Exchange(tmp_path, 0, range(4))
+    with ExitStack() as reserving:
+        for node in range(4):
+            present = Present(
+                token="7.0.0",
+                name=f"n{node + 1}",
+                address="localhost",
+                ports=reserving.enter_context(reserved_ports(4)),
+                accelerator=None,
+            )
+            Exchange(tmp_path, node, range(4)).introduce(present)
+        yield Exchange(tmp_path, 0, range(4))
 
 
 def plan_of(rounds: Rounds, connect_s: float = 5.0) -> LinkPlan:

@@ -33,7 +33,7 @@ from vflops.launch.node_check.link_results import links_measured
 from vflops.launch.node_check.link_tasks import LinkPlan, Rounds, ceiling_rounds
 from vflops.launch.node_group import NodeGroup
 from vflops.launch.node_layout import NodeLayout
-from vflops.launch.waiting import free_ports, node_name, open_run
+from vflops.launch.waiting import node_name, open_run, reserved_ports
 from vflops.machine.ceilings.measure import measure, planned_items
 from vflops.machine.devices import available, pick
 from vflops.machine.host import HostLoad
@@ -100,25 +100,28 @@ class NodeCeilings:
             rounds = ceiling_rounds(len(exchange.nodes), self._layout)
         accelerators = available()[1:]
         kind = accelerators[0].partition(":")[0] if accelerators else None
-        present = Present(
-            token=self._token,
-            name=self._name,
-            address=self._address,
-            ports=free_ports(len(rounds)),
-            accelerator=kind,
-        )
-        exchange.introduce(present)
-        everyone = not exchange.absent(_START_S)
-        if everyone and self._all_known(rounds):
-            self._leave()
-            return
+        with reserved_ports(len(rounds)) as ports:
+            present = Present(
+                token=self._token,
+                name=self._name,
+                address=self._address,
+                ports=ports,
+                accelerator=kind,
+            )
+            exchange.introduce(present)
+            everyone = not exchange.absent(_START_S)
+            if not (everyone and self._all_known(rounds)):
+                self._measure(rounds, everyone)
+        self._leave()
+
+    def _measure(self, rounds: Rounds, everyone: bool) -> None:
+        """Measure the node and, if all nodes take part, the links between them."""
         with self._alone_on_the_node():
             if not measured_node_file(self._folder.path, self._name).is_file():
                 self._measure_node()
         # The node that measures the full set arrives last.
-        if everyone and exchange.meet("measured", self._micro.budget_s + 60):
+        if everyone and self._exchange.meet("measured", self._micro.budget_s + 60):
             self._measure_links(rounds)
-        self._leave()
 
     def _all_known(self, rounds: Rounds) -> bool:
         """Whether an earlier allocation has measured all nodes and the links between them."""

@@ -26,7 +26,7 @@ from vflops.launch.node_check.exchange import Exchange, Health, Present, Space, 
 from vflops.launch.node_check.findings import NodeResult, Order
 from vflops.launch.node_check.gpu_health import gpus
 from vflops.launch.node_check.link_tasks import Backend, LinkPlan, check_rounds
-from vflops.launch.waiting import free_ports, node_name, wait_for
+from vflops.launch.waiting import node_name, reserved_ports, wait_for
 from vflops.record.files.atomic import cannot_write
 
 FAULT = "preflight fault "
@@ -85,11 +85,19 @@ def _probe(folder: Path, node: int, name: str) -> None:
     except OSError as error:
         raise cannot_write(folder, error) from error
     health = _health(folder, server)
+    with reserved_ports(_MAX_ROUNDS) as ports:
+        _take_part(folder, node, name, order, health, ports)
+
+
+def _take_part(
+    folder: Path, node: int, name: str, order: Order, health: Health, ports: tuple[int, ...]
+) -> None:
+    """Introduce the node, and measure what the plan asks of it."""
     present = Present(
         token=order.token,
         name=name,
         address=socket.gethostname(),
-        ports=free_ports(_MAX_ROUNDS),
+        ports=ports,
         accelerator="cuda" if health.gpus else None,
         health=health,
     )
