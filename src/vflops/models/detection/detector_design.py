@@ -36,7 +36,9 @@ class DetectorDesign(Section):
     )
     """Number of bottlenecks of each stage of the ResNet."""
     width: int = Field(default=64, ge=1, le=4096)
+    """The bottleneck width of the first stage, in channels."""
     stem: Literal["imagenet", "small"] = "imagenet"
+    """``imagenet``: 7×7/2 and max-pool; ``small``: 5×5/2, for frames of few pixels."""
     stages: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1, 2, 3, 4), min_length=1)
     """The stages that the pyramid is built on, counted from 1."""
     pooled: bool = True
@@ -67,6 +69,7 @@ class DetectorDesign(Section):
     detections: int = Field(default=100, ge=1, le=1000)
     """Maximum number of detections per image."""
     least_score: float = Field(default=0.05, ge=0, lt=1)
+    """Boxes with a lower score are no detections."""
     detection_overlap: Share = 0.5
     """Of two boxes of a class that overlap more than this, only the better one is kept."""
 

@@ -18,10 +18,15 @@ class SyntheticSettings(Section):
     """The frames that are generated if the user gives none."""
 
     height: int = Field(default=96, ge=32, le=4096)
+    """The height of a frame, in pixels."""
     width: int = Field(default=144, ge=32, le=4096)
+    """The width of a frame, in pixels."""
     train: int = Field(default=400, ge=1)
+    """The number of frames to train on."""
     validation: int = Field(default=80, ge=1)
+    """The number of frames to evaluate on during training."""
     test: int = Field(default=40, ge=1)
+    """The number of frames to evaluate on at the end."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """The seed of the frames only: repeated training runs use the same frames."""
     target: float = Field(default=0.7, gt=0, lt=1)
@@ -44,8 +49,11 @@ class YearSettings(Section):
     """The years for training, validation and test; if all are empty, the reference split."""
 
     train: _Years = ()
+    """The years to train on, such as ``1979-1983`` or a list."""
     validation: _Years = ()
+    """The years to evaluate on during training."""
     test: _Years = ()
+    """The years to evaluate on at the end."""
 
     @property
     def is_set(self) -> bool:

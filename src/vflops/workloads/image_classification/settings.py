@@ -28,9 +28,13 @@ class SyntheticSettings(Section):
     """The images that are generated if the user gives none."""
 
     classes: int = Field(default=10, ge=2, le=10_000)
+    """The number of classes."""
     size: int = Field(default=32, ge=8, le=1024)
+    """The side length of an image, in pixels."""
     train: int = Field(default=4000, ge=1)
+    """The number of images to train on."""
     validation: int = Field(default=1000, ge=1)
+    """The number of images to evaluate on."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """The seed of the images only: repeated training runs use the same images."""
     target: float = Field(default=0.8, gt=0, lt=1)
@@ -49,9 +53,11 @@ class ImageSettings(WorkloadSettings):
     augment: Literal["crop", "shift", "none"] = "crop"
     """``crop``: random area and aspect, then flip; ``shift``: a few pixels, then flip."""
     crop_area: tuple[float, float] = (0.05, 1.0)
+    """The smallest and the largest area of a random crop, as shares of the image."""
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
+    """The share of the label that is spread over all classes."""
     unreadable: Literal["fail", "skip"] = "fail"
-    """What to do about images that cannot be read."""
+    """Images that cannot be read end the packing, or are left out with a line each in the index."""
     network: ResNetSettings = ResNetSettings()
     synthetic: SyntheticSettings = SyntheticSettings()
 
