@@ -200,7 +200,7 @@ def _quality_by_models(ensemble: EnsembleScore) -> dict[str, Any]:
 
     rows = [{"models": size.models, "quality": size.quality} for size in ensemble.sizes]
     x = alt.X("models:Q").scale(type="log", base=2).title("models").axis(format="d")
-    y = alt.Y("quality:Q").scale(zero=False).title(ensemble.quality_name)
+    y = alt.Y("quality:Q").scale(zero=False, padding=16).title(ensemble.quality_name)
     line = (
         alt.Chart(data(rows))
         .mark_line(point=True, color=SERIES[0])
@@ -213,7 +213,12 @@ def _quality_by_models(ensemble: EnsembleScore) -> dict[str, Any]:
     rules = alt.Chart(data(marks)).mark_rule(color="#444", strokeDash=[6, 4]).encode(y=y)
     # The labels are at opposite ends, so that they do not overlap if the values are nearly equal.
     texts = [alt.Chart(data([mark])).encode(y=y, text=alt.Text("label:N")) for mark in marks]
-    left = texts[0].mark_text(align="left", dx=6, dy=11, color="#444")
-    right = texts[1].mark_text(align="right", dx=-6, dy=-8, color="#444")
+    # The label of the upper line is above it, and that of the lower one below.
+    above, below = -8, 11
+    left_dy, right_dy = below, above
+    if ensemble.mean_quality > ensemble.target:
+        left_dy, right_dy = above, below
+    left = texts[0].mark_text(align="left", dx=6, dy=left_dy, color="#444")
+    right = texts[1].mark_text(align="right", dx=-6, dy=right_dy, color="#444")
     labels = left.encode(x=alt.value(0)) + right.encode(x=alt.value("width"))
     return apply_style((line + rules + labels).properties(width=WIDTH, height=200))

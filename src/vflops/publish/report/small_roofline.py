@@ -102,9 +102,9 @@ def _slope(plot: _Plot, memory: float, top: float) -> str:
         f'L{plot.x(high):.1f} {plot.y(top):.1f}"/>'
     )
     label = f"memory {quantity(memory, 'B/s')}"
-    # Above the line over the whole width of the label, where no point can be.
-    right_end = plot.intensity(plot.x(low) + _LETTER * len(label))
-    height = max(plot.y(min(right_end * memory, top)) - 6, _TOP + 8)
+    # Above the line over the whole width of the label, and above a circle on the line.
+    right_end = plot.intensity(plot.x(low) + 8 + _LETTER * len(label))
+    height = max(plot.y(min(right_end * memory, top)) - 9, _TOP + 8)
     return line + _text(plot.x(low) + 4, height, label, "start")
 
 
