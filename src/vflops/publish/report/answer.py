@@ -122,7 +122,7 @@ def _badge(contents: Contents, scored: Score, findings: Findings, rows: Sequence
     if rows and not comparable:
         why = Reason(f"not comparable with other runs: {rows[0].state}")
         return Badge("open", "Open", (rules, why))
-    notes = []
+    notes: list[Reason] = []
     if load := unjudged_load(contents):
         notes.insert(0, Reason(load, advice("quiet", on)))
     if len(comparable) < len(rows):
